@@ -1,0 +1,59 @@
+# Everything runs in .venv, which is made from requirements.lock when it is missing or out of date.
+# Needs only python3 (3.11 or later) with venv, and make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+IMAGES := examples/data/images
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench clean
+
+help:
+	@echo "make demo    tune examples/image_classifier.py on images made here; writes report.html"
+	@echo "make test    the tests, less the slow ones and those that need a GPU"
+	@echo "make lint    format, lint, types, layers, spelling"
+	@echo "make format  let ruff put the format right"
+	@echo "make bench   every script in bench/"
+	@echo "make clean   remove what was made, .venv and the data included"
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@
+
+$(IMAGES): | $(STAMP)
+	$(BIN)/python examples/make_images.py
+
+demo: $(STAMP) $(IMAGES)
+	$(BIN)/outpace tune examples/image_classifier.py
+	$(BIN)/outpace report .outpace/latest -o report.html
+	@echo
+	@echo "The report is in report.html. Train with the recipe, next:"
+	@echo "  $(BIN)/outpace run examples/image_classifier.py"
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -m "not slow and not gpu" $(TESTS)
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) $(IMAGES)
+	@set -e; for script in $(wildcard bench/*.py); do echo "== $$script"; $(BIN)/python $$script; done
+
+clean:
+	rm -rf .venv .outpace build dist report.html outpace.toml
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf examples/data
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

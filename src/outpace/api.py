@@ -1,0 +1,384 @@
+"""The pipeline: measure, diagnose, try, prove, apply. Reads as a table of contents."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from outpace.adapters.launch import start, stop, wait
+from outpace.errors import NotProven, OutpaceError, RecipeError, TargetError
+from outpace.measure.ceilings import ceilings
+from outpace.measure.machine import describe
+from outpace.records.evidence import Evidence
+from outpace.records.files import write_json
+from outpace.records.machine import Machine
+from outpace.records.recipe import Applied, Proven, Recipe
+from outpace.records.recipe_file import read_recipe, recipe_text, write_recipe
+from outpace.records.session import Diagnosis, MemorySummary, Outcome, Session, StepSummary
+from outpace.records.target import Target
+from outpace.records.trial import Proof, Settings, Trial
+from outpace.records.gain import Gain
+
+Output = Literal["inherit", "stderr"] | Path
+Progress = Callable[[str, float, float, str], None]
+
+DIAGNOSE_SHARE = 0.4
+TRIAL_SHARE = 0.35
+
+
+@dataclass
+class Work:
+    """One use of Outpace under way."""
+
+    target: Target
+    session: Path
+    output: Output
+    progress: Progress | None = None
+    machine: Machine = field(default_factory=lambda: describe())
+    begun: float = field(default_factory=time.monotonic)
+    started: str = field(default_factory=lambda: datetime.now().astimezone().isoformat("seconds"))
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        self.session = self.session.absolute()
+        self.session.mkdir(parents=True, exist_ok=True)
+        self.machine = msgspec.structs.replace(self.machine, ceilings=ceilings(self.machine))
+
+    def launch(
+        self, entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]
+    ) -> int:
+        """Run the target once; only the first run's output is the user's to see."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.runs += 1
+        output = self.output if self.runs == 1 else self.session / f"target-{self.runs}.log"
+        full = {**spec, "entry": entry, "session": str(folder), "shadow": True,
+                "machine": msgspec.to_builtins(self.machine)}  # fmt: skip
+        child = start(
+            self.target, session=folder, mode="experiment", spec=full, env=env, output=output
+        )
+        try:
+            return wait(child, on_tick=lambda: self.tick(folder))
+        except BaseException:
+            stop(child)
+            raise
+
+    def tick(self, folder: Path) -> None:
+        """Pass on how far the running process is."""
+        from outpace.tune.files import PROGRESS, read
+
+        told = read(folder / PROGRESS)
+        if told and self.progress is not None:
+            self.progress(told["phase"], told["done"], told["total"], told["note"])
+
+    def tell(self, phase: str, done: float, total: float, note: str = "") -> None:
+        """Say how far we are."""
+        if self.progress is not None:
+            self.progress(phase, done, total, note)
+
+    @property
+    def seconds(self) -> float:
+        """Since the begin."""
+        return time.monotonic() - self.begun
+
+
+def diagnose(
+    target: Target,
+    *,
+    session: Path,
+    time_s: float | None = None,
+    steps: int | None = None,
+    output: Output = "inherit",
+    progress: Progress | None = None,
+    trace: Path | None = None,
+    seed: int | None = None,
+) -> Session:
+    """Find by experiment what a training is bound by; changes nothing."""
+    work = Work(target, session, output, progress)
+    measured = _measure(work, time_s, steps, trace, seed)
+    diagnosis = interpret(target, work.machine, *measured)
+    return _finish(work, diagnosis, measured[0], "diagnose")
+
+
+def _measure(
+    work: Work, time_s: float | None, steps: int | None, trace: Path | None = None, seed: int | None = None
+) -> tuple[Evidence, int, list[str]]:
+    from outpace.tune.children import measure
+
+    spec = {"time_s": time_s, "steps": steps, "seed_shift": seed or 0}
+    if trace is not None:
+        spec["trace"] = str(trace.absolute())
+    found = measure(work.launch, spec, work.session)
+    evidence = found.evidence or Evidence(machine=work.machine)
+    return evidence, found.exit_code, found.notes
+
+
+def interpret(
+    target: Target, machine: Machine, evidence: Evidence, exit_code: int, notes: list[str]
+) -> Diagnosis:
+    """What the evidence means."""
+    from outpace.diagnose.bottlenecks import findings
+    from outpace.tune.propose import with_advice
+
+    found = with_advice(evidence, findings(evidence)) if evidence.steps.count else []
+    outcome: Outcome = "done"
+    if exit_code == 130:
+        outcome = "interrupted"
+    elif exit_code != 0:
+        outcome = "failed"
+    elif not evidence.steps.count:
+        outcome = "no training"
+    first = found[0] if found else None
+    return Diagnosis(
+        outcome=outcome,
+        target=target,
+        machine=machine,
+        steps=StepSummary(
+            evidence.steps.count,
+            evidence.steps.median_s,
+            evidence.steps.cpu_s,
+            evidence.steps.samples_per_s,
+        ),
+        ledger=evidence.ledger,
+        bound=first.bound if first else "none",
+        cause=first.cause if first else None,
+        findings=tuple(found),
+        memory=MemorySummary(evidence.memory.peak_bytes, evidence.memory.by_kind),
+        overhead=evidence.overhead,
+        notes=tuple([*evidence.notes, *notes]),
+        exit_code=exit_code,
+    )
+
+
+def tune(
+    target: Target,
+    *,
+    session: Path,
+    recipe: Path,
+    time_s: float | None = None,
+    force: bool = False,
+    seeds: int = 3,
+    margin: float = 0.01,
+    require_proof: bool = False,
+    only: tuple[str, ...] = (),
+    skip: tuple[str, ...] = (),
+    output: Output = "inherit",
+    progress: Progress | None = None,
+) -> Session:
+    """Find, measure and prove a recipe; write it."""
+    if recipe.exists() and not force:
+        raise RecipeError(f"{recipe} exists already", "--force replaces it, --recipe names another")
+    work = Work(target, session, output, progress)
+    evidence, code, notes = _measure(work, time_s and time_s * DIAGNOSE_SHARE, None)
+    diagnosis = interpret(target, work.machine, evidence, code, notes)
+    if diagnosis.outcome != "done":
+        return _finish(work, diagnosis, evidence, "tune")
+    total = time_s or default_time(evidence)
+    trials, final = _try(work, total, only, skip)
+    proof, trials = _prove(work, evidence, trials, total, seeds, margin)
+    if require_proof and proof is not None and not proof.proven:
+        _finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
+        raise NotProven(proof.reason, "give it more --time or --seeds, or a wider --margin")
+    return _conclude(work, diagnosis, evidence, trials, final, proof, recipe)
+
+
+def default_time(evidence: Evidence) -> float:
+    """Seconds for tuning: 5 % of the run, at least three minutes, at most ten."""
+    return min(600.0, max(180.0, 0.05 * (evidence.run.estimated_s or 0.0)))
+
+
+def _try(
+    work: Work, total: float, only: tuple[str, ...], skip: tuple[str, ...]
+) -> tuple[list[Trial], Mapping[str, Any]]:
+    from outpace.tune.children import try_remedies
+
+    spec = {
+        "time_s": total * TRIAL_SHARE,
+        "evidence": str(work.session),
+        "only": list(only),
+        "skip": list(skip),
+    }
+    tried = try_remedies(work.launch, spec, work.session / "trials")
+    return tried.trials, tried.final
+
+
+def _prove(
+    work: Work, evidence: Evidence, trials: list[Trial], total: float, seeds: int, margin: float
+) -> tuple[Proof | None, list[Trial]]:
+    from outpace.tune.proofs import prove_recipe
+
+    return prove_recipe(
+        work.launch,
+        evidence,
+        trials,
+        folder=work.session / "proof",
+        time_s=max(0.25 * total, total - work.seconds),
+        seeds=seeds,
+        margin=margin,
+        tell=work.tell,
+    )
+
+
+def _conclude(
+    work: Work,
+    diagnosis: Diagnosis,
+    evidence: Evidence,
+    trials: list[Trial],
+    final: Mapping[str, Any],
+    proof: Proof | None,
+    path: Path,
+) -> Session:
+    """Write the recipe and the session."""
+    from outpace.tune.children import total_gain
+
+    accepted = [t for t in trials if t.accepted]
+    left_out = [t for t in trials if t.measured is not None and t.measured.is_gain and not t.accepted]
+    speedup = total_gain(evidence, final) if accepted and not _proof_cut(trials) else None
+    if speedup is None and accepted:
+        speedup = _product(accepted)
+    record = recipe_of(work, accepted, speedup, proof) if accepted else None
+    if record is not None:
+        write_recipe(path, record)
+    del left_out
+    return _finish(
+        work,
+        diagnosis,
+        evidence,
+        "tune",
+        trials=tuple(trials),
+        proof=proof,
+        speedup=speedup,
+        recipe=str(path) if record is not None else None,
+        recipe_record=record,
+        diff=diff_of(work.target, evidence, accepted),
+    )
+
+
+def _proof_cut(trials: list[Trial]) -> bool:
+    return any("proof" in t.reason for t in trials if not t.accepted)
+
+
+def _product(accepted: list[Trial]) -> Gain:
+    """Gains multiplied, where the whole recipe was not compared itself."""
+    speedup = low = high = 1.0
+    for trial in accepted:
+        if trial.measured is not None:
+            speedup *= trial.measured.speedup
+            low *= trial.measured.low
+            high *= trial.measured.high
+    return Gain(speedup, low, high, "predicted")
+
+
+def recipe_of(
+    work: Work, accepted: list[Trial], speedup: Gain | None, proof: Proof | None
+) -> Recipe:
+    """The recipe as a record."""
+    proven = None
+    if proof is not None:
+        proven = Proven(
+            proof.proven,
+            proof.seeds,
+            proof.steps,
+            proof.margin,
+            proof.confidence,
+            proof.high,
+            proof.measure,
+        )
+    return Recipe(
+        schema=1,
+        target=" ".join(work.target.words),
+        outpace=version("outpace"),
+        python=platform.python_version(),
+        torch=version("torch"),
+        machine=f"{work.machine.cpu}, {work.machine.cores} cores",
+        fingerprint=work.machine.fingerprint,
+        speedup=speedup,
+        proof=proven,
+        remedies=tuple(
+            Applied(t.remedy, t.keeps, t.settings, t.measured, t.reason) for t in accepted
+        ),
+    )
+
+
+def diff_of(target: Target, evidence: Evidence, accepted: list[Trial]) -> str:
+    """The change that a person would make in the script for the accepted remedies."""
+    from outpace.remedies.base import unified
+    from outpace.remedies.catalog import remedy
+
+    path = Path(target.cwd) / target.name
+    if target.kind != "script" or not path.exists():
+        return ""
+    before = source = path.read_text(encoding="utf-8")
+    for trial in accepted:
+        source = remedy(trial.remedy).edit(source, evidence, trial.settings)
+    return unified(before, source, target.name)
+
+
+def _finish(
+    work: Work,
+    diagnosis: Diagnosis,
+    evidence: Evidence,
+    command: Literal["diagnose", "tune", "run"],
+    **more: Any,
+) -> Session:
+    """Write the session down."""
+    session = Session(
+        **{f: getattr(diagnosis, f) for f in Diagnosis.__struct_fields__},
+        command=command,
+        started=work.started,
+        seconds=work.seconds,
+        evidence=evidence,
+        **more,
+    )
+    write_json(work.session / "session.json", session)
+    return session
+
+
+def run(
+    target: Target, *, recipe: Path | None, session: Path | None = None, output: Output = "inherit"
+) -> int:
+    """Run the target under a recipe; its exit code."""
+    remedies: list[tuple[str, Settings]] = []
+    if recipe is not None:
+        remedies = [(r.name, r.settings) for r in _checked(read_recipe(recipe)).remedies]
+    folder = (session or Path(".outpace") / "last-run").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    from outpace.tune.environment import environment_of
+
+    spec = {
+        "entry": "outpace.tune.apply:begin",
+        "session": str(folder),
+        "remedies": [{"name": n, "settings": s} for n, s in remedies],
+    }
+    child = start(
+        target, session=folder, mode="run", spec=spec, env=environment_of(remedies), output=output
+    )
+    try:
+        return wait(child)
+    except BaseException:
+        stop(child)
+        raise
+
+
+def _checked(recipe: Recipe) -> Recipe:
+    """Warn where a recipe was made on another machine."""
+    import sys
+
+    here = describe()
+    if recipe.fingerprint != here.fingerprint:
+        print(
+            f"warning: this recipe was measured on another machine ({recipe.machine}; here: "
+            f"{here.cpu}, {here.cores} cores)\nhint: outpace tune {recipe.target}",
+            file=sys.stderr,
+        )
+    return recipe
+
+
+__all__ = ["OutpaceError", "TargetError", "diagnose", "recipe_text", "run", "tune"]

@@ -1,0 +1,1 @@
+"""What measured facts mean."""

@@ -1,0 +1,251 @@
+"""THE table of bottlenecks: one row a cause, from evidence to a finding.
+
+A row gives a finding only where the interval of its gain excludes "no gain". Findings are ordered
+by bound, the bound that takes most of the run first; within a bound by cause, where "arithmetic" is
+what remains when nothing else explains the compute, and so comes after causes that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from outpace.diagnose.costs import (
+    Cost,
+    ceiling_share,
+    compute_cost,
+    dispatch_seconds,
+    input_cost,
+    input_parts,
+    of_run,
+    of_step,
+)
+from outpace.records.evidence import Evidence
+from outpace.records.finding import Bound, Finding
+
+SMALLEST = 0.02
+"""share of the run below which nothing is said"""
+
+
+class Told(NamedTuple):
+    """What a row has to say."""
+
+    cost: Cost
+    where: str | None
+    reason: str
+    sure: bool = True
+
+
+Row = Callable[[Evidence], Iterator[Told]]
+
+
+def storage(evidence: Evidence) -> Iterator[Told]:
+    """Waiting for files, sockets or a slow disk."""
+    yield from _input(evidence, "storage", "waits off the CPU for data to be read")
+
+
+def parse(evidence: Evidence) -> Iterator[Told]:
+    """Decoding images, parsing text and records."""
+    what = "decodes images" if evidence.input.decode_s > evidence.input.parse_s else "parses records"
+    yield from _input(evidence, "parse", what)
+
+
+def augment(evidence: Evidence) -> Iterator[Told]:
+    """Work of the data set's own code on each sample."""
+    yield from _input(evidence, "augment", "works on each sample in the data set's own code")
+
+
+def collate(evidence: Evidence) -> Iterator[Told]:
+    """Putting samples together one by one."""
+    yield from _input(evidence, "collate", "puts batches together sample by sample")
+
+
+def ipc(evidence: Evidence) -> Iterator[Told]:
+    """Moving batches between processes."""
+    yield from _input(evidence, "ipc", "moves batches between processes")
+
+
+def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
+    cost = input_cost(evidence)
+    part = input_parts(evidence).get(cause, 0.0)
+    if cost is None or not part:
+        return
+    data = evidence.input
+    place = data.places[0][0] if data.places else data.where
+    lost = of_step(evidence, cost.seconds * part, cost.low * part, cost.high * part, cost.how)
+    yield Told(
+        lost,
+        place,
+        f"a step waits {1e3 * lost.seconds:.1f} of its {1e3 * lost.whole_s:.1f} ms because the input "
+        f"{what}",
+    )
+
+
+def transfer(evidence: Evidence) -> Iterator[Told]:
+    """Copies from host to device."""
+    arm = evidence.arm("transfer_free")
+    whole = evidence.steps.mean_s
+    if arm is not None and whole:
+        gain = arm.gain
+        cost = of_step(evidence, *(whole * (1 - 1 / max(g, 1e-3)) for g in (gain.speedup, gain.low, gain.high)))
+        yield Told(cost, None, f"copies to the device take {1e3 * cost.seconds:.1f} ms of a step")
+
+
+def dispatch(evidence: Evidence) -> Iterator[Told]:
+    """Framework overhead: many small operators."""
+    seconds, low, high = dispatch_seconds(evidence)
+    if seconds < 0.3 * compute_cost(evidence):
+        return
+    how = "measured" if evidence.compute.fixed_s is not None else "predicted"
+    cost = of_step(evidence, seconds, low, high, how)  # type: ignore[arg-type]
+    yield Told(
+        cost,
+        evidence.compute.where,
+        f"{1e3 * seconds:.2f} of {1e3 * cost.whole_s:.2f} ms of a step do not depend on the batch: "
+        f"{evidence.compute.operations} operators a forward pass, each too small for what it costs to call",
+    )
+
+
+def sync(evidence: Evidence) -> Iterator[Told]:
+    """Waiting for the device."""
+    arm = evidence.arm("sync_free")
+    whole = evidence.steps.mean_s
+    if arm is None or not whole or not evidence.syncs:
+        return
+    gain = arm.gain
+    cost = of_step(evidence, *(whole * (1 - 1 / max(g, 1e-3)) for g in (gain.speedup, gain.low, gain.high)))
+    worst = evidence.syncs[0]
+    yield Told(
+        cost, worst.where, f".{worst.name}() makes the host wait for the device {worst.count:.1f} times a step"
+    )
+
+
+def threads(evidence: Evidence) -> Iterator[Told]:
+    """Too few or too many threads."""
+    best = max(
+        (a for a in evidence.arms if a.name.startswith("threads_") and a.failed is None),
+        key=lambda a: a.gain.speedup,
+        default=None,
+    )
+    if best is None or best.gain.low < 1.03:
+        return
+    whole = evidence.free_s
+    cost = of_step(evidence, *(whole * (1 - 1 / g) for g in (best.gain.speedup, best.gain.low, best.gain.high)))
+    yield Told(
+        cost,
+        None,
+        f"with {best.name.removeprefix('threads_')} threads instead of {evidence.compute.threads} the "
+        f"compute of a step takes {1e3 * best.seconds:.1f} instead of {1e3 * whole:.1f} ms",
+    )
+
+
+def arithmetic(evidence: Evidence) -> Iterator[Told]:
+    """The model's own operations."""
+    total = compute_cost(evidence)
+    fixed, low, high = dispatch_seconds(evidence)
+    if evidence.compute.fixed_s is None:
+        fixed = low = high = 0.0
+    cost = of_step(evidence, max(0.0, total - fixed), 0.95 * (total - high), 1.05 * (total - low))
+    reached = ceiling_share(evidence)
+    ceiling = f", at {100 * reached:.0f} % of this machine's ceiling" if reached is not None else ""
+    yield Told(
+        cost,
+        evidence.compute.where,
+        f"the model's operations take {1e3 * cost.seconds:.1f} of {1e3 * cost.whole_s:.1f} ms of a step"
+        + ceiling,
+        sure=False,
+    )
+
+
+def capacity(evidence: Evidence) -> Iterator[Told]:
+    """Memory nearly full."""
+    memory = evidence.memory
+    if memory.limit_bytes and memory.peak_bytes > 0.9 * memory.limit_bytes:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0),
+            None,
+            f"a step needs {memory.peak_bytes / 2**30:.2f} of {memory.limit_bytes / 2**30:.2f} GiB",
+        )
+
+
+def leak(evidence: Evidence) -> Iterator[Told]:
+    """Memory that grows with every step."""
+    memory = evidence.memory
+    if memory.growth_low <= 0:
+        return
+    left = max(1, (evidence.run.total_steps or 100 * evidence.steps.count) - evidence.steps.count)
+    ends = memory.rss_bytes + memory.growth_bytes_step * left > memory.limit_bytes > 0
+    what = f"; {memory.retained_name} keeps what it is given" if memory.retained_name else ""
+    if ends or memory.growth_bytes_step > 2**20 or memory.retained_name:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0),
+            memory.retained_where,
+            f"memory grows by {memory.growth_bytes_step / 2**20:.2f} MiB a step{what}"
+            + ("; it will not last to the end of the run" if ends else ""),
+        )
+
+
+def _outside(*names: str) -> Row:
+    def row(evidence: Evidence) -> Iterator[Told]:
+        for entry in evidence.ledger:
+            if entry.name not in names or (entry.name == "elsewhere" and entry.where is None):
+                continue
+            cost = of_run(evidence, entry.seconds, 0.1 if entry.name == "elsewhere" else 0.05)
+            yield Told(
+                cost,
+                entry.where,
+                f"{entry.name if entry.name != 'elsewhere' else 'this line'} takes "
+                f"{entry.seconds:.1f} s, {100 * entry.share:.0f} % of the run",
+            )
+
+    return row
+
+
+TABLE: tuple[tuple[Bound, str, Row], ...] = (
+    ("io", "storage", storage),
+    ("io", "parse", parse),
+    ("io", "augment", augment),
+    ("io", "collate", collate),
+    ("io", "ipc", ipc),
+    ("io", "transfer", transfer),
+    ("compute", "dispatch", dispatch),
+    ("compute", "sync", sync),
+    ("compute", "threads", threads),
+    ("compute", "arithmetic", arithmetic),
+    ("memory", "capacity", capacity),
+    ("memory", "leak", leak),
+    ("outside", "startup", _outside("startup")),
+    ("outside", "validation", _outside("validation")),
+    ("outside", "checkpoint", _outside("checkpoint")),
+    ("outside", "logging", _outside("logging")),
+    ("outside", "other", _outside("elsewhere")),
+)
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """All findings, the first being what the training is bound by."""
+    if not evidence.steps.count:
+        return []
+    rows: list[tuple[Finding, bool, float]] = []
+    for bound, cause, row in TABLE:
+        for told in row(evidence):
+            gain = told.cost.gain
+            urgent = bound == "memory"
+            if not urgent and (told.cost.run_share < SMALLEST or not gain.is_gain):
+                continue
+            finding = Finding(bound, cause, told.where, told.cost.run_share, gain, told.reason)
+            rows.append((finding, told.sure, told.cost.run_share))
+    weight: dict[str, float] = {}
+    for finding, sure, share in rows:
+        if finding.bound == "compute":
+            share = compute_share(evidence) if not sure else 0.0
+        elif finding.bound == "memory":
+            share = 0.01
+        weight[finding.bound] = weight.get(finding.bound, 0.0) + share
+    rows.sort(key=lambda r: (-weight[r[0].bound], not r[1], -r[2]))
+    return [finding for finding, _, _ in rows]
+
+
+def compute_share(evidence: Evidence) -> float:
+    """Share of the run in forward, backward and optimizer."""
+    return evidence.share("forward", "backward", "optimizer")

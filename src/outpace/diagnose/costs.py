@@ -1,0 +1,140 @@
+"""What each kind of cost takes of a run, in seconds, out of the evidence.
+
+A cost inside of steps is given for one step and for the whole run; one outside of steps for the
+run alone. Limits are those of a 95 % interval, as far as the measurement behind it tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outpace.records.evidence import Evidence
+from outpace.records.gain import Gain, How
+
+ERROR = 0.05
+"""relative error that is taken for a time that was clocked, not compared"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds that would be gone: of a step (``step_s``) or of the run; with limits."""
+
+    seconds: float
+    low: float
+    high: float
+    whole_s: float
+    """the step, or the run, that it is a part of"""
+    run_share: float
+    how: How = "measured"
+
+    @property
+    def gain(self) -> Gain:
+        """Speed-up of that step or run without the cost."""
+
+        def without(cost: float) -> float:
+            rest = max(self.whole_s * 0.005, self.whole_s - max(0.0, cost))
+            return self.whole_s / rest
+
+        return Gain(without(self.seconds), without(self.low), without(self.high), self.how)
+
+
+def step_share(evidence: Evidence) -> float:
+    """Share of the run that is inside of steps."""
+    steps = evidence.steps
+    total = sum(row.seconds for row in evidence.ledger)
+    if not total or not steps.count:
+        return 0.0
+    outside = sum(
+        row.seconds
+        for row in evidence.ledger
+        if row.name in ("startup", "validation", "checkpoint")
+    )
+    return max(0.0, 1.0 - outside / total)
+
+
+def of_step(
+    evidence: Evidence, seconds: float, low: float, high: float, how: How = "measured"
+) -> Cost:
+    """A cost inside of each step."""
+    whole = evidence.steps.mean_s
+    share = min(1.0, seconds / whole) * step_share(evidence) if whole else 0.0
+    return Cost(seconds, low, high, whole, share, how)
+
+
+def of_run(evidence: Evidence, seconds: float, error: float = ERROR) -> Cost:
+    """A cost outside of steps."""
+    whole = sum(row.seconds for row in evidence.ledger)
+    share = seconds / whole if whole else 0.0
+    return Cost(seconds, seconds * (1 - error), seconds * (1 + error), whole, share)
+
+
+def input_cost(evidence: Evidence) -> Cost | None:
+    """What a step would be shorter by if its input were free: measured by an arm where it can be."""
+    data, whole = evidence.input, evidence.steps.mean_s
+    free = evidence.arm("input_free")
+    if free is not None and whole:
+        gain = free.gain
+        return of_step(
+            evidence,
+            whole * (1 - 1 / gain.speedup),
+            whole * (1 - 1 / max(gain.low, 1e-3)),
+            whole * (1 - 1 / max(gain.high, 1e-3)),
+        )
+    if data.wait_s:
+        error = 0.15 if data.kind == "lines" else ERROR
+        return of_step(
+            evidence, data.wait_s, data.wait_s * (1 - error), data.wait_s * (1 + error), "predicted"
+        )
+    return None
+
+
+def input_parts(evidence: Evidence) -> dict[str, float]:
+    """Shares of making a batch by cause; they add up to 1."""
+    data = evidence.input
+    total = data.fetch_s + data.ipc_s
+    if not total:
+        return {"augment": 1.0}
+    storage = min(data.storage_s, total)
+    parse = min(data.parse_s + data.decode_s, total - storage)
+    collate = min(data.collate_s, total - storage - parse)
+    ipc = min(data.ipc_s, total - storage - parse - collate)
+    rest = max(0.0, total - storage - parse - collate - ipc)
+    parts = {"storage": storage, "parse": parse, "collate": collate, "ipc": ipc, "augment": rest}
+    if data.sliceable and storage < 0.2 * total:
+        # Slicing gives the same batch: what the items cost is that they are taken one by one.
+        parts["collate"] += parts.pop("augment")
+    return {cause: seconds / total for cause, seconds in parts.items() if seconds > 0}
+
+
+def compute_cost(evidence: Evidence) -> float:
+    """Seconds of a step in forward, backward and optimizer."""
+    compute = evidence.compute
+    return compute.forward_s + compute.backward_s + compute.optimizer_s
+
+
+def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
+    """Fixed cost of a step that no batch size changes: framework overhead of many small operators.
+
+    The intercept of time over batch size where half and double batches were tried; it cannot be
+    more than the operators' number allows at this machine's cost of one.
+    """
+    compute = evidence.compute
+    ceilings = evidence.machine.ceilings
+    one = ceilings.dispatch_s if ceilings is not None and ceilings.dispatch_s else 10e-6
+    bound = compute.operations * one + compute.tensors * 8 * one / 3
+    if compute.fixed_s is None:
+        guess = min(bound, 0.9 * compute_cost(evidence))
+        return guess, 0.3 * guess, min(2 * guess, compute_cost(evidence))
+    fixed = min(compute.fixed_s, 3 * bound) if compute.operations else compute.fixed_s
+    low = min(compute.fixed_low_s or 0.0, fixed)
+    return fixed, low, max(fixed, min(compute.fixed_high_s or fixed, 3 * bound))
+
+
+def ceiling_share(evidence: Evidence) -> float | None:
+    """FLOP/s of the step's compute over the machine's best matrix product in the model's dtype."""
+    ceilings, compute = evidence.machine.ceilings, evidence.compute
+    seconds = evidence.free_s or compute_cost(evidence)
+    if ceilings is None or not compute.flops or not seconds:
+        return None
+    best = ceilings.matmul_flops.get("bfloat16" if compute.autocast else compute.dtype)
+    return compute.flops / seconds / best if best else None

@@ -1,0 +1,62 @@
+"""The exceptions that a user can meet, each with the exit code that the command line gives it.
+
+    OutpaceError            2   a mistake that the user can mend: a message, a hint, no traceback
+    ├── UsageError          2   the command line or a setting is wrong
+    ├── TargetError         2   the target cannot be run (missing file, no training found)
+    ├── RecipeError         2   a recipe cannot be read or applied
+    ├── SessionError        2   a session folder cannot be read or written
+    ├── MissingExtra        2   an optional package is needed: names the pip command
+    ├── DeadlineError       3   the deadline is missed or cannot be met
+    └── NotProven           4   quality could not be proven and --require-proof was asked
+"""
+
+from __future__ import annotations
+
+
+class OutpaceError(Exception):
+    """A mistake that the user can mend. ``message`` says what was seen, ``hint`` what to do."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(OutpaceError):
+    """The command line or a setting is wrong."""
+
+
+class TargetError(OutpaceError):
+    """The target cannot be run or measured."""
+
+
+class RecipeError(OutpaceError):
+    """A recipe cannot be read or applied."""
+
+
+class SessionError(OutpaceError):
+    """A session folder cannot be read or written."""
+
+
+class MissingExtra(OutpaceError):
+    """An optional package is needed for what was asked."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"this needs the package {package!r}, which is not installed",
+            f"pip install 'outpace[{extra}]'",
+        )
+
+
+class DeadlineError(OutpaceError):
+    """The deadline is missed or cannot be met."""
+
+    exit_code = 3
+
+
+class NotProven(OutpaceError):
+    """Quality could not be proven within the time given."""
+
+    exit_code = 4

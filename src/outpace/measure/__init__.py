@@ -1,0 +1,1 @@
+"""How facts are got: arms, statistics, FLOPs, memory, counters, ceilings of the machine."""

@@ -1,0 +1,286 @@
+"""Arms: ways to run a step, interleaved in blocks of steps inside one process.
+
+A contest compares arms with its first, the base. In each round every arm runs one block, the base
+one more after every third arm; what disturbs the machine then hits all alike, and only blocks of
+the same round are compared. The first steps of a block are dropped (caches, queues), and so is the
+whole first round, in which kernels are built and memory is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+from outpace.measure.counters import cpu_ns
+from outpace.measure.statistics import enough, paired_gain
+from outpace.records.evidence import Arm
+from outpace.records.gain import Gain
+from outpace.seams.host import Host, Step
+from outpace.seams.setup import AS_IS, Setup
+
+BLOCK_S = 0.08
+"""a block lasts about this long, but for one step at least"""
+MOST_STEPS = 100
+BASE_AFTER = 3
+UNKNOWN = Gain(1.0, 0.0, float("inf"), "measured")
+PAIRS = 60
+"""rounds after which a contest ends in any case"""
+
+
+@dataclass
+class Contest:
+    """Arms to compare; ``arms``' first is the base. Times are seconds a step."""
+
+    arms: dict[str, Setup]
+    seconds: float
+    name: str = ""
+    min_rounds: int = 6
+    max_rounds: int = PAIRS
+    narrow: float = 0.02
+    keep_all: bool = False
+    """go on with arms that are decided"""
+    pairs: dict[str, list[tuple[float, float, float, float]]] = field(default_factory=dict)
+    """arm -> (base wall, arm wall, base CPU, arm CPU) of each round"""
+    failed: dict[str, str] = field(default_factory=dict)
+    spent: float = 0.0
+
+    @property
+    def base(self) -> str:
+        """The first arm's name."""
+        return next(iter(self.arms))
+
+    def gain(self, arm: str) -> Gain:
+        """Speed-up of an arm over the base on the wall clock."""
+        return self._gain(arm, 0)
+
+    def cpu_gain(self, arm: str) -> Gain:
+        """Speed-up in CPU seconds."""
+        return self._gain(arm, 2)
+
+    def _gain(self, arm: str, column: int) -> Gain:
+        pairs = self.pairs.get(arm, [])
+        base, other = [p[column] for p in pairs], [p[column + 1] for p in pairs]
+        if not any(b > 0 and o > 0 for b, o in zip(base, other, strict=True)):
+            return UNKNOWN
+        return paired_gain(base, other)
+
+    def results(self) -> list[Arm]:
+        """All arms but the base, as records."""
+        found = []
+        for name in self.arms:
+            pairs = self.pairs.get(name, [])
+            if name == self.base or (not pairs and name not in self.failed):
+                continue
+            found.append(
+                Arm(
+                    name,
+                    len(pairs),
+                    median([p[1] for p in pairs]),
+                    median([p[3] for p in pairs]),
+                    self.gain(name),
+                    self.cpu_gain(name),
+                    self.failed.get(name) or (None if len(pairs) >= 2 else "too few rounds"),
+                    self.base,
+                )
+            )
+        return found
+
+
+def median(values: list[float]) -> float:
+    """The middle value; 0 for none."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if not ordered:
+        return 0.0
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+Program = Generator[Contest | None, Contest | None, None]
+"""Yields a contest and is sent it back when it is over; yields None to let one step pass as it is."""
+
+
+class Scheduler:
+    """Runs a program's contests over the steps of the target."""
+
+    def __init__(
+        self,
+        host: Host,
+        program: Program,
+        *,
+        marker: Path | None = None,
+        excluded: dict[str, str] | None = None,
+        progress: Callable[[Contest], None] | None = None,
+        done: Callable[[], None] | None = None,
+        workers: Callable[[], list[int]] = list,
+    ) -> None:
+        self.host = host
+        self.program = program
+        self.marker = marker
+        self.excluded = excluded or {}
+        self.progress = progress
+        self.done = done
+        self.workers = workers
+        self.contest: Contest | None = None
+        self.order: list[str] = []
+        self.at = 0
+        self.round = -1
+        self.skip = 0
+        self.wanted = 1
+        self.walls: list[float] = []
+        self.cpus: list[float] = []
+        self.measured: list[tuple[str, float, float]] = []
+        self.started = 0.0
+        self.worker_cpu = 0
+        self.over = False
+
+    def on_step(self, step: Step) -> None:
+        """A step ended: note it, and run the next as the program wants."""
+        if self.over:
+            return
+        if self.contest is None:
+            self._advance(None)
+            return
+        if self.skip > 0:
+            self.skip -= 1
+            if self.skip == 0:
+                self.worker_cpu = self._worker_cpu()
+            return
+        if step.clean:
+            self.walls.append(step.wall / 1e9)
+            self.cpus.append(step.cpu / 1e9)
+            if self.round < 0 and len(self.walls) == 1:
+                self.wanted = 1
+        if len(self.walls) >= self.wanted:
+            self._end_block()
+
+    def close(self) -> None:
+        """Stop: the target is as it was."""
+        self.over = True
+        self.host.switch(AS_IS)
+        self._mark("")
+
+    # --- blocks and rounds ---------------------------------------------------------------------
+
+    def _advance(self, result: Contest | None) -> None:
+        try:
+            contest = self.program.send(result) if result is not None else next(self.program)
+        except StopIteration:
+            self.close()
+            if self.done is not None:
+                self.done()
+            return
+        self.contest = contest
+        if contest is not None:
+            for name in list(contest.arms):
+                if name in self.excluded and name != contest.base:
+                    contest.failed[name] = self.excluded[name]
+            self.started = perf_counter()
+            self.round = -1
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        contest = self.contest
+        assert contest is not None
+        live = [
+            name
+            for name in contest.arms
+            if name != contest.base
+            and name not in contest.failed
+            and (contest.keep_all or not self._decided(name))
+        ]
+        if self.round % 2:
+            live.reverse()
+        self.order = []
+        for index, name in enumerate(live):
+            if index % BASE_AFTER == 0:
+                self.order.append(contest.base)
+            self.order.append(name)
+        self.at = 0
+        self.measured = []
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        contest = self.contest
+        assert contest is not None
+        if self.at >= len(self.order):
+            self._end_round()
+            return
+        name = self.order[self.at]
+        setup = contest.arms[name]
+        feeds = setup.feed != self.host.setup.feed
+        self.walls, self.cpus = [], []
+        if self.round <= 0:
+            self._mark(name)
+        self.skip = 2 if feeds or self.round < 0 else 1
+        self.host.switch(setup)
+
+    def _end_block(self) -> None:
+        name = self.order[self.at]
+        workers = (self._worker_cpu() - self.worker_cpu) / 1e9
+        count = len(self.walls)
+        wall, cpu = sum(self.walls) / count, (sum(self.cpus) + workers) / count
+        self.measured.append((name, wall, cpu))
+        if self.round < 0:
+            self.wanted = max(1, min(MOST_STEPS, round(BLOCK_S / max(wall, 1e-6))))
+        self.at += 1
+        self._begin_block()
+
+    def _end_round(self) -> None:
+        contest = self.contest
+        assert contest is not None
+        if self.round >= 0:
+            self._pair(contest)
+        elif self.measured:
+            base = [wall for name, wall, _ in self.measured if name == contest.base]
+            self.wanted = max(1, min(MOST_STEPS, round(BLOCK_S / max(min(base), 1e-6))))
+        self.round += 1
+        contest.spent = perf_counter() - self.started
+        if self.progress is not None:
+            self.progress(contest)
+        undecided = [
+            n
+            for n in contest.arms
+            if n != contest.base and n not in contest.failed and not self._decided(n)
+        ]
+        live = undecided if not contest.keep_all else list(contest.arms)[1:]
+        over = contest.spent >= contest.seconds and self.round >= 2
+        if over or not undecided or not live or self.round >= contest.max_rounds:
+            self.contest = None
+            self.host.switch(AS_IS)
+            self._mark("")
+            self._advance(contest)
+        else:
+            self._begin_round()
+
+    def _pair(self, contest: Contest) -> None:
+        """Pair each arm's block with the nearest blocks of the base in this round."""
+        bases = [i for i, (name, _, _) in enumerate(self.measured) if name == contest.base]
+        for index, (name, wall, cpu) in enumerate(self.measured):
+            if name == contest.base:
+                continue
+            before = max(i for i in bases if i < index)
+            after = min((i for i in bases if i > index), default=before)
+            base_wall = (self.measured[before][1] + self.measured[after][1]) / 2
+            base_cpu = (self.measured[before][2] + self.measured[after][2]) / 2
+            contest.pairs.setdefault(name, []).append((base_wall, wall, base_cpu, cpu))
+
+    def _decided(self, name: str) -> bool:
+        contest = self.contest
+        assert contest is not None
+        if len(contest.pairs.get(name, [])) < contest.min_rounds:
+            return False
+        return enough(contest.gain(name), contest.narrow)
+
+    def _worker_cpu(self) -> int:
+        return sum(cpu_ns(pid) or 0 for pid in self.workers())
+
+    def _mark(self, name: str) -> None:
+        """Leave word of the arm that begins, so that a crash can be laid at its door."""
+        if self.marker is not None:
+            temporary = self.marker.with_suffix(".new")
+            temporary.write_text(json.dumps({"arm": name}))
+            os.replace(temporary, self.marker)

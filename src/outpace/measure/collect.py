@@ -1,0 +1,349 @@
+"""From what the seams, the sampler and the arms saw to evidence."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset
+
+from outpace.measure.arms import Contest, median
+from outpace.measure.ledger import Seen, build, clean_steps, mean_phases
+from outpace.measure.length import total_steps
+from outpace.measure.lines import input_lines, is_input, kinds, places
+from outpace.measure.sampler import Line, Sampler, read_dump
+from outpace.measure.statistics import line as fit_line
+from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.watch import Watcher
+from outpace.records.evidence import (
+    Arm,
+    Compute,
+    Evidence,
+    Images,
+    Input,
+    Loss,
+    Memory,
+    Overhead,
+    Run,
+    Steps,
+    Sync,
+)
+from outpace.records.ledger import Row
+from outpace.records.machine import Machine
+from outpace.seams.fetch import Fetches
+from outpace.seams.host import Host, RootFacts
+from outpace.seams.module import ModuleSeam
+from outpace.seams.transfer import SYNCS, TransferSeam
+
+MOST_POINTS = 2000
+
+
+@dataclass
+class Found:
+    """What probes found, to be joined with what was watched."""
+
+    input: dict[str, Any] = field(default_factory=dict)
+    images: Images | None = None
+    compute: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = Memory()
+    notes: list[str] = field(default_factory=list)
+
+
+def collect(
+    host: Host,
+    watcher: Watcher,
+    sampler: Sampler,
+    machine: Machine,
+    contests: Sequence[Contest],
+    found: Found,
+    *,
+    session: Path,
+    finished: bool,
+    exit_code: int | None = None,
+) -> Evidence:
+    """All evidence there is by now."""
+    steps = clean_steps(watcher.steps)
+    phases = mean_phases(steps)
+    samples = Counter(sampler.counts)
+    arms = [arm for contest in contests for arm in contest.results()]
+    module = host.seams.get("module")
+    lines = input_lines(module.callers) if isinstance(module, ModuleSeam) else set()
+    inputs = _input(host, watcher, phases, samples, lines, found, session)
+    micro = round(median([float(s.micro_steps) for s in steps])) if steps else 1
+    total = total_steps(watcher.loops, inputs.batches, micro)
+    if total is not None and total < host.steps:
+        total = None
+    now = perf_counter_ns()
+    first = host.first_step_start
+    startup = ((first if first is not None else now) - host.started) / 1e9
+    rows = _ledger(host, watcher, samples, lines, total, startup, finished, now)
+    mean = sum(s.wall for s in steps) / len(steps) / 1e9 if steps else 0.0
+    return Evidence(
+        machine=machine,
+        run=Run(
+            wall_s=(now - host.started) / 1e9,
+            startup_s=startup,
+            finished=finished,
+            total_steps=total,
+            estimated_s=sum(r.seconds for r in rows) if total or finished else None,
+            exit_code=exit_code,
+        ),
+        steps=_steps(host, steps, micro, mean, arms),
+        ledger=tuple(rows),
+        input=inputs,
+        compute=_compute(host, phases, contests, found),
+        syncs=_syncs(host, max(1, host.steps)),
+        memory=found.memory,
+        arms=tuple(arms),
+        loss=_loss(watcher),
+        overhead=_overhead(arms),
+        notes=tuple([*found.notes, *(f"the {k} seam failed: {v}" for k, v in host.broken.items())]),
+    )
+
+
+def _steps(host: Host, steps: list[Any], micro: int, mean: float, arms: list[Arm]) -> Steps:
+    walls = [s.wall / 1e9 for s in steps]
+    cpu = sum(s.cpu for s in steps) / len(steps) / 1e9 if steps else 0.0
+    middle = median(walls)
+    size = host.batch_size
+    return Steps(
+        count=host.steps,
+        median_s=middle,
+        mean_s=mean,
+        cpu_s=cpu,
+        samples_per_s=size * micro / middle if middle else 0.0,
+        batch_size=size,
+        micro_steps=max(1, micro),
+        boundary=host.boundary,
+    )
+
+
+def _ledger(
+    host: Host,
+    watcher: Watcher,
+    samples: Counter[Line],
+    lines: set[tuple[str, str, int]],
+    total: int | None,
+    startup: float,
+    finished: bool,
+    now: int,
+) -> list[Row]:
+    outside = {name: value / 1e9 for name, value in watcher.outside.items()}
+    loaded = training_loader(host)
+    if loaded is not None:
+        starts = loaded[1].starts
+        usual = mean_phases(clean_steps(watcher.steps)).get("input", 0.0)
+        outside["input"] = max(0.0, sum(starts) / 1e9 - usual * len(starts))
+    if finished and host.steps:
+        tail = host.phases.take()
+        for name, value in tail.items():
+            kind = name if name in ("checkpoint", "validation") else "elsewhere"
+            if host.mode == "validation" and kind == "elsewhere":
+                kind = "validation"
+            outside[kind] = outside.get(kind, 0.0) + value / 1e9
+    return build(
+        Seen(startup, watcher.steps, host.steps, outside, samples, lines, total, finished)
+    )
+
+
+def _input(
+    host: Host,
+    watcher: Watcher,
+    phases: dict[str, float],
+    samples: Counter[Line],
+    lines: set[tuple[str, str, int]],
+    found: Found,
+    session: Path,
+) -> Input:
+    loaded = training_loader(host)
+    if loaded is None:
+        return _input_by_lines(host, watcher, phases, samples, lines)
+    loader, record = loaded
+    workers = loader.num_workers
+    fetched = watcher.fetches(workers=workers > 0)
+    watched = Counter({k: v for k, v in samples.items() if k.phase == "input"})
+    if workers:
+        for path in session.glob("worker-*.json"):
+            watched += read_dump(path)
+    collate = getattr(loader.collate_fn, "__name__", "")
+    share = kinds(watched, frozenset({collate} if "default" not in collate else ()))
+    usual = phases.get("input", 0.0)
+    starts = record.starts[1:] or record.starts
+    facts: dict[str, Any] = {
+        "kind": "iterable" if isinstance(loader.dataset, IterableDataset) else "loader",
+        "where": record.where,
+        "workers": workers,
+        "prefetch_factor": loader.prefetch_factor or 0,
+        "persistent": loader.persistent_workers,
+        "pinned": loader.pin_memory,
+        "batch_size": host.batch_size,
+        "batches": record.length,
+        "epochs": _epochs(watcher.loops),
+        "wait_s": usual,
+        "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
+        "step_streams": (),
+        "places": tuple(places(watched)),
+    }
+    if fetched is not None and fetched.batches:
+        facts.update(_fetch_facts(fetched, share))
+    return Input(**{**facts, **found.input}, images=found.images)
+
+
+def _epochs(loops: list[int | None]) -> int | None:
+    """Turns of the loop around the loop over the loader."""
+    if None in loops:
+        after = [n for n in loops[loops.index(None) + 1 :] if n is not None]
+        return after[0] if after else 1
+    return None
+
+
+def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
+    n = fetched.batches * 1e9
+    wall, collate = fetched.wall / n, fetched.collate / n
+    off = max(0.0, fetched.wall - fetched.cpu - fetched.queued) / n
+    return {
+        "fetch_s": wall,
+        "fetch_cpu_s": fetched.cpu / n,
+        "collate_s": collate,
+        "decode_s": fetched.decode / n,
+        "storage_s": off if off > 0.05 * wall else 0.0,
+        "parse_s": share.get("parse", 0.0) * wall,
+        "ipc_s": share.get("ipc", 0.0) * wall,
+        "read_bytes": fetched.read_bytes / fetched.batches,
+    }
+
+
+def _input_by_lines(
+    host: Host,
+    watcher: Watcher,
+    phases: dict[str, float],
+    samples: Counter[Line],
+    lines: set[tuple[str, str, int]],
+) -> Input:
+    elsewhere = Counter({k: v for k, v in samples.items() if k.phase == "elsewhere"})
+    mine = Counter({k: v for k, v in elsewhere.items() if is_input(k, lines)})
+    if not lines:
+        return Input(batch_size=host.batch_size)
+    total = sum(elsewhere.values())
+    share = sum(mine.values()) / total if total else 0.0
+    wait = share * phases.get("elsewhere", 0.0)
+    at = places(mine)
+    by_kind = kinds(mine)
+    return Input(
+        kind="lines",
+        where=at[0][0] if at else None,
+        batch_size=host.batch_size,
+        wait_s=wait,
+        fetch_s=wait,
+        fetch_cpu_s=wait,
+        parse_s=by_kind.get("parse", 0.0) * wait,
+        decode_s=by_kind.get("decode", 0.0) * wait,
+        storage_s=by_kind.get("storage", 0.0) * wait,
+        collate_s=by_kind.get("collate", 0.0) * wait,
+        places=tuple(at),
+        epochs=next((n for n in reversed(watcher.loops) if n is not None), None),
+    )
+
+
+def _compute(
+    host: Host, phases: dict[str, float], contests: Sequence[Contest], found: Found
+) -> Compute:
+    facts: dict[str, Any] = {
+        "forward_s": phases.get("forward", 0.0),
+        "backward_s": phases.get("backward", 0.0),
+        "optimizer_s": phases.get("optimizer", 0.0),
+        "threads": torch.get_num_threads(),
+    }
+    rooted = main_root(host)
+    if rooted is not None:
+        facts.update(_model_facts(*rooted))
+    optimizer = host.main_optimizer() if host.main_optimizer is not None else None
+    if optimizer is not None:
+        group = optimizer.param_groups[0]
+        facts["optimizer"] = type(optimizer).__name__
+        facts["fused"] = bool(group.get("fused"))
+        facts["foreach"] = bool(group.get("foreach"))
+    facts["set_to_none"] = not getattr(host.seams.get("optimizer"), "zeroes", False)
+    facts.update(_fixed_cost(contests))
+    return Compute(**{**facts, **found.compute})
+
+
+def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    kinds_of = [type(m) for m in module.modules()]
+    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    first = next(iter(parameters), None)
+    weights = [p for p in parameters if p.dim() == 4]
+    return {
+        "device": first.device.type if first is not None else "cpu",
+        "dtype": str(first.dtype).removeprefix("torch.") if first is not None else "float32",
+        "compiled": any("OptimizedModule" in k.__name__ for k in kinds_of)
+        or getattr(module, "_compiled_call_impl", None) is not None,
+        "parameters": sum(p.numel() for p in module.parameters()),
+        "tensors": len(parameters),
+        "convolutions": sum(issubclass(k, nn.modules.conv._ConvNd) for k in kinds_of),
+        "batch_norms": len(norms),
+        "batch_norm_training": any(m.training for m in norms),
+        "channels_last": bool(weights)
+        and all(w.is_contiguous(memory_format=torch.channels_last) for w in weights),
+        "root": type(module).__name__,
+        "where": facts.where,
+    }
+
+
+def _fixed_cost(contests: Sequence[Contest]) -> dict[str, float]:
+    """What a step costs whatever its batch, from the arms with half and twice the batch."""
+    sizes, times = [], []
+    for contest in contests:
+        for name, setup in contest.arms.items():
+            pairs = contest.pairs.get(name, [])
+            if setup.free_input and name in ("input_free", "batch_half", "batch_double"):
+                sizes += [setup.batch_scale] * len(pairs)
+                times += [p[1] for p in pairs]
+    if len(set(sizes)) < 3:
+        return {}
+    fit = fit_line(sizes, times)
+    return {
+        "fixed_s": max(0.0, fit.intercept),
+        "fixed_low_s": max(0.0, fit.intercept_low),
+        "fixed_high_s": max(0.0, fit.intercept_high),
+    }
+
+
+def _syncs(host: Host, steps: int) -> tuple[Sync, ...]:
+    seam = host.seams.get("transfer")
+    if not isinstance(seam, TransferSeam):
+        return ()
+    found = []
+    for name, count in seam.counts.items():
+        if count and (name in SYNCS or name.startswith("__") or name == "synchronize"):
+            at = seam.places.get(name, {})
+            where = max(at, key=lambda k: at[k], default=None)
+            found.append(Sync(name, count / steps, seam.seconds[name] / 1e9 / steps, where))
+    return tuple(sorted(found, key=lambda s: -s.seconds))
+
+
+def _loss(watcher: Watcher) -> Loss:
+    samples, values = watcher.losses.read()
+    end = watcher.loss_until if watcher.loss_until is not None else len(values)
+    bad = watcher.losses.first_bad()
+    samples, values = samples[:end], values[:end]
+    stride = max(1, len(values) // MOST_POINTS)
+    return Loss(
+        tuple(itertools.islice(samples, 0, None, stride)),
+        tuple(itertools.islice(values, 0, None, stride)),
+        bad if bad is not None and bad < end else None,
+    )
+
+
+def _overhead(arms: list[Arm]) -> Overhead | None:
+    """What watching costs: the arm with the seams out against the watched base."""
+    off = next((a for a in arms if a.name == "seams_off" and a.failed is None), None)
+    return None if off is None else Overhead(off.gain.speedup, off.cpu_gain.speedup)

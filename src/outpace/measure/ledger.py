@@ -1,0 +1,112 @@
+"""The ledger: where the wall clock of a run went, in rows that add up to all of it.
+
+Rows inside of steps come from the steps that ran as the script is; they stand for all steps of the
+run. Rows outside of steps (start-up, validation, checkpoints, the tail after the last step) are
+taken as they were measured. Where the length of the whole run is known the ledger speaks of the
+whole run, else of the part that was seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from outpace.measure.lines import is_input, is_logging, places
+from outpace.measure.sampler import Line
+from outpace.records.ledger import Row
+from outpace.seams.host import Step
+
+SMALLEST_ROW = 0.01
+"""places with a smaller share of the run are put together"""
+WARM_UP = 2
+
+
+@dataclass
+class Seen:
+    """What the ledger is made from; seconds."""
+
+    startup_s: float
+    steps: list[Step]
+    """steps that ran as the script is"""
+    count: int
+    """all steps seen, those of arms included"""
+    outside: dict[str, float] = field(default_factory=dict)
+    """validation, checkpoint and epoch starts in all steps, and the tail"""
+    samples: Counter[Line] = field(default_factory=Counter)
+    input_lines: set[tuple[str, str, int]] = field(default_factory=set)
+    total_steps: int | None = None
+    whole: bool = False
+    """the run was seen to its end"""
+
+
+def clean_steps(steps: list[Step]) -> list[Step]:
+    """Steps to judge by: without warm-up, validation, checkpoints or an epoch's start."""
+    clean = [s for s in steps if s.clean and s.index >= WARM_UP]
+    return clean or [s for s in steps if s.clean] or steps
+
+
+def mean_phases(steps: list[Step]) -> dict[str, float]:
+    """Mean seconds a step by phase."""
+    if not steps:
+        return {}
+    names = steps[0].phases
+    return {name: sum(s.phases.get(name, 0) for s in steps) / len(steps) / 1e9 for name in names}
+
+
+def build(seen: Seen) -> list[Row]:
+    """The rows, the largest first; their shares add to 1."""
+    phases = mean_phases(clean_steps(seen.steps))
+    times = seen.total_steps if seen.total_steps and not seen.whole else seen.count
+    grow = times / seen.count if seen.count and not seen.whole else 1.0
+    seconds: Counter[tuple[str, str | None]] = Counter()
+    seconds["startup", _place(seen, "startup")] += seen.startup_s
+    for name, value in phases.items():
+        if name != "elsewhere":
+            seconds[name, _place(seen, name)] += value * times
+    for name, value in seen.outside.items():
+        seconds[name, _place(seen, name)] += value * grow
+    _split_elsewhere(seen, phases.get("elsewhere", 0.0) * times, seconds)
+    total = sum(seconds.values()) or 1.0
+    kept: Counter[tuple[str, str | None]] = Counter()
+    for (name, where), value in seconds.items():
+        small = name == "elsewhere" and value / total < SMALLEST_ROW
+        kept[name, None if small else where] += value
+    rows = [Row(name, v, v / total, where) for (name, where), v in kept.items() if v > 0]
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def _split_elsewhere(
+    seen: Seen, seconds: float, rows: Counter[tuple[str, str | None]]
+) -> None:
+    """Give the time that no seam explains to the lines that were seen to run in it."""
+    samples = Counter({k: v for k, v in seen.samples.items() if k.phase == "elsewhere"})
+    total = sum(samples.values())
+    if not total:
+        rows["elsewhere", None] += seconds
+        return
+    groups: dict[str, Counter[Line]] = {"input": Counter(), "logging": Counter(), "elsewhere": Counter()}
+    for line, count in samples.items():
+        kind = (
+            "input"
+            if is_input(line, seen.input_lines)
+            else "logging"
+            if is_logging(line)
+            else "elsewhere"
+        )
+        groups[kind][line] += count
+    for kind, group in groups.items():
+        share = sum(group.values()) / total * seconds
+        at = places(group, most=20)
+        if kind != "elsewhere":
+            if share:
+                rows[kind, at[0][0] if at else None] += share
+            continue
+        for where, part in at:
+            rows[kind, where] += part * share
+        rows[kind, None] += share * (1 - sum(part for _, part in at))
+
+
+def _place(seen: Seen, phase: str) -> str | None:
+    samples = Counter({k: v for k, v in seen.samples.items() if k.phase == phase})
+    at = places(samples, most=1)
+    return at[0][0] if at else None

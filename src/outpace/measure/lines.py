@@ -1,0 +1,137 @@
+"""What a sampled line was doing: which lines make the model's input, and the kind of work in them.
+
+Kinds of input work are told by where the innermost code lives, by the frames above it and, for C
+functions that show as the line that calls them, by the words of that line. It is a prior for
+splitting time that was measured; what a finding gains is measured by an arm.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from outpace.measure.length import parse
+from outpace.measure.sampler import Line, place_of
+
+PARSE_FILES = re.compile(
+    r"/(json|csv|re|pickle|xml|html|tokenize|email|struct|codecs)(/|\.py)|orjson|pandas/io|sre_|"
+    r"tokenizers?/|nltk|simdjson|pyarrow|dateutil|_strptime"
+)
+PARSE_WORDS = re.compile(
+    r"json|csv|\.split\(|\bfloat\(|\bint\(|parse|\bre\.|findall|finditer|\.sub\(|strptime|struct\."
+    r"|unpack|pickle|loads?\(|decode|read_csv|fromstring|fromiter|token|\.iloc|\.loc\["
+)
+STORAGE_WORDS = re.compile(
+    r"\bopen\(|\.read\(|\.readline|\.seek\(|sleep\(|urlopen|requests\.|\.recv|\.get\(url|os\.stat|"
+    r"np\.load\(|memmap|pread|h5py|read_bytes|read_text|lmdb|\.fetch"
+)
+STORAGE_FILES = re.compile(r"/(socket|ssl|http/client|urllib|pathlib)(/|\.py)|requests/|urllib3|fsspec|s3fs")
+LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich)(/|\.py)|loguru")
+LOG_WORDS = re.compile(r"\bprint\(|\blog\w*[.(]|\.write\(|add_scalar|progress|\.update\(|wandb")
+DECODE_FILES = re.compile(r"/PIL/(Jpeg|Png|ImageFile|Image\.py|Webp|Gif|Tiff|Bmp)|imageio|cv2/")
+WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
+UNPICKLE_FILES = re.compile(r"torch/multiprocessing/reductions|resource_sharer|multiprocessing/reduction")
+
+
+def input_lines(callers: Iterable[tuple[str, str, int, tuple[str, ...]]]) -> set[tuple[str, str, int]]:
+    """(file, function, line) of the statements that make the model's input in its callers."""
+    found: set[tuple[str, str, int]] = set()
+    for file, function, _line, names in callers:
+        tree = parse(file)
+        if tree is None:
+            continue
+        wanted = set(names)
+        for _ in range(3):
+            for node in ast.walk(tree):
+                targets, value = _assignment(node)
+                if value is None or not targets & wanted or _calls_model_on(value, wanted):
+                    continue
+                end = node.body[0].lineno - 1 if isinstance(node, ast.For) else node.end_lineno  # type: ignore[attr-defined]
+                last = max(node.lineno, end or node.lineno)  # type: ignore[attr-defined]
+                found.update((file, function, n) for n in range(node.lineno, last + 1))  # type: ignore[attr-defined]
+                wanted |= {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+    return found
+
+
+def _assignment(node: ast.AST) -> tuple[set[str], ast.expr | None]:
+    if isinstance(node, ast.Assign):
+        targets: list[ast.expr] = node.targets
+        value: ast.expr = node.value
+    elif isinstance(node, ast.For):
+        targets, value = [node.target], node.iter
+    else:
+        return set(), None
+    return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}, value
+
+
+def _calls_model_on(value: ast.expr, wanted: set[str]) -> bool:
+    """Whether this assignment is made from the input by a model: ``x = model(x)``."""
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Name)
+        and value.func.id in ("model", "net", "network", "module")
+    )
+
+
+def source(line: Line) -> str:
+    """The text of the user's innermost line."""
+    if not line.lines:
+        return ""
+    file, _, number = line.lines[0]
+    return linecache.getline(file, number)
+
+
+def is_input(line: Line, lines: set[tuple[str, str, int]]) -> bool:
+    """Whether the sample was within a statement that makes the model's input."""
+    return any(frame in lines for frame in line.lines)
+
+
+def is_logging(line: Line) -> bool:
+    """Whether the sample was printing or logging."""
+    return bool(LOG_FILES.search(line.file) or LOG_WORDS.search(source(line)))
+
+
+def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:
+    """``wait``, ``ipc``, ``collate``, ``decode``, ``parse``, ``storage`` or ``augment``."""
+    if UNPICKLE_FILES.search(line.file):
+        return "ipc"
+    if "_utils/collate" in line.file or any(f[1] in collates for f in line.lines):
+        return "collate"
+    if DECODE_FILES.search(line.file):
+        return "decode"
+    if STORAGE_FILES.search(line.file):
+        return "storage"
+    if PARSE_FILES.search(line.file):
+        return "parse"
+    if not line.lines or (WAIT_FILES.search(line.file) and "dataloader" not in line.file):
+        return "wait"
+    text = source(line)
+    if STORAGE_WORDS.search(text):
+        return "storage"
+    if PARSE_WORDS.search(text):
+        return "parse"
+    return "augment"
+
+
+def kinds(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, float]:
+    """Share of each kind among input samples; waiting for workers is left out."""
+    counts: Counter[str] = Counter()
+    for line, count in samples.items():
+        counts[fetch_kind(line, collates)] += count
+    counts.pop("wait", None)
+    total = sum(counts.values())
+    return {kind: count / total for kind, count in counts.items()} if total else {}
+
+
+def places(samples: Counter[Line], most: int = 8) -> list[tuple[str, float]]:
+    """The user's lines by their share of the samples, the largest first."""
+    counts: Counter[str] = Counter()
+    for line, count in samples.items():
+        at = place_of(line)
+        if at is not None:
+            counts[at] += count
+    total = sum(samples.values())
+    return [(at, count / total) for at, count in counts.most_common(most)] if total else []

@@ -1,0 +1,61 @@
+"""The loss of each step, kept without making the training wait for it.
+
+On a GPU values are copied to the host in groups by a copy that nobody waits for, and read once the
+copy's event has passed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+GROUP = 128
+
+
+class Losses:
+    """Samples seen and loss values."""
+
+    def __init__(self) -> None:
+        self.samples: list[int] = []
+        self.values: list[float] = []
+        self.waiting: list[torch.Tensor] = []
+        self.copying: list[tuple[torch.Tensor, Any]] = []
+
+    def add(self, samples: int, loss: torch.Tensor) -> None:
+        """Keep a loss that is not read yet."""
+        self.samples.append(samples)
+        self.waiting.append(loss)
+        if len(self.waiting) >= GROUP:
+            self._begin_copy()
+
+    def _begin_copy(self) -> None:
+        group, self.waiting = self.waiting, []
+        stacked = torch.stack([v.float() for v in group])
+        if stacked.is_cuda:
+            host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=True)
+            host.copy_(stacked, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+            self.copying.append((host, event))
+        else:
+            self.copying.append((stacked, None))
+        while self.copying and (self.copying[0][1] is None or self.copying[0][1].query()):
+            self.values += self.copying.pop(0)[0].tolist()
+
+    def read(self) -> tuple[list[int], list[float]]:
+        """All losses so far; waits for the newest."""
+        if self.waiting:
+            self._begin_copy()
+        for host, event in self.copying:
+            if event is not None:
+                event.synchronize()
+            self.values += host.tolist()
+        self.copying = []
+        return self.samples[: len(self.values)], self.values
+
+    def first_bad(self) -> int | None:
+        """The first step whose loss was NaN or infinite."""
+        _, values = self.read()
+        return next((i for i, v in enumerate(values) if not math.isfinite(v)), None)

@@ -1,0 +1,266 @@
+"""Which variable of the script keeps tensors from step to step, and the line that adds to it.
+
+When memory grows, the usual cause is a list of losses that still carry their graphs, or a running
+total that does. `look` notes the sizes of what the script's variables hold; `find_retained` looks
+again some steps later and names what has grown. A total has no length: its size is that of its
+autograd graph.
+
+Looked at are the locals of the user's running functions, the globals of their modules, attributes
+of the user's own objects and modules among them, and containers inside of containers, one level
+down. Honest limits: what only C++ holds, closures, and generators that are not running are not
+seen. A look takes milliseconds: take one when growth is suspected and another some steps later.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
+from types import FrameType
+from typing import Any, NamedTuple
+
+from outpace.measure.length import parse
+from outpace.seams.where import is_user_file, place, short
+
+CONTAINERS = (list, dict, deque, set)
+ADDERS = ("append", "appendleft", "extend", "add", "update", "setdefault", "insert", "put")
+FEWEST = 8
+"""Things that something not seen before must hold to be suspected."""
+MOST_NODES = 200_000
+"""Autograd nodes counted at most, some 0.2 s."""
+MOST_INSIDE = 64
+"""Containers or modules looked at inside of one variable."""
+OF_A_FUNCTION = 1
+"""CO_OPTIMIZED: the locals that such a frame shows are a copy, kept by the frame."""
+
+
+class Holder(NamedTuple):
+    """A variable that may keep tensors: its name in the source, and in whose scope that holds."""
+
+    name: str
+    value: Any
+    scope: int
+    frame: FrameType
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """The same variable at another look."""
+        return self.scope, self.name
+
+
+Look = Mapping[tuple[int, str], int]
+"""Sizes of what the script's variables held."""
+
+
+def look(frame: FrameType | None = None) -> Look:
+    """Note the sizes now, seen from ``frame`` outwards (from the caller by default)."""
+    return {holder.key: size_of(holder.value) for holder in holders(frame or sys._getframe(1))}
+
+
+def find_retained(
+    before: Look | None = None, frame: FrameType | None = None
+) -> tuple[str, str] | None:
+    """Name and ``file:line`` of what has grown most since ``before`` and holds tensors.
+
+    What carries autograd graphs goes before what does not. Without an earlier look, the largest
+    container of tensors with graphs is named. None where nothing fits.
+    """
+    best: tuple[tuple[bool, int], Holder] | None = None
+    for holder in holders(frame or sys._getframe(1)):
+        more = _growth(holder, before)
+        graph = carries_graph(holder.value) if more > 0 else None
+        if graph is None or (before is None and not graph):
+            continue
+        if best is None or (graph, more) > best[0]:
+            best = (graph, more), holder
+    return None if best is None else (best[1].name, where_added(best[1].name, best[1].frame))
+
+
+def _growth(holder: Holder, before: Look | None) -> int:
+    size = size_of(holder.value)
+    if before is not None and holder.key in before:
+        return size - before[holder.key]
+    return size if isinstance(holder.value, CONTAINERS) and size >= FEWEST else 0
+
+
+def holders(frame: FrameType | None) -> Iterator[Holder]:
+    """Containers, and tensors with a graph, that the user's running code can name."""
+    seen: set[int] = set()
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            scopes = [(frame.f_globals, id(frame.f_globals))]
+            if frame.f_code.co_flags & OF_A_FUNCTION:
+                scopes.append((_locals(frame), id(frame)))
+            for variables, scope in scopes:
+                if scope in seen:
+                    continue
+                seen.add(scope)
+                for name, value in list(variables.items()):
+                    if not name.startswith("__"):
+                        yield from _inside(Holder(name, value, scope, frame), seen)
+        frame = frame.f_back
+
+
+def _inside(holder: Holder, seen: set[int]) -> Iterator[Holder]:
+    """A variable and what it holds, one level down: items of containers, attributes of objects."""
+    value = holder.value
+    if isinstance(value, CONTAINERS):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield holder
+            for key, item in islice(_items(value), MOST_INSIDE):
+                if isinstance(item, CONTAINERS):
+                    yield holder._replace(name=f"{holder.name}[{key!r}]", value=item)
+    elif _graph(value) is not None:
+        yield holder
+    elif _is_users(value) and id(value) not in seen:
+        seen.add(id(value))
+        for path, owner in _owners(value):
+            for name, item in list(vars(owner).items()):
+                if isinstance(item, CONTAINERS) or _graph(item) is not None:
+                    dotted = ".".join(part for part in (holder.name, path, name) if part)
+                    yield from _inside(Holder(dotted, item, id(owner), holder.frame), seen)
+
+
+def _owners(value: Any) -> Iterator[tuple[str, Any]]:
+    """An object and, of a module, the user's own modules inside of it, each with its path."""
+    if callable(getattr(value, "named_modules", None)):
+        inner = (pair for pair in value.named_modules() if _is_users(pair[1]))
+        yield from islice(inner, MOST_INSIDE)
+    else:
+        yield "", value
+
+
+def _items(container: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(container, dict):
+        pairs = islice(container.items(), MOST_INSIDE)
+        return iter([(k, v) for k, v in pairs if isinstance(k, (str, int))])
+    return iter(list(enumerate(islice(container, MOST_INSIDE))))
+
+
+def _is_users(value: Any) -> bool:
+    """Whether an object is of a class that the user wrote."""
+    module = sys.modules.get(getattr(type(value), "__module__", ""))
+    filename = getattr(module, "__file__", None)
+    return bool(filename) and is_user_file(str(filename)) and hasattr(value, "__dict__")
+
+
+def _locals(frame: FrameType) -> dict[str, Any]:
+    """A copy of a function's locals.
+
+    Before Python 3.13 the frame itself keeps the copy that it shows, and with it the tensors of
+    this moment: that is emptied again unless the script holds it too.
+    """
+    shown: Any = frame.f_locals
+    found = dict(shown)
+    if isinstance(shown, dict) and sys.getrefcount(shown) <= 3:
+        shown.clear()
+    return found
+
+
+def size_of(value: Any) -> int:
+    """How many things a container holds; of a tensor, how many nodes its graph has."""
+    if isinstance(value, CONTAINERS):
+        return len(value)
+    nodes: set[Any] = set()
+    ahead = [_graph(value)]
+    while ahead and len(nodes) < MOST_NODES:
+        node = ahead.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            ahead.extend(following for following, _ in node.next_functions)
+    return len(nodes)
+
+
+def carries_graph(value: Any, depth: int = 3) -> bool | None:
+    """Whether a thing holds tensors with a graph (True) or data without one; None for neither.
+
+    Of a container the first and the newest things are looked at.
+    """
+    if _graph(value) is not None:
+        return True
+    if _is_data(value):
+        return False
+    if depth == 0:
+        return None
+    if isinstance(value, dict):
+        few = chain(islice(value.values(), 1), islice(reversed(value.values()), 4))
+    elif isinstance(value, (list, tuple, deque)):
+        few = chain(islice(value, 1), islice(reversed(value), 4))
+    elif isinstance(value, (set, frozenset)):
+        few = chain(islice(value, 4))
+    else:
+        return None
+    found = [carries_graph(item, depth - 1) for item in few]
+    return None if all(one is None for one in found) else any(found)
+
+
+def _graph(value: Any) -> Any:
+    """The autograd node that made a tensor; None for leaves and for anything else."""
+    torch = sys.modules.get("torch")
+    return value.grad_fn if torch is not None and isinstance(value, torch.Tensor) else None
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a thing is a tensor, an array or bytes worth keeping account of."""
+    if isinstance(value, (bytes, bytearray)):
+        return len(value) >= 1024
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return True
+    return hasattr(value, "__array_interface__") and getattr(value, "nbytes", 0) >= 1024
+
+
+def where_added(name: str, frame: FrameType) -> str:
+    """``file:line`` of the line that adds to a variable, else that defines it, else that runs."""
+    files = [frame.f_code.co_filename, *_user_files()]
+    for matches in (_adds, _defines):
+        for spelling in _SPELLINGS:
+            for filename in dict.fromkeys(files):
+                tree = parse(filename)
+                for node in ast.walk(tree) if tree is not None else ():
+                    target = matches(node)
+                    if target is not None and spelling(ast.unparse(target)) == spelling(name):
+                        return f"{short(filename)}:{getattr(node, 'lineno', 0)}"
+    return place(frame) or "?"
+
+
+_SPELLINGS: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    lambda text: text.rpartition(".")[2],
+    lambda text: text.rpartition(".")[2].partition("[")[0],
+)
+"""As written; under another owner's name (``trainer.losses``, ``self.losses``); without its key."""
+
+
+def _adds(node: ast.AST) -> ast.expr | None:
+    """What a statement adds to, if it adds to something."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.value if node.func.attr in ADDERS else None
+    if isinstance(node, ast.AugAssign):
+        return node.target
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                return target.value
+            again = (ast.unparse(part) for part in ast.walk(node.value) if _names(part))
+            if _names(target) and ast.unparse(target) in again:
+                return target
+    return None
+
+
+def _defines(node: ast.AST) -> ast.expr | None:
+    if isinstance(node, ast.Assign):
+        return node.targets[0]
+    return node.target if isinstance(node, ast.AnnAssign) else None
+
+
+def _names(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute))
+
+
+def _user_files() -> list[str]:
+    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return [str(name) for name in found if name and is_user_file(str(name))]

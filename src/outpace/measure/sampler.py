@@ -1,0 +1,125 @@
+"""A stack sampler: which of the user's lines the time goes to that no seam explains.
+
+A thread looks at the training thread's stack some fifty times a second. It interrupts nothing and
+hooks nothing, so that it costs the target next to nothing; it sees a C function as the line that
+called it. In DataLoader workers one such thread a process writes what it saw to a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from outpace.seams.phases import Phases
+from outpace.seams.where import is_user_file, short
+
+INTERVAL_S = 0.02
+DUMP_EVERY_S = 1.0
+
+
+class Line(NamedTuple):
+    """What a sample saw: the seams' phase, the innermost function, and the user's lines outwards."""
+
+    phase: str
+    file: str
+    function: str
+    lines: tuple[tuple[str, str, int], ...]
+    """(file, function, line) of the user's frames, the innermost first"""
+
+
+class Sampler(threading.Thread):
+    """Counts where the thread ``target`` is."""
+
+    def __init__(self, target: int, phase: object, dump: Path | None = None) -> None:
+        super().__init__(name="outpace-sampler", daemon=True)
+        self.target = target
+        self.phase = phase
+        self.dump = dump
+        self.counts: Counter[Line] = Counter()
+        self.paused = False
+        self.ended = threading.Event()
+        self.jitter = random.Random(0)
+
+    def run(self) -> None:
+        """Sample until ended."""
+        last = time.monotonic()
+        while not self.ended.wait(INTERVAL_S * (0.5 + self.jitter.random())):
+            if self.paused:
+                continue
+            frame = sys._current_frames().get(self.target)
+            if frame is not None:
+                self.counts[look(frame, self.phase())] += 1  # type: ignore[operator]
+            del frame
+            if self.dump is not None and time.monotonic() - last > DUMP_EVERY_S:
+                last = time.monotonic()
+                self.write()
+
+    def end(self) -> None:
+        """Stop sampling."""
+        self.ended.set()
+
+    def write(self) -> None:
+        """Write the counts for another process to read."""
+        if self.dump is None:
+            return
+        rows = [[*line[:3], line.lines, count] for line, count in self.counts.items()]
+        part = self.dump.with_suffix(".part")
+        try:
+            part.write_text(json.dumps(rows))
+            os.replace(part, self.dump)
+        except OSError:
+            self.dump = None
+
+
+def look(frame: FrameType | None, phase: str) -> Line:
+    """One sample out of a stack."""
+    assert frame is not None
+    code = frame.f_code
+    lines = []
+    walk: FrameType | None = frame
+    while walk is not None:
+        name = walk.f_code.co_filename
+        if is_user_file(name):
+            lines.append((name, walk.f_code.co_name, walk.f_lineno))
+        walk = walk.f_back
+    return Line(phase, code.co_filename, code.co_name, tuple(lines))
+
+
+def read_dump(path: Path) -> Counter[Line]:
+    """The counts that a worker wrote; none if it is gone or cut short."""
+    counts: Counter[Line] = Counter()
+    try:
+        for phase, file, function, lines, count in json.loads(path.read_text()):
+            counts[Line(phase, file, function, tuple((f, n, i) for f, n, i in lines))] += count
+    except (OSError, ValueError):
+        pass
+    return counts
+
+
+def phase_reader(phases: Phases, mode: object) -> object:
+    """A function that names the running phase, or what the script is at where none runs."""
+
+    def read() -> str:
+        stack = phases.stack
+        at = mode()  # type: ignore[operator]
+        if at != "train":
+            return at if at == "startup" else "validation"
+        return stack[-1] if stack else "elsewhere"
+
+    return read
+
+
+def place_of(line: Line) -> str | None:
+    """``file:line`` of the user's innermost line."""
+    if not line.lines:
+        return None
+    file, _, number = line.lines[0]
+    return f"{short(file)}:{number}"

@@ -1,0 +1,212 @@
+"""Intervals that hold for few, noisy, heavy-tailed timings: gains, shares, slopes.
+
+Everything here is free of randomness, so the same timings always give the same verdict, and
+rests on ranks, so that one slow round out of ten does not move it. Only numpy is imported:
+this runs inside the user's training process.
+
+Intervals are built a little wider than asked (`SPARE`): measured on simulated A/A comparisons,
+"no difference" then holds in 95 % of tries even where the caller looks after every round and
+stops by `enough`. Honest limits: rounds are taken as independent; the gain is that of the median
+round, so a cost that strikes one step in fifty is invisible here and is the ledger's to show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from outpace.records.gain import Gain, How
+
+Floats = npt.NDArray[np.float64]
+
+SPARE = 0.7
+"""Share of the allowed misses that an interval uses up; the rest is for looking more than once."""
+FEW = 6
+"""From this many pairs on, order statistics alone can give a 95 % interval."""
+NOISE_FLOOR = 0.02
+"""Standard deviation of a log-ratio that is assumed at least where there are fewer than `FEW`."""
+ONE_PAIR = 4.0
+"""Factor either way that a single pair is trusted to: beyond the 2-3x of a preempted round."""
+
+
+class Line(NamedTuple):
+    """A straight line through points, with the limits of its slope and of its value at zero."""
+
+    slope: float
+    slope_low: float
+    slope_high: float
+    intercept: float
+    intercept_low: float
+    intercept_high: float
+
+
+def paired_gain(
+    base: Sequence[float], arm: Sequence[float], *, confidence: float = 0.95, how: How = "measured"
+) -> Gain:
+    """Speed-up of ``arm`` over ``base`` from paired times (any unit, the i-th of both one round).
+
+    The estimate is the exponential of the median log-ratio. From six pairs on the interval lies
+    between order statistics of the log-ratios, interpolated after Hettmansperger and Sheather
+    (1986): it needs no symmetry, as one arm is often noisier than the other. Below six it is
+    Student's, around the mean and stretched to hold the median, with at least `NOISE_FLOOR`.
+
+    Pairs with a time that is not finite and positive (a clock too coarse) are left out; where none
+    is left, nothing is known and the interval says so. Raises ValueError where the lengths differ.
+    """
+    if len(base) != len(arm):
+        raise ValueError(f"{len(base)} base times cannot be paired with {len(arm)} arm times")
+    ratios = _log_ratios(base, arm)
+    if ratios.size == 0:
+        return Gain(1.0, ONE_PAIR**-2, ONE_PAIR**2, how)
+    middle = float(np.median(ratios))
+    miss = SPARE * (1.0 - confidence)
+    low, high = (_median_limits if ratios.size >= FEW else _few_limits)(ratios, miss)
+    return Gain(math.exp(middle), math.exp(min(low, middle)), math.exp(max(high, middle)), how)
+
+
+def enough(gain: Gain, narrow: float = 0.02) -> bool:
+    """Whether more rounds are not worth their time: the interval is within ``narrow`` either way,
+    or so far from "no gain" that looking early is no luck (1.5 half-widths beyond it).
+
+    Stopping as soon as the interval excludes 1 would call an A/A comparison a gain or a loss in
+    26 % of tries over 60 rounds; this rule keeps it at 5 %. Ask from `FEW` rounds on.
+    """
+    if gain.low <= 0.0:
+        return False
+    half = math.log(gain.high / gain.low) / 2.0
+    beyond = max(math.log(gain.low), -math.log(gain.high))
+    return half <= narrow or beyond > 1.5 * half
+
+
+def share_interval(count: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's interval of the share ``count / total``; (0, 1) where nothing was counted."""
+    if total <= 0:
+        return 0.0, 1.0
+    z = _normal_quantile(1.0 - confidence)
+    share, spread = count / total, z * z / total
+    middle = (share + spread / 2.0) / (1.0 + spread)
+    half = z * math.sqrt(share * (1.0 - share) / total + spread / (4.0 * total)) / (1.0 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def slope(
+    x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """Theil-Sen slope of ``y`` over ``x`` with Sen's (1968) interval from Kendall's S.
+
+    The limits are infinite where the points are too few to exclude any slope. Costs n^2: thin out
+    beyond some hundreds of points. Raises ValueError where ``x`` does not vary.
+    """
+    middle, low, high = _theil_sen(np.asarray(x, float), np.asarray(y, float), confidence)
+    return middle, low, high
+
+
+def line(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95) -> Line:
+    """Slope and intercept of ``y`` (times) over ``x`` (positive sizes), each with its interval.
+
+    Noise of times is proportional to them, so the intercept is got as the slope of y/x over 1/x:
+    the far end of the sizes, where the noise is large, then weighs little. On simulated timings
+    at three batch sizes both intervals cover in 93-97 % of tries. Raises ValueError where a
+    size is not positive or all are equal.
+    """
+    sizes, times = np.asarray(x, float), np.asarray(y, float)
+    if sizes.size == 0 or float(sizes.min()) <= 0.0:
+        raise ValueError("sizes must be positive")
+    steep = _theil_sen(sizes, times, confidence)
+    return Line(*steep, *_theil_sen(1.0 / sizes, times / sizes, confidence))
+
+
+def _log_ratios(base: Sequence[float], arm: Sequence[float]) -> Floats:
+    """Sorted logarithms of base over arm, of the pairs that are usable."""
+    first, second = np.asarray(base, float), np.asarray(arm, float)
+    usable = np.isfinite(first) & np.isfinite(second) & (first > 0.0) & (second > 0.0)
+    return np.sort(np.log(first[usable]) - np.log(second[usable]))
+
+
+def _median_limits(ordered: Floats, miss: float) -> tuple[float, float]:
+    """Distribution-free limits of the median of ``ordered`` (six or more) for a risk ``miss``."""
+    count = ordered.size
+    cut, outer, inner = _binomial_cut(count, miss)
+    if cut == 0:
+        return float(ordered[0]), float(ordered[-1])
+    inward = 0.0
+    if cut < count - cut and outer > inner:
+        part = (outer - (1.0 - miss)) / (outer - inner)
+        inward = (count - cut) * part / (cut + (count - 2 * cut) * part)
+    low = (1.0 - inward) * ordered[cut - 1] + inward * ordered[cut]
+    high = (1.0 - inward) * ordered[count - cut] + inward * ordered[count - cut - 1]
+    return float(low), float(high)
+
+
+def _binomial_cut(count: int, miss: float) -> tuple[int, float, float]:
+    """Largest cut whose order statistics still cover, their cover, and that of the next cut in."""
+    below, cut = 0.0, 0
+    while True:
+        weight = math.exp(_log_choose(count, cut) - count * math.log(2.0))
+        if 2.0 * (below + weight) > miss:
+            return cut, 1.0 - 2.0 * below, 1.0 - 2.0 * (below + weight)
+        below += weight
+        cut += 1
+
+
+def _log_choose(count: int, chosen: int) -> float:
+    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
+
+
+def _few_limits(ratios: Floats, miss: float) -> tuple[float, float]:
+    """Student's limits for two to five log-ratios; a fixed wide range for one."""
+    middle = float(ratios.mean())
+    if ratios.size == 1:
+        return middle - math.log(ONE_PAIR), middle + math.log(ONE_PAIR)
+    spread = max(float(ratios.std(ddof=1)), NOISE_FLOOR)
+    half = _student_quantile(ratios.size - 1, miss) * spread / math.sqrt(ratios.size)
+    return middle - half, middle + half
+
+
+def _theil_sen(x: Floats, y: Floats, confidence: float) -> tuple[float, float, float]:
+    count = x.size
+    first, second = np.triu_indices(count, 1)
+    run = x[second] - x[first]
+    if not run.any():
+        raise ValueError(f"a slope needs two different x, got {np.unique(x).tolist()}")
+    apart = run != 0.0
+    slopes = np.sort((y[second] - y[first])[apart] / run[apart])
+    tied = np.unique(x, return_counts=True)[1].astype(float)
+    variance = count * (count - 1) * (2 * count + 5) - (tied * (tied - 1) * (2 * tied + 5)).sum()
+    reach = _normal_quantile(SPARE * (1.0 - confidence)) * math.sqrt(float(variance) / 18.0)
+    lower, upper = round((slopes.size - reach) / 2) - 1, round((slopes.size + reach) / 2)
+    return (
+        float(np.median(slopes)),
+        float(slopes[lower]) if lower >= 0 else -math.inf,
+        float(slopes[upper]) if upper < slopes.size else math.inf,
+    )
+
+
+def _normal_quantile(miss: float) -> float:
+    """The z that a standard normal exceeds in absolute value with probability ``miss``."""
+    return _solve(lambda z: math.erfc(z / math.sqrt(2.0)), miss, 40.0)
+
+
+def _student_quantile(freedom: int, miss: float) -> float:
+    """The same for Student's t of one to four degrees (Abramowitz and Stegun 26.7.3-4)."""
+    inside: dict[int, Callable[[float], float]] = {
+        1: lambda angle: 2.0 * angle / math.pi,
+        2: math.sin,
+        3: lambda angle: 2.0 / math.pi * (angle + math.sin(angle) * math.cos(angle)),
+        4: lambda angle: math.sin(angle) * (1.0 + math.cos(angle) ** 2 / 2.0),
+    }
+    angle = _solve(lambda a: 1.0 - inside[freedom](a), miss, math.pi / 2.0)
+    return math.sqrt(freedom) * math.tan(angle)
+
+
+def _solve(falling: Callable[[float], float], target: float, high: float) -> float:
+    """Where a falling function takes a value, by bisection from zero to ``high``."""
+    low = 0.0
+    for _ in range(80):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if falling(middle) > target else (low, middle)
+    return (low + high) / 2.0

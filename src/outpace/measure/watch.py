@@ -1,0 +1,84 @@
+"""Watching a training run as it is: steps, fetches, memory, and how long it will be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from time import perf_counter_ns
+
+from outpace.measure.counters import rss_bytes
+from outpace.measure.length import loops_around_step
+from outpace.measure.losses import Losses
+from outpace.measure.subjects import main_root, training_loader
+from outpace.seams.fetch import Fetches, FetchSeam
+from outpace.seams.host import Host, Step
+
+KEEP = 4000
+KEEP_AT = (0, 1, 2, 8, 64)
+OUTSIDE = ("validation", "checkpoint")
+
+
+class Watcher:
+    """Listens to the host; ``recording`` while the steps run as the script is."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.recording = True
+        self.steps: list[Step] = []
+        self.outside: Counter[str] = Counter()
+        self.epoch_starts: list[float] = []
+        self.validations = 0
+        self.rss: list[tuple[int, int]] = []
+        self.loops: list[int | None] = []
+        self.losses = Losses()
+        self.loss_until: int | None = None
+        self.fetch_begin: tuple[Fetches, Fetches] | None = None
+        self.fetch_end: tuple[Fetches, Fetches] | None = None
+        self.last_end = perf_counter_ns()
+        self.kept: list[object] = []
+        """the loader and the model, so that they are there when evidence is written at the end"""
+        host.listeners.append(self.on_step)
+        host.on_loss = self.losses.add
+
+    def on_step(self, step: Step) -> None:
+        """A step ended."""
+        self.last_end = perf_counter_ns()
+        if step.index in KEEP_AT:
+            self.kept = [training_loader(self.host), main_root(self.host)]
+        if step.index == 1:
+            self.loops = loops_around_step()
+            self.fetch_begin = self._fetches()
+        for name in OUTSIDE:
+            self.outside[name] += step.phases.get(name, 0)
+        if step.phases.get("validation"):
+            self.validations += 1
+        if not self.recording:
+            return
+        if len(self.steps) < KEEP:
+            self.steps.append(step)
+        if step.index % 8 == 0:
+            rss = rss_bytes()
+            if rss is not None:
+                self.rss.append((step.index, rss))
+
+    def stop_recording(self) -> None:
+        """Steps from here on are arms."""
+        if self.recording:
+            self.recording = False
+            self.fetch_end = self._fetches()
+            self.loss_until = len(self.losses.samples)
+
+    def fetches(self, *, workers: bool) -> Fetches | None:
+        """What fetching cost while recording."""
+        if self.fetch_begin is None:
+            return None
+        end = self.fetch_end or self._fetches()
+        if end is None:
+            return None
+        one, other = self.fetch_begin[workers], end[workers]
+        return Fetches(*(b - a for a, b in zip(vars(one).values(), vars(other).values(), strict=True)))
+
+    def _fetches(self) -> tuple[Fetches, Fetches] | None:
+        seam = self.host.seams.get("fetch")
+        if not isinstance(seam, FetchSeam):
+            return None
+        return seam.totals(workers=False), seam.totals(workers=True)

@@ -1,0 +1,246 @@
+"""Measured facts about one training: what the seams saw and what the arms measured.
+
+Times are seconds, sizes bytes. Nothing here is an opinion: `outpace.diagnose` interprets it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from outpace.records.gain import Gain
+from outpace.records.ledger import Row
+from outpace.records.machine import Machine
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """Steps as the script runs them (no arm on). ``outside_s``: time of the run outside of steps."""
+
+    count: int = 0
+    median_s: float = 0.0
+    mean_s: float = 0.0
+    cpu_s: float = 0.0
+    samples_per_s: float = 0.0
+    batch_size: int = 0
+    micro_steps: int = 1
+    boundary: Literal["optimizer", "backward", "none"] = "none"
+
+
+class Images(msgspec.Struct, frozen=True):
+    """Image files that the data set opened, per sample and over those probed."""
+
+    decode_s: float = 0.0
+    jpeg_share: float = 0.0
+    mean_pixels: float = 0.0
+    identical: bool | None = None
+    """simplejpeg gave the same bytes as Pillow on every probed file; None: not installed or no file"""
+    simplejpeg_speedup: float = 1.0
+    """of decoding, on the probed files"""
+    kept_s: float = 0.0
+    """time an image takes whose decoded pixels are kept in memory"""
+    files: int = 0
+
+
+class Input(msgspec.Struct, frozen=True):
+    """How batches reach the model."""
+
+    kind: Literal["loader", "iterable", "lines", "none"] = "none"
+    """a DataLoader over a map-style set, over an iterable set, or found by the lines that feed the
+    model (a ``get_batch()`` or a generator)"""
+    where: str | None = None
+    workers: int = 0
+    prefetch_factor: int = 0
+    persistent: bool = False
+    pinned: bool = False
+    batch_size: int = 0
+    batches: int | None = None
+    """batches an epoch"""
+    samples: int | None = None
+    epochs: int | None = None
+    """epochs of the whole run where it could be found, else None"""
+    wait_s: float = 0.0
+    """time a step waits for its batch, as the script runs"""
+    fetch_s: float = 0.0
+    """wall time of fetching one batch, in one worker"""
+    fetch_cpu_s: float = 0.0
+    collate_s: float = 0.0
+    decode_s: float = 0.0
+    """part of a batch's fetch spent in image decoding"""
+    parse_s: float = 0.0
+    """part spent parsing text or records (csv, json, re, struct, pickle)"""
+    storage_s: float = 0.0
+    """part spent off the CPU: waiting for a disk, a socket or a sleep"""
+    ipc_s: float = 0.0
+    """time a batch spends between worker and main process"""
+    epoch_start_s: float = 0.0
+    """extra time of an epoch's first batch: making the iterator, starting workers"""
+    read_bytes: float = 0.0
+    """bytes read from storage a batch"""
+    sample_bytes: int = 0
+    """size of one collated sample"""
+    deterministic: bool | None = None
+    """the same sample drawn twice is the same; None where it could not be tried"""
+    random_streams: tuple[str, ...] = ()
+    """the generators that drawing a sample advances: "python", "numpy", "torch" """
+    step_streams: tuple[str, ...] = ()
+    """the generators that the rest of a step advances"""
+    sliceable: bool | None = None
+    """``dataset[indices]`` equals the collated items bit for bit"""
+    why_not_sliceable: str | None = None
+    slice_s: float | None = None
+    """time of one ``dataset[indices]`` a batch"""
+    cached_s: float | None = None
+    """time of one batch from samples kept in memory"""
+    images: Images | None = None
+    places: tuple[tuple[str, float], ...] = ()
+    """file:line in the user's code and its share of the fetch"""
+
+
+class Compute(msgspec.Struct, frozen=True):
+    """The model's part of a step."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    optimizer_s: float = 0.0
+    device: str = "cpu"
+    threads: int = 1
+    dtype: str = "float32"
+    autocast: bool = False
+    compiled: bool = False
+    parameters: int = 0
+    tensors: int = 0
+    """parameter tensors: what an optimizer loops over"""
+    convolutions: int = 0
+    batch_norms: int = 0
+    batch_norm_training: bool = False
+    channels_last: bool = False
+    optimizer: str | None = None
+    fused: bool = False
+    foreach: bool = False
+    set_to_none: bool = True
+    flops: float = 0.0
+    """forward and backward FLOPs a step"""
+    operations: int = 0
+    """operator calls in one forward"""
+    fixed_s: float | None = None
+    """what a step costs whatever its batch: intercept of time over batch size"""
+    fixed_low_s: float | None = None
+    fixed_high_s: float | None = None
+    denormals: float = 0.0
+    """largest share of denormal numbers in a parameter, gradient or activation that was looked at"""
+    root: str | None = None
+    where: str | None = None
+    """file:line where the model is called"""
+
+
+class Sync(msgspec.Struct, frozen=True):
+    """Calls that make the host wait for the device or copy to it, a step."""
+
+    name: str
+    count: float
+    seconds: float
+    where: str | None = None
+
+
+class ByKind(msgspec.Struct, frozen=True):
+    """Bytes at the peak of a step."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    temporaries: int = 0
+    other: int = 0
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Memory of a step and its growth over steps. ``limit_bytes``: device, cgroup or machine."""
+
+    peak_bytes: int = 0
+    by_kind: ByKind = ByKind()
+    limit_bytes: int = 0
+    rss_bytes: int = 0
+    growth_bytes_step: float = 0.0
+    growth_low: float = 0.0
+    retained_where: str | None = None
+    retained_name: str | None = None
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """One way to run a step, compared with the script as it is, round by round."""
+
+    name: str
+    rounds: int
+    seconds: float
+    """median wall seconds a step"""
+    cpu_seconds: float
+    gain: Gain
+    """on the wall clock"""
+    cpu_gain: Gain
+    failed: str | None = None
+    base: str = "as_is"
+    """the arm it was compared with"""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Loss by samples seen, as the script ran."""
+
+    samples: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+    first_bad_step: int | None = None
+    """first step whose loss was NaN or infinite"""
+
+
+class Overhead(msgspec.Struct, frozen=True):
+    """What watching costs: a step watched over a step not watched."""
+
+    step_ratio: float
+    cpu_ratio: float
+
+
+class Run(msgspec.Struct, frozen=True):
+    """The measured run itself."""
+
+    wall_s: float = 0.0
+    startup_s: float = 0.0
+    finished: bool = False
+    """the script came to its own end while it was measured"""
+    total_steps: int | None = None
+    """steps of the whole run where its length could be found"""
+    estimated_s: float | None = None
+    exit_code: int | None = None
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """Everything measured in one session."""
+
+    machine: Machine
+    run: Run = Run()
+    steps: Steps = Steps()
+    ledger: tuple[Row, ...] = ()
+    input: Input = Input()
+    compute: Compute = Compute()
+    syncs: tuple[Sync, ...] = ()
+    memory: Memory = Memory()
+    arms: tuple[Arm, ...] = ()
+    loss: Loss = Loss()
+    overhead: Overhead | None = None
+    notes: tuple[str, ...] = ()
+    """what could not be measured, and why"""
+
+    def arm(self, name: str) -> Arm | None:
+        """The arm called ``name`` where it was measured to its end."""
+        return next((a for a in self.arms if a.name == name and a.failed is None), None)
+
+    @property
+    def free_s(self) -> float:
+        """Seconds a step takes when its input is free."""
+        free = self.arm("input_free")
+        if free is not None:
+            return free.seconds
+        return max(0.0, self.steps.mean_s - self.input.wait_s)
+
+    def share(self, *names: str) -> float:
+        """Share of the run's wall clock in ledger rows of these names."""
+        return sum(row.share for row in self.ledger if row.name in names)

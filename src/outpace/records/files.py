@@ -1,0 +1,49 @@
+"""Reading and writing records: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from outpace.errors import SessionError
+
+T = TypeVar("T")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all: into a temporary neighbour that then takes its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def to_json(record: object) -> str:
+    """A record as indented JSON; NaN and infinity become null."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+
+
+def write_json(path: Path, record: object) -> None:
+    """Write a record as JSON, atomically."""
+    write_text(path, to_json(record) + "\n")
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """Read a record; raise SessionError that names the file and what is wrong with it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise SessionError(f"{path} does not exist", "name a session folder or file") from None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SessionError(f"{path} cannot be read: {error}") from error

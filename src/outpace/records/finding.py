@@ -1,0 +1,42 @@
+"""A bottleneck: what the training is bound by, where, and what it would gain without it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from outpace.records.gain import Gain
+
+Bound = Literal["io", "compute", "memory", "communication", "outside", "none"]
+Keeps = Literal["exact", "numerics", "learning"]
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """A remedy for a finding with the gain it is predicted to give to the whole run."""
+
+    name: str
+    keeps: Keeps
+    predicted: Gain
+    reason: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """``gain``: the speed-up of a step (of the run, for bound "outside") if the cost were gone."""
+
+    bound: Bound
+    cause: str | None
+    where: str | None
+    share: float
+    gain: Gain
+    reason: str
+    remedies: tuple[Advice, ...] = ()
+
+
+class Learning(msgspec.Struct, frozen=True):
+    """A finding of learning health."""
+
+    rule: str
+    severity: Literal["warn", "critical"]
+    reason: str
+    advice: str

@@ -1,0 +1,28 @@
+"""Where the wall clock of a run went."""
+
+from __future__ import annotations
+
+import msgspec
+
+NAMES = (
+    "startup",
+    "input",
+    "transfer",
+    "forward",
+    "backward",
+    "optimizer",
+    "sync",
+    "validation",
+    "checkpoint",
+    "logging",
+    "elsewhere",
+)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Seconds and share of one kind of time; ``where`` is ``file:line`` where one place explains it."""
+
+    name: str
+    seconds: float
+    share: float
+    where: str | None = None

@@ -1,0 +1,70 @@
+"""A recipe's TOML: written for people to read and edit, read back with clear errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from outpace.errors import RecipeError
+from outpace.records.files import write_text
+from outpace.records.gain import Gain
+from outpace.records.recipe import Recipe
+
+HEAD = "# Made by outpace. Apply it with: outpace run --recipe {name} {target}\n"
+
+
+def recipe_text(recipe: Recipe, name: str = "outpace.toml") -> str:
+    """A recipe as TOML."""
+    lines = [HEAD.format(name=name, target=recipe.target)]
+    for key in ("schema", "target", "outpace", "python", "torch", "machine", "fingerprint"):
+        lines.append(f"{key} = {_value(getattr(recipe, key))}")
+    if recipe.speedup is not None:
+        lines.append(f"speedup = {_gain(recipe.speedup)}")
+    if recipe.proof is not None:
+        lines.append("\n[proof]")
+        lines += [f"{k} = {_value(v)}" for k, v in msgspec.to_builtins(recipe.proof).items()]
+    for remedy in recipe.remedies:
+        lines += ["\n[[remedies]]", f"name = {_value(remedy.name)}", f"keeps = {_value(remedy.keeps)}"]
+        if remedy.settings:
+            pairs = ", ".join(f"{k} = {_value(v)}" for k, v in remedy.settings.items())
+            lines.append(f"settings = {{{pairs}}}")
+        if remedy.gain is not None:
+            lines.append(f"gain = {_gain(remedy.gain)}")
+        if remedy.reason:
+            lines.append(f"reason = {_value(remedy.reason)}")
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}" if "." in f"{value:.6g}" or "e" in f"{value:.6g}" else f"{value:.1f}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _gain(gain: Gain) -> str:
+    return (
+        f'{{speedup = {gain.speedup:.3f}, low = {gain.low:.3f}, high = {gain.high:.3f}, '
+        f'how = "{gain.how}"}}'
+    )
+
+
+def write_recipe(path: Path, recipe: Recipe) -> None:
+    """Write a recipe, whole or not at all."""
+    write_text(path, recipe_text(recipe, path.name))
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe; RecipeError names the file and what is wrong with it."""
+    try:
+        recipe = msgspec.toml.decode(path.read_bytes(), type=Recipe)
+    except FileNotFoundError:
+        raise RecipeError(f"{path} does not exist", "outpace tune makes a recipe") from None
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        raise RecipeError(f"{path} cannot be read: {error}") from error
+    if recipe.schema != 1:
+        raise RecipeError(f"{path} has schema {recipe.schema}; this outpace reads schema 1")
+    return recipe

@@ -1,0 +1,68 @@
+"""A session: one use of Outpace as data, from which any report is made."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from outpace.records.evidence import ByKind, Evidence, Overhead
+from outpace.records.finding import Bound, Finding, Learning
+from outpace.records.gain import Gain
+from outpace.records.ledger import Row
+from outpace.records.machine import Machine
+from outpace.records.recipe import Recipe
+from outpace.records.target import Target
+from outpace.records.trial import Proof, Trial
+
+Outcome = Literal["done", "no training", "failed", "interrupted"]
+
+
+class StepSummary(msgspec.Struct, frozen=True):
+    """The ``steps`` of the JSON contract."""
+
+    count: int
+    median_s: float
+    cpu_s: float
+    samples_per_s: float
+
+
+class MemorySummary(msgspec.Struct, frozen=True):
+    """The ``memory`` of the JSON contract."""
+
+    peak_bytes: int
+    by_kind: ByKind
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What `diagnose --json` prints (schema 1)."""
+
+    schema: int = 1
+    outcome: Outcome
+    target: Target
+    machine: Machine
+    steps: StepSummary
+    ledger: tuple[Row, ...]
+    bound: Bound
+    cause: str | None
+    findings: tuple[Finding, ...]
+    learning: tuple[Learning, ...] = ()
+    memory: MemorySummary
+    overhead: Overhead | None
+    notes: tuple[str, ...] = ()
+    exit_code: int | None = None
+
+
+class Session(Diagnosis, frozen=True, kw_only=True):
+    """What `tune --json` prints and ``session.json`` holds: the diagnosis and what came after."""
+
+    command: Literal["diagnose", "tune", "run"]
+    started: str
+    seconds: float
+    evidence: Evidence
+    trials: tuple[Trial, ...] = ()
+    proof: Proof | None = None
+    speedup: Gain | None = None
+    recipe: str | None = None
+    recipe_record: Recipe | None = None
+    diff: str = ""

@@ -1,0 +1,49 @@
+"""A remedy measured on top of those accepted, and the proof that quality is kept."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outpace.records.finding import Keeps
+from outpace.records.gain import Gain
+
+Settings = dict[str, str | int | float | bool]
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """One remedy, tried: ``measured`` is None where it could not be tried to its end."""
+
+    remedy: str
+    settings: Settings
+    keeps: Keeps
+    predicted: Gain
+    measured: Gain | None
+    accepted: bool
+    reason: str
+    seconds: float = 0.0
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """Loss of one run by samples seen."""
+
+    seed: int
+    recipe: bool
+    samples: tuple[int, ...]
+    values: tuple[float, ...]
+    metrics: dict[str, float] = {}
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """Non-inferiority of the recipe: ``difference`` and ``high`` are shares of the loss's fall."""
+
+    needed: bool
+    proven: bool
+    seeds: int = 0
+    steps: int = 0
+    margin: float = 0.01
+    confidence: float = 0.95
+    difference: float = 0.0
+    high: float = 0.0
+    measure: str = "loss"
+    reason: str = ""
+    curves: tuple[Curve, ...] = ()

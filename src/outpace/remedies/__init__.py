@@ -1,0 +1,1 @@
+"""Remedies: changes against a cause, one file each."""

@@ -1,0 +1,97 @@
+"""What a remedy is.
+
+A remedy says whether it applies to what was measured, with which settings, what it is predicted to
+give, how the seams run it (a changed Setup, see `outpace.seams.setup`) and what a person would
+change in the script. Undoing a remedy is going back to the Setup without it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+from outpace.records.evidence import Evidence
+from outpace.records.finding import Keeps
+from outpace.records.gain import Gain
+from outpace.records.trial import Settings
+from outpace.remedies.model import predicted_gain
+from outpace.seams.setup import AS_IS, Setup
+
+
+class Verdict(NamedTuple):
+    """Whether a remedy applies, and why or why not in words for the user."""
+
+    yes: bool
+    reason: str
+
+
+class Remedy(ABC):
+    """A change against a cause. Subclasses are final: one file, one remedy."""
+
+    name: ClassVar[str]
+    treats: ClassVar[tuple[str, ...]]
+    """causes (see records.finding and diagnose.bottlenecks)"""
+    keeps: ClassVar[Keeps]
+    """the most that it keeps; ``kept`` may lower it"""
+    stage: ClassVar[int] = 1
+    """when it is tried: 0 less work, 1 cheaper work, 2 work side by side, 3 new processes"""
+    advice_only: ClassVar[bool] = False
+    """it is told, with its gain, and not applied"""
+    probed: ClassVar[bool] = False
+    """`diagnose` measures an arm of it, so that its prediction rests on a measurement"""
+
+    @abstractmethod
+    def applies(self, evidence: Evidence) -> Verdict:
+        """Whether it can help here."""
+
+    def settings(self, evidence: Evidence) -> Settings:
+        """The settings to try."""
+        return {}
+
+    def alternatives(self, evidence: Evidence) -> list[Settings]:
+        """All settings worth a trial; the first is tried first."""
+        return [self.settings(evidence)]
+
+    def setup(self, base: Setup, settings: Settings) -> Setup:
+        """``base`` with this remedy in it."""
+        return base
+
+    def kept(self, evidence: Evidence) -> Keeps:
+        """What it keeps on this training."""
+        return self.keeps
+
+    def predict(
+        self, evidence: Evidence, settings: Settings | None = None, accepted: Setup = AS_IS
+    ) -> Gain:
+        """Speed-up of a steady step, on top of a Setup that is accepted already."""
+        chosen = self.settings(evidence) if settings is None else settings
+        return predicted_gain(evidence, accepted, self.setup(accepted, chosen))
+
+    def arm(self, evidence: Evidence) -> dict[str, Setup]:
+        """The arm that `diagnose` measures, with free input where input can be taken away."""
+        base = replace(AS_IS, free_input=evidence.input.kind in ("loader", "iterable"))
+        return {self.name: self.setup(base, self.settings(evidence))}
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """The script's text as a person would change it; unchanged where no edit is known."""
+        return source
+
+    def diff(self, source: str, evidence: Evidence, settings: Settings, name: str = "train.py") -> str:
+        """The edit as a unified diff; empty where no edit is known."""
+        changed = self.edit(source, evidence, settings)
+        return unified(source, changed, name)
+
+    @classmethod
+    def page(cls) -> str:
+        """The docstring: what `outpace remedies NAME` prints."""
+        return (cls.__doc__ or "").strip()
+
+
+def unified(before: str, after: str, name: str) -> str:
+    """Two texts as a unified diff."""
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+    )
+    return "".join(lines)

@@ -1,0 +1,74 @@
+"""loader_workers: make batches in worker processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import final
+
+from outpace.records.evidence import Evidence
+from outpace.records.finding import Keeps
+from outpace.records.trial import Settings
+from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.edits import set_loader_arguments
+from outpace.seams.setup import Feed, Setup
+
+
+@final
+class LoaderWorkers(Remedy):
+    """Make batches in as many worker processes as pay, or in none where workers harm.
+
+    The number comes from CPU seconds: workers and compute share the cores, and each batch has to
+    pass between processes. With cheap samples workers are slower than none.
+
+    Keeps the same bits where samples are deterministic. Where the data set draws random numbers
+    each worker has its own, so that augmentations differ from those without workers.
+    """
+
+    name = "loader_workers"
+    treats = ("storage", "parse", "augment", "collate", "ipc")
+    keeps = "exact"
+    stage = 2
+
+    def applies(self, evidence: Evidence) -> Verdict:
+        """There must be a DataLoader whose batches cost something."""
+        data = evidence.input
+        if data.kind != "loader":
+            return Verdict(False, "batches do not come from a DataLoader over a map-style data set")
+        best = self.settings(evidence)["workers"]
+        if best == data.workers:
+            return Verdict(False, f"{data.workers} workers are predicted to be best")
+        return Verdict(True, f"{best} workers instead of {data.workers}, by CPU seconds a batch")
+
+    def alternatives(self, evidence: Evidence) -> list[Settings]:
+        """Numbers of workers by predicted gain."""
+        cores = max(1, evidence.machine.cores)
+        counts = sorted({0, 1, 2, cores // 2, cores} - {evidence.input.workers})
+        waits = evidence.input.storage_s > 0.5 * evidence.input.fetch_s
+        if waits:
+            counts += [2 * cores]
+        options: list[Settings] = [{"workers": n} for n in counts if n <= 2 * cores]
+        return sorted(options, key=lambda s: -self.predict(evidence, s).speedup)
+
+    def settings(self, evidence: Evidence) -> Settings:
+        """The best number by prediction, the present one included."""
+        best = self.alternatives(evidence)[0]
+        present: Settings = {"workers": evidence.input.workers}
+        return best if self.predict(evidence, best).speedup > 1.02 else present
+
+    def setup(self, base: Setup, settings: Settings) -> Setup:
+        """Batches are made by worker processes; persistent, as nothing is gained by ending them."""
+        workers = int(settings["workers"])
+        executor = "processes" if workers else "inline"
+        feed = replace(base.feed, executor=executor, workers=workers, persistent=workers > 0)
+        return replace(base, feed=feed if base.feed.fetch != "cache" else Feed())
+
+    def kept(self, evidence: Evidence) -> Keeps:
+        """Random samples differ in other processes."""
+        return "exact" if evidence.input.deterministic else "numerics"
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """``num_workers`` in the DataLoader's construction."""
+        arguments = {"num_workers": str(settings["workers"])}
+        if settings["workers"]:
+            arguments["persistent_workers"] = "True"
+        return set_loader_arguments(source, evidence.input.where, arguments)

@@ -1,0 +1,250 @@
+"""What every report says in words: the verdict, the proof, the cost of watching, what to do next.
+
+The terminal, the HTML and the Markdown report say the same sentences, written once here from the
+session's record.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from outpace.records.evidence import Overhead
+from outpace.records.finding import Finding
+from outpace.records.session import Session
+from outpace.records.trial import Proof
+from outpace.report import words
+
+Tone = Literal["good", "warn", "bad", "plain"]
+
+BOUNDS = {
+    "io": "I/O",
+    "compute": "compute",
+    "memory": "memory",
+    "communication": "communication",
+    "outside": "time outside of steps",
+    "none": "nothing that was found",
+}
+CAUSES = {
+    "storage": "waiting for storage",
+    "parse": "decoding and parsing samples",
+    "augment": "transforming samples",
+    "collate": "putting samples together into batches",
+    "ipc": "passing batches between processes",
+    "transfer": "moving batches to the device",
+    "arithmetic": "arithmetic of the model",
+    "dispatch": "overhead of launching many small operations",
+    "sync": "waiting for single values (.item() and the like)",
+    "threads": "the number of compute threads",
+    "capacity": "too little memory",
+    "leak": "memory that grows with every step",
+    "bandwidth": "memory bandwidth",
+    "straggler": "waiting for the slowest rank",
+    "allreduce": "exchanging gradients",
+    "startup": "start-up",
+    "validation": "validation",
+    "checkpoint": "writing checkpoints",
+    "logging": "logging",
+    "other": "code between the steps",
+}
+KEEPS = {
+    "exact": "same bits",
+    "numerics": "same mathematics, other rounding",
+    "learning": "another path to the same quality",
+}
+
+
+class Verdict(NamedTuple):
+    """The one sentence that a reader must take away, and one that explains it."""
+
+    headline: str
+    detail: str
+    tone: Tone
+
+
+class Next(NamedTuple):
+    """A command to type and what it does."""
+
+    command: str
+    why: str
+
+
+def verdict(session: Session) -> Verdict:
+    """What this session found, the main thing first."""
+    ended = _ended(session)
+    if session.outcome == "no training":
+        detail = f"The target ended{ended} without a backward pass or an optimizer step."
+        return Verdict("No training was found.", detail, "warn")
+    if session.outcome == "failed":
+        return Verdict(f"The target failed{ended}.", _until_then(session), "bad")
+    if session.outcome == "interrupted":
+        return Verdict("Interrupted before the end.", _until_then(session), "warn")
+    if session.command == "tune":
+        return _tuned(session)
+    if session.command == "run" and session.speedup is not None:
+        return Verdict(f"The run finished {_speed(session)}.", bound_sentence(session), "good")
+    return _bound(session)
+
+
+def _ended(session: Session) -> str:
+    code = session.exit_code
+    return "" if code is None else f" with exit code {code}"
+
+
+def _until_then(session: Session) -> str:
+    steps = session.steps.count
+    if not steps:
+        return "No step was measured."
+    bound = "" if session.bound == "none" else bound_sentence(session)
+    return f"{words.count(steps, 'step')} had been measured. {bound}".strip()
+
+
+def _bound(session: Session) -> Verdict:
+    if session.bound == "none":
+        return Verdict("No bottleneck was found.", _none(session), "plain")
+    return Verdict(bound_sentence(session), gain_sentence(session), "plain")
+
+
+def _none(session: Session) -> str:
+    tried = "Nothing that was taken out of a step made it faster by more than the noise."
+    return " ".join(filter(None, (tried, ceiling_sentence(session))))
+
+
+def bound_sentence(session: Session) -> str:
+    """``Bound by I/O: decoding and parsing samples at train.py:48.``"""
+    if session.bound == "none":
+        return "No bottleneck was found."
+    text = f"Bound by {BOUNDS.get(session.bound, session.bound)}"
+    if session.cause:
+        text += f": {CAUSES.get(session.cause, words.plain(session.cause))}"
+    where = session.findings[0].where if session.findings else None
+    return f"{text} at {words.place(where, session.target.cwd)}." if where else f"{text}."
+
+
+def gain_sentence(session: Session) -> str:
+    """How much would be gained if the first finding's cost were gone."""
+    if not session.findings:
+        return ""
+    first = session.findings[0]
+    what = "the run" if first.bound == "outside" else "a step"
+    text = f"Without this cost {what} would be {_as_fast(first)}"
+    before, ratio = session.steps.median_s, first.gain.speedup
+    if what == "a step" and words.finite(ratio) and words.finite(before) and ratio > 0 < before:
+        text += f": {words.seconds(before / ratio)} instead of {words.seconds(before)}"
+    return text + "."
+
+
+def _as_fast(finding: Finding) -> str:
+    inner = ", ".join(filter(None, (words.interval(finding.gain), finding.gain.how)))
+    return f"{words.times(finding.gain.speedup)} as fast ({inner})"
+
+
+def ceiling_sentence(session: Session) -> str:
+    """The share of the machine's matrix-product speed that a step reaches; empty where unknown."""
+    compute, step = session.evidence.compute, session.steps.median_s
+    ceilings = session.machine.ceilings or session.evidence.machine.ceilings
+    top = ceilings.matmul_flops.get(compute.dtype, 0.0) if ceilings else 0.0
+    if not (
+        words.finite(step) and step > 0 and words.finite(top) and top > 0 and compute.flops > 0
+    ):
+        return ""
+    reached = compute.flops / step
+    return (
+        f"A step reaches {words.share(reached / top)} of this machine's {compute.dtype} matrix "
+        f"speed ({words.rate(reached, 'FLOP/s')} of {words.rate(top, 'FLOP/s')})."
+    )
+
+
+def _tuned(session: Session) -> Verdict:
+    accepted = [words.plain(t.remedy) for t in session.trials if t.accepted]
+    tried = words.count(len(session.trials), "remedy", "remedies")
+    if session.speedup is None or not accepted:
+        said = f"{tried} tried." if session.trials else "No remedy applied to it."
+        detail = f"{said} {bound_sentence(session)}"
+        return Verdict("No remedy made this training faster.", detail, "plain")
+    was = bound_sentence(session).replace("Bound", "It was bound", 1)
+    detail = f"{len(accepted)} of {tried} accepted: {', '.join(accepted)}. {was}"
+    if not session.speedup.is_gain:
+        return Verdict(f"No speed-up could be shown: {_speed(session)}.", detail, "warn")
+    quality, tone = _quality(session.proof)
+    return Verdict(f"{_speed(session)}, {quality}.", detail, tone)
+
+
+def _speed(session: Session) -> str:
+    speed = session.speedup
+    if speed is None:
+        return ""
+    inner = ", ".join(filter(None, (words.interval(speed), speed.how)))
+    return f"{words.times(speed.speedup)} as fast ({inner})"
+
+
+def _quality(proof: Proof | None) -> tuple[str, Tone]:
+    if proof is None:
+        return "but quality was not tested", "warn"
+    if not proof.needed:
+        return "with the same numbers bit for bit", "good"
+    if proof.proven:
+        return "and the model is proven no worse", "good"
+    return "but the model is not proven to be as good", "warn"
+
+
+def proof_sentence(proof: Proof | None) -> str:
+    """What the quality test showed, with its margin and confidence."""
+    if proof is None:
+        return "No quality test was made."
+    reason = words.plain(proof.reason)
+    if not proof.needed:
+        return reason or "Not needed: every remedy of the recipe keeps the same bits."
+    name = words.plain(proof.measure)
+    side = "worse" if proof.difference > 0 else "better"
+    figures = (
+        f"over {words.count(proof.seeds, 'seed')} of {words.count(proof.steps, 'step')} the {name} "
+        f"is {_percent(abs(proof.difference))} {side}, at most {_percent(proof.high)} worse "
+        f"with {_percent(proof.confidence)} confidence; the margin is {_percent(proof.margin)} "
+        f"of the baseline's fall"
+    )
+    head = "No worse" if proof.proven else "Not proven"
+    if not proof.seeds:
+        return f"{head}. {reason}".strip()
+    return f"{head}: {figures}. {reason}".strip()
+
+
+def _percent(value: float) -> str:
+    return f"{words.number(100 * value, 2)} %" if words.finite(value) else words.MISSING
+
+
+def overhead_sentence(overhead: Overhead | None) -> str:
+    """What watching cost, measured in the same run."""
+    if overhead is None:
+        return "What watching costs was not measured."
+    return (
+        f"Watching costs {words.change(overhead.step_ratio)} of a step's time and "
+        f"{words.change(overhead.cpu_ratio)} of its CPU time."
+    )
+
+
+def next_steps(session: Session, folder: Path | str | None = None) -> list[Next]:
+    """What to type next. ``folder`` is where the session is kept, if it is."""
+    steps = _next_commands(session)
+    if folder is not None and session.outcome == "done":
+        report = words.command("outpace", "report", str(folder), "-o", "report.html")
+        steps.append(Next(report, "all of this with charts in one file"))
+    return steps
+
+
+def _next_commands(session: Session) -> list[Next]:
+    target = session.target
+    if session.outcome in ("failed", "no training"):
+        interpreter = [] if target.kind == "command" else ["python"]
+        bare = words.command(*interpreter, *target.words)
+        return [Next(bare, "does it train to its end by itself?")]
+    if session.outcome == "interrupted":
+        return [Next(words.outpace(session.command, target), "starts again")]
+    recipe = session.recipe
+    if session.command == "tune" and recipe and any(t.accepted for t in session.trials):
+        recipe = words.place(recipe, session.target.cwd)
+        run = words.outpace("run", target, "--recipe", recipe)
+        return [Next(run, "trains with the recipe, the script unchanged")]
+    if session.command == "diagnose" and any(f.remedies for f in session.findings):
+        return [Next(words.outpace("tune", target), "measures the remedies and proves quality")]
+    return []

@@ -1,0 +1,1 @@
+"""Where a training script touches torch: each seam watches, and runs the step as a Setup says."""

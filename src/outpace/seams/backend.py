@@ -1,0 +1,59 @@
+"""Process-wide switches of torch: threads, denormals, TF32, cuDNN's search for algorithms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from outpace.seams.host import Host
+from outpace.seams.setup import Setup
+
+
+class BackendSeam:
+    """Holds the script's own switches while a Setup's are in force."""
+
+    name = "backend"
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.own: dict[str, Any] = {}
+
+    def install(self) -> None:
+        """Nothing to put in."""
+
+    def remove(self) -> None:
+        """Give the script its own switches back."""
+        for name in list(self.own):
+            self._restore(name)
+
+    def reconcile(self, setup: Setup) -> None:
+        """Set the switches as ``setup`` says; those it does not name go back to the script's own."""
+        self._set("threads", setup.threads, torch.get_num_threads, torch.set_num_threads)
+        self._set("denormal", True if setup.flush_denormals else None, bool, torch.set_flush_denormal)
+        if torch.cuda.is_available():
+            cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+            self._switch("tf32", matmul, "allow_tf32", setup.tf32)
+            self._switch("tf32_conv", cudnn, "allow_tf32", setup.tf32)
+            self._switch("benchmark", cudnn, "benchmark", setup.cudnn_benchmark)
+
+    def _switch(self, name: str, owner: Any, attribute: str, wanted: bool) -> None:
+        self._set(
+            name,
+            True if wanted else None,
+            lambda: getattr(owner, attribute),
+            lambda value: setattr(owner, attribute, value),
+        )
+
+    def _set(self, name: str, value: Any, read: Any, write: Any) -> None:
+        if value is None:
+            self._restore(name)
+        else:
+            if name not in self.own:
+                self.own[name] = (read(), write)
+            write(value)
+
+    def _restore(self, name: str) -> None:
+        if name in self.own:
+            value, write = self.own.pop(name)
+            write(value)

@@ -1,0 +1,161 @@
+"""How a batch is made from a data set: in the training process or in worker processes.
+
+Workers write what they measure into memory that they share with the training process; with the
+"spawn" start method there is none, and only the waiting for batches is known.
+
+Time off the CPU is the wall time of a fetch less its CPU time and less its time in the run queue
+(from /proc/thread-self/schedstat), so that a busy machine is not mistaken for slow storage.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+from dataclasses import dataclass
+from time import perf_counter_ns, thread_time_ns
+from typing import Any
+
+import numpy as np
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils import fetch as torch_fetch
+
+from outpace.seams.decode import DecodeSeam
+from outpace.seams.host import Host
+from outpace.seams.setup import Setup
+
+SLOTS = 65
+FIELDS = ("batches", "wall", "cpu", "queued", "collate", "decode", "images", "pixels", "read_bytes")
+READS_EVERY = 8
+"""batches after which the bytes read are looked up: the look-up costs some 30 us"""
+
+
+@dataclass
+class Fetches:
+    """Totals over all fetches so far; nanoseconds, bytes, counts."""
+
+    batches: float
+    wall: float
+    cpu: float
+    queued: float
+    collate: float
+    decode: float
+    images: float
+    pixels: float
+    read_bytes: float
+
+
+class FetchSeam:
+    """Stands at the fetchers that DataLoader uses in whichever process."""
+
+    name = "fetch"
+
+    def __init__(self, host: Host, decode: DecodeSeam) -> None:
+        self.host = host
+        self.decode = decode
+        self.originals: dict[Any, Any] = {}
+        self.shared = np.frombuffer(
+            mmap.mmap(-1, SLOTS * len(FIELDS) * 8), dtype=np.float64
+        ).reshape(SLOTS, len(FIELDS))
+        self.pid = os.getpid()
+        self.in_worker: Any = None
+        """called once in each worker process, to start what watches there"""
+        self.met_worker = 0
+
+    def install(self) -> None:
+        """Put the seam in."""
+        if self.originals:
+            return
+        for owner in (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher):
+            self.originals[owner] = owner.fetch
+            owner.fetch = self.wrap(owner.fetch)  # type: ignore[method-assign]
+
+    def remove(self) -> None:
+        """Take it out."""
+        for owner, original in self.originals.items():
+            owner.fetch = original
+        self.originals = {}
+
+    def reconcile(self, setup: Setup) -> None:
+        """Nothing here is run in another way."""
+
+    def totals(self, *, workers: bool) -> Fetches:
+        """What was measured in the workers, or in the training process."""
+        rows = self.shared[1:] if workers else self.shared[:1]
+        return Fetches(*(float(v) for v in rows.sum(axis=0)))
+
+    def wrap(self, original: Any) -> Any:
+        """A fetch with its parts timed."""
+        seam = self
+
+        @functools.wraps(original)
+        def fetch(fetcher: Any, index: Any) -> Any:
+            info = get_worker_info()
+            slot = 0 if info is None else min(info.id + 1, SLOTS - 1)
+            row = seam.shared[slot]
+            if info is not None and seam.met_worker != os.getpid():
+                seam.met_worker = os.getpid()
+                seam.host.guard("fetch", seam.enter_worker)
+            if "_outpace" not in fetcher.__dict__:
+                fetcher._outpace = True
+                fetcher.collate_fn = seam.timed_collate(fetcher.collate_fn, row)
+                seam.decode.refresh()
+            decode = seam.decode
+            decoded, images, pixels = decode.nanoseconds, decode.images, decode.pixels
+            read = row[0] % READS_EVERY == 0
+            before = _bytes_read() if read else 0.0
+            queued = _queued()
+            cpu, wall = thread_time_ns(), perf_counter_ns()
+            try:
+                return original(fetcher, index)
+            finally:
+                row[1] += perf_counter_ns() - wall
+                row[2] += thread_time_ns() - cpu
+                row[3] += _queued() - queued
+                row[5] += decode.nanoseconds - decoded
+                row[6] += decode.images - images
+                row[7] += decode.pixels - pixels
+                if read:
+                    row[8] += (_bytes_read() - before) * READS_EVERY
+                row[0] += 1
+
+        return fetch
+
+    def enter_worker(self) -> None:
+        """A worker process runs its first fetch."""
+        if self.in_worker is not None:
+            self.in_worker()
+
+    def timed_collate(self, original: Any, row: Any) -> Any:
+        """A collate function that is timed into ``row``."""
+
+        @functools.wraps(original, updated=())
+        def collate(data: Any) -> Any:
+            start = perf_counter_ns()
+            try:
+                return original(data)
+            finally:
+                row[4] += perf_counter_ns() - start
+
+        return collate
+
+
+def _queued() -> float:
+    """Nanoseconds that this thread has waited for a CPU; 0 where the system does not tell."""
+    try:
+        with open(_SCHEDSTAT, "rb", buffering=0) as file:
+            return float(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def _bytes_read() -> float:
+    """Bytes that this process has read from files, sockets and pipes."""
+    try:
+        with open("/proc/self/io", "rb", buffering=0) as file:
+            return float(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+_SCHEDSTAT = "/proc/thread-self/schedstat"

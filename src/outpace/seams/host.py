@@ -1,0 +1,271 @@
+"""The seams of one process, together: put in, taken out, and brought to a Setup.
+
+The host counts steps. A step ends where the first optimizer that was stepped ends its step; a
+script that updates its weights by hand has steps from backward to backward.
+
+Whatever fails inside a seam of ours is told once on stderr, the seam is taken out, and the target
+goes on as if nothing had been there.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import get_ident
+from time import perf_counter_ns, process_time_ns
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from outpace.seams.phases import Phases
+from outpace.seams.setup import AS_IS, Setup
+
+if TYPE_CHECKING:
+    import torch
+
+HAND_WRITTEN_AFTER = 8
+"""backward passes without any optimizer after which steps are taken to go from backward to backward"""
+
+
+class Seam(Protocol):
+    """A place where torch is touched."""
+
+    name: str
+
+    def install(self) -> None:
+        """Put the seam in; a second call changes nothing."""
+
+    def remove(self) -> None:
+        """Take it out, leaving torch as it was found."""
+
+    def reconcile(self, setup: Setup) -> None:
+        """Run the next step as ``setup`` says."""
+
+
+@dataclass
+class Step:
+    """One step as it ran; nanoseconds. ``clean``: nothing but training happened in it."""
+
+    index: int
+    wall: int
+    cpu: int
+    phases: dict[str, int]
+    micro_steps: int
+    samples: int
+    clean: bool
+    start: int
+    epoch: int = 0
+
+
+@dataclass
+class Host:
+    """The seams, the objects of the target that they have met, and who listens."""
+
+    started: int = field(default_factory=perf_counter_ns)
+    """perf_counter_ns at the launch of the process"""
+    phases: Phases = field(default_factory=Phases)
+    setup: Setup = AS_IS
+    seams: dict[str, Seam] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    listeners: list[Callable[[Step], None]] = field(default_factory=list)
+    boundary: Literal["optimizer", "backward", "none"] = "none"
+    steps: int = 0
+    samples: int = 0
+    on_loss: "Callable[[int, torch.Tensor], None] | None" = None
+    """told of samples seen and of a step's loss, which is not read yet"""
+    first_step_start: int | None = None
+    roots: "weakref.WeakKeyDictionary[torch.nn.Module, RootFacts]" = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
+    optimizers: "weakref.WeakSet[torch.optim.Optimizer]" = field(default_factory=weakref.WeakSet)
+    main_optimizer: Any = None
+    batch_size: int = 0
+    pending: list["torch.Tensor"] = field(default_factory=list)
+    backwards: int = 0
+    backwards_in_step: int = 0
+    epoch: int = 0
+    mode: Literal["startup", "train", "validation"] = "startup"
+    installed: bool = False
+    last_record: Any = None
+    """the loader that a batch was last drawn from"""
+    dirty: bool = False
+    """something other than training happened in the running step, an epoch's start for one"""
+
+    _wall: int = 0
+    _cpu: int = 0
+    _outside: dict[str, int] = field(default_factory=dict)
+
+    # --- putting in and taking out -------------------------------------------------------------
+
+    def add(self, seam: Seam) -> None:
+        """Have a seam among those that are put in."""
+        self.seams[seam.name] = seam
+
+    def install(self) -> None:
+        """Put all seams in that have not failed."""
+        for name, seam in self.seams.items():
+            if name not in self.broken:
+                self.guard(name, seam.install)
+        self.installed = True
+
+    def remove(self, keep: tuple[str, ...] = ()) -> None:
+        """Take the seams out."""
+        for name, seam in reversed(self.seams.items()):
+            if name not in keep:
+                self.guard(name, seam.remove)
+        self.installed = False
+
+    def guard(self, name: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Do something of ours; if it fails, say so, take its seam out and go on."""
+        try:
+            return action(*args)
+        except Exception as error:
+            self.fail(name, error)
+            return None
+
+    def fail(self, name: str, error: BaseException) -> None:
+        """A seam failed: tell it once and take it out."""
+        if name in self.broken:
+            return
+        self.broken[name] = f"{type(error).__name__}: {error}"
+        print(
+            f"outpace: the {name} seam failed ({self.broken[name]}); it is taken out and the "
+            "target goes on",
+            file=sys.stderr,
+        )
+        seam = self.seams.get(name)
+        if seam is not None:
+            try:
+                seam.remove()
+            except Exception as second:
+                print(f"outpace: and could not be taken out: {second}", file=sys.stderr)
+
+    def switch(self, setup: Setup) -> None:
+        """Run the steps from here on as ``setup`` says."""
+        if setup == self.setup:
+            return
+        if setup.watched != self.setup.watched:
+            if setup.watched:
+                self.install()
+            else:
+                self.remove(keep=("optimizer",))
+        self.setup = setup
+        for name, seam in self.seams.items():
+            if name not in self.broken:
+                self.guard(name, seam.reconcile, setup)
+
+    # --- what the seams report -----------------------------------------------------------------
+
+    def on_main_thread(self) -> bool:
+        """Whether the calling thread is the one that trains."""
+        return get_ident() == self.phases.owner
+
+    def saw_validation(self) -> None:
+        """The model was called without learning."""
+        if self.mode == "train":
+            self.mode = "validation"
+            totals = self.phases.totals
+            for name in ("input", "transfer", "sync", "elsewhere"):
+                totals["validation"] += totals[name]
+                totals[name] = 0
+
+    def saw_training(self) -> None:
+        """Training goes on: a batch was drawn for it, or the model was called to learn."""
+        if self.mode == "startup":
+            self._begin()
+        elif self.mode == "validation":
+            self._close_validation()
+        self.mode = "train"
+
+    def saw_backward(self, loss: "torch.Tensor | None") -> None:
+        """A backward pass ended."""
+        self.backwards += 1
+        self.backwards_in_step += 1
+        if self.mode != "train":
+            self.saw_training()
+        if self.last_record is not None:
+            self.last_record.trains = True
+        if loss is not None:
+            self.pending.append(loss)
+        if self.boundary == "backward":
+            self.end_step()
+        elif not self.optimizers and self.backwards >= HAND_WRITTEN_AFTER:
+            self.boundary = "backward"
+
+    def saw_optimizer_step(self, optimizer: Any) -> None:
+        """An optimizer ended its step."""
+        if self.main_optimizer is None or self.main_optimizer() is None:
+            self.main_optimizer = weakref.ref(optimizer)
+            self.boundary = "optimizer"
+        if self.main_optimizer() is optimizer:
+            self.end_step()
+
+    def _begin(self) -> None:
+        """The first step starts here; all before is start-up."""
+        self.first_step_start = perf_counter_ns()
+        self.phases.take()
+        self._wall, self._cpu = self.first_step_start, process_time_ns()
+
+    def _close_validation(self) -> None:
+        totals = self.phases.take()
+        for name in ("input", "transfer", "sync", "elsewhere", "forward"):
+            totals["validation"] += totals[name]
+            totals[name] = 0
+        for name, value in totals.items():
+            self._outside[name] = self._outside.get(name, 0) + value
+
+    def end_step(self) -> None:
+        """A step ended here: tell it to those who listen."""
+        now, cpu = perf_counter_ns(), process_time_ns()
+        totals = self.phases.take()
+        for name, value in self._outside.items():
+            totals[name] += value
+        clean = not (totals["validation"] or totals["checkpoint"] or self._outside or self.dirty)
+        self._outside, self.dirty = {}, False
+        if self.first_step_start is None:
+            self.first_step_start, self._wall, self._cpu = now, now, cpu
+            clean = False
+        step_samples = self.batch_size * max(1, self.backwards_in_step)
+        self.samples += step_samples
+        # What is called from here on is ours: the seams are to look away.
+        self.phases.stack.append("optimizer")
+        self._record_loss()
+        step = Step(
+            self.steps,
+            now - self._wall,
+            cpu - self._cpu,
+            totals,
+            self.backwards_in_step,
+            step_samples,
+            clean,
+            self._wall,
+            self.epoch,
+        )
+        self.steps += 1
+        self.backwards_in_step = 0
+        self.mode = "train"
+        for listener in self.listeners:
+            self.guard("step", listener, step)
+        self.phases.stack.pop()
+        # What the listeners did between two steps is ours, not the target's.
+        self._wall, self._cpu = perf_counter_ns(), process_time_ns()
+        self.phases.mark = self._wall
+
+    def _record_loss(self) -> None:
+        pending, self.pending = self.pending, []
+        if pending and self.on_loss is not None:
+            total = pending[0] if len(pending) == 1 else sum(pending[1:], pending[0])
+            self.on_loss(self.samples, total)
+
+
+@dataclass
+class RootFacts:
+    """A module that the script calls itself, as it was seen."""
+
+    calls: int = 0
+    training_calls: int = 0
+    where: str | None = None
+    has_parameters: bool = False
+    channels_last: bool = False
+    compiled: Any = None
+    names: tuple[str, ...] = ()

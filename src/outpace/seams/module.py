@@ -1,0 +1,252 @@
+"""The root module's call: the outermost module with parameters that the script itself calls.
+
+Which module that is is found, not told. A call with gradients in training mode is the forward pass
+of a step; any other is validation. Calls under torch.compile are traced as if the seam were absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import nn
+
+from outpace.seams.host import Host, RootFacts
+from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.where import place, user_frame
+
+_is_compiling = torch.compiler.is_compiling
+
+
+class ModuleSeam:
+    """Stands at ``nn.Module.__call__``."""
+
+    name = "module"
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.setup = AS_IS
+        self.inside = False
+        self.plain = True
+        self.original: Any = None
+        self.callers: list[tuple[str, str, int, tuple[str, ...]]] = []
+        """file, function, line and variables that hold the model's input, outwards from the call"""
+        self.eval_with_grad = 0
+        self.eval_calls = 0
+        self.eval_where: str | None = None
+        self.failure: BaseException | None = None
+
+    def install(self) -> None:
+        """Put the seam in."""
+        if self.original is not None:
+            return
+        self.original = original = nn.Module.__call__
+        seam, phases, host = self, self.host.phases, self.host
+        stack = phases.stack
+
+        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if _is_compiling() or seam.inside or get_ident() != phases.owner:
+                return original(module, *args, **kwargs)
+            if stack and stack[-1] == "input":
+                return original(module, *args, **kwargs)
+            seam.inside = True
+            depth = len(stack)
+            try:
+                facts = host.guard("module", seam.enter, module, args)
+                if seam.plain or facts is None or not facts.has_parameters:
+                    return original(module, *args, **kwargs)
+                return seam.run(original, module, facts, args, kwargs)
+            finally:
+                seam.inside = False
+                phases.unwind(depth)
+
+        nn.Module.__call__ = __call__  # type: ignore[method-assign]
+
+    def remove(self) -> None:
+        """Take it out."""
+        if self.original is not None:
+            nn.Module.__call__ = self.original  # type: ignore[method-assign]
+            self.original = None
+
+    def reconcile(self, setup: Setup) -> None:
+        """Bring the known roots to ``setup``."""
+        self.setup = setup
+        self.plain = not (
+            setup.autocast or setup.channels_last or setup.compiled or setup.checkpointed
+        )
+        for module, facts in list(self.host.roots.items()):
+            if facts.has_parameters:
+                bring_format(self.host, module, facts, setup.channels_last)
+                bring_checkpoints(module, setup.checkpointed)
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> RootFacts:
+        """Note the call and start its phase."""
+        host = self.host
+        facts = host.roots.get(module)
+        if facts is None:
+            facts = host.roots[module] = RootFacts()
+            facts.has_parameters = next(module.parameters(), None) is not None
+            if facts.has_parameters:
+                bring_format(host, module, facts, self.setup.channels_last)
+                bring_checkpoints(module, self.setup.checkpointed)
+        facts.calls += 1
+        learns = module.training and torch.is_grad_enabled()
+        if not facts.has_parameters:
+            host.phases.push("forward" if host.mode == "train" else "validation")
+        elif learns:
+            if host.mode != "train":
+                host.saw_training()
+            facts.training_calls += 1
+            if facts.training_calls <= 3:
+                self.look_at_caller(facts, args)
+            host.phases.push("forward")
+        else:
+            host.saw_validation()
+            self.eval_calls += 1
+            if not module.training and torch.is_grad_enabled() and host.mode == "validation":
+                self.eval_with_grad += 1
+                if self.eval_where is None:
+                    self.eval_where = place(user_frame(sys._getframe(1)))
+            host.phases.push("validation")
+        return facts
+
+    def look_at_caller(self, facts: RootFacts, args: tuple[Any, ...]) -> None:
+        """Where the model is called, with which of the caller's variables, on how many samples."""
+        frame = user_frame(sys._getframe(1))
+        facts.where = place(frame)
+        tensors: set[int] = set()
+        map_tensors(args, lambda t: tensors.add(id(t)))
+        self.callers = []
+        while frame is not None:
+            names = tuple(k for k, v in frame.f_locals.items() if holds(v, tensors))
+            code = frame.f_code
+            if names:
+                self.callers.append((code.co_filename, code.co_name, frame.f_lineno, names))
+            frame = user_frame(frame.f_back)
+        tensor = next((a for a in args if isinstance(a, torch.Tensor) and a.dim()), None)
+        if self.host.batch_size == 0 and tensor is not None:
+            self.host.batch_size = tensor.shape[0]
+
+    def run(
+        self,
+        original: Any,
+        module: nn.Module,
+        facts: RootFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Call the root as the Setup says."""
+        setup = self.setup
+        if setup.channels_last:
+            args = map_tensors(args, to_channels_last)
+            kwargs = map_tensors(kwargs, to_channels_last)
+        call = original
+        if setup.compiled:
+            if facts.compiled is None:
+                facts.compiled = torch.compile(module.forward)
+            compiled = facts.compiled
+
+            def call(_: nn.Module, *a: Any, **k: Any) -> Any:
+                return compiled(*a, **k)
+
+        if setup.autocast is None or torch.is_autocast_enabled(device_of(module)):
+            return call(module, *args, **kwargs)
+        with torch.autocast(device_of(module), getattr(torch, setup.autocast)):
+            out = call(module, *args, **kwargs)
+        return map_tensors(out, to_float32)
+
+
+def holds(value: Any, tensors: set[int]) -> bool:
+    """Whether a variable is one of the tensors, or a batch (tuple, list, dict) that has one."""
+    if id(value) in tensors:
+        return True
+    if isinstance(value, dict) and len(value) < 32:
+        return any(id(v) in tensors for v in value.values())
+    if isinstance(value, tuple | list) and len(value) < 32:
+        return any(id(v) in tensors for v in value)
+    return False
+
+
+def device_of(module: nn.Module) -> str:
+    """Device type of a module's parameters."""
+    parameter = next(module.parameters(), None)
+    return "cpu" if parameter is None else parameter.device.type
+
+
+def to_channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    """An image batch with its channels last in memory; other tensors as they are."""
+    if tensor.dim() == 4 and tensor.is_floating_point():
+        return tensor.contiguous(memory_format=torch.channels_last)
+    return tensor
+
+
+def to_float32(tensor: torch.Tensor) -> torch.Tensor:
+    """A half-precision tensor in float32, so that a loss outside of the module keeps its range."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def map_tensors(value: Any, change: Any) -> Any:
+    """``change`` applied to every tensor in nested tuples, lists, dicts and dataclass-like outputs."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, tuple):
+        items = [map_tensors(v, change) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, list):
+        return [map_tensors(v, change) for v in value]
+    if isinstance(value, dict):
+        mapped = {k: map_tensors(v, change) for k, v in value.items()}
+        if type(value) is dict:
+            return mapped
+        for key, item in mapped.items():
+            value[key] = item
+        return value
+    return value
+
+
+def bring_format(host: Host, module: nn.Module, facts: RootFacts, channels_last: bool) -> None:
+    """Lay a root's weights, and their optimizer states, out as asked."""
+    if facts.channels_last == channels_last:
+        return
+    wanted = torch.channels_last if channels_last else torch.contiguous_format
+    module.to(memory_format=wanted)  # type: ignore[call-overload]
+    for optimizer in host.optimizers:
+        for state in optimizer.state.values():
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor) and value.dim() == 4:
+                    state[key] = value.contiguous(memory_format=wanted)
+    facts.channels_last = channels_last
+
+
+def blocks_of(module: nn.Module) -> Iterator[nn.Module]:
+    """The repeated blocks of a model: children of its longest ModuleList or Sequential."""
+    lists = [m for m in module.modules() if isinstance(m, nn.ModuleList | nn.Sequential)]
+    longest = max(lists, key=len, default=None)
+    if longest is not None and len(longest) > 1:
+        for block in longest:
+            if next(block.parameters(), None) is not None:
+                yield block
+
+
+def bring_checkpoints(module: nn.Module, wanted: bool) -> None:
+    """Recompute each block's activations in the backward pass, or keep them again."""
+    for block in blocks_of(module):
+        if wanted and "forward" not in block.__dict__:
+            plain = block.forward
+
+            def forward(*args: Any, _plain: Any = plain, **kwargs: Any) -> Any:
+                if not torch.is_grad_enabled():
+                    return _plain(*args, **kwargs)
+                from torch.utils.checkpoint import checkpoint
+
+                return checkpoint(_plain, *args, use_reentrant=False, **kwargs)
+
+            forward.outpace = True  # type: ignore[attr-defined]
+            block.forward = forward
+        elif not wanted and getattr(block.__dict__.get("forward"), "outpace", False):
+            with contextlib.suppress(AttributeError):
+                del block.forward

@@ -1,0 +1,133 @@
+"""Optimizer steps: where a step of training ends.
+
+Global hooks see every optimizer made through torch.optim; their options (fused, foreach) are
+switched in its parameter groups, which leaves its state as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from outpace.seams.host import Host
+from outpace.seams.setup import AS_IS, Setup
+
+FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+FOREACH = (*FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+
+
+class OptimizerSeam:
+    """Stands at ``Optimizer.step``, ``zero_grad`` and construction."""
+
+    name = "optimizer"
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.setup = AS_IS
+        self.handles: list[Any] = []
+        self.originals: dict[str, Any] = {}
+        self.own: dict[int, list[dict[str, Any]]] = {}
+        self.zeroes = False
+        """the script asks that gradients be set to zero instead of None"""
+
+    def install(self) -> None:
+        """Put the seam in."""
+        if self.handles:
+            return
+        self.handles = [
+            register_optimizer_step_pre_hook(self.before_step),
+            register_optimizer_step_post_hook(self.after_step),
+        ]
+        self._wrap_zero_grad()
+
+    def _wrap_zero_grad(self) -> None:
+        self.originals["zero_grad"] = original = Optimizer.zero_grad
+        seam, phases = self, self.host.phases
+
+        @functools.wraps(original)
+        def zero_grad(optimizer: Optimizer, set_to_none: bool = True) -> None:
+            if not set_to_none:
+                seam.zeroes = True
+                if seam.setup.set_to_none:
+                    set_to_none = True
+            phases.push("optimizer")
+            try:
+                original(optimizer, set_to_none)
+            finally:
+                phases.pop()
+
+        Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+
+    def remove(self) -> None:
+        """Take it out."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+        if "zero_grad" in self.originals:
+            Optimizer.zero_grad = self.originals.pop("zero_grad")  # type: ignore[method-assign]
+
+    def reconcile(self, setup: Setup) -> None:
+        """Bring the known optimizers to ``setup``."""
+        self.setup = setup
+        for optimizer in list(self.host.optimizers):
+            self.bring(optimizer)
+
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """A step begins."""
+        host = self.host
+        if not host.on_main_thread():
+            return
+        if optimizer not in host.optimizers:
+            host.optimizers.add(optimizer)
+            if self.setup.fused is not None or self.setup.foreach is not None:
+                host.guard("optimizer", self.bring, optimizer)
+        host.phases.push("optimizer")
+
+    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """A step ended."""
+        host = self.host
+        if host.on_main_thread():
+            host.phases.unwind(0)
+            host.saw_optimizer_step(optimizer)
+
+    def bring(self, optimizer: Optimizer) -> None:
+        """Switch an optimizer's implementation, or give it its own back."""
+        own = self.own.setdefault(
+            id(optimizer),
+            [{k: g.get(k) for k in ("fused", "foreach")} for g in optimizer.param_groups],
+        )
+        fused, foreach = self.setup.fused, self.setup.foreach
+        name = type(optimizer).__name__
+        for group, before in zip(optimizer.param_groups, own, strict=False):
+            if "foreach" not in group:
+                continue
+            if fused and name in FUSED and _can_fuse(group):
+                group["fused"], group["foreach"] = True, False
+            elif foreach and name in FOREACH:
+                group["fused"], group["foreach"] = False, True
+            else:
+                group["fused"], group["foreach"] = before["fused"], before["foreach"]
+        fused_now = any(g.get("fused") for g in optimizer.param_groups)
+        for parameter, state in optimizer.state.items():
+            step = state.get("step")
+            if isinstance(step, torch.Tensor) and parameter.is_cuda:
+                wanted = parameter.device if fused_now else torch.device("cpu")
+                if step.device.type != wanted.type and not _capturable(optimizer):
+                    state["step"] = step.to(wanted)
+
+
+def _can_fuse(group: dict[str, Any]) -> bool:
+    return not group.get("differentiable") and all(
+        p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in group["params"]
+    )
+
+
+def _capturable(optimizer: Optimizer) -> bool:
+    return any(group.get("capturable") for group in optimizer.param_groups)

@@ -1,0 +1,66 @@
+"""The clock of the seams: exclusive wall time by phase on the training thread.
+
+A phase that starts inside another stops the other's clock, so that the phases of a step never
+count a moment twice, and what no phase explains is "elsewhere".
+"""
+
+from __future__ import annotations
+
+from threading import get_ident
+from time import perf_counter_ns
+
+NAMES = (
+    "input",
+    "transfer",
+    "forward",
+    "backward",
+    "optimizer",
+    "sync",
+    "validation",
+    "checkpoint",
+    "elsewhere",
+)
+
+
+class Phases:
+    """A stack of running phases; times in nanoseconds since the last ``take``."""
+
+    __slots__ = ("mark", "owner", "stack", "totals")
+
+    def __init__(self) -> None:
+        self.owner = get_ident()
+        self.stack: list[str] = []
+        self.totals: dict[str, int] = dict.fromkeys(NAMES, 0)
+        self.mark = perf_counter_ns()
+
+    def push(self, phase: str) -> None:
+        """Start a phase."""
+        now = perf_counter_ns()
+        stack = self.stack
+        self.totals[stack[-1] if stack else "elsewhere"] += now - self.mark
+        stack.append(phase)
+        self.mark = now
+
+    def pop(self) -> None:
+        """End the newest phase."""
+        now = perf_counter_ns()
+        if self.stack:
+            self.totals[self.stack.pop()] += now - self.mark
+            self.mark = now
+
+    def current(self) -> str | None:
+        """The newest running phase."""
+        return self.stack[-1] if self.stack else None
+
+    def take(self) -> dict[str, int]:
+        """The times since the last take; the running phases go on from now."""
+        now = perf_counter_ns()
+        self.totals[self.stack[-1] if self.stack else "elsewhere"] += now - self.mark
+        self.mark = now
+        totals, self.totals = self.totals, dict.fromkeys(NAMES, 0)
+        return totals
+
+    def unwind(self, depth: int) -> None:
+        """Forget phases above ``depth``, which an exception of the target has left running."""
+        while len(self.stack) > depth:
+            self.pop()

@@ -1,0 +1,75 @@
+"""How a step is to be run: a plain value.
+
+An arm of an experiment, a remedy and a recipe are all one thing: another Setup. The seams bring
+themselves to the Setup in force at each step boundary, so that undoing is going back to another
+value, and remedies combine by changing different fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Fetch = Literal["items", "slice", "cache"]
+Executor = Literal["own", "inline", "ahead", "threads", "processes"]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """How batches of a DataLoader are made.
+
+    ``fetch``: item by item; one ``dataset[indices]`` a batch; or from samples kept in memory.
+    ``executor``: the DataLoader's own; in the training thread; one thread that works ahead in
+    order; ``workers`` threads; ``workers`` processes. ``prefetch``: batches made ahead
+    (a worker, for processes).
+    """
+
+    fetch: Fetch = "items"
+    executor: Executor = "own"
+    workers: int = 0
+    prefetch: int = 2
+    persistent: bool = False
+    pin: bool = False
+    cache_bytes: int = 0
+    pool: int = 0
+    """draw from this many batches again and again (experiments with a warm cache); 0: from all"""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One way to run a step; the default is the script as it is."""
+
+    feed: Feed = Feed()
+    free_input: bool = False
+    """give recent batches again"""
+    batch_scale: float = 1.0
+    """size of the batches given again, against the script's own (with ``free_input``)"""
+    decoder: Literal["pillow", "simplejpeg"] = "pillow"
+    decoded_bytes: int = 0
+    """keep decoded images up to this size"""
+    autocast: Literal["bfloat16", "float16"] | None = None
+    channels_last: bool = False
+    compiled: bool = False
+    checkpointed: bool = False
+    micro_batches: int = 1
+    fused: bool | None = None
+    foreach: bool | None = None
+    set_to_none: bool | None = None
+    threads: int | None = None
+    flush_denormals: bool = False
+    tf32: bool = False
+    cudnn_benchmark: bool = False
+    free_transfer: bool = False
+    free_sync: bool = False
+    watched: bool = True
+    """False: the seams are out, but for the one that counts steps"""
+    environment: tuple[tuple[str, str], ...] = ()
+    """variables that only a new process can take"""
+
+    @property
+    def in_process(self) -> bool:
+        """Whether a running process can change over to this Setup."""
+        return not self.environment
+
+
+AS_IS = Setup()

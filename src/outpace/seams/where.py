@@ -1,0 +1,50 @@
+"""Which line of the user's code is running."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from functools import lru_cache
+from types import FrameType
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LIBRARIES = tuple(
+    {os.path.realpath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "purelib", "platlib")}
+    | {sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "purelib", "platlib")}
+)
+
+
+@lru_cache(maxsize=4096)
+def is_user_file(filename: str) -> bool:
+    """Whether a file is the user's: neither ours, nor the standard library's, nor an installed package's."""
+    if not filename or filename.startswith("<") or "site-packages" in filename:
+        return False
+    path = os.path.abspath(filename)
+    return not path.startswith(_OURS) and not path.startswith(_LIBRARIES)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user's code, from ``frame`` outwards."""
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def place(frame: FrameType | None) -> str | None:
+    """``file:line`` of a frame, relative to the working directory where that is shorter."""
+    if frame is None:
+        return None
+    return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+@lru_cache(maxsize=4096)
+def short(filename: str) -> str:
+    """A file's name as a user would write it from the working directory."""
+    relative = os.path.relpath(filename)
+    return filename if relative.startswith("..") else relative
+
+
+def caller() -> str | None:
+    """``file:line`` of the user's line that is calling into the seams."""
+    return place(user_frame(sys._getframe(1)))

@@ -1,0 +1,1 @@
+"""Data for training, made faster: other ways to fetch, decode, cache and work ahead."""

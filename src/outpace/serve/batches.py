@@ -1,0 +1,218 @@
+"""How one batch is made from indices: item by item, by slicing, or from samples kept in memory.
+
+The last two are used only where they give the very bits that the items give, which is tried on the
+first batches; where they do not, the items are drawn as the script would.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+Fetch = Callable[[Any], Any]
+CHECKED = 2
+"""batches that are compared with the items before the faster way is trusted"""
+
+
+class Unlike(Exception):
+    """A faster way does not give what the items give; says why."""
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    """Whether two nested batches are equal in structure, types and bits."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        if torch.equal(one, other):
+            return True
+        return one.is_floating_point() and bool(
+            ((one == other) | (one.isnan() & other.isnan())).all()
+        )
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_bits(one[k], other[k]) for k in one)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(same_bits, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def by_items(loader: DataLoader[Any]) -> Fetch:
+    """The DataLoader's own way."""
+    dataset, collate = loader.dataset, loader.collate_fn
+    if loader._auto_collation:  # type: ignore[attr-defined]
+        many = getattr(dataset, "__getitems__", None)
+
+        def fetch(indices: Any) -> Any:
+            return collate(many(indices) if many else [dataset[i] for i in indices])
+
+        return fetch
+    return lambda index: collate(dataset[index])
+
+
+def _like(template: Any, value: Any) -> Any:
+    """``value`` with the containers of the collated ``template`` and its leaves as tensors."""
+    if isinstance(template, torch.Tensor):
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, np.ndarray):
+            return torch.as_tensor(value)
+        raise Unlike(f"a slice gives {type(value).__name__}, not a tensor or an array")
+    if isinstance(template, dict) and isinstance(value, dict):
+        if template.keys() != value.keys():
+            raise Unlike("a slice has other keys than the items")
+        return type(template)({k: _like(template[k], value[k]) for k in template})
+    if isinstance(template, tuple | list) and isinstance(value, tuple | list):
+        if len(template) != len(value):
+            raise Unlike("a slice has another number of parts than the items")
+        parts = [_like(t, v) for t, v in zip(template, value, strict=True)]
+        return type(template)(*parts) if hasattr(template, "_fields") else type(template)(parts)
+    raise Unlike(f"a slice gives {type(value).__name__} where the items give {type(template).__name__}")
+
+
+def by_slice(loader: DataLoader[Any]) -> Fetch:
+    """One ``dataset[indices]`` a batch."""
+    dataset: Any = loader.dataset
+    items = by_items(loader)
+    if not loader._auto_collation:  # type: ignore[attr-defined]
+        raise NotImplementedError("the DataLoader does not make batches itself")
+    template: list[Any] = []
+    checked = 0
+
+    def fetch(indices: Sequence[int]) -> Any:
+        nonlocal checked
+        if checked < CHECKED:
+            wanted = items(indices)
+            template[:] = [wanted]
+            got = _like(wanted, _slice(dataset, indices))
+            if not same_bits(wanted, got):
+                raise Unlike("a slice differs from the collated items")
+            checked += 1
+            return wanted
+        return _like(template[0], _slice(dataset, indices))
+
+    return fetch
+
+
+def _slice(dataset: Any, indices: Sequence[int]) -> Any:
+    try:
+        return dataset[list(indices)]
+    except Exception as error:
+        raise Unlike(f"dataset[indices] raised {type(error).__name__}: {error}") from error
+
+
+class SampleCache:
+    """Collated samples kept in memory, one row a sample; filled as they are first drawn.
+
+    ``limit``: bytes that all samples together may take. Raises Unlike where the samples have no
+    fixed shape or do not fit.
+    """
+
+    def __init__(self, loader: DataLoader[Any], limit: int) -> None:
+        self.dataset: Any = loader.dataset
+        self.collate: Any = loader.collate_fn
+        self.items = by_items(loader)
+        self.limit = limit
+        self.structure: Any = None
+        self.columns: list[torch.Tensor] = []
+        self.have = np.zeros(len(self.dataset), dtype=bool)
+        self.lock = threading.Lock()
+        self.checked = 0
+
+    def fetch(self, indices: Sequence[int]) -> Any:
+        """One batch, each sample of which is drawn from the data set once only."""
+        if self.checked < CHECKED:
+            return self._check(indices)
+        rows = np.asarray(indices)
+        for index in rows[~self.have[rows]]:
+            self._add(int(index))
+        return self._gather(rows)
+
+    def _check(self, indices: Sequence[int]) -> Any:
+        wanted = self.items(indices)
+        rows = np.asarray(indices)
+        for index in rows[~self.have[rows]]:
+            self._add(int(index))
+        if not same_bits(wanted, self._gather(rows)):
+            raise Unlike("samples put together again differ from the collated batch")
+        self.checked += 1
+        return wanted
+
+    def _add(self, index: int) -> None:
+        leaves, structure = flatten(self.collate([self.dataset[index]]))
+        with self.lock:
+            if not self.columns:
+                self._allocate(leaves, structure)
+            if structure != self.structure or any(
+                leaf.shape[1:] != column.shape[1:] or leaf.dtype != column.dtype
+                for leaf, column in zip(leaves, self.columns, strict=True)
+            ):
+                raise Unlike("samples have no fixed shape")
+        for leaf, column in zip(leaves, self.columns, strict=True):
+            column[index] = leaf[0]
+        self.have[index] = True
+
+    def _allocate(self, leaves: list[torch.Tensor], structure: Any) -> None:
+        if any(not leaf.dim() or leaf.shape[0] != 1 for leaf in leaves):
+            raise Unlike("the collate function does not stack samples")
+        size = sum(leaf.numel() * leaf.element_size() for leaf in leaves) * len(self.have)
+        if size > self.limit:
+            raise Unlike(f"all samples take {size / 2**20:.0f} MiB, the limit is {self.limit / 2**20:.0f}")
+        self.columns = [
+            torch.empty((len(self.have), *leaf.shape[1:]), dtype=leaf.dtype) for leaf in leaves
+        ]
+        self.structure = structure
+
+    def _gather(self, rows: Any) -> Any:
+        index = torch.as_tensor(rows)
+        return unflatten(self.structure, [c.index_select(0, index) for c in self.columns])
+
+
+def flatten(value: Any) -> tuple[list[torch.Tensor], Any]:
+    """The tensors of a nested batch, and the nest without them."""
+    if isinstance(value, torch.Tensor):
+        return [value], None
+    if isinstance(value, dict):
+        parts = [flatten(v) for v in value.values()]
+        nest: Any = (dict, tuple(value), tuple(n for _, n in parts), tuple(len(t) for t, _ in parts))
+    elif isinstance(value, tuple | list) and not hasattr(value, "_fields"):
+        parts = [flatten(v) for v in value]
+        nest = (type(value), None, tuple(n for _, n in parts), tuple(len(t) for t, _ in parts))
+    else:
+        raise Unlike(f"samples hold {type(value).__name__}, which cannot be stacked")
+    return [t for tensors, _ in parts for t in tensors], nest
+
+
+def unflatten(nest: Any, tensors: list[torch.Tensor]) -> Any:
+    """Undo flatten."""
+    if nest is None:
+        return tensors[0]
+    kind, keys, nests, counts = nest
+    parts, at = [], 0
+    for inner, count in zip(nests, counts, strict=True):
+        parts.append(unflatten(inner, tensors[at : at + count]))
+        at += count
+    return dict(zip(keys, parts, strict=True)) if kind is dict else kind(parts)
+
+
+def forgiving(fast: Fetch, items: Fetch, name: str) -> Fetch:
+    """``fast``, and the items for good once it turns out not to give the same."""
+    trusted = True
+
+    def fetch(indices: Any) -> Any:
+        nonlocal trusted
+        if trusted:
+            try:
+                return fast(indices)
+            except Unlike as reason:
+                trusted = False
+                print(f"outpace: {name} is left out: {reason}", file=sys.stderr)
+        return items(indices)
+
+    return fetch

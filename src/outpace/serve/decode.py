@@ -1,0 +1,200 @@
+"""Decoding JPEG files faster with the very same pixels, and keeping decoded images.
+
+simplejpeg calls libjpeg-turbo with the accurate inverse DCT and smooth upsampling, which is what
+Pillow does, so that the pixels are equal; it also lets other threads run while it decodes. Files
+that it cannot read (CMYK, truncated) are left to Pillow, which reports them as it always does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outpace.seams.setup import Setup
+
+COLOURS = {"RGB": "RGB", "L": "GRAY"}
+
+
+class Decoder:
+    """Fills opened images with pixels: from the cache, by simplejpeg, or not at all."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Any] = {}
+        self.bytes = 0
+        self.hits = 0
+        self.lock = threading.Lock()
+
+    def load_pixels(self, image: Any, setup: Setup) -> bool:
+        """Whether ``image`` (opened, not yet decoded) has been given its pixels."""
+        key = key_of(image) if setup.decoded_bytes else None
+        core = self.kept.get(key) if key is not None else None
+        if core is not None:
+            self.hits += 1
+            finish(image, core, readonly=1)
+            return True
+        fast = setup.decoder == "simplejpeg" and is_plain_jpeg(image)
+        core = decode(image) if fast else None
+        if core is None:
+            if key is None:
+                return False
+            core = _by_pillow(image)
+        else:
+            finish(image, core, readonly=0)
+        if key is not None:
+            self._keep(key, image, core, setup.decoded_bytes)
+        return True
+
+    def _keep(self, key: Any, image: Any, core: Any, limit: int) -> None:
+        size = image.size[0] * image.size[1] * (1 if image.mode in ("L", "P") else 4)
+        with self.lock:
+            if self.bytes + size > limit or key in self.kept:
+                return
+            self.bytes += size
+            self.kept[key] = core
+        image.readonly = 1
+
+    def clear(self) -> None:
+        """Forget all images."""
+        with self.lock:
+            self.kept.clear()
+            self.bytes = 0
+
+
+def key_of(image: Any) -> Any:
+    """What tells an image's pixels: its file, that file's size and time, and how it is decoded."""
+    name = getattr(image, "filename", "")
+    if not isinstance(name, str | os.PathLike) or not name:
+        return None
+    try:
+        state = os.fstat(image.fp.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+    draft = str(getattr(image, "decoderconfig", ""))
+    return (os.fspath(name), state.st_size, state.st_mtime_ns, image.mode, image.size, draft)
+
+
+def is_plain_jpeg(image: Any) -> bool:
+    """A JPEG that is to be decoded whole: not drafted to a smaller scale, RGB or grey."""
+    config = getattr(image, "decoderconfig", ()) or ()
+    return (
+        type(image).__name__ == "JpegImageFile"
+        and image.mode in COLOURS
+        and getattr(image, "layers", 0) in (1, 3)
+        and (not config or config[0] in (0, 1))
+    )
+
+
+def decode(image: Any) -> Any:
+    """The decoded core image, or None where simplejpeg is missing or cannot read the file."""
+    try:
+        import simplejpeg
+        from PIL import Image
+    except ImportError:
+        return None
+    try:
+        image.fp.seek(0)
+        pixels = simplejpeg.decode_jpeg(image.fp.read(), colorspace=COLOURS[image.mode])
+    except (ValueError, OSError, AttributeError):
+        return None
+    if (pixels.shape[1], pixels.shape[0]) != image.size:
+        return None
+    return Image.frombuffer(image.mode, image.size, pixels, "raw", image.mode, 0, 1).copy().im
+
+
+def finish(image: Any, core: Any, readonly: int) -> None:
+    """What ``ImageFile.load`` does at its end: pixels in place, the file closed if it is ours."""
+    image.im = core
+    image.tile = []
+    image.readonly = readonly
+    if getattr(image, "_exclusive_fp", False) and getattr(
+        image, "_close_exclusive_fp_after_loading", True
+    ):
+        if image.fp is not None:
+            image.fp.close()
+        image.fp = None
+
+
+def _by_pillow(image: Any) -> Any:
+    from PIL import ImageFile
+
+    load = getattr(ImageFile.ImageFile.load, "__wrapped__", ImageFile.ImageFile.load)
+    load(image)
+    return image.im
+
+
+@dataclass
+class Tried:
+    """What trying some files gave; seconds an image."""
+
+    files: int = 0
+    identical: bool | None = None
+    pillow_s: float = 0.0
+    simple_s: float = 0.0
+    kept_s: float = 0.0
+    jpegs: int = 0
+    pixels: float = 0.0
+
+    @property
+    def speedup(self) -> float:
+        """Of simplejpeg over Pillow, where it gives the same pixels."""
+        return self.pillow_s / self.simple_s if self.identical and self.simple_s else 1.0
+
+    @property
+    def jpeg_share(self) -> float:
+        """JPEG files among all."""
+        return self.jpegs / self.files if self.files else 0.0
+
+    @property
+    def mean_pixels(self) -> float:
+        """Pixels an image."""
+        return self.pixels / self.files if self.files else 0.0
+
+
+def try_files(paths: Sequence[str], most: int = 16) -> Tried:
+    """Decode files with Pillow and simplejpeg, and from kept pixels; compare pixels and times."""
+    tried = Tried()
+    for path in list(dict.fromkeys(paths))[:most]:
+        with contextlib.suppress(OSError):
+            _try_file(path, tried)
+    for name in ("pillow_s", "simple_s", "kept_s"):
+        setattr(tried, name, getattr(tried, name) / max(1, tried.files))
+    return tried
+
+
+def _try_file(path: str, tried: Tried) -> None:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        start = time.perf_counter()
+        wanted = _by_pillow(image)
+        tried.pillow_s += time.perf_counter() - start
+        mode = image.mode
+    tried.files += 1
+    tried.pixels += image.size[0] * image.size[1]
+    with Image.open(path) as image:
+        start = time.perf_counter()
+        finish(image, wanted, readonly=1)
+        tried.kept_s += time.perf_counter() - start
+    with Image.open(path) as image:
+        if not is_plain_jpeg(image):
+            return
+        start = time.perf_counter()
+        core = decode(image)
+        tried.simple_s += time.perf_counter() - start
+    if core is not None:
+        tried.jpegs += 1
+        equal = _bytes(core, mode) == _bytes(wanted, mode)
+        tried.identical = equal if tried.identical is None else tried.identical and equal
+
+
+def _bytes(core: Any, mode: str) -> bytes:
+    from PIL import Image
+
+    image = Image.new(mode, core.size)
+    image.im = core
+    return bytes(image.tobytes())

@@ -1,0 +1,260 @@
+"""Feeds: batches of a DataLoader made ahead by a thread, by threads or by processes.
+
+A feed draws from the random generators in the order in which the DataLoader would (a base seed,
+then the sampler), so that the order of the samples is the same. What the samples themselves draw
+comes in the same order too where one thread makes all batches; with several it does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from outpace.seams.setup import Feed
+from outpace.serve.batches import Fetch, SampleCache, by_items, by_slice, forgiving
+
+
+def make_feed(loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> "InProcess | Processes":
+    """A feed at work on ``loader``; NotImplementedError where this loader cannot be fed so.
+
+    ``strict``: raise where a faster fetch does not give the same, instead of going back to items.
+    """
+    if isinstance(loader.dataset, IterableDataset) and feed.executor not in ("own", "ahead"):
+        raise NotImplementedError("an iterable data set is drawn by one worker only")
+    if feed.executor == "processes":
+        return Processes(loader, feed)
+    return InProcess(loader, feed, strict=strict)
+
+
+class InProcess:
+    """Batches made in this process: in the training thread, or by threads that work ahead."""
+
+    def __init__(self, loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> None:
+        self.loader = loader
+        self.feed = feed
+        self.iterable = isinstance(loader.dataset, IterableDataset)
+        self.go = threading.Event()
+        self.go.set()
+        self.closed = threading.Event()
+        self.pool: list[Any] = []
+        self.fetch = None if self.iterable else self._fetch(strict)
+        self.threads = (
+            ThreadPoolExecutor(feed.workers, "outpace-fetch") if feed.executor == "threads" else None
+        )
+
+    def _fetch(self, strict: bool) -> Fetch:
+        items = by_items(self.loader)
+        if self.feed.fetch == "items":
+            return items
+        if self.feed.fetch == "slice":
+            fast = by_slice(self.loader)
+        else:
+            fast = SampleCache(self.loader, self.feed.cache_bytes).fetch
+        return fast if strict else forgiving(fast, items, f"fetching by {self.feed.fetch}")
+
+    def epoch(self) -> Iterator[Any]:
+        """The batches of one epoch."""
+        if self.iterable:
+            batches: Iterator[Any] = _own_iterator(self.loader)
+        else:
+            batches = map(self._make, self._indices())
+        if self.feed.executor in ("ahead", "threads"):
+            return Ahead(batches, self.feed.prefetch, self.go, self.closed)
+        return batches
+
+    def _indices(self) -> Iterator[Any]:
+        loader: Any = self.loader
+        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        indices = iter(loader._index_sampler)
+        if self.feed.pool:
+            if len(self.pool) < self.feed.pool:
+                self.pool = list(itertools.islice(indices, self.feed.pool))
+            return itertools.islice(itertools.cycle(self.pool), len(loader))
+        # The first index seeds the sampler from the global generator: here and now, in this thread.
+        first = list(itertools.islice(indices, 1))
+        return itertools.chain(first, indices)
+
+    def _make(self, indices: Any) -> Any:
+        assert self.fetch is not None
+        if self.threads is not None and self.feed.fetch == "items":
+            batch = self._make_together(indices)
+        else:
+            batch = self.fetch(indices)
+        if self.loader.pin_memory and torch.cuda.is_available():
+            from torch.utils.data._utils.pin_memory import pin_memory
+
+            batch = pin_memory(batch)
+        return batch
+
+    def _make_together(self, indices: Any) -> Any:
+        """A batch whose items are drawn by all threads at once."""
+        assert self.threads is not None
+        dataset: Any = self.loader.dataset
+        indices = list(indices)
+        size = max(1, -(-len(indices) // self.feed.workers))
+        parts = [indices[i : i + size] for i in range(0, len(indices), size)]
+        items = self.threads.map(lambda part: [dataset[i] for i in part], parts)
+        return self.loader.collate_fn([item for part in items for item in part])
+
+    def pids(self) -> list[int]:
+        """Worker processes: none."""
+        return []
+
+    def pause(self) -> None:
+        """Stop working ahead."""
+        self.go.clear()
+
+    def resume(self) -> None:
+        """Work ahead again."""
+        self.go.set()
+
+    def close(self) -> None:
+        """End the threads."""
+        self.closed.set()
+        self.go.set()
+        if self.threads is not None:
+            self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Ahead:
+    """An iterator whose items a thread makes ahead, in order; what it raises is raised here."""
+
+    def __init__(
+        self, batches: Iterator[Any], most: int, go: threading.Event, closed: threading.Event
+    ) -> None:
+        self.ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=max(1, most))
+        self.closed = closed
+        self.left = threading.Event()
+        self.over = False
+        self.thread = threading.Thread(
+            target=work_ahead,
+            args=(batches, self.ready, go, closed, self.left),
+            name="outpace-ahead",
+            daemon=True,
+        )
+        self.thread.start()
+
+    def __iter__(self) -> "Ahead":
+        return self
+
+    def __next__(self) -> Any:
+        if self.over:
+            raise StopIteration
+        kind, value = self.ready.get()
+        if kind == "batch":
+            return value
+        self.over = True
+        if kind == "error":
+            raise value
+        raise StopIteration
+
+    def __del__(self) -> None:
+        self.left.set()
+
+
+def work_ahead(
+    batches: Iterator[Any],
+    ready: "queue.Queue[tuple[str, Any]]",
+    go: threading.Event,
+    closed: threading.Event,
+    left: threading.Event,
+) -> None:
+    """Make batches until they end, something is raised, or nobody draws any more."""
+
+    def put(kind: str, value: Any) -> bool:
+        while not closed.is_set() and not left.is_set():
+            try:
+                ready.put((kind, value), timeout=0.2)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    try:
+        for batch in batches:
+            if not put("batch", batch):
+                return
+            del batch
+            while not go.wait(timeout=0.5):
+                if closed.is_set() or left.is_set():
+                    return
+    except BaseException as error:
+        put("error", error)
+        return
+    put("end", None)
+
+
+def _own_iterator(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The DataLoader's own iterator, unseen by the seams."""
+    return loader._get_iterator()
+
+
+class Processes:
+    """Batches made by worker processes of a DataLoader of the same data set and sampler."""
+
+    def __init__(self, loader: DataLoader[Any], feed: Feed) -> None:
+        own: Any = loader
+        common: dict[str, Any] = {
+            "dataset": loader.dataset,
+            "num_workers": feed.workers,
+            "collate_fn": loader.collate_fn,
+            "pin_memory": loader.pin_memory or feed.pin,
+            "timeout": loader.timeout,
+            "worker_init_fn": loader.worker_init_fn,
+            "generator": loader.generator,
+            "multiprocessing_context": own.multiprocessing_context if loader.num_workers else None,
+        }
+        if feed.workers:
+            common["prefetch_factor"] = feed.prefetch or 2
+            common["persistent_workers"] = feed.persistent
+        if loader.batch_sampler is not None:
+            common["batch_sampler"] = loader.batch_sampler
+        else:
+            common.update(batch_size=None, sampler=loader.sampler)
+        self.loader: DataLoader[Any] = DataLoader(**common)
+        self.kept: Any = None
+        self.newest: Any = None
+
+    def epoch(self) -> Iterator[Any]:
+        """The batches of one epoch."""
+        loader: Any = self.loader
+        if loader.persistent_workers and self.kept is not None:
+            self.kept._reset(loader)
+            self.newest = self.kept
+        else:
+            self.newest = loader._get_iterator()
+            if loader.persistent_workers:
+                self.kept = self.newest
+        iterator: Iterator[Any] = self.newest
+        return iterator
+
+    def pids(self) -> list[int]:
+        """Worker processes at work."""
+        workers = getattr(self.newest, "_workers", ())
+        return [w.pid for w in workers if w.pid is not None and w.is_alive()]
+
+    def _signal(self, number: int) -> None:
+        for pid in self.pids():
+            os.kill(pid, number)
+
+    def pause(self) -> None:
+        """Stop the workers where they are."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the workers go on."""
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.resume()
+        self.kept = self.newest = None

@@ -1,0 +1,146 @@
+"""What a data set allows, found by trying: is it deterministic, can it be sliced, which images?
+
+The generators of python, numpy and torch are put back as they were. Drawing samples twice may
+still show in a data set that counts its draws; such runs are thrown away.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from outpace.serve.batches import Unlike, by_items, by_slice, flatten, same_bits
+
+TRIED = 6
+
+
+@dataclass
+class Probe:
+    """What was found; None where it could not be tried."""
+
+    deterministic: bool | None = None
+    random_streams: tuple[str, ...] = ()
+    sliceable: bool | None = None
+    why_not_sliceable: str | None = None
+    sample_bytes: int = 0
+    samples: int | None = None
+
+
+def random_state() -> dict[str, Any]:
+    """The generators' states."""
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(legacy=False),
+        "torch": torch.get_rng_state(),
+    }
+
+
+def restore(state: dict[str, Any]) -> None:
+    """Put the generators back."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+
+
+def moved(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """The generators that were drawn from in between."""
+    changed = set()
+    if before["python"] != after["python"]:
+        changed.add("python")
+    old, new = before["numpy"]["state"], after["numpy"]["state"]
+    if old["pos"] != new["pos"] or not np.array_equal(old["key"], new["key"]):
+        changed.add("numpy")
+    if not torch.equal(before["torch"], after["torch"]):
+        changed.add("torch")
+    return changed
+
+
+def probe(loader: DataLoader[Any]) -> Probe:
+    """Try the data set of a DataLoader."""
+    dataset: Any = loader.dataset
+    if isinstance(dataset, IterableDataset):
+        return Probe()
+    found = Probe(samples=_length(dataset))
+    if found.samples is None or not loader._auto_collation:  # type: ignore[attr-defined]
+        return found
+    state = random_state()
+    try:
+        indices = _some(found.samples)
+        fetch = by_items(loader)
+        one, streams = None, set()
+        same = True
+        for index in indices[:TRIED]:
+            before = random_state()
+            one = fetch([index])
+            streams |= moved(before, random_state())
+            same = same and same_bits(one, fetch([index]))
+        found.random_streams = tuple(sorted(streams))
+        found.deterministic = same and not streams
+        found.sample_bytes = _bytes(one)
+        if found.deterministic:
+            _try_slicing(loader, indices, found)
+        else:
+            found.sliceable, found.why_not_sliceable = False, "samples are random"
+    finally:
+        restore(state)
+    return found
+
+
+def _try_slicing(loader: DataLoader[Any], indices: list[int], found: Probe) -> None:
+    slicer = by_slice(loader)
+    try:
+        for part in (indices, indices[::-1], indices[: max(1, len(indices) // 2)]):
+            slicer(part)
+            found.sliceable = True
+    except Unlike as reason:
+        found.sliceable, found.why_not_sliceable = False, str(reason)
+
+
+def _some(length: int) -> list[int]:
+    chooser = random.Random(0)
+    return [chooser.randrange(length) for _ in range(min(32, length))]
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def _bytes(batch: Any) -> int:
+    try:
+        leaves, _ = flatten(batch)
+    except Unlike:
+        return 0
+    return sum(leaf.numel() * leaf.element_size() for leaf in leaves)
+
+
+def gather_time(loader: DataLoader[Any], how: str, limit: int) -> float | None:
+    """Seconds that a batch takes by ``slice`` or from a warm ``cache``; None where it cannot be."""
+    from time import perf_counter
+
+    from outpace.serve.batches import SampleCache
+
+    indices = list(itertools.islice(iter(loader.batch_sampler), 1))  # type: ignore[arg-type]
+    if not indices:
+        return None
+    state = random_state()
+    try:
+        fetch: Any = by_slice(loader) if how == "slice" else SampleCache(loader, limit).fetch
+        for _ in range(3):
+            fetch(indices[0])
+        start = perf_counter()
+        for _ in range(5):
+            fetch(indices[0])
+        return (perf_counter() - start) / 5
+    except (Unlike, NotImplementedError):
+        return None
+    finally:
+        restore(state)

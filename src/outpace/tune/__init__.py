@@ -1,0 +1,1 @@
+"""From findings to a recipe: propose, try, prove."""

@@ -1,0 +1,105 @@
+"""A recipe at work in the target's process: for `run`, for the proof, and for timing new processes.
+
+With ``stop_after`` steps the process ends there, its results thrown away; losses and step times are
+then written down.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from outpace.measure.losses import Losses
+from outpace.seams.host import Host, Step
+from outpace.seams.seeding import SeedingSeam
+from outpace.seams.setup import AS_IS, Setup
+from outpace.tune.assemble import assemble, setup_of
+from outpace.tune.files import LOSSES, STATUS, write
+
+NEEDED = ("loader", "module", "loss", "optimizer", "decode", "backend", "seeding")
+KEEP_TIMES = 20000
+
+
+class Applied:
+    """What this process notes while a recipe is at work."""
+
+    def __init__(self, spec: dict[str, Any], host: Host) -> None:
+        self.spec = spec
+        self.host = host
+        self.losses = Losses()
+        self.times: list[tuple[int, int]] = []
+        self.pid = os.getpid()
+        host.listeners.append(self.on_step)
+        if spec.get("losses"):
+            host.on_loss = self.losses.add
+
+    def on_step(self, step: Step) -> None:
+        """A step ended."""
+        if step.clean and len(self.times) < KEEP_TIMES:
+            self.times.append((step.wall, step.cpu))
+        stop = self.spec.get("stop_after")
+        limit = self.spec.get("stop_after_s")
+        over = limit is not None and self.host.first_step_start is not None and (
+            perf_counter_ns() - self.host.first_step_start > float(limit) * 1e9
+        )
+        if (stop is not None and self.host.steps >= int(stop)) or over:
+            self.finish(ended=False)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            import multiprocessing
+
+            for child in multiprocessing.active_children():
+                child.kill()
+            os._exit(0)
+
+    def finish(self, *, ended: bool = True) -> None:
+        """Write down what was noted."""
+        if os.getpid() != self.pid or self.spec.get("session") is None:
+            return
+        session = Path(self.spec["session"])
+        samples, values = self.losses.read()
+        try:
+            write(
+                session / LOSSES,
+                {
+                    "samples": samples,
+                    "values": values,
+                    "seconds": [wall / 1e9 for wall, _ in self.times],
+                    "cpu_seconds": [cpu / 1e9 for _, cpu in self.times],
+                },
+            )
+            write(
+                session / STATUS,
+                {
+                    "finished": ended,
+                    "steps": self.host.steps,
+                    "wall_s": (perf_counter_ns() - self.host.started) / 1e9,
+                    "broken": self.host.broken,
+                },
+            )
+        except OSError as error:
+            print(f"outpace: the session could not be written: {error}", file=sys.stderr)
+
+
+def begin(spec: dict[str, Any]) -> None:
+    """Apply a recipe to the target that is about to run in this process."""
+    setup: Setup = setup_of([(r["name"], r["settings"]) for r in spec.get("remedies", [])])
+    shift = int(spec.get("seed_shift", 0))
+    host = assemble(started_ns=spec.get("started_ns"), seed_shift=shift)
+    for name in list(host.seams):
+        if name not in NEEDED:
+            del host.seams[name]
+    if not shift and not spec.get("seed_unseeded"):
+        del host.seams["seeding"]
+    applied = Applied(spec, host)
+    host.install()
+    seeding = host.seams.get("seeding")
+    if isinstance(seeding, SeedingSeam) and spec.get("seed_unseeded"):
+        seeding.seed_unseeded(1_000_003 + shift)
+    if setup != AS_IS:
+        host.switch(setup)
+    atexit.register(applied.finish)

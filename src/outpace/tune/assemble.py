@@ -1,0 +1,100 @@
+"""The seams of a process, put together with the feeds and decoders that serve them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any
+
+from outpace.records.trial import Settings
+from outpace.remedies.catalog import remedy
+from outpace.seams.backend import BackendSeam
+from outpace.seams.collective import CollectiveSeam
+from outpace.seams.decode import DecodeSeam
+from outpace.seams.fetch import FetchSeam
+from outpace.seams.host import Host
+from outpace.seams.loader import LoaderSeam
+from outpace.seams.loss import LossSeam
+from outpace.seams.module import ModuleSeam
+from outpace.seams.optimizer import OptimizerSeam
+from outpace.seams.save import SaveSeam
+from outpace.seams.seeding import SeedingSeam
+from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.transfer import TransferSeam
+from outpace.serve.decode import Decoder
+from outpace.serve.feeds import make_feed
+
+
+def assemble(
+    *, started_ns: int | None = None, switching: bool = False, seed_shift: int = 0
+) -> Host:
+    """A host with every seam, not yet put in. ``switching``: arms alternate inside of an epoch."""
+    host = Host(started=started_ns if started_ns is not None else perf_counter_ns())
+    decode = DecodeSeam(host)
+    decode.load_pixels = Decoder().load_pixels
+    for seam in (
+        LoaderSeam(host, make_feed, switching=switching),
+        FetchSeam(host, decode),
+        ModuleSeam(host),
+        LossSeam(host),
+        OptimizerSeam(host),
+        TransferSeam(host),
+        SaveSeam(host),
+        decode,
+        SeedingSeam(host, seed_shift),
+        CollectiveSeam(host),
+        BackendSeam(host),
+    ):
+        host.add(seam)
+    hide_our_frames()
+    return host
+
+
+def setup_of(remedies: Iterable[tuple[str, Settings]], base: Setup = AS_IS) -> Setup:
+    """The Setup of remedies applied one after the other."""
+    for name, settings in remedies:
+        base = remedy(name).setup(base, settings)
+    return base
+
+
+def hide_our_frames() -> None:
+    """Show the target's uncaught exceptions as python alone would: without our frames."""
+    shown = sys.excepthook
+
+    def excepthook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if not _is_ours(error):
+            trace = without_us(trace)
+            seen: Any = error
+            while seen is not None:
+                seen.__traceback__ = without_us(seen.__traceback__)
+                seen = seen.__cause__ or seen.__context__
+        shown(kind, error, trace)
+
+    sys.excepthook = excepthook
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the innermost frame is ours: then our frames are what matters."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and _our_frame(trace)
+
+
+def _our_frame(trace: TracebackType) -> bool:
+    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith("outpace.")
+
+
+def without_us(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback with our frames left out."""
+    if trace is None:
+        return None
+    rest = without_us(trace.tb_next)
+    if _our_frame(trace):
+        return rest
+    trace.tb_next = rest
+    return trace

@@ -1,0 +1,190 @@
+"""Processes of the target that measure: started, waited for, started again where that helps.
+
+``Launch`` comes from above (`outpace.adapters`): it runs the target with an entry point of ours
+called in it as soon as torch is imported, and returns its exit code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol
+
+import msgspec
+
+from outpace.records.evidence import Evidence
+from outpace.records.files import read_json
+from outpace.records.gain import Gain
+from outpace.records.trial import Settings, Trial
+from outpace.tune.files import CONTESTS, EVIDENCE, LOSSES, MARKER, STATUS, TRIALS, read
+from outpace.tune.prove import Losses
+
+MOST_RUNS = 8
+"""times a script that ends before all is measured is run again"""
+
+
+class Launch(Protocol):
+    """Run the target to its end, or to ours; the exit code, as a shell would see it."""
+
+    def __call__(
+        self, entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]
+    ) -> int: ...
+
+
+@dataclass
+class Measured:
+    """What came of measuring a target."""
+
+    evidence: Evidence | None
+    exit_code: int
+    runs: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
+    """Run the target until its evidence is complete or the time is spent.
+
+    A script that ends before its arms are measured is run again; an arm in which the process died
+    is left out of the next run.
+    """
+    excluded: dict[str, str] = {}
+    first: Evidence | None = None
+    evidence: Evidence | None = None
+    code, runs, advance = 0, 0, -1
+    spent = 0.0
+    while runs < MOST_RUNS:
+        (folder / MARKER).unlink(missing_ok=True)
+        (folder / EVIDENCE).unlink(missing_ok=True)
+        again = runs > 0
+        begun = monotonic()
+        code = launch(
+            "outpace.tune.experiment:begin",
+            {**spec, "excluded": excluded, "again": again, "spent_s": spent},
+            folder,
+            {},
+        )
+        runs += 1
+        arm = read(folder / MARKER, {}).get("arm", "")
+        evidence = _read_evidence(folder)
+        first = first or evidence
+        if code != 0 and arm and arm not in ("as_is", "input_free"):
+            excluded[arm] = f"the process ended with exit code {code} in this arm"
+            continue
+        if evidence is None or code != 0 or not evidence.run.finished:
+            break
+        spent += max(0.0, monotonic() - begun - evidence.run.startup_s)
+        done = sum(a.rounds for a in evidence.arms)
+        if not evidence.steps.count or spent >= float(spec.get("time_s") or 60.0) or done == advance:
+            break
+        if read(folder / CONTESTS, {}).get("complete"):
+            break
+        advance = done
+    if first is not None and evidence is not None and first is not evidence:
+        evidence = join(first, evidence)
+    return Measured(evidence or first, code, runs, [f"{k}: {v}" for k, v in excluded.items()])
+
+
+def join(first: Evidence, last: Evidence) -> Evidence:
+    """The run as it was seen first, whole and undisturbed, with what later runs measured."""
+    return msgspec.structs.replace(
+        last, run=first.run, steps=first.steps, ledger=first.ledger, loss=first.loss
+    )
+
+
+def _read_evidence(folder: Path) -> Evidence | None:
+    path = folder / EVIDENCE
+    return read_json(path, Evidence) if path.exists() else None
+
+
+@dataclass
+class Tried:
+    """What came of the trials."""
+
+    trials: list[Trial]
+    final: dict[str, Any]
+
+
+def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
+    """Try remedies in processes of the target, again where it ends too soon or dies in an arm."""
+    excluded: dict[str, str] = {}
+    before = -1
+    deadline = monotonic() + 3 * float(spec["time_s"])
+    for _ in range(MOST_RUNS):
+        (folder / MARKER).unlink(missing_ok=True)
+        code = launch("outpace.tune.trials:begin", {**spec, "excluded": excluded}, folder, {})
+        state = read(folder / TRIALS, {})
+        arm = read(folder / MARKER, {}).get("arm", "")
+        if code != 0 and arm and arm not in ("accepted", "as_is"):
+            excluded[arm] = f"the process ended with exit code {code} under this remedy"
+            continue
+        finished = read(folder / STATUS, {}).get("finished", False)
+        count = len(state.get("trials", []))
+        if code != 0 or not finished or count == before or monotonic() > deadline:
+            break
+        before = count
+    state = read(folder / TRIALS, {})
+    return Tried([msgspec.convert(t, Trial) for t in state.get("trials", [])], state.get("final", {}))
+
+
+def run_for_losses(
+    launch: Launch,
+    remedies: list[tuple[str, Settings]],
+    folder: Path,
+    *,
+    steps: int,
+    shift: int = 0,
+    env: Mapping[str, str] | None = None,
+) -> tuple[Losses | None, list[float], list[float]]:
+    """Run ``steps`` steps under a recipe: losses, and wall and CPU seconds of its steps."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / LOSSES).unlink(missing_ok=True)
+    spec = {
+        "remedies": [{"name": n, "settings": s} for n, s in remedies],
+        "seed_shift": shift,
+        "seed_unseeded": True,
+        "stop_after": steps,
+        "losses": True,
+    }
+    code = launch("outpace.tune.apply:begin", spec, folder, env or {})
+    noted = read(folder / LOSSES)
+    if code != 0 or not noted:
+        return None, [], []
+    values = tuple(v if v is not None else math.nan for v in noted["values"])
+    losses = Losses(tuple(noted["samples"]), values, noted.get("metrics", {}))
+    return losses, noted["seconds"], noted["cpu_seconds"]
+
+
+def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
+    """Speed-up of the whole run: its steps faster, its first epoch as cold, the rest as it was."""
+    warm, cold = _gain(final, "recipe"), _gain(final, "cold")
+    if warm is None:
+        return None
+    steps = sum(
+        r.seconds for r in evidence.ledger if r.name not in ("startup", "validation", "checkpoint")
+    )
+    total = sum(r.seconds for r in evidence.ledger) or 1.0
+    epochs = evidence.input.epochs or 1
+    first = 1 / epochs if cold is not None else 0.0
+    cold = cold or warm
+
+    def at(one: float, other: float) -> float:
+        inside = first / max(one, 1e-6) + (1 - first) / max(other, 1e-6)
+        return total / (total - steps + steps * inside)
+
+    return Gain(
+        at(cold.speedup, warm.speedup),
+        at(cold.low, warm.low),
+        at(cold.high, warm.high),
+        "measured" if first == 0.0 and steps / total > 0.95 else "predicted",
+    )
+
+
+def _gain(final: Mapping[str, Any], name: str) -> Gain | None:
+    found = final.get(name)
+    return None if found is None else msgspec.convert(found["gain"], Gain)
+
+
+Tell = Callable[[str, float, float, str], None]

@@ -1,0 +1,14 @@
+"""Remedies that only a new process can take: environment variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from outpace.records.trial import Settings
+
+
+def environment_of(remedies: Iterable[tuple[str, Settings]]) -> dict[str, str]:
+    """The variables that a recipe sets."""
+    from outpace.tune.assemble import setup_of
+
+    return dict(setup_of(remedies).environment)

@@ -1,0 +1,162 @@
+"""The experiments of `diagnose`, in the target's own process.
+
+First the run is watched as it is; then the data set, the operators and the memory are probed; then
+arms are compared. The process ends when all is measured, its results are thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from outpace.measure.arms import Contest, Program, Scheduler
+from outpace.measure.subjects import training_loader
+from outpace.records.evidence import Evidence
+from outpace.remedies.catalog import all_remedies
+from outpace.seams.host import Step
+from outpace.seams.setup import AS_IS, Setup
+from outpace.tune.files import MARKER
+from outpace.tune.observed import Observed
+from outpace.tune.probes import (
+    after_draw,
+    probe_images,
+    probe_input,
+    probe_memory,
+    probe_operators,
+    step_streams,
+)
+
+WATCH_SHARE = 0.25
+FEWEST_WATCHED = 4
+ENOUGH_WATCHED = 400
+OWN_ARMS_SHARE = 0.4
+
+
+class Experiment:
+    """The program of one diagnosing process."""
+
+    def __init__(self, observed: Observed) -> None:
+        spec = observed.spec
+        self.observed = observed
+        self.host = observed.host
+        self.time_s = float(spec["time_s"])
+        self.max_steps = spec.get("steps")
+        self.begun = 0.0
+        self.scheduler = Scheduler(
+            self.host,
+            self.program(),
+            marker=observed.session / MARKER,
+            excluded=spec.get("excluded", {}),
+            progress=self.told,
+            done=self.done,
+            workers=observed.worker_pids,
+        )
+        self.host.listeners.append(self.on_step)
+
+    def on_step(self, step: Step) -> None:
+        """A step ended."""
+        if not self.begun:
+            self.begun = perf_counter()
+        if self.max_steps is not None and self.host.steps >= int(self.max_steps):
+            self.scheduler.close()
+            self.done()
+            return
+        self.observed.pause_sampler(not self.host.setup.watched)
+        self.scheduler.on_step(step)
+
+    def left(self) -> float:
+        """Seconds of the time for experiments that are left."""
+        return self.time_s - (perf_counter() - self.begun)
+
+    def told(self, contest: Contest) -> None:
+        """Pass progress on."""
+        done = min(self.time_s, self.time_s - self.left())
+        self.observed.tell("experiments", done, self.time_s, f"{contest.name}, round {len(contest.pairs)}")
+
+    def program(self) -> Program:
+        """Watch, probe, compare."""
+        observed = self.observed
+        yield from self.watch()
+        yield from self.probe()
+        observed.watcher.stop_recording()
+        evidence = observed.evidence()
+        for contest in self.contests(evidence):
+            observed.contests.append(contest)
+            yield contest
+
+    def watch(self) -> Iterator[None]:
+        """Steps as they are, until there are enough of them."""
+        watched = 0
+        while True:
+            spent = self.time_s - self.left()
+            self.observed.tell("watching", spent, self.time_s)
+            late = spent > WATCH_SHARE * self.time_s and watched >= FEWEST_WATCHED
+            if late or (watched >= ENOUGH_WATCHED and spent > 0.1 * self.time_s):
+                return
+            if spent > 0.6 * self.time_s:
+                return
+            watched += 1
+            yield None
+
+    def probe(self) -> Iterator[None]:
+        """Single steps under a counter, and the data set tried."""
+        observed = self.observed
+        yield from probe_operators(observed)
+        yield from probe_memory(observed)
+        yield from self._probe_streams()
+        probe_input(observed)
+        probe_images(observed)
+
+    def _probe_streams(self) -> Iterator[None]:
+        streams: set[str] = set()
+        snapshot = after_draw(self.host)
+        for _ in range(2):
+            yield None
+            streams |= step_streams(snapshot)
+        snapshot.end()
+        self.observed.found.input["step_streams"] = tuple(sorted(streams))
+
+    def contests(self, evidence: Evidence) -> Iterator[Contest]:
+        """First what belongs to the step as it is, then what belongs to its compute alone."""
+        loaded = training_loader(self.host) is not None
+        own: dict[str, Setup] = {"as_is": AS_IS, "seams_off": replace(AS_IS, watched=False)}
+        if loaded:
+            own["input_free"] = replace(AS_IS, free_input=True)
+        if evidence.compute.device != "cpu":
+            own["transfer_free"] = replace(AS_IS, free_transfer=True)
+            own["sync_free"] = replace(AS_IS, free_sync=True)
+        yield Contest(own, max(2.0, self.left() * OWN_ARMS_SHARE), "input and watching", narrow=0.01)
+        yield Contest(self.compute_arms(evidence, loaded), max(2.0, self.left()), "compute")
+
+    def compute_arms(self, evidence: Evidence, loaded: bool) -> dict[str, Setup]:
+        """Arms that change the step's compute, with its input free where that can be."""
+        base = replace(AS_IS, free_input=loaded)
+        arms: dict[str, Setup] = {"input_free" if loaded else "as_is": base}
+        if loaded:
+            arms["batch_half"] = replace(base, batch_scale=0.5)
+            arms["batch_double"] = replace(base, batch_scale=2.0)
+        for kind in all_remedies():
+            one = kind()
+            if one.probed and one.applies(evidence).yes:
+                arms.update(one.arm(evidence))
+        if "bf16" in arms and "channels_last" in arms:
+            both = replace(arms["bf16"], channels_last=True)
+            arms["bf16+channels_last"] = both
+        return arms
+
+    def done(self) -> None:
+        """All is measured."""
+        run = self.observed.evidence().run
+        soon = run.estimated_s is not None and run.estimated_s - run.wall_s < self.left()
+        if self.max_steps is None and soon and self.left() > 0:
+            return  # The target is about to end: let it, and see its last validation and checkpoint.
+        self.observed.stop()
+
+
+def begin(spec: dict[str, Any]) -> None:
+    """Start observing the target that is about to run in this process."""
+    observed = Observed(spec, switching=True)
+    Experiment(observed)
+    observed.begin()

@@ -1,0 +1,31 @@
+"""The files through which a measured process and its parent speak; all are written atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+EVIDENCE = "evidence.json"
+MARKER = "arm.json"
+STATUS = "status.json"
+PROGRESS = "progress.json"
+TRIALS = "trials.json"
+LOSSES = "losses.json"
+CONTESTS = "contests.json"
+
+
+def write(path: Path, value: Any) -> None:
+    """Write a small JSON file whole or not at all; a full disk is the caller's to meet."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value))
+    os.replace(part, path)
+
+
+def read(path: Path, default: Any = None) -> Any:
+    """Read it, or ``default`` where it is missing or not whole."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return default

@@ -1,0 +1,146 @@
+"""A process whose training is observed: host, watcher, sampler, and evidence at the end.
+
+Both experiments (diagnose, trials) and plain watching build on it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outpace.measure.arms import Contest
+from outpace.measure.collect import Found, collect
+from outpace.measure.sampler import Sampler, phase_reader
+from outpace.measure.watch import Watcher
+from outpace.records.evidence import Evidence
+from outpace.records.files import to_json, write_text
+from outpace.records.machine import Machine
+from outpace.seams.fetch import FetchSeam
+from outpace.seams.host import Host
+from outpace.seams.loader import LoaderSeam
+from outpace.tune.assemble import assemble
+from outpace.tune.files import EVIDENCE, PROGRESS, STATUS, write
+
+PROGRESS_EVERY_S = 0.2
+
+
+class Observed:
+    """What this process observes of its target; ``finish`` writes it down, once."""
+
+    def __init__(self, spec: dict[str, Any], *, switching: bool) -> None:
+        self.spec = spec
+        self.session = Path(spec["session"])
+        self.machine = msgspec.convert(spec["machine"], Machine)
+        self.host: Host = assemble(
+            started_ns=spec.get("started_ns"),
+            switching=switching,
+            seed_shift=int(spec.get("seed_shift", 0)),
+        )
+        self.watcher = Watcher(self.host)
+        self.sampler = Sampler(
+            threading.get_ident(), phase_reader(self.host.phases, lambda: self.host.mode)
+        )
+        self.contests: list[Contest] = []
+        self.found = Found()
+        self.finished = False
+        self.before_finish: list[Callable[[], None]] = []
+        self.pid = os.getpid()
+        self.last_progress = 0.0
+
+    def begin(self) -> None:
+        """Put the seams in and start to look."""
+        fetch = self.host.seams["fetch"]
+        if isinstance(fetch, FetchSeam):
+            fetch.in_worker = self._watch_worker
+        self.host.install()
+        self.sampler.start()
+        atexit.register(self.finish)
+
+    def _watch_worker(self) -> None:
+        dump = self.session / f"worker-{os.getpid()}.json"
+        Sampler(threading.get_ident(), lambda: "input", dump).start()
+
+    def pause_sampler(self, paused: bool) -> None:
+        """Stop or go on looking."""
+        self.sampler.paused = paused
+
+    def worker_pids(self) -> list[int]:
+        """Processes that make batches now."""
+        loader = self.host.seams["loader"]
+        assert isinstance(loader, LoaderSeam)
+        found: list[int] = []
+        for record in list(loader.records.values()):
+            if record.trains:
+                own = getattr(record.own, "_workers", ())
+                found += [w.pid for w in own if w.pid is not None and w.is_alive()]
+                for runner in record.runners.values():
+                    found += runner.pids()  # type: ignore[attr-defined]
+        return found
+
+    def evidence(self) -> Evidence:
+        """Evidence by now."""
+        return collect(
+            self.host,
+            self.watcher,
+            self.sampler,
+            self.machine,
+            self.contests,
+            self.found,
+            session=self.session,
+            finished=self.finished,
+        )
+
+    def tell(self, phase: str, done: float, total: float, note: str = "") -> None:
+        """Tell the parent how far we are."""
+        now = time.monotonic()
+        if now - self.last_progress > PROGRESS_EVERY_S:
+            self.last_progress = now
+            with contextlib.suppress(OSError):
+                write(
+                    self.session / PROGRESS,
+                    {"phase": phase, "done": done, "total": total, "note": note},
+                )
+
+    def finish(self) -> None:
+        """The target came to its end: write the evidence down."""
+        if self.finished or os.getpid() != self.pid:
+            return
+        self.finished = True
+        self._write_down()
+
+    def _write_down(self) -> None:
+        self.sampler.end()
+        try:
+            for action in self.before_finish:
+                action()
+            write_text(self.session / EVIDENCE, to_json(self.evidence()) + "\n")
+            write(self.session / STATUS, {"finished": self.finished, "steps": self.host.steps})
+        except Exception as error:
+            if self.spec.get("debug"):
+                raise
+            print(f"outpace: evidence could not be written: {error!r}", file=sys.stderr)
+
+    def stop(self) -> None:
+        """All is measured: write it down and end this process, whose results are thrown away."""
+        self.host.remove()
+        self._write_down()
+        loader = self.host.seams["loader"]
+        if isinstance(loader, LoaderSeam):
+            self.host.guard("loader", loader.close)
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        import multiprocessing
+
+        for child in multiprocessing.active_children():
+            child.kill()
+        os._exit(0)

@@ -1,0 +1,159 @@
+"""Probes of a running training: one step under a counter, the data set and its images tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.flops import StepCounter
+from outpace.measure.machine import memory_limit
+from outpace.measure.memory import StepMemory
+from outpace.records.evidence import Images, Memory
+from outpace.seams.decode import DecodeSeam
+from outpace.seams.host import Host
+from outpace.seams.loader import LoaderSeam
+from outpace.serve.decode import try_files
+from outpace.serve.probe import gather_time, moved, probe, random_state
+from outpace.tune.observed import Observed
+
+
+def probe_operators(observed: Observed) -> Iterator[None]:
+    """FLOPs and operators of one step."""
+    counter = StepCounter()
+    counter.__enter__()
+    yield None
+    counter.__exit__(None, None, None)
+    observed.found.compute.update(
+        flops=float(counter.count.flops),
+        operations=counter.count.operations_forward,
+        denormals=denormals(observed.host),
+    )
+    if counter.failure is not None:
+        observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
+
+
+def probe_memory(observed: Observed) -> Iterator[None]:
+    """Memory of one step, by kind."""
+    rooted = main_root(observed.host)
+    memory = StepMemory([rooted[0]] if rooted else [], list(observed.host.optimizers))
+    memory.__enter__()
+    yield None
+    memory.__exit__(None, None, None)
+    kinds = memory.by_kind()
+    parts = (kinds.parameters, kinds.gradients, kinds.optimizer, kinds.activations,
+             kinds.temporaries, kinds.other)  # fmt: skip
+    observed.found.memory = Memory(peak_bytes=sum(parts), by_kind=kinds, limit_bytes=memory_limit())
+    if memory.failure is not None:
+        observed.found.notes.append(f"memory could not all be followed: {memory.failure}")
+
+
+def denormals(host: Host) -> float:
+    """Largest share of denormal numbers in a parameter."""
+    rooted = main_root(host)
+    worst = 0.0
+    if rooted is not None:
+        for parameter in rooted[0].parameters():
+            if parameter.dtype == torch.float32 and parameter.numel():
+                values = parameter.detach().abs()
+                tiny = ((values > 0) & (values < torch.finfo(torch.float32).tiny)).float().mean()
+                worst = max(worst, float(tiny))
+    return worst
+
+
+class Snapshot:
+    """The random generators' states after each batch that is drawn."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.state: dict[str, Any] | None = None
+        seam = host.seams["loader"]
+        self.seam = seam if isinstance(seam, LoaderSeam) else None
+        if self.seam is not None:
+            self.seam.on_draw = self.take
+
+    def take(self, _record: Any, _batch: Any) -> None:
+        """Keep the states as they are now."""
+        self.state = random_state()
+
+    def end(self) -> None:
+        """Keep none any more."""
+        if self.seam is not None:
+            self.seam.on_draw = None
+
+
+def after_draw(host: Host) -> Snapshot:
+    """Begin to keep states."""
+    return Snapshot(host)
+
+
+def step_streams(snapshot: Snapshot) -> set[str]:
+    """The generators that were drawn from between the batch and now, a step's end."""
+    return moved(snapshot.state, random_state()) if snapshot.state is not None else set()
+
+
+def probe_input(observed: Observed) -> None:
+    """Is the data set deterministic, can it be sliced, what would slices and a cache cost?"""
+    loaded = training_loader(observed.host)
+    if loaded is None:
+        return
+    loader, _ = loaded
+    found = probe(loader)
+    facts = observed.found.input
+    facts.update(
+        deterministic=found.deterministic,
+        random_streams=found.random_streams,
+        sliceable=found.sliceable,
+        why_not_sliceable=found.why_not_sliceable,
+        sample_bytes=found.sample_bytes,
+        samples=found.samples,
+    )
+    if found.sliceable:
+        facts["slice_s"] = gather_time(loader, "slice", 0)
+    if found.deterministic:
+        facts["cached_s"] = gather_time(loader, "cache", observed.machine.memory_bytes // 2)
+
+
+def probe_images(observed: Observed) -> None:
+    """Would another decoder give the same pixels sooner?"""
+    seam = observed.host.seams["decode"]
+    loaded = training_loader(observed.host)
+    if not isinstance(seam, DecodeSeam) or loaded is None:
+        return
+    paths = seam.paths or _paths_of(loaded[0])
+    if not paths:
+        return
+    tried = try_files(paths)
+    observed.found.images = Images(
+        decode_s=tried.pillow_s,
+        jpeg_share=tried.jpeg_share,
+        mean_pixels=tried.mean_pixels,
+        identical=tried.identical,
+        simplejpeg_speedup=tried.speedup,
+        kept_s=tried.kept_s,
+        files=tried.files,
+    )
+
+
+def _paths_of(loader: Any) -> list[str]:
+    """Image files opened while one sample is drawn here: workers' own are not seen."""
+    from PIL import Image
+
+    opened: list[str] = []
+    original = Image.open
+
+    def watched(path: Any, *args: Any, **kwargs: Any) -> Any:
+        opened.append(str(path))
+        return original(path, *args, **kwargs)
+
+    Image.open = watched
+    try:
+        for index in range(min(8, len(loader.dataset))):
+            loader.dataset[index]
+    except Exception:
+        return []
+    finally:
+        Image.open = original
+    return opened

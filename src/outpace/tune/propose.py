@@ -1,0 +1,91 @@
+"""Which remedies are worth a trial, with what they are predicted to give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from outpace.records.evidence import Evidence
+from outpace.records.finding import Advice, Finding, Keeps
+from outpace.records.gain import Gain
+from outpace.records.trial import Settings
+from outpace.remedies.base import Remedy
+from outpace.remedies.catalog import all_remedies
+from outpace.seams.setup import AS_IS, Setup
+
+SMALLEST = 1.02
+"""predicted speed-up below which nothing is tried"""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A remedy with one choice of settings."""
+
+    remedy: Remedy
+    settings: Settings
+    keeps: Keeps
+    reason: str
+
+    def on(self, base: Setup) -> Setup:
+        """``base`` with this remedy."""
+        return self.remedy.setup(base, self.settings)
+
+    def predict(self, evidence: Evidence, accepted: Setup = AS_IS) -> Gain:
+        """Speed-up of a steady step on top of ``accepted``."""
+        return self.remedy.predict(evidence, self.settings, accepted)
+
+
+def candidates(
+    evidence: Evidence, only: Iterable[str] = (), skip: Iterable[str] = ()
+) -> list[Candidate]:
+    """What applies and can be tried, every alternative of its settings once."""
+    wanted, unwanted = set(only), set(skip)
+    found = []
+    for kind in all_remedies():
+        one = kind()
+        if kind.advice_only or kind.name in unwanted or (wanted and kind.name not in wanted):
+            continue
+        verdict = one.applies(evidence)
+        if verdict.yes:
+            found += [
+                Candidate(one, settings, one.kept(evidence), verdict.reason)
+                for settings in one.alternatives(evidence)
+            ]
+    return found
+
+
+def best(
+    evidence: Evidence, remaining: list[Candidate], accepted: Setup
+) -> tuple[Candidate, Gain] | None:
+    """The candidate to try next: of the earliest stage that has one that pays, the best."""
+    paying = []
+    for candidate in remaining:
+        gain = candidate.predict(evidence, accepted)
+        if gain.speedup >= SMALLEST and candidate.on(accepted) != accepted:
+            paying.append((candidate, gain))
+    if not paying:
+        return None
+    stage = min(c.remedy.stage for c, _ in paying)
+    return max((p for p in paying if p[0].remedy.stage == stage), key=lambda p: p[1].speedup)
+
+
+def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
+    """Findings with the remedies that treat their cause and are predicted to pay."""
+    import msgspec
+
+    told = []
+    for finding in findings:
+        advice = []
+        for kind in all_remedies():
+            one = kind()
+            if finding.cause not in kind.treats:
+                continue
+            verdict = one.applies(evidence)
+            if not verdict.yes:
+                continue
+            gain = one.predict(evidence)
+            if gain.speedup >= SMALLEST or finding.bound == "memory":
+                advice.append(Advice(one.name, one.kept(evidence), gain, verdict.reason))
+        advice.sort(key=lambda a: -a.predicted.speedup)
+        told.append(msgspec.structs.replace(finding, remedies=tuple(advice)))
+    return told

@@ -1,0 +1,233 @@
+"""Trials inside the target's process: each remedy on top of those accepted, measured in pairs.
+
+The best-predicted remedy of the earliest stage is tried next. It is accepted where the interval of
+its gain excludes "no gain". What is accepted changes what the next is predicted to give; at the end
+the whole recipe is compared with the script as it is, and remedies that gave little are tried again
+without: those that no longer pay leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from outpace.measure.arms import Contest, Program, Scheduler
+from outpace.records.evidence import Evidence
+from outpace.records.files import read_json
+from outpace.records.gain import Gain
+from outpace.records.trial import Trial
+from outpace.seams.host import Step
+from outpace.seams.setup import AS_IS, Setup
+from outpace.tune.assemble import setup_of
+from outpace.tune.files import EVIDENCE, MARKER, TRIALS, read, write
+from outpace.tune.observed import Observed
+from outpace.tune.propose import Candidate, best, candidates
+
+POOL = 2
+"""batches that a warm cache is tried with"""
+TRIAL_S = 12.0
+FINAL_S = 15.0
+LITTLE = 1.06
+FEWEST_STEPS = 6
+
+
+def steady(setup: Setup) -> Setup:
+    """A Setup whose caches are warm: batches come from a few that are soon kept."""
+    if not setup.decoded_bytes and setup.feed.fetch != "cache":
+        return setup
+    executor = "inline" if setup.feed.executor == "own" else setup.feed.executor
+    return replace(setup, feed=replace(setup.feed, executor=executor, pool=POOL))
+
+
+def cold(setup: Setup) -> Setup:
+    """The same without its caches: how the first epoch runs."""
+    fetch = "items" if setup.feed.fetch == "cache" else setup.feed.fetch
+    return replace(setup, decoded_bytes=0, feed=replace(setup.feed, fetch=fetch))
+
+
+class Trials:
+    """The program of one trying process."""
+
+    def __init__(self, observed: Observed) -> None:
+        spec = observed.spec
+        self.observed = observed
+        self.time_s = float(spec["time_s"])
+        self.evidence = read_json(Path(spec["evidence"]) / EVIDENCE, Evidence)
+        self.remaining = candidates(self.evidence, spec.get("only", ()), spec.get("skip", ()))
+        self.remaining = [c for c in self.remaining if c.on(AS_IS).in_process]
+        state = read(observed.session / TRIALS, {})
+        self.trials = [msgspec.convert(t, Trial) for t in state.get("trials", [])]
+        self.final: dict[str, Any] = state.get("final", {})
+        self.excluded: dict[str, str] = spec.get("excluded", {})
+        self.begun = 0.0
+        self.scheduler = Scheduler(
+            observed.host,
+            self.program(),
+            marker=observed.session / MARKER,
+            progress=self.told,
+            done=observed.stop,
+            workers=observed.worker_pids,
+        )
+        observed.host.listeners.append(self.on_step)
+        observed.before_finish.append(self.write)
+        observed.watcher.recording = False
+
+    def on_step(self, step: Step) -> None:
+        """A step ended."""
+        self.begun = self.begun or perf_counter()
+        self.observed.pause_sampler(True)
+        self.scheduler.on_step(step)
+
+    def left(self) -> float:
+        """Seconds left."""
+        return self.time_s - (perf_counter() - self.begun)
+
+    def told(self, contest: Contest) -> None:
+        """Pass progress on."""
+        done = self.time_s - self.left()
+        self.observed.tell("trials", min(done, self.time_s), self.time_s, contest.name)
+
+    @property
+    def accepted(self) -> list[Trial]:
+        """Trials that were accepted."""
+        return [t for t in self.trials if t.accepted]
+
+    def recipe(self, leave: str | None = None) -> Setup:
+        """What is accepted, as a Setup."""
+        return setup_of((t.remedy, t.settings) for t in self.accepted if t.remedy != leave)
+
+    def program(self) -> Program:
+        """Try, drop, compare."""
+        for _ in range(FEWEST_STEPS):
+            yield None
+        self._leave_tried()
+        while self.left() > FINAL_S:
+            chosen = best(self.evidence, self.remaining, self.recipe())
+            if chosen is None:
+                break
+            yield from self.attempt(*chosen)
+            self.write()
+        if not self.final:
+            yield from self.drop()
+            yield from self.compare()
+        self.write()
+
+    def _leave_tried(self) -> None:
+        """What an earlier process tried, or ended in, is not tried again."""
+        for trial in self.trials:
+            self._forget(trial.remedy, trial.settings, trial.accepted)
+        for candidate in list(self.remaining):
+            name = candidate.remedy.name
+            if name in self.excluded:
+                self.remaining.remove(candidate)
+                gain = candidate.predict(self.evidence)
+                if all(t.remedy != name for t in self.trials):
+                    self.trials.append(self._trial(candidate, gain, None, False, self.excluded[name]))
+
+    def _forget(self, name: str, settings: Any, accepted: bool) -> None:
+        self.remaining = [
+            c
+            for c in self.remaining
+            if c.remedy.name != name or (not accepted and c.settings != settings)
+        ]
+
+    def attempt(self, candidate: Candidate, predicted: Gain) -> Iterator[Contest]:
+        """One trial."""
+        name, base = candidate.remedy.name, self.recipe()
+        arms = {"accepted": steady(base), name: steady(candidate.on(base))}
+        seconds = min(TRIAL_S, max(3.0, self.left() - FINAL_S))
+        contest = Contest(arms, seconds, f"trying {name}", narrow=0.03)
+        yield contest
+        measured = contest.gain(name) if contest.pairs.get(name) else None
+        accepted = measured is not None and measured.low > 1.0 and measured.speedup >= 1.01
+        reason = contest.failed.get(name) or _why(measured, accepted)
+        self.trials.append(
+            self._trial(candidate, predicted, measured, accepted, reason, contest.spent)
+        )
+        self._forget(name, candidate.settings, accepted)
+        if measured is not None and measured.high < 1.0:
+            self._forget(name, None, True)
+
+    def _trial(
+        self,
+        candidate: Candidate,
+        predicted: Gain,
+        measured: Gain | None,
+        accepted: bool,
+        reason: str,
+        seconds: float = 0.0,
+    ) -> Trial:
+        return Trial(
+            candidate.remedy.name,
+            candidate.settings,
+            candidate.keeps,
+            predicted,
+            measured,
+            accepted,
+            reason,
+            seconds,
+        )
+
+    def drop(self) -> Iterator[Contest]:
+        """Remedies that gave little are measured once more, against the recipe without them."""
+        for trial in list(self.accepted)[:-1]:
+            little = trial.measured is not None and trial.measured.speedup < LITTLE
+            if not little or self.left() < FINAL_S:
+                continue
+            arms = {
+                "without": steady(self.recipe(leave=trial.remedy)),
+                trial.remedy: steady(self.recipe()),
+            }
+            contest = Contest(arms, 6.0, f"does {trial.remedy} still pay", narrow=0.03)
+            yield contest
+            if contest.pairs.get(trial.remedy) and contest.gain(trial.remedy).high < 1.0:
+                at = self.trials.index(trial)
+                self.trials[at] = msgspec.structs.replace(
+                    trial, accepted=False, reason="no longer pays beside the others"
+                )
+
+    def compare(self) -> Iterator[Contest]:
+        """The whole recipe against the script as it is: steady, and as its first epoch runs."""
+        recipe = self.recipe()
+        if recipe == AS_IS:
+            return
+        arms = {"as_is": AS_IS, "recipe": steady(recipe)}
+        if cold(recipe) != recipe:
+            arms["cold"] = cold(recipe)
+        contest = Contest(
+            arms, max(8.0, min(FINAL_S, self.left())), "the whole recipe", narrow=0.02, min_rounds=8
+        )
+        yield contest
+        self.final = {
+            arm.name: msgspec.to_builtins(arm) for arm in contest.results() if arm.failed is None
+        }
+
+    def write(self) -> None:
+        """Keep what is known by now."""
+        write(
+            self.observed.session / TRIALS,
+            {"trials": [msgspec.to_builtins(t) for t in self.trials], "final": self.final},
+        )
+
+
+def _why(measured: Gain | None, accepted: bool) -> str:
+    if measured is None:
+        return "could not be measured: too few steps"
+    figure = f"{measured.speedup:.2f}x [{measured.low:.2f}, {measured.high:.2f}]"
+    if accepted:
+        return f"measured {figure}"
+    if measured.high < 1.0:
+        return f"measured slower: {figure}"
+    return f"no gain that the interval excludes to be chance: {figure}"
+
+
+def begin(spec: dict[str, Any]) -> None:
+    """Start trying remedies on the target that is about to run in this process."""
+    observed = Observed(spec, switching=True)
+    Trials(observed)
+    observed.begin()

@@ -83,7 +83,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    def __init__(self, classes, width=24):
+    def __init__(self, classes, width=16):
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, width, 3, 2, 1, bias=False),
@@ -116,7 +116,7 @@ def evaluate(model, loader):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data" / "images")
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--lr", type=float, default=0.05)

@@ -44,7 +44,7 @@ class Work:
     progress: Progress | None = None
     machine: Machine = field(default_factory=lambda: describe())
     begun: float = field(default_factory=time.monotonic)
-    started: str = field(default_factory=lambda: datetime.now().astimezone().isoformat("seconds"))
+    started: str = field(default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds"))
     runs: int = 0
 
     def __post_init__(self) -> None:
@@ -112,12 +112,30 @@ def _measure(
 ) -> tuple[Evidence, int, list[str]]:
     from outpace.tune.children import measure
 
-    spec = {"time_s": time_s, "steps": steps, "seed_shift": seed or 0}
-    if trace is not None:
-        spec["trace"] = str(trace.absolute())
+    spec = {
+        "time_s": time_s,
+        "steps": steps,
+        "seed_shift": seed or 0,
+        "trace": trace is not None,
+    }
     found = measure(work.launch, spec, work.session)
+    if trace is not None:
+        _write_trace(work.session, trace)
     evidence = found.evidence or Evidence(machine=work.machine)
     return evidence, found.exit_code, found.notes
+
+
+def _write_trace(session: Path, path: Path) -> None:
+    """A few steps as a Chrome/Perfetto trace."""
+    from outpace.records.files import write_text
+    from outpace.report.trace import chrome_trace
+    from outpace.tune.files import TRACE, read
+
+    events = [
+        (name, "seams", start, end, "training thread", {})
+        for name, start, end in read(session / TRACE, [])
+    ]
+    write_text(path, chrome_trace(events))
 
 
 def interpret(

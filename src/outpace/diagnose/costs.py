@@ -71,21 +71,22 @@ def of_run(evidence: Evidence, seconds: float, error: float = ERROR) -> Cost:
 def input_cost(evidence: Evidence) -> Cost | None:
     """What a step would be shorter by if its input were free: measured by an arm where it can be."""
     data, whole = evidence.input, evidence.steps.mean_s
-    free = evidence.arm("input_free")
-    if free is not None and whole:
-        gain = free.gain
-        return of_step(
-            evidence,
-            whole * (1 - 1 / gain.speedup),
-            whole * (1 - 1 / max(gain.low, 1e-3)),
-            whole * (1 - 1 / max(gain.high, 1e-3)),
-        )
+    clocked = None
     if data.wait_s:
         error = 0.15 if data.kind == "lines" else ERROR
-        return of_step(
-            evidence, data.wait_s, data.wait_s * (1 - error), data.wait_s * (1 + error), "predicted"
-        )
-    return None
+        low, high = data.wait_s * (1 - error), data.wait_s * (1 + error)
+        clocked = of_step(evidence, data.wait_s, low, high, "predicted")
+    free = evidence.arm("input_free")
+    if free is None or not whole:
+        return clocked
+    gains = (free.gain.speedup, free.gain.low, free.gain.high)
+    tried = of_step(evidence, *(whole * (1 - 1 / max(g, 1e-3)) for g in gains))
+    serial = data.workers == 0 and clocked is not None
+    if serial and clocked is not None and tried.low <= clocked.seconds <= tried.high:
+        # Made in the training thread: what is waited is what is lost, and the clock is steadier.
+        low, high = max(tried.low, clocked.low), min(tried.high, clocked.high)
+        return of_step(evidence, clocked.seconds, low, high)
+    return tried
 
 
 def input_parts(evidence: Evidence) -> dict[str, float]:

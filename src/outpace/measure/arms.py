@@ -22,11 +22,12 @@ from outpace.records.gain import Gain
 from outpace.seams.host import Host, Step
 from outpace.seams.setup import AS_IS, Setup
 
-BLOCK_S = 0.08
+BLOCK_S = 0.12
 """a block lasts about this long, but for one step at least"""
 MOST_STEPS = 100
 BASE_AFTER = 3
 UNKNOWN = Gain(1.0, 0.0, float("inf"), "measured")
+FEWEST_ROUNDS = 2
 PAIRS = 60
 """rounds after which a contest ends in any case"""
 
@@ -130,6 +131,8 @@ class Scheduler:
         self.round = -1
         self.skip = 0
         self.wanted = 1
+        self.lengths: dict[str, int] = {}
+        """steps of each arm's block"""
         self.walls: list[float] = []
         self.cpus: list[float] = []
         self.measured: list[tuple[str, float, float]] = []
@@ -152,8 +155,8 @@ class Scheduler:
         if step.clean:
             self.walls.append(step.wall / 1e9)
             self.cpus.append(step.cpu / 1e9)
-            if self.round < 0 and len(self.walls) == 1:
-                self.wanted = 1
+        self.lengths: dict[str, int] = {}
+        """steps of each arm's block"""
         if len(self.walls) >= self.wanted:
             self._end_block()
 
@@ -206,7 +209,8 @@ class Scheduler:
     def _begin_block(self) -> None:
         contest = self.contest
         assert contest is not None
-        if self.at >= len(self.order):
+        too_slow = perf_counter() - self.started > 3 * contest.seconds
+        if self.at >= len(self.order) or too_slow:
             self._end_round()
             return
         name = self.order[self.at]
@@ -216,6 +220,7 @@ class Scheduler:
         if self.round <= 0:
             self._mark(name)
         self.skip = 2 if feeds or self.round < 0 else 1
+        self.wanted = 1 if self.round < 0 else self.lengths.get(name, 1)
         self.host.switch(setup)
 
     def _end_block(self) -> None:
@@ -225,18 +230,15 @@ class Scheduler:
         wall, cpu = sum(self.walls) / count, (sum(self.cpus) + workers) / count
         self.measured.append((name, wall, cpu))
         if self.round < 0:
-            self.wanted = max(1, min(MOST_STEPS, round(BLOCK_S / max(wall, 1e-6))))
+            self.lengths[name] = max(1, min(MOST_STEPS, round(BLOCK_S / max(wall, 1e-6))))
         self.at += 1
         self._begin_block()
 
     def _end_round(self) -> None:
         contest = self.contest
         assert contest is not None
-        if self.round >= 0:
+        if self.round >= 0 and self.measured:
             self._pair(contest)
-        elif self.measured:
-            base = [wall for name, wall, _ in self.measured if name == contest.base]
-            self.wanted = max(1, min(MOST_STEPS, round(BLOCK_S / max(min(base), 1e-6))))
         self.round += 1
         contest.spent = perf_counter() - self.started
         if self.progress is not None:
@@ -247,7 +249,8 @@ class Scheduler:
             if n != contest.base and n not in contest.failed and not self._decided(n)
         ]
         live = undecided if not contest.keep_all else list(contest.arms)[1:]
-        over = contest.spent >= contest.seconds and self.round >= 2
+        late = contest.spent >= contest.seconds
+        over = late and (self.round >= FEWEST_ROUNDS or contest.spent >= 2 * contest.seconds)
         if over or not undecided or not live or self.round >= contest.max_rounds:
             self.contest = None
             self.host.switch(AS_IS)
@@ -262,7 +265,7 @@ class Scheduler:
         for index, (name, wall, cpu) in enumerate(self.measured):
             if name == contest.base:
                 continue
-            before = max(i for i in bases if i < index)
+            before = max((i for i in bases if i < index), default=bases[0])
             after = min((i for i in bases if i > index), default=before)
             base_wall = (self.measured[before][1] + self.measured[after][1]) / 2
             base_cpu = (self.measured[before][2] + self.measured[after][2]) / 2

@@ -10,14 +10,17 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 from torch.utils.data import IterableDataset
 
 from outpace.measure.arms import Contest, median
+from outpace.measure.counters import rss_bytes
 from outpace.measure.ledger import Seen, build, clean_steps, mean_phases
 from outpace.measure.length import total_steps
 from outpace.measure.lines import input_lines, is_input, kinds, places
+from outpace.measure.machine import memory_limit
 from outpace.measure.sampler import Line, Sampler, read_dump
 from outpace.measure.statistics import line as fit_line
 from outpace.measure.subjects import main_root, training_loader
@@ -100,7 +103,7 @@ def collect(
         input=inputs,
         compute=_compute(host, phases, contests, found),
         syncs=_syncs(host, max(1, host.steps)),
-        memory=found.memory,
+        memory=_memory(watcher, found.memory),
         arms=tuple(arms),
         loss=_loss(watcher),
         overhead=_overhead(arms),
@@ -340,6 +343,21 @@ def _loss(watcher: Watcher) -> Loss:
         tuple(itertools.islice(samples, 0, None, stride)),
         tuple(itertools.islice(values, 0, None, stride)),
         bad if bad is not None and bad < end else None,
+    )
+
+
+def _memory(watcher: Watcher, memory: Memory) -> Memory:
+    """Memory of a step, and its growth while the script ran as it is."""
+    trend = watcher.growth.trend()
+    name, where = watcher.retained or (None, None)
+    return msgspec.structs.replace(
+        memory,
+        rss_bytes=rss_bytes() or 0,
+        limit_bytes=memory.limit_bytes or memory_limit(),
+        growth_bytes_step=trend.bytes_per_step if trend is not None else 0.0,
+        growth_low=trend.low if trend is not None else 0.0,
+        retained_name=name,
+        retained_where=where,
     )
 
 

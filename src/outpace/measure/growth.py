@@ -28,12 +28,15 @@ from outpace.measure.statistics import slope
 
 Witness = Literal["cuda", "heap", "rss"]
 
-COST_NS = 10_000
-"""What a step may pay, on average, for being looked at."""
-MOST_POINTS = 256
+COST_NS = 4_000
+COST_SHARE = 0.0005
+"""What a step may pay each witness, on average."""
+MOST_POINTS = 128
 FEWEST_POINTS = 12
 WARM_UP = 0.1
 """Share of the points, the first, that is left out."""
+UNANSWERED = 64
+"""Steps after which a witness that knew nothing is asked again."""
 PARTS = 6
 FLOOR_BYTES = 256 * 1024
 """Less than this over all steps seen is the allocator's housekeeping."""
@@ -53,52 +56,72 @@ class Trend(NamedTuple):
         return self.low > 0.0
 
 
+class Series:
+    """What one witness told, read as seldom as its cost and the length of the run ask for."""
+
+    def __init__(self, read: Callable[[], int | None]) -> None:
+        self.read = read
+        self.steps: list[int] = []
+        self.bytes: list[float] = []
+        self.due = 0
+        self._every = 1
+        self._cost = min(self._timed()[1] for _ in range(3))
+
+    def take(self, step: int, allowance_ns: float) -> None:
+        """Read, and set the step when it is ``due`` again for a step to pay ``allowance_ns``."""
+        held, spent = self._timed()
+        if held is not None:
+            self.steps.append(step)
+            self.bytes.append(held)
+        if len(self.steps) >= MOST_POINTS:
+            self._every *= 2
+            self.steps, self.bytes = self.steps[1::2], self.bytes[1::2]
+        self._cost += 0.2 * (min(spent, 4 * self._cost) - self._cost)
+        wait = max(self._every, math.ceil(self._cost / allowance_ns))
+        self.due = step + (wait if held is not None else max(wait, UNANSWERED))
+
+    def _timed(self) -> tuple[int | None, float]:
+        began = perf_counter_ns()
+        held = self.read()
+        return held, perf_counter_ns() - began
+
+
 class Growth:
-    """Fed once a step; reads memory as often as `COST_NS` a step allows."""
+    """Fed once a step; each witness may take `COST_NS` of it or `COST_SHARE`, whichever is more.
+
+    glibc takes 1 us to tell, but milliseconds where its heap is in pieces: it is then asked seldom.
+    """
 
     def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.bytes: dict[Witness, list[float]] = {"cuda": [], "heap": [], "rss": []}
-        self._read: dict[Witness, Callable[[], int | None]] = {
-            "cuda": _cuda_bytes,
-            "heap": _heap_reader(),
-            "rss": rss_bytes,
+        self.series: dict[Witness, Series] = {
+            "cuda": Series(_cuda_bytes),
+            "heap": Series(_heap_reader()),
+            "rss": Series(rss_bytes),
         }
-        self._every = 1
-        self._wait = 0
-        self._cost = 0.0
+        self._began = perf_counter_ns()
+        self._fed = 0
+        self._due = 0
 
     def feed(self, step: int) -> None:
-        """Step ``step`` has ended. Costs under 1 us where memory is not looked at."""
-        self._wait -= 1
-        if self._wait > 0:
+        """Step ``step`` has ended; steps count up."""
+        self._fed += 1
+        if step < self._due:
             return
-        began = perf_counter_ns()
-        self.steps.append(step)
-        for witness, read in self._read.items():
-            held = read()
-            self.bytes[witness].append(math.nan if held is None else held)
-        if len(self.steps) >= MOST_POINTS:
-            self._thin_out()
-        spent = perf_counter_ns() - began
-        self._cost = 0.8 * self._cost + 0.2 * spent
-        self._wait = max(self._every, math.ceil(self._cost / COST_NS))
+        allowance = max(COST_NS, COST_SHARE * (perf_counter_ns() - self._began) / self._fed)
+        for series in self.series.values():
+            if step >= series.due:
+                series.take(step, allowance)
+        self._due = min(series.due for series in self.series.values())
 
     def trend(self) -> Trend | None:
         """The growth that the best witness tells of; None while too little was seen."""
         trends = [
             found._replace(witness=witness)
-            for witness, held in self.bytes.items()
-            if not any(math.isnan(one) for one in held)
-            and (found := trend(self.steps, held)) is not None
+            for witness, series in self.series.items()
+            if (found := trend(series.steps, series.bytes)) is not None
         ]
         growing = [found for found in trends if found.grows]
         return next(iter(growing or trends), None)
-
-    def _thin_out(self) -> None:
-        self._every *= 2
-        self.steps = self.steps[1::2]
-        self.bytes = {witness: held[1::2] for witness, held in self.bytes.items()}
 
 
 def trend(steps: Sequence[int], held: Sequence[float]) -> Trend | None:

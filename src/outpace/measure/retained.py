@@ -6,26 +6,25 @@ again some steps later and names what has grown. A total has no length: its size
 autograd graph.
 
 Looked at are the locals of the user's running functions, the globals of their modules, attributes
-of the user's own objects and modules among them, and containers inside of containers, one level
-down. Honest limits: what only C++ holds, closures, and generators that are not running are not
-seen. A look takes milliseconds: take one when growth is suspected and another some steps later.
+of the user's own objects and modules two levels down, and containers inside of containers. Honest
+limits: what only C++ holds, closures, and generators that are not running are not seen. A look
+takes about a millisecond, more where graphs are long: take one when growth is suspected and another
+some steps later.
 """
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from types import FrameType
 from typing import Any, NamedTuple
 
-from outpace.measure.length import parse
-from outpace.seams.where import is_user_file, place, short
+from outpace.measure.added import where_added
+from outpace.seams.where import is_user_file
 
 CONTAINERS = (list, dict, deque, set)
-ADDERS = ("append", "appendleft", "extend", "add", "update", "setdefault", "insert", "put")
 FEWEST = 8
 """Things that something not seen before must hold to be suspected."""
 MOST_NODES = 200_000
@@ -103,8 +102,8 @@ def holders(frame: FrameType | None) -> Iterator[Holder]:
         frame = frame.f_back
 
 
-def _inside(holder: Holder, seen: set[int]) -> Iterator[Holder]:
-    """A variable and what it holds, one level down: items of containers, attributes of objects."""
+def _inside(holder: Holder, seen: set[int], depth: int = 2) -> Iterator[Holder]:
+    """A variable and what it holds: items of containers, attributes of objects two levels down."""
     value = holder.value
     if isinstance(value, CONTAINERS):
         if id(value) not in seen:
@@ -115,13 +114,12 @@ def _inside(holder: Holder, seen: set[int]) -> Iterator[Holder]:
                     yield holder._replace(name=f"{holder.name}[{key!r}]", value=item)
     elif _graph(value) is not None:
         yield holder
-    elif _is_users(value) and id(value) not in seen:
+    elif depth > 0 and id(value) not in seen and _is_users(value):
         seen.add(id(value))
         for path, owner in _owners(value):
             for name, item in list(vars(owner).items()):
-                if isinstance(item, CONTAINERS) or _graph(item) is not None:
-                    dotted = ".".join(part for part in (holder.name, path, name) if part)
-                    yield from _inside(Holder(dotted, item, id(owner), holder.frame), seen)
+                dotted = ".".join(part for part in (holder.name, path, name) if part)
+                yield from _inside(Holder(dotted, item, id(owner), holder.frame), seen, depth - 1)
 
 
 def _owners(value: Any) -> Iterator[tuple[str, Any]]:
@@ -211,56 +209,3 @@ def _is_data(value: Any) -> bool:
     if torch is not None and isinstance(value, torch.Tensor):
         return True
     return hasattr(value, "__array_interface__") and getattr(value, "nbytes", 0) >= 1024
-
-
-def where_added(name: str, frame: FrameType) -> str:
-    """``file:line`` of the line that adds to a variable, else that defines it, else that runs."""
-    files = [frame.f_code.co_filename, *_user_files()]
-    for matches in (_adds, _defines):
-        for spelling in _SPELLINGS:
-            for filename in dict.fromkeys(files):
-                tree = parse(filename)
-                for node in ast.walk(tree) if tree is not None else ():
-                    target = matches(node)
-                    if target is not None and spelling(ast.unparse(target)) == spelling(name):
-                        return f"{short(filename)}:{getattr(node, 'lineno', 0)}"
-    return place(frame) or "?"
-
-
-_SPELLINGS: tuple[Callable[[str], str], ...] = (
-    lambda text: text,
-    lambda text: text.rpartition(".")[2],
-    lambda text: text.rpartition(".")[2].partition("[")[0],
-)
-"""As written; under another owner's name (``trainer.losses``, ``self.losses``); without its key."""
-
-
-def _adds(node: ast.AST) -> ast.expr | None:
-    """What a statement adds to, if it adds to something."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.value if node.func.attr in ADDERS else None
-    if isinstance(node, ast.AugAssign):
-        return node.target
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            if isinstance(target, ast.Subscript):
-                return target.value
-            again = (ast.unparse(part) for part in ast.walk(node.value) if _names(part))
-            if _names(target) and ast.unparse(target) in again:
-                return target
-    return None
-
-
-def _defines(node: ast.AST) -> ast.expr | None:
-    if isinstance(node, ast.Assign):
-        return node.targets[0]
-    return node.target if isinstance(node, ast.AnnAssign) else None
-
-
-def _names(node: ast.AST) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute))
-
-
-def _user_files() -> list[str]:
-    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return [str(name) for name in found if name and is_user_file(str(name))]

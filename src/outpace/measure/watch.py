@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from time import perf_counter_ns
 
-from outpace.measure.counters import rss_bytes
+from outpace.measure.growth import Growth
 from outpace.measure.length import loops_around_step
 from outpace.measure.losses import Losses
+from outpace.measure.retained import Look, find_retained, look
 from outpace.measure.subjects import main_root, training_loader
 from outpace.seams.fetch import Fetches, FetchSeam
 from outpace.seams.host import Host, Step
 
 KEEP = 4000
+LOOK_AT = 3
 KEEP_AT = (0, 1, 2, 8, 64)
 OUTSIDE = ("validation", "checkpoint")
 
@@ -27,7 +29,9 @@ class Watcher:
         self.outside: Counter[str] = Counter()
         self.epoch_starts: list[float] = []
         self.validations = 0
-        self.rss: list[tuple[int, int]] = []
+        self.growth = Growth()
+        self.first_look: Look | None = None
+        self.retained: tuple[str, str] | None = None
         self.loops: list[int | None] = []
         self.losses = Losses()
         self.loss_until: int | None = None
@@ -55,15 +59,17 @@ class Watcher:
             return
         if len(self.steps) < KEEP:
             self.steps.append(step)
-        if step.index % 8 == 0:
-            rss = rss_bytes()
-            if rss is not None:
-                self.rss.append((step.index, rss))
+        self.growth.feed(step.index)
+        if step.index == LOOK_AT:
+            self.first_look = look()
 
     def stop_recording(self) -> None:
         """Steps from here on are arms."""
         if self.recording:
             self.recording = False
+            trend = self.growth.trend()
+            if trend is not None and trend.grows:
+                self.retained = find_retained(self.first_look)
             self.fetch_end = self._fetches()
             self.loss_until = len(self.losses.samples)
 

@@ -14,44 +14,9 @@ from outpace.records.finding import Finding
 from outpace.records.session import Session
 from outpace.records.trial import Proof
 from outpace.report import words
+from outpace.report.labels import BOUNDS, CAUSES
 
 Tone = Literal["good", "warn", "bad", "plain"]
-
-BOUNDS = {
-    "io": "I/O",
-    "compute": "compute",
-    "memory": "memory",
-    "communication": "communication",
-    "outside": "time outside of steps",
-    "none": "nothing that was found",
-}
-CAUSES = {
-    "storage": "waiting for storage",
-    "parse": "decoding and parsing samples",
-    "augment": "transforming samples",
-    "collate": "putting samples together into batches",
-    "ipc": "passing batches between processes",
-    "transfer": "moving batches to the device",
-    "arithmetic": "arithmetic of the model",
-    "dispatch": "overhead of launching many small operations",
-    "sync": "waiting for single values (.item() and the like)",
-    "threads": "the number of compute threads",
-    "capacity": "too little memory",
-    "leak": "memory that grows with every step",
-    "bandwidth": "memory bandwidth",
-    "straggler": "waiting for the slowest rank",
-    "allreduce": "exchanging gradients",
-    "startup": "start-up",
-    "validation": "validation",
-    "checkpoint": "writing checkpoints",
-    "logging": "logging",
-    "other": "code between the steps",
-}
-KEEPS = {
-    "exact": "same bits",
-    "numerics": "same mathematics, other rounding",
-    "learning": "another path to the same quality",
-}
 
 
 class Verdict(NamedTuple):

@@ -96,7 +96,7 @@ def _ledger(session: Session, width: int) -> Iterator[RenderableType]:
     rows = sorted(session.ledger, key=lambda row: -row.share if words.finite(row.share) else 0.0)
     shown = [row for row in rows if not row.share < 0.005] or rows[:1]
     top = max((row.share for row in shown if words.finite(row.share)), default=1.0) or 1.0
-    long = max(8, min(26, width - 54))
+    long = max(8, min(22, width - 58))
     place = max(4, width - long - 36)
     grid = _grid(11, long, 7, 9, place)
     for row in shown:

@@ -31,6 +31,9 @@ class DecodeSeam:
         self.pixels = 0
         self.paths: list[str] = []
         self.installed = False
+        self.known = (False, False)
+        self.open_kept: Callable[[Any], Any] | None = None
+        """an image whose pixels are kept, by its path, without opening the file; or None"""
 
     def install(self) -> None:
         """Put the seam in; libraries that are imported later are met at the next ``refresh``."""
@@ -39,12 +42,16 @@ class DecodeSeam:
 
     def refresh(self) -> None:
         """Patch what has been imported by now."""
-        if not self.installed:
+        known = ("PIL.ImageFile" in sys.modules, "cv2" in sys.modules)
+        if not self.installed or known == self.known:
             return
+        self.known = known
         done = {(id(owner), name) for owner, name, _ in self.patched}
         pillow = sys.modules.get("PIL.ImageFile")
         if pillow is not None and (id(pillow.ImageFile), "load") not in done:
             self._patch(pillow.ImageFile, "load", self._wrap_load(pillow.ImageFile.load))
+            image = sys.modules["PIL.Image"]
+            self._patch(image, "open", self._wrap_open(image.open))
         cv2 = sys.modules.get("cv2")
         for name in ("imread", "imdecode"):
             if cv2 is not None and hasattr(cv2, name) and (id(cv2), name) not in done:
@@ -57,6 +64,7 @@ class DecodeSeam:
     def remove(self) -> None:
         """Take it out."""
         self.installed = False
+        self.known = (False, False)
         for owner, name, original in self.patched:
             setattr(owner, name, original)
         self.patched = []
@@ -94,6 +102,20 @@ class DecodeSeam:
                         seam.paths.append(name)
 
         return load
+
+    def _wrap_open(self, original: Any) -> Any:
+        seam = self
+
+        @functools.wraps(original)
+        def open_image(fp: Any, *args: Any, **kwargs: Any) -> Any:
+            if seam.setup.decoded_bytes and seam.open_kept is not None and not args and not kwargs:
+                kept = seam.host.guard("decode", seam.open_kept, fp)
+                if kept is not None:
+                    seam.images += 1
+                    return kept
+            return original(fp, *args, **kwargs)
+
+        return open_image
 
     def _timed(self, original: Any) -> Any:
         seam = self

@@ -99,8 +99,8 @@ class FetchSeam:
             if "_outpace" not in fetcher.__dict__:
                 fetcher._outpace = True
                 fetcher.collate_fn = seam.timed_collate(fetcher.collate_fn, row)
-                seam.decode.refresh()
             decode = seam.decode
+            decode.refresh()
             decoded, images, pixels = decode.nanoseconds, decode.images, decode.pixels
             read = row[0] % READS_EVERY == 0
             before = _bytes_read() if read else 0.0

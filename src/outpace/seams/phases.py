@@ -25,13 +25,16 @@ NAMES = (
 class Phases:
     """A stack of running phases; times in nanoseconds since the last ``take``."""
 
-    __slots__ = ("mark", "owner", "stack", "totals")
+    __slots__ = ("events", "mark", "owner", "stack", "starts", "totals")
 
     def __init__(self) -> None:
         self.owner = get_ident()
         self.stack: list[str] = []
         self.totals: dict[str, int] = dict.fromkeys(NAMES, 0)
         self.mark = perf_counter_ns()
+        self.events: list[tuple[str, int, int]] | None = None
+        """(phase, start, end) of each phase, while a trace is wanted"""
+        self.starts: list[int] = []
 
     def push(self, phase: str) -> None:
         """Start a phase."""
@@ -40,13 +43,18 @@ class Phases:
         self.totals[stack[-1] if stack else "elsewhere"] += now - self.mark
         stack.append(phase)
         self.mark = now
+        if self.events is not None:
+            self.starts.append(now)
 
     def pop(self) -> None:
         """End the newest phase."""
         now = perf_counter_ns()
         if self.stack:
-            self.totals[self.stack.pop()] += now - self.mark
+            phase = self.stack.pop()
+            self.totals[phase] += now - self.mark
             self.mark = now
+            if self.events is not None and self.starts:
+                self.events.append((phase, self.starts.pop(), now))
 
     def current(self) -> str | None:
         """The newest running phase."""

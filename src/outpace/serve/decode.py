@@ -25,6 +25,8 @@ class Decoder:
 
     def __init__(self) -> None:
         self.kept: dict[Any, Any] = {}
+        self.opened: dict[str, tuple[Any, Any]] = {}
+        """path -> (size and time of the file, the image as it is after loading)"""
         self.bytes = 0
         self.hits = 0
         self.lock = threading.Lock()
@@ -57,12 +59,37 @@ class Decoder:
             self.bytes += size
             self.kept[key] = core
         image.readonly = 1
+        if not getattr(image, "decoderconfig", ()) and image.fp is None:
+            self.opened[key[0]] = (key[1:3], copy_of(image))
+
+    def open_kept(self, path: Any) -> Any:
+        """A loaded image without opening its file, if the file is as it was; else None."""
+        if not isinstance(path, str | os.PathLike):
+            return None
+        name = os.path.realpath(path) if os.path.islink(path) else os.fspath(path)
+        found = self.opened.get(name)
+        if found is None:
+            return None
+        state = os.stat(name)
+        if (state.st_size, state.st_mtime_ns) != found[0]:
+            return None
+        self.hits += 1
+        return copy_of(found[1])
 
     def clear(self) -> None:
         """Forget all images."""
         with self.lock:
             self.kept.clear()
+            self.opened.clear()
             self.bytes = 0
+
+
+def copy_of(image: Any) -> Any:
+    """An image of its own that shares its pixels until one of them is changed."""
+    copied = image.__class__.__new__(image.__class__)
+    copied.__dict__.update(image.__dict__)
+    copied.info = dict(image.info)
+    return copied
 
 
 def key_of(image: Any) -> Any:
@@ -103,7 +130,7 @@ def decode(image: Any) -> Any:
         return None
     if (pixels.shape[1], pixels.shape[0]) != image.size:
         return None
-    return Image.frombuffer(image.mode, image.size, pixels, "raw", image.mode, 0, 1).copy().im
+    return Image.frombytes(image.mode, image.size, pixels).im
 
 
 def finish(image: Any, core: Any, readonly: int) -> None:
@@ -169,6 +196,8 @@ def try_files(paths: Sequence[str], most: int = 16) -> Tried:
 def _try_file(path: str, tried: Tried) -> None:
     from PIL import Image
 
+    with contextlib.suppress(ImportError):
+        import simplejpeg  # noqa: F401  (so that its import is not timed)
     with Image.open(path) as image:
         start = time.perf_counter()
         wanted = _by_pillow(image)

@@ -68,6 +68,7 @@ class Applied:
                 {
                     "samples": samples,
                     "values": values,
+                    "metrics": reported(),
                     "seconds": [wall / 1e9 for wall, _ in self.times],
                     "cpu_seconds": [cpu / 1e9 for _, cpu in self.times],
                 },
@@ -83,6 +84,12 @@ class Applied:
             )
         except OSError as error:
             print(f"outpace: the session could not be written: {error}", file=sys.stderr)
+
+
+def reported() -> dict[str, float]:
+    """Metrics that the script gave to ``outpace.log``, if it did."""
+    module = sys.modules.get("outpace.in_code")
+    return module.logged() if module is not None else {}
 
 
 def begin(spec: dict[str, Any]) -> None:

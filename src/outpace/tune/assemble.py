@@ -33,7 +33,8 @@ def assemble(
     """A host with every seam, not yet put in. ``switching``: arms alternate inside of an epoch."""
     host = Host(started=started_ns if started_ns is not None else perf_counter_ns())
     decode = DecodeSeam(host)
-    decode.load_pixels = Decoder().load_pixels
+    decoder = Decoder()
+    decode.load_pixels, decode.open_kept = decoder.load_pixels, decoder.open_kept
     for seam in (
         LoaderSeam(host, make_feed, switching=switching),
         FetchSeam(host, decode),

@@ -12,12 +12,13 @@ from time import perf_counter
 from typing import Any
 
 from outpace.measure.arms import Contest, Program, Scheduler
+from outpace.measure.length import total_steps
 from outpace.measure.subjects import training_loader
 from outpace.records.evidence import Evidence
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
-from outpace.tune.files import MARKER
+from outpace.tune.files import CONTESTS, MARKER, read, write
 from outpace.tune.observed import Observed
 from outpace.tune.probes import (
     after_draw,
@@ -25,9 +26,13 @@ from outpace.tune.probes import (
     probe_input,
     probe_memory,
     probe_operators,
+    probe_trace,
     step_streams,
 )
 
+LEAST_S = 20.0
+MOST_S = 60.0
+SHARE_OF_RUN = 0.05
 WATCH_SHARE = 0.25
 FEWEST_WATCHED = 4
 ENOUGH_WATCHED = 400
@@ -41,7 +46,10 @@ class Experiment:
         spec = observed.spec
         self.observed = observed
         self.host = observed.host
-        self.time_s = float(spec["time_s"])
+        self.time_s = float(spec["time_s"] or MOST_S)
+        self.given_time = spec["time_s"] is not None
+        self.spent_before = float(spec.get("spent_s", 0.0))
+        self.earlier = read(observed.session / CONTESTS, {}) if spec.get("again") else {}
         self.max_steps = spec.get("steps")
         self.begun = 0.0
         self.scheduler = Scheduler(
@@ -58,13 +66,31 @@ class Experiment:
     def on_step(self, step: Step) -> None:
         """A step ended."""
         if not self.begun:
-            self.begun = perf_counter()
+            self.begun = perf_counter() - self.spent_before
+            self.observed.before_finish.append(self.keep_contests)
+        if step.index == 2 and not self.given_time:
+            self.time_s = self.time_for(step)
         if self.max_steps is not None and self.host.steps >= int(self.max_steps):
             self.scheduler.close()
             self.done()
             return
         self.observed.pause_sampler(not self.host.setup.watched)
         self.scheduler.on_step(step)
+
+    def time_for(self, step: Step) -> float:
+        """5 % of the run where its length is known, at least 20 s and at most 60."""
+        loaded = training_loader(self.host)
+        batches = loaded[1].length if loaded is not None else None
+        total = total_steps(self.observed.watcher.loops, batches, step.micro_steps)
+        if total is None:
+            return MOST_S
+        return min(MOST_S, max(LEAST_S, SHARE_OF_RUN * total * step.wall / 1e9))
+
+    def keep_contests(self) -> None:
+        """Write down what was compared, for a run that goes on with it."""
+        rows = {c.name: c.pairs for c in self.observed.contests}
+        complete = self.observed.stopped
+        write(self.observed.session / CONTESTS, {"pairs": rows, "complete": complete})
 
     def left(self) -> float:
         """Seconds of the time for experiments that are left."""
@@ -83,6 +109,9 @@ class Experiment:
         observed.watcher.stop_recording()
         evidence = observed.evidence()
         for contest in self.contests(evidence):
+            earlier = self.earlier.get("pairs", {}).get(contest.name, {})
+            for name, pairs in earlier.items():
+                contest.pairs[name] = [tuple(p) for p in pairs]
             observed.contests.append(contest)
             yield contest
 
@@ -92,6 +121,8 @@ class Experiment:
         while True:
             spent = self.time_s - self.left()
             self.observed.tell("watching", spent, self.time_s)
+            if self.earlier and watched >= FEWEST_WATCHED:
+                return
             late = spent > WATCH_SHARE * self.time_s and watched >= FEWEST_WATCHED
             if late or (watched >= ENOUGH_WATCHED and spent > 0.1 * self.time_s):
                 return
@@ -103,6 +134,8 @@ class Experiment:
     def probe(self) -> Iterator[None]:
         """Single steps under a counter, and the data set tried."""
         observed = self.observed
+        if observed.spec.get("trace"):
+            yield from probe_trace(observed)
         yield from probe_operators(observed)
         yield from probe_memory(observed)
         yield from self._probe_streams()

@@ -14,6 +14,7 @@ PROGRESS = "progress.json"
 TRIALS = "trials.json"
 LOSSES = "losses.json"
 CONTESTS = "contests.json"
+TRACE = "trace-events.json"
 
 
 def write(path: Path, value: Any) -> None:

@@ -52,6 +52,8 @@ class Observed:
         self.contests: list[Contest] = []
         self.found = Found()
         self.finished = False
+        self.stopped = False
+        """we have measured all that we want"""
         self.before_finish: list[Callable[[], None]] = []
         self.pid = os.getpid()
         self.last_progress = 0.0
@@ -131,6 +133,7 @@ class Observed:
 
     def stop(self) -> None:
         """All is measured: write it down and end this process, whose results are thrown away."""
+        self.stopped = True
         self.host.remove()
         self._write_down()
         loader = self.host.seams["loader"]
@@ -144,3 +147,8 @@ class Observed:
         for child in multiprocessing.active_children():
             child.kill()
         os._exit(0)
+
+
+def begin(spec: dict[str, Any]) -> None:
+    """Only watch the target that is about to run in this process, to its own end."""
+    Observed(spec, switching=False).begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -17,12 +18,28 @@ from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.serve.decode import try_files
 from outpace.serve.probe import gather_time, moved, probe, random_state
+from outpace.tune.files import TRACE, write
 from outpace.tune.observed import Observed
+
+TRACED = 5
+
+
+class ModelCounter(StepCounter):
+    """Counts the model's operators only: not those of a data set that runs between steps."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self.host = host
+
+    def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Count what forward, backward and optimizer run."""
+        if self.host.phases.current() in ("forward", "backward", "optimizer"):
+            super().see(operator, args, kwargs, out)
 
 
 def probe_operators(observed: Observed) -> Iterator[None]:
     """FLOPs and operators of one step."""
-    counter = StepCounter()
+    counter = ModelCounter(observed.host)
     counter.__enter__()
     yield None
     counter.__exit__(None, None, None)
@@ -33,6 +50,19 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     )
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
+
+
+def probe_trace(observed: Observed) -> Iterator[None]:
+    """What the training thread did in a few steps, for a trace."""
+    phases = observed.host.phases
+    events: list[tuple[str, int, int]] = []
+    phases.starts, phases.events = [], events
+    for index in range(TRACED):
+        begun = perf_counter_ns()
+        yield None
+        events.append((f"step {observed.host.steps - TRACED + index}", begun, perf_counter_ns()))
+    phases.events = None
+    write(observed.session / TRACE, events)
 
 
 def probe_memory(observed: Observed) -> Iterator[None]:

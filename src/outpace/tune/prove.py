@@ -19,7 +19,7 @@ from outpace.records.trial import Curve, Proof
 
 LAST = 1 / 3
 FIRST = 0.05
-FEWEST_STEPS = 24
+FEWEST_STEPS = 60
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,30 @@
+"""Outpace finds what a PyTorch training is bound by, mends it, proves that quality is kept, and runs it.
+
+On the command line: ``outpace diagnose|tune|run train.py``. In code: `apply` puts a recipe on the
+objects of a script, `log` reports a metric that a proof then judges by.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outpace.api import diagnose, run, tune
+    from outpace.in_code import apply, log
+
+__all__ = ["apply", "diagnose", "log", "run", "tune"]
+
+_WHERE = {
+    "apply": "outpace.in_code",
+    "log": "outpace.in_code",
+    "diagnose": "outpace.api",
+    "run": "outpace.api",
+    "tune": "outpace.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: importing outpace imports no torch."""
+    if name in _WHERE:
+        from importlib import import_module
+
+        return getattr(import_module(_WHERE[name]), name)
+    raise AttributeError(f"module 'outpace' has no attribute {name!r}")

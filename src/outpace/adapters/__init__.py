@@ -1,0 +1,1 @@
+"""How outpace gets into a target's process: scripts, modules and commands."""

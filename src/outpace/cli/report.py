@@ -1,0 +1,42 @@
+"""``outpace report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+def session_file(given: Path) -> Path:
+    """The session.json of a session folder, or the file itself."""
+    return given / "session.json" if given.is_dir() else given
+
+
+@click.command(
+    "report",
+    epilog="""\b
+Examples:
+  outpace report .outpace/latest
+  outpace report .outpace/latest -o report.html""",
+)
+@click.argument("session", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="report.html, .md or .json.")
+@click.option("--force", is_flag=True, help="Replace a file that is not a report of ours.")
+def command(session: Path, output: Path | None, force: bool) -> int:
+    """Show a session again, or write it as one self-contained file."""
+    from outpace.records.files import read_json
+    from outpace.records.session import Session
+
+    record = read_json(session_file(session), Session)
+    if output is None:
+        from rich.console import Console
+
+        from outpace.report.terminal import print_session
+
+        print_session(record, Console())
+        return 0
+    from outpace.report import write_report
+
+    write_report(record, output, force=force)
+    click.echo(f"wrote {output}", err=True)
+    return 0

@@ -1,0 +1,53 @@
+"""Outpace in a script's own lines, for those who prefer that to the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_metrics: dict[str, float] = {}
+
+
+def log(**metrics: float) -> None:
+    """Report metrics such as ``outpace.log(accuracy=0.93)``; larger is better.
+
+    Where a script reports a metric, the proof judges by its last value instead of by the loss.
+    Without outpace around the script this does nothing.
+    """
+    _metrics.update({name: float(value) for name, value in metrics.items()})
+
+
+def logged() -> dict[str, float]:
+    """The last value of each metric."""
+    return dict(_metrics)
+
+
+def apply(recipe: str | Path, *, model: Any = None, optimizer: Any = None, loader: Any = None) -> Any:
+    """Put a recipe on a script's objects, as `outpace run --recipe` does from outside.
+
+    Call it once, before training; it holds for every DataLoader, model and optimizer from then on,
+    those given being brought to it at once. Returns the host, whose ``remove()`` undoes it. Raises
+    RecipeError for a recipe that cannot be read, or one that only a new process can take.
+    """
+    from outpace.errors import RecipeError
+    from outpace.records.recipe_file import read_recipe
+    from outpace.seams.host import RootFacts
+    from outpace.tune.assemble import assemble, setup_of
+
+    record = read_recipe(Path(recipe))
+    setup = setup_of((r.name, r.settings) for r in record.remedies)
+    if setup.environment:
+        names = ", ".join(name for name, _ in setup.environment)
+        raise RecipeError(
+            f"{recipe} sets environment variables ({names}), which only a new process can take",
+            f"outpace run --recipe {recipe} your-script.py",
+        )
+    host = assemble()
+    host.install()
+    if model is not None:
+        host.roots[model] = RootFacts(has_parameters=True)
+    if optimizer is not None:
+        host.optimizers.add(optimizer)
+    del loader  # every DataLoader is met when it is iterated
+    host.switch(setup)
+    return host

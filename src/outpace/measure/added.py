@@ -1,0 +1,94 @@
+"""The line of the script's source that adds to a variable."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from outpace.measure.length import parse
+from outpace.seams.where import is_user_file, place, short
+
+ADDERS = ("append", "appendleft", "extend", "add", "update", "setdefault", "insert", "put")
+
+
+def where_added(name: str, frame: FrameType) -> str:
+    """``file:line`` of the line that adds to a variable, else that defines it, else that runs.
+
+    Lines of the frame's own function go before others that use the same name.
+    """
+    files = dict.fromkeys([frame.f_code.co_filename, *_user_files()])
+    for matches in (_adds, _defines):
+        for spelling in _SPELLINGS:
+            for filename in files:
+                found = [
+                    line
+                    for line, target in _targets(filename, matches)
+                    if spelling(target) == spelling(name)
+                ]
+                if found:
+                    own = [line for line in found if line in _lines_of(frame)]
+                    own = own if filename == frame.f_code.co_filename else []
+                    return f"{short(filename)}:{min(own or found)}"
+    return place(frame) or "?"
+
+
+def _targets(
+    filename: str, matches: Callable[[ast.AST], ast.expr | None]
+) -> Iterator[tuple[int, str]]:
+    """Line and source of what statements of a file add to, or define."""
+    tree = parse(filename)
+    for node in ast.walk(tree) if tree is not None else ():
+        target = matches(node)
+        if target is not None:
+            yield target.lineno, ast.unparse(target)
+
+
+def _lines_of(frame: FrameType) -> set[int]:
+    """Lines of the function that a frame runs."""
+    return {line for _, _, line in frame.f_code.co_lines() if line is not None}
+
+
+def _of_any_owner(text: str) -> str:
+    _, dot, attribute = text.rpartition(".")
+    return dot + attribute
+
+
+_SPELLINGS: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    _of_any_owner,
+    lambda text: _of_any_owner(text).partition("[")[0],
+)
+"""As written; under another owner's name (``trainer.losses``, ``self.losses``); without its key."""
+
+
+def _adds(node: ast.AST) -> ast.expr | None:
+    """What a statement adds to, if it adds to something."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.value if node.func.attr in ADDERS else None
+    if isinstance(node, ast.AugAssign):
+        return node.target
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                return target.value
+            again = (ast.unparse(part) for part in ast.walk(node.value) if _names(part))
+            if _names(target) and ast.unparse(target) in again:
+                return target
+    return None
+
+
+def _defines(node: ast.AST) -> ast.expr | None:
+    if isinstance(node, ast.Assign):
+        return node.targets[0]
+    return node.target if isinstance(node, ast.AnnAssign) else None
+
+
+def _names(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute))
+
+
+def _user_files() -> list[str]:
+    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return [str(name) for name in found if name and is_user_file(str(name))]

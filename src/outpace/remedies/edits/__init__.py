@@ -1,0 +1,47 @@
+"""Edits of a script as a person would make them, found by the syntax tree and made in the text.
+
+Each takes the script's text and gives it changed. Where an edit is not sure of what it sees, or the
+text would not parse any more, the text comes back as it was. ``where`` is the ``file:line`` that
+was measured: its line is believed only where it holds what is looked for.
+
+Honest limits: what is reached through another name (a loader passed to a function, a class made
+elsewhere) is not followed.
+"""
+
+from outpace.remedies.edits.arguments import set_optimizer_arguments
+from outpace.remedies.edits.calls import (
+    add_method,
+    decorate,
+    gradients_to_none,
+    keep_on_device,
+    open_images_by,
+)
+from outpace.remedies.edits.lines import add_import, insert_after_imports, insert_before_imports
+from outpace.remedies.edits.loaders import (
+    copy_without_waiting,
+    draw_slices,
+    set_loader_arguments,
+    wrap_data_set,
+    wrap_loop,
+)
+from outpace.remedies.edits.model import after_model, change_input, under_autocast
+
+__all__ = [
+    "add_import",
+    "add_method",
+    "after_model",
+    "change_input",
+    "copy_without_waiting",
+    "decorate",
+    "draw_slices",
+    "gradients_to_none",
+    "insert_after_imports",
+    "insert_before_imports",
+    "keep_on_device",
+    "open_images_by",
+    "set_loader_arguments",
+    "set_optimizer_arguments",
+    "under_autocast",
+    "wrap_data_set",
+    "wrap_loop",
+]

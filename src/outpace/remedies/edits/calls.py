@@ -1,0 +1,133 @@
+"""Single calls and functions of a script changed: image files, values that are read, methods."""
+
+from __future__ import annotations
+
+import ast
+
+from outpace.remedies.edits.arguments import argument, argument_changes
+from outpace.remedies.edits.script import Change, Script, called, dotted, edited, line_of
+
+OPENERS = ("Image.open", "PIL.Image.open")
+
+
+def open_images_by(source: str, function: str) -> str:
+    """``Image.open(path).convert("RGB")`` becomes ``function(path)``."""
+
+    def edit(script: Script) -> str:
+        changes = []
+        for call in script.every(ast.Call):
+            opened = _opened(call)
+            if opened is not None:
+                text = f"{function}({script.of(opened.args[0])})"
+                changes.append(Change(script.start(call), script.end(call), text))
+        return script.changed(*changes)
+
+    return edited(source, edit)
+
+
+def _opened(call: ast.Call) -> ast.Call | None:
+    """The inner call of ``Image.open(path).convert("RGB")``."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "convert" or not _is_rgb(call):
+        return None
+    inner = call.func.value
+    if not isinstance(inner, ast.Call) or dotted(inner.func) not in OPENERS:
+        return None
+    return inner if len(inner.args) == 1 and not inner.keywords else None
+
+
+def _is_rgb(call: ast.Call) -> bool:
+    mode = call.args[0] if call.args else argument(call, "mode")
+    return (
+        len(call.args) + len(call.keywords) == 1
+        and isinstance(mode, ast.Constant)
+        and mode.value == "RGB"
+    )
+
+
+def keep_on_device(source: str, where: str | None) -> str:
+    """``total += loss.item()`` becomes ``total += loss.detach()`` at the line that waits."""
+    line = line_of(where)
+
+    def edit(script: Script) -> str:
+        for statement in script.every(ast.AugAssign):
+            value = statement.value
+            if (
+                statement.lineno == line
+                and isinstance(value, ast.Call)
+                and called(value) == "item"
+                and not value.args
+            ):
+                end = script.end(value)
+                return script.changed(Change(end - len("item()"), end, "detach()"))
+        return script.text
+
+    return edited(source, edit)
+
+
+def gradients_to_none(source: str) -> str:
+    """``zero_grad(set_to_none=False)`` loses its argument: None is the default."""
+
+    def edit(script: Script) -> str:
+        changes: list[Change] = []
+        for call in script.every(ast.Call):
+            value = argument(call, "set_to_none", ("set_to_none",))
+            if called(call) == "zero_grad" and isinstance(value, ast.Constant) and not value.value:
+                changes += argument_changes(script, call, {"set_to_none": "True"}, ("set_to_none",))
+        return script.changed(*changes)
+
+    return edited(source, edit)
+
+
+def decorate(source: str, where: str | None, decorator: str) -> str:
+    """A decorator on the function around a line, unless that function trains too."""
+    line = line_of(where)
+
+    def edit(script: Script) -> str:
+        around = [
+            f
+            for f in script.every(ast.FunctionDef)
+            if line is not None and f.lineno <= line <= (f.end_lineno or 0)
+        ]
+        if not around or any(called(n) in ("backward", "step") for n in ast.walk(around[-1])):
+            return script.text
+        function = around[-1]
+        first = function.decorator_list[0] if function.decorator_list else function
+        at = script.line_start(first.lineno)
+        indent = script.indent(first)
+        return script.changed(Change(at, at, f"{indent}{decorator}{script.newline}"))
+
+    return edited(source, edit)
+
+
+def add_method(source: str, beside: str, text: str) -> str:
+    """A method after the method ``beside`` of the one class that has that and not the new one."""
+    name = ast.parse(text).body[0]
+    assert isinstance(name, ast.FunctionDef)
+
+    def edit(script: Script) -> str:
+        homes = []
+        for kind in script.every(ast.ClassDef):
+            methods = {f.name: f for f in kind.body if isinstance(f, ast.FunctionDef)}
+            if beside in methods:
+                if name.name in methods:
+                    return script.text
+                homes.append(methods[beside])
+        if len(homes) != 1:
+            return script.text
+        method = homes[0]
+        assert method.end_lineno is not None
+        at = script.line_start(method.end_lineno + 1)
+        indent, unit = script.indent(method), script.unit
+        lines = ["", *text.strip("\n").split("\n")]
+        body = [_deep(line, indent, unit) for line in lines]
+        head = "" if script.text[:at].endswith(("\n", "\r")) else script.newline
+        return script.changed(Change(at, at, head + script.newline.join(body) + script.newline))
+
+    return edited(source, edit)
+
+
+def _deep(line: str, indent: str, unit: str) -> str:
+    """A line written with four spaces a level, as deep as the script has it."""
+    bare = line.lstrip(" ")
+    levels = (len(line) - len(bare)) // 4
+    return indent + unit * levels + bare if bare else ""

@@ -1,0 +1,108 @@
+"""Lines of their own put into a script: imports, switches, definitions."""
+
+from __future__ import annotations
+
+import ast
+
+from outpace.remedies.edits.script import Change, Script, edited, is_standard
+
+
+def insert_after_imports(source: str, text: str) -> str:
+    """Put lines after the last import at the top level; once only."""
+
+    def edit(script: Script) -> str:
+        if not script.imports or text.strip() in script.text:
+            return script.text
+        last = script.imports[-1]
+        assert last.end_lineno is not None
+        at = script.line_start(last.end_lineno + 1)
+        newline = script.newline
+        body = newline.join(text.strip("\n").split("\n")) + newline
+        head = "" if script.text[:at].endswith(("\n", "\r")) else newline
+        blank = newline * (2 if body.startswith(("def ", "class ", "@", "async ")) else 1)
+        rest = script.text[at:]
+        there = len(rest) - len(rest.lstrip("\r\n"))
+        return script.changed(Change(at, at, head + blank + body + blank[there:]))
+
+    return edited(source, edit)
+
+
+def insert_before_imports(source: str, text: str) -> str:
+    """Put lines before the first import (``from __future__`` and the docstring stay first)."""
+
+    def edit(script: Script) -> str:
+        mine = [s for s in script.imports if getattr(s, "module", "") != "__future__"]
+        if not mine or text.strip() in script.text:
+            return script.text
+        at = script.line_start(mine[0].lineno)
+        if script.text[at : script.start(mine[0])].strip():
+            return script.text
+        newline = script.newline
+        return script.changed(
+            Change(at, at, newline.join(text.strip("\n").split("\n")) + 2 * newline)
+        )
+
+    return edited(source, edit)
+
+
+def add_import(source: str, module: str, name: str = "") -> str:
+    """``import module`` or ``from module import name``, beside its like."""
+
+    def edit(script: Script) -> str:
+        if not name:
+            if script.imported(module):
+                return script.text
+            return _add_line(script, module, f"import {module}")
+        for statement in script.imports:
+            if isinstance(statement, ast.ImportFrom) and statement.module == module:
+                if any(a.name == name and a.asname is None for a in statement.names):
+                    return script.text
+                if statement.lineno == statement.end_lineno and ")" not in script.of(statement):
+                    last = statement.names[-1]
+                    if last.name != "*":
+                        end = script.end(last)
+                        return script.changed(Change(end, end, f", {name}"))
+        return _add_line(script, module, f"from {module} import {name}")
+
+    return edited(source, edit)
+
+
+def _add_line(script: Script, module: str, line: str) -> str:
+    """A new import after the last that sorts before it, in the group where it belongs."""
+    like = [
+        s
+        for s in script.imports
+        if is_standard(_module(s)) == is_standard(module) and _module(s) != "__future__"
+    ]
+    plain = line.startswith("import ")
+    before = [s for s in like if (isinstance(s, ast.ImportFrom), _module(s)) < (not plain, module)]
+    newline = script.newline
+    if before:
+        end = before[-1].end_lineno
+        assert end is not None
+        at = script.line_start(end + 1)
+        head = "" if script.text[:at].endswith(("\n", "\r")) else newline
+        return script.changed(Change(at, at, f"{head}{line}{newline}"))
+    others = [s for s in script.imports if _module(s) != "__future__"]
+    if not others:
+        return script.text
+    first = like[0] if like else others[0]
+    at = script.line_start(first.lineno)
+    gap = "" if like or not is_standard(module) else newline
+    return script.changed(Change(at, at, f"{line}{newline}{gap}"))
+
+
+def _module(statement: ast.Import | ast.ImportFrom) -> str:
+    if isinstance(statement, ast.ImportFrom):
+        return "." * statement.level + (statement.module or "")
+    return statement.names[0].name
+
+
+def insert_line(script: Script, after: ast.stmt, line: str) -> str:
+    """A line after a statement that stands alone, as deep as that statement."""
+    if not script.stands_alone(after):
+        return script.text
+    assert after.end_lineno is not None
+    at = script.line_start(after.end_lineno + 1)
+    head = "" if script.text[:at].endswith(("\n", "\r")) else script.newline
+    return script.changed(Change(at, at, f"{head}{script.indent(after)}{line}{script.newline}"))

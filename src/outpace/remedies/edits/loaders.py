@@ -1,0 +1,182 @@
+"""Where a script makes its training DataLoader, and what it passes to it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from outpace.remedies.edits.arguments import argument, argument_changes, is_plain
+from outpace.remedies.edits.lines import add_import
+from outpace.remedies.edits.script import Change, Script, called, dotted, edited, line_of
+
+LOADER_POSITIONS = (
+    "dataset",
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "drop_last",
+    "timeout",
+    "worker_init_fn",
+)
+NOT_TRAINING = ("val", "test", "eval", "dev", "hold")
+
+
+def loader_calls(script: Script, where: str | None) -> list[ast.Call]:
+    """The DataLoader made at ``where``, or those that are made for training."""
+    calls = [c for c in script.every(ast.Call) if called(c) == "DataLoader"]
+    line = line_of(where)
+    there = [c for c in calls if line is not None and c.lineno <= line <= (c.end_lineno or 0)]
+    return there or [c for c in calls if _trains(script, c)]
+
+
+def _trains(script: Script, call: ast.Call) -> bool:
+    """Whether a loader is one for training, by its name and by whether it shuffles."""
+    shuffle = argument(call, "shuffle", LOADER_POSITIONS)
+    if isinstance(shuffle, ast.Constant) and shuffle.value is True:
+        return True
+    name = variable(script, call).lower()
+    if any(part in name for part in NOT_TRAINING):
+        return False
+    return "train" in name or argument(call, "sampler", LOADER_POSITIONS) is not None
+
+
+def variable(script: Script, value: ast.expr) -> str:
+    """The name that a call's result is given to; empty where it is none or several."""
+    statement = script.statement(value)
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        if statement.value is value:
+            return dotted(statement.targets[0])
+    elif isinstance(statement, ast.AnnAssign) and statement.value is value:
+        return dotted(statement.target)
+    return ""
+
+
+def set_loader_arguments(
+    source: str, where: str | None, arguments: Mapping[str, str | None]
+) -> str:
+    """Add or replace keyword arguments of the training DataLoader; None leaves one out."""
+
+    def edit(script: Script) -> str:
+        changes: list[Change] = []
+        for call in loader_calls(script, where):
+            changes += argument_changes(script, call, arguments, LOADER_POSITIONS)
+        return script.changed(*changes)
+
+    return edited(source, edit)
+
+
+def wrap_data_set(source: str, where: str | None, function: str) -> str:
+    """``DataLoader(train_set, ...)`` becomes ``DataLoader(function(train_set), ...)``."""
+
+    def edit(script: Script) -> str:
+        changes = []
+        for call in loader_calls(script, where):
+            data = argument(call, "dataset", LOADER_POSITIONS)
+            if not is_plain(call) or data is None or called(data) == function:
+                return script.text
+            text = f"{function}({script.of(data)})"
+            changes.append(Change(script.start(data), script.end(data), text))
+        return script.changed(*changes)
+
+    return edited(source, edit)
+
+
+def training_loops(script: Script, where: str | None) -> list[ast.For]:
+    """The loops that draw from the training DataLoader by its name, plainly or enumerated."""
+    names = {variable(script, call) for call in loader_calls(script, where)} - {""}
+    found = []
+    for loop in script.every(ast.For):
+        drawn = loop.iter
+        if isinstance(drawn, ast.Call) and called(drawn) == "enumerate" and drawn.args:
+            drawn = drawn.args[0]
+        if dotted(drawn) in names:
+            found.append(loop)
+    return found
+
+
+def wrap_loop(source: str, where: str | None, function: str) -> str:
+    """``for batch in train_loader`` becomes ``for batch in function(train_loader)``."""
+
+    def edit(script: Script) -> str:
+        loops = [loop.iter for loop in training_loops(script, where)]
+        return script.changed(
+            *(
+                Change(script.start(drawn), script.end(drawn), f"{function}({script.of(drawn)})")
+                for drawn in loops
+            )
+        )
+
+    return edited(source, edit)
+
+
+def draw_slices(source: str, where: str | None) -> str:
+    """The DataLoader draws ``dataset[indices]``: a batch sampler in the sampler's place."""
+
+    def edit(script: Script) -> str:
+        changes: list[Change] = []
+        for call in loader_calls(script, where):
+            made = _slicing(script, call)
+            if made is None:
+                return script.text
+            changes += argument_changes(script, call, made, LOADER_POSITIONS)
+        return script.changed(*changes)
+
+    changed = edited(source, edit)
+    if changed == source:
+        return source
+    for name in ("BatchSampler", "RandomSampler", "SequentialSampler"):
+        if f"{name}(" in changed:
+            changed = add_import(changed, "torch.utils.data", name)
+    return changed
+
+
+def _slicing(script: Script, call: ast.Call) -> dict[str, str | None] | None:
+    """Arguments that make a DataLoader draw slices; None where it is not known how."""
+
+    def given(name: str) -> ast.expr | None:
+        return argument(call, name, LOADER_POSITIONS)
+
+    data, size = given("dataset"), given("batch_size")
+    unknown = ("sampler", "batch_sampler", "collate_fn", "generator")
+    if data is None or not dotted(data) or size is None or any(map(given, unknown)):
+        return None
+    shuffle, drop = given("shuffle"), given("drop_last")
+    if shuffle is not None and not isinstance(shuffle, ast.Constant):
+        return None
+    random = isinstance(shuffle, ast.Constant) and bool(shuffle.value)
+    order = f"{'RandomSampler' if random else 'SequentialSampler'}({script.of(data)})"
+    last = script.of(drop) if drop is not None else "False"
+    return {
+        "batch_size": "None",
+        "shuffle": None,
+        "drop_last": None,
+        "sampler": f"BatchSampler({order}, {script.of(size)}, {last})",
+    }
+
+
+def copy_without_waiting(source: str, where: str | None) -> str:
+    """``.to(device)`` and ``.cuda()`` of what the training loop draws get ``non_blocking=True``."""
+
+    def edit(script: Script) -> str:
+        changes: list[Change] = []
+        for loop in training_loops(script, where):
+            drawn = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            for call in (n for n in ast.walk(loop) if isinstance(n, ast.Call)):
+                name = dotted(call.func)
+                if name.count(".") == 1 and name.split(".")[0] in drawn and _copies(call):
+                    changes += argument_changes(script, call, {"non_blocking": "True"})
+        return script.changed(*changes)
+
+    return edited(source, edit)
+
+
+def _copies(call: ast.Call) -> bool:
+    """Whether a call is ``.cuda()`` or ``.to(device)``, not ``.to(dtype)``."""
+    if called(call) == "cuda":
+        return True
+    first = call.args[0] if call.args else argument(call, "device")
+    return called(call) == "to" and first is not None and not dotted(first).startswith("torch.")

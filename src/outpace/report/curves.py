@@ -1,0 +1,99 @@
+"""Loss curves as lines on a chart of 100 by 100: baseline against recipe, a panel a seed.
+
+Long curves are thinned: a point is the mean of so many steps in a row. What is not a number breaks
+the line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from outpace.records.trial import Curve
+from outpace.report.axis import Axis, linear_axis
+
+MOST_POINTS = 240
+_HUGE = 1e100
+
+Point = tuple[float, float | None]
+
+
+class Line(NamedTuple):
+    """One curve: unbroken stretches, each a list of points as SVG writes it."""
+
+    recipe: bool
+    stretches: tuple[str, ...]
+    last: float | None
+
+
+class Panel(NamedTuple):
+    """The curves of one seed."""
+
+    seed: int
+    lines: tuple[Line, ...]
+
+
+class Chart(NamedTuple):
+    """Panels that share their axes. ``each``: the most steps that one point is the mean of."""
+
+    x: Axis
+    y: Axis
+    panels: tuple[Panel, ...]
+    each: int
+
+
+def chart(curves: Sequence[Curve]) -> Chart | None:
+    """Curves by seed, or None where no curve has a number."""
+    thinned = [(curve, thin(curve.samples, curve.values)) for curve in curves]
+    points = [point for _, curve in thinned for point in curve]
+    if not any(value is not None for _, value in points):
+        return None
+    x = linear_axis((samples for samples, _ in points), include=(0.0,))
+    y = linear_axis(value for _, value in points)
+    seeds = sorted({curve.seed for curve, some in thinned if some})
+    panels = tuple(
+        Panel(
+            seed,
+            tuple(
+                Line(curve.recipe, tuple(_stretches(some, x, y)), _last(some))
+                for curve, some in thinned
+                if curve.seed == seed and some
+            ),
+        )
+        for seed in seeds
+    )
+    return Chart(x, y, panels, max(_group(len(curve.values)) for curve in curves))
+
+
+def thin(samples: Iterable[float], values: Iterable[float]) -> list[Point]:
+    """At most `MOST_POINTS` points; None where none of a point's values is a number."""
+    pairs = list(zip(samples, values, strict=False))
+    size = _group(len(pairs))
+    return [_mean(pairs[at : at + size]) for at in range(0, len(pairs), size)]
+
+
+def _group(points: int) -> int:
+    return max(1, -(-points // MOST_POINTS))
+
+
+def _mean(pairs: list[tuple[float, float]]) -> Point:
+    known = [value for _, value in pairs if abs(value) < _HUGE and not math.isnan(value)]
+    middle = pairs[len(pairs) // 2][0]
+    return float(middle), math.fsum(known) / len(known) if known else None
+
+
+def _last(points: list[Point]) -> float | None:
+    return next((value for _, value in reversed(points) if value is not None), None)
+
+
+def _stretches(points: list[Point], x: Axis, y: Axis) -> Iterable[str]:
+    stretch: list[str] = []
+    for samples, value in [*points, (0.0, None)]:
+        across, up = x.at(samples), y.at(value)
+        if across is None or up is None:
+            if stretch:
+                yield " ".join(stretch if len(stretch) > 1 else stretch * 2)
+            stretch = []
+        else:
+            stretch.append(f"{across:.2f},{100 - up:.2f}")

@@ -1,0 +1,90 @@
+"""Running real scripts in child processes: plainly, and with outpace in them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from outpace.adapters.launch import start, wait
+from outpace.measure.machine import describe
+from outpace.records.evidence import Evidence
+from outpace.records.files import read_json
+from outpace.records.target import Target
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    """Write a script into a folder of its own."""
+
+    def write(text: str, name: str = "train.py") -> Path:
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def plainly(
+    path: Path, args: Sequence[str] = (), cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """``python script args``."""
+    return subprocess.run(
+        [sys.executable, str(path), *args],
+        cwd=cwd or path.parent,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def outpace(
+    *words: str, cwd: Path, env: dict[str, str] | None = None, timeout: float = 240
+) -> subprocess.CompletedProcess[str]:
+    """``python -m outpace words``."""
+    return subprocess.run(
+        [sys.executable, "-m", "outpace", *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+        check=False,
+    )
+
+
+def with_entry(
+    path: Path,
+    folder: Path,
+    entry: str = "outpace.tune.observed:begin",
+    args: Sequence[str] = (),
+    **spec: object,
+) -> tuple[int, str]:
+    """Run a script with an entry point of ours in it: exit code, and what it printed."""
+    full = {
+        "entry": entry,
+        "session": str(folder),
+        "machine": msgspec.to_builtins(describe()),
+        "debug": True,
+        **spec,
+    }
+    log = folder / "target.log"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = Target("script", str(path), tuple(args), str(path.parent))
+    child = start(target, session=folder, mode="test", spec=full, env={}, output=log)
+    code = wait(child)
+    return code, log.read_text()
+
+
+def evidence_of(folder: Path) -> Evidence:
+    """What a watched process wrote down."""
+    return read_json(folder / "evidence.json", Evidence)

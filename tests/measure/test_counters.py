@@ -1,0 +1,77 @@
+"""Counters tell what a process did, and None where nobody can."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from outpace.measure import counters
+
+linux = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs Linux's /proc")
+
+
+def burn(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+@linux
+def test_own_cpu_time_is_the_same_by_every_way() -> None:
+    burn(0.05)
+    own = counters.process_cpu_ns()
+    assert own > 50_000_000
+    assert counters.cpu_ns(os.getpid()) == pytest.approx(own, abs=20_000_000)
+    assert counters._cpu_ns_from_proc(os.getpid()) == pytest.approx(own, abs=50_000_000)
+
+
+@linux
+def test_cpu_time_of_children_is_told_until_they_are_gone() -> None:
+    code = "import time\nwhile time.process_time() < 0.2: pass\nprint(1, flush=True)\ninput()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    spent = counters.children_cpu_ns([child.pid, 2**22 + 1])
+    assert list(spent) == [child.pid]
+    assert 200_000_000 <= spent[child.pid] < 2_000_000_000
+    child.communicate(b"\n")
+    assert counters.cpu_ns(child.pid) is None
+
+
+@linux
+def test_bytes_read_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_bytes(bytes(100_000))
+    before = counters.io_bytes()
+    if before is None:
+        pytest.skip("this kernel does not count")
+    file.read_bytes()
+    after = counters.io_bytes()
+    assert after is not None
+    assert after.read_calls - before.read_calls >= 100_000
+    assert after.storage >= before.storage
+
+
+@linux
+def test_resident_memory_follows_what_is_touched() -> None:
+    before = counters.rss_bytes()
+    block = b"x" * 50_000_000
+    after = counters.rss_bytes()
+    assert before is not None
+    assert after is not None
+    assert after - before > 40_000_000
+    del block
+
+
+def test_unknown_processes_are_none() -> None:
+    assert counters.cpu_ns(2**22 + 1) is None
+    assert counters.cpu_ns(-1) is None
+    assert counters.io_bytes(2**22 + 1) is None
+    assert counters.rss_bytes(2**22 + 1) is None

@@ -1,0 +1,126 @@
+"""What a step computes is counted from shapes, by formulas that agree with the closed forms."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from outpace.measure.flops import StepCounter, formulas
+
+
+def test_matrix_products_forward_and_backward() -> None:
+    layer = nn.Linear(64, 32)
+    rows = torch.randn(16, 64)
+    with StepCounter() as counter:
+        layer(rows).sum().backward()
+    count = counter.count
+    assert counter.failure is None
+    assert count.flops_forward == 2 * 16 * 64 * 32
+    assert count.flops == 2 * count.flops_forward
+    assert count.operations > count.operations_forward > 0
+    assert count.operations_by_name["addmm"] == 1
+
+
+def test_agrees_with_torch_on_a_convolutional_net() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)
+    )
+    images = torch.randn(4, 3, 8, 8)
+    with FlopCounterMode(display=False) as torchs:
+        model(images).sum().backward()
+    with StepCounter() as counter:
+        model(images).sum().backward()
+    assert counter.count.flops == torchs.get_total_flops() > 0
+
+
+def test_attention_on_the_cpu_counts() -> None:
+    query, key, value = (torch.randn(2, 4, 16, 8, requires_grad=True) for _ in range(3))
+    product = 2 * (2 * 4) * 16 * 16 * 8
+    with StepCounter() as counter:
+        F.scaled_dot_product_attention(query, key, value, is_causal=True).sum().backward()
+    assert counter.count.flops_forward == 2 * product
+    assert counter.count.flops == (2 + 5) * product
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_recurrent_layers_count(layers: int, bidirectional: bool) -> None:
+    lstm = nn.LSTM(8, 16, layers, bidirectional=bidirectional)
+    weights = sum(weight.numel() for weight in lstm.parameters() if weight.dim() == 2)
+    with StepCounter() as counter:
+        lstm(torch.randn(5, 3, 8))[0].sum().backward()
+    assert counter.count.flops_forward == 2 * 5 * 3 * weights
+    assert counter.count.flops == 3 * counter.count.flops_forward
+
+
+def test_undivided_forms_in_inference_mode_count() -> None:
+    rows, images = torch.randn(6, 8), torch.randn(2, 3, 8, 8)
+    linear, convolution = nn.Linear(8, 4), nn.Conv2d(3, 5, 3)
+    with StepCounter() as counter, torch.inference_mode():
+        linear(rows)
+        convolution(images)
+        rows @ rows.T
+        F.scaled_dot_product_attention(images, images, images)
+    expected = 2 * 6 * 8 * 4 + 2 * 2 * 5 * 36 * 27 + 2 * 6 * 6 * 8 + 2 * (2 * 2 * 3 * 8 * 8 * 8)
+    assert counter.count.flops == expected
+    assert not counter.count.uncounted
+
+
+def test_autocast_changes_bytes_and_not_flops() -> None:
+    layer, rows = nn.Linear(256, 256), torch.randn(256, 256)
+    counters = []
+    for enabled in (False, True):
+        with StepCounter() as counter, torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            layer(rows)
+        counters.append(counter.count)
+    whole, half = counters
+    assert whole.flops == half.flops
+    assert half.bytes_in["matmul"] < 0.6 * whole.bytes_in["matmul"]
+
+
+def test_bytes_by_kind_of_operator() -> None:
+    one = torch.randn(1000)
+    with StepCounter() as counter:
+        total = one + one
+        total.view(10, 100).mul_(2.0)
+        torch.softmax(total, 0)
+        one[:1].expand(1000) * 1.0
+    count = counter.count
+    assert count.bytes_in == {"elementwise": 3 * 4000 + 4000, "other": 4000}
+    assert count.bytes_out == {"elementwise": 3 * 4000, "other": 4000}
+    assert count.bytes == count.bytes_in.total() + count.bytes_out.total()
+
+
+def test_micro_steps_and_the_optimizer_are_part_of_a_step() -> None:
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with StepCounter() as counter:
+        for _ in range(3):
+            model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+    assert counter.count.operations_by_name["addmm"] == 3
+    assert any("add" in name for name in counter.count.operations_by_name)
+
+
+def test_a_formula_that_fails_is_told_and_the_rest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> int:
+        raise AssertionError
+
+    table = {**formulas(), torch.ops.aten.bmm: broken}
+    monkeypatch.setattr("outpace.measure.flops.formulas", lambda: table)
+    with StepCounter() as counter:
+        torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 5))
+        torch.mm(torch.ones(2, 3), torch.ones(3, 4))
+    assert counter.failure is None
+    assert counter.count.uncounted == {"bmm": 1}
+    assert counter.count.flops == 48
+
+
+def test_torchs_own_registry_is_left_alone() -> None:
+    before = set(flop_registry)
+    formulas()
+    assert set(flop_registry) == before
+    assert torch.ops.aten.linear not in flop_registry

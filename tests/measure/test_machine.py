@@ -1,0 +1,144 @@
+"""A machine is what this process may use of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outpace.measure import machine
+from outpace.records.machine import Accelerator
+
+GIB = 1024**3
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write(tmp_path, "proc/meminfo", f"MemTotal: {64 * 1024 * 1024} kB\nMemFree: 1 kB\n")
+    write(tmp_path, "proc/cpuinfo", "processor : 0\nmodel name : Big CPU @ 2 GHz\n")
+    return tmp_path
+
+
+@pytest.fixture
+def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(32)), raising=False)
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_without_control_groups_all_is_ours(root: Path) -> None:
+    assert machine.usable_cores(root) == 32
+    assert machine.memory_limit(root) == 64 * GIB
+    assert machine.cpu_model(root) == "Big CPU @ 2 GHz"
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_version_two_limits_hold_at_every_level(root: Path) -> None:
+    write(root, "proc/self/cgroup", "0::/pod/task\n")
+    write(root, "sys/fs/cgroup/pod/cpu.max", "350000 100000\n")
+    write(root, "sys/fs/cgroup/pod/task/cpu.max", "max 100000\n")
+    write(root, "sys/fs/cgroup/pod/task/memory.max", f"{8 * GIB}\n")
+    write(root, "sys/fs/cgroup/pod/memory.max", "max\n")
+    assert machine.usable_cores(root) == 3
+    assert machine.memory_limit(root) == 8 * GIB
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_inside_a_container_the_limits_stand_at_the_root(root: Path) -> None:
+    write(root, "proc/self/cgroup", "0::/../../of/the/host\n")
+    write(root, "sys/fs/cgroup/cpu.max", "50000 100000\n")
+    write(root, "sys/fs/cgroup/memory.max", f"{2 * GIB}\n")
+    assert machine.usable_cores(root) == 1
+    assert machine.memory_limit(root) == 2 * GIB
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_version_one_limits(root: Path) -> None:
+    write(root, "proc/self/cgroup", "4:memory:/job\n3:cpu,cpuacct:/job\n1:name=systemd:/\n")
+    write(root, "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "800000\n")
+    write(root, "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n")
+    write(root, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n")
+    write(root, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
+    write(root, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", f"{16 * GIB}\n")
+    write(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    assert machine.usable_cores(root) == 8
+    assert machine.memory_limit(root) == 16 * GIB
+
+
+def test_this_machine() -> None:
+    found = machine.describe()
+    assert found == machine.describe()
+    assert 1 <= found.cores <= (os.cpu_count() or 1)
+    assert found.memory_bytes > 0
+    assert found.cpu
+    assert len(found.fingerprint) == 12
+    assert found.python.startswith(f"{sys.version_info.major}.{sys.version_info.minor}.")
+    assert found.torch == machine.version("torch")
+
+
+def test_the_fingerprint_tells_machines_apart_and_forgives_reboots() -> None:
+    gpu = (Accelerator("H100", 80 * GIB),)
+    this = machine.fingerprint("cpu", 8, 64 * GIB, gpu, "2.13.0")
+    assert this == machine.fingerprint("cpu", 8, 64 * GIB - 10**8, gpu, "2.13.0")
+    assert this == machine.fingerprint(
+        "cpu", 8, 64 * GIB, (Accelerator("H100", 79 * GIB),), "2.13.0"
+    )
+    others = [
+        machine.fingerprint("other", 8, 64 * GIB, gpu, "2.13.0"),
+        machine.fingerprint("cpu", 4, 64 * GIB, gpu, "2.13.0"),
+        machine.fingerprint("cpu", 8, 32 * GIB, gpu, "2.13.0"),
+        machine.fingerprint("cpu", 8, 64 * GIB, (), "2.13.0"),
+        machine.fingerprint("cpu", 8, 64 * GIB, gpu, "2.12.0"),
+    ]
+    assert this not in others
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [(None, "abc"), ("", ""), ("1", "b"), ("2,0", "ca"), ("-1", ""), ("7", ""), ("GPU-x", "a")],
+)
+def test_only_visible_gpus_count(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None, expected: str
+) -> None:
+    if chosen is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    gpus = [Accelerator(name, GIB) for name in "abc"]
+    assert "".join(gpu.name for gpu in machine._visible(gpus)) == expected
+
+
+def test_cache_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert machine.cache_folder() == tmp_path / "cache" / "outpace"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/paths/are/invalid")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert machine.cache_folder() == tmp_path / ".cache" / "outpace"
+
+
+def test_a_home_that_cannot_be_written_does_not_fail(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("a file where a folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    folder = machine.cache_folder()
+    assert folder.is_dir()
+    assert folder.parent == tmp_path / "elsewhere"
+
+
+def test_torch_is_not_imported() -> None:
+    code = (
+        "import sys; from outpace.measure import ceilings, machine, statistics;"
+        "machine.describe(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

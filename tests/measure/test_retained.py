@@ -1,0 +1,186 @@
+"""What keeps tensors is named, with the line that adds to it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from outpace.measure.added import where_added
+from outpace.measure.retained import carries_graph, find_retained, look
+
+History: list[Any] = []
+
+
+def a_loss(layer: nn.Module | None = None) -> torch.Tensor:
+    return (layer or nn.Linear(4, 4))(torch.randn(2, 4)).square().mean()
+
+
+class Net(nn.Module):
+    """Keeps what passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.maps: deque[Any] = deque()
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(rows)
+        self.maps.append(out)  # grows: module
+        return out
+
+
+class Trainer:
+    """Keeps losses in several ways."""
+
+    def __init__(self) -> None:
+        self.net = Net()
+        self.losses: list[Any] = []
+        self.history: dict[str, list[Any]] = defaultdict(list)
+        self.total: Any = 0.0
+
+    def step(self, how: str) -> None:
+        loss = a_loss()
+        if how == "attribute":
+            self.losses.append((how, loss))  # grows: attribute
+        elif how == "nested":
+            self.history["loss"].append(loss)  # grows: nested
+        elif how == "total":
+            self.total += loss  # grows: total
+        elif how == "module":
+            a_loss(self.net)
+
+
+def by_attribute(how: str) -> tuple[str, str] | None:
+    trainer, before = Trainer(), None
+    for step in range(30):
+        trainer.step(how)
+        if step == 15:
+            before = look()
+    return find_retained(before)
+
+
+def by_list(_: str) -> tuple[str, str] | None:
+    losses, names, before = [], [], None
+    for step in range(30):
+        losses.append(a_loss())  # grows: list
+        names.append(f"step {step}")
+        if step == 15:
+            before = look()
+    return find_retained(before)
+
+
+def by_dict(_: str) -> tuple[str, str] | None:
+    cache, before = {}, None
+    for step in range(30):
+        cache[step] = torch.ones(3)  # grows: dict
+        if step == 15:
+            before = look()
+    return find_retained(before)
+
+
+def by_sum(_: str) -> tuple[str, str] | None:
+    mean, before = torch.zeros(()), None
+    for step in range(30):
+        mean = 0.9 * mean + 0.1 * a_loss()  # grows: sum
+        if step == 15:
+            before = look()
+    return find_retained(before)
+
+
+def by_global(_: str) -> tuple[str, str] | None:
+    History.clear()
+    before = look()
+    for _step in range(30):
+        History.extend([a_loss()])  # grows: global
+    found = find_retained(before)
+    History.clear()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("run", "how", "name"),
+    [
+        (by_list, "list", "losses"),
+        (by_dict, "dict", "cache"),
+        (by_sum, "sum", "mean"),
+        (by_global, "global", "History"),
+        (by_attribute, "attribute", "trainer.losses"),
+        (by_attribute, "nested", "trainer.history['loss']"),
+        (by_attribute, "total", "trainer.total"),
+        (by_attribute, "module", "trainer.net.maps"),
+    ],
+)
+def test_the_holder_and_its_line(
+    run: Callable[[str], tuple[str, str] | None], how: str, name: str
+) -> None:
+    found = run(how)
+    assert found is not None
+    assert found[0] == name
+    lines = inspect.getsource(sys.modules[__name__]).splitlines()
+    line = next(i for i, text in enumerate(lines, 1) if text.endswith(f"# grows: {how}"))
+    assert found[1].endswith(f"test_retained.py:{line}")
+
+
+def test_a_sound_training_keeps_nothing() -> None:
+    losses, data = [0.0], [torch.ones(3) for _ in range(50)]
+    before = look()
+    losses.extend(a_loss().item() for _ in range(30))
+    assert find_retained(before) is None
+    assert find_retained() is None
+    del data
+
+
+def test_without_an_earlier_look_only_graphs_are_suspect() -> None:
+    data = [torch.ones(3) for _ in range(50)]
+    kept = [a_loss() for _ in range(10)]
+    found = find_retained()
+    assert found is not None
+    assert found[0] == "kept"
+    del data, kept
+
+
+def test_looking_keeps_nothing_alive() -> None:
+    import weakref
+
+    def held() -> weakref.ref[Any]:
+        tensor = a_loss()
+        gone = weakref.ref(tensor)
+        look()
+        del tensor
+        assert gone() is None
+        return gone
+
+    held()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (3, None),
+        ([], None),
+        ([1.0, "text"], None),
+        ([torch.ones(2)], False),
+        ({"a": [(1, torch.ones(2))]}, False),
+        ([b"x" * 5000], False),
+        ((torch.ones(2), torch.ones(2, requires_grad=True) * 2), True),
+        ({1: {2: torch.ones(2, requires_grad=True) * 2}}, True),
+    ],
+)
+def test_carries_graph(value: Any, expected: bool | None) -> None:
+    assert carries_graph(value) is expected
+
+
+def test_a_variable_that_nothing_adds_to_is_placed_where_it_is_defined() -> None:
+    only_defined = [1]
+    place = where_added("only_defined", sys._getframe())
+    line = inspect.getsource(sys.modules[__name__]).splitlines().index("    only_defined = [1]") + 1
+    assert place.endswith(f"test_retained.py:{line}")
+    assert where_added("no_such_name", sys._getframe()).endswith(f":{sys._getframe().f_lineno}")
+    del only_defined

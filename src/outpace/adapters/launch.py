@@ -1,13 +1,17 @@
 """Start a target in a process of its own, as plain python would, with outpace waiting in it.
 
 The process is ``python train.py args`` to the letter. Only a folder on PYTHONPATH brings outpace
-in, and what it finds there takes itself out again before the target's first line.
+in (`adapters/site/sitecustomize.py`), and what python finds there takes itself out again before the
+target's first line.
+
+Limits: an interpreter started with ``-I``, ``-E`` or ``-S`` does not look there, and so is not watched.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -19,14 +23,32 @@ from typing import Any, Literal
 
 import psutil
 
+from outpace.adapters.thrown_away import ThrownAway
 from outpace.errors import SessionError, TargetError
 from outpace.records.target import Target
+
+log = logging.getLogger("outpace")
 
 SITE = Path(__file__).parent / "site"
 TICK_S = 0.2
 GRACE_S = 5.0
+INTERRUPT_GRACE_S = 2.0
+"""time that an interrupt sent to us alone waits for the target to have got it too"""
+PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 Output = Literal["inherit", "stderr"] | Path
+
+
+class Child(subprocess.Popen[bytes]):
+    """A target under way. ``interrupted``: Ctrl-C came while it was waited for."""
+
+    interrupted: bool = False
+    thrown_away: ThrownAway | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What became of the files that it wrote, in sentences; after its end."""
+        return self.thrown_away.notes if self.thrown_away is not None else []
 
 
 def command_of(target: Target) -> list[str]:
@@ -38,16 +60,14 @@ def command_of(target: Target) -> list[str]:
     return [sys.executable, target.name, *target.args]
 
 
-def environment(target: Target, spec_file: Path, extra: Mapping[str, str]) -> dict[str, str]:
+def environment(spec_file: Path, extra: Mapping[str, str]) -> dict[str, str]:
     """The environment that brings outpace in, and lets it put everything back."""
     env = {**os.environ, **extra}
-    before = os.environ.get("PYTHONPATH")
+    before = env.get("PYTHONPATH")
     if before is not None:
         env["OUTPACE_PYTHONPATH"] = before
     env["PYTHONPATH"] = os.pathsep.join([str(SITE), *([before] if before else [])])
     env["OUTPACE_CHILD"] = str(spec_file)
-    if target.kind != "command":
-        env["OUTPACE_DIRECT"] = "1"
     return env
 
 
@@ -59,92 +79,159 @@ def start(
     spec: Mapping[str, Any],
     env: Mapping[str, str] | None = None,
     output: Output = "inherit",
-) -> subprocess.Popen[bytes]:
-    """Start the target; ``spec`` names the entry point of ours that is called in it."""
-    spec_file = session / f"spec-{mode}.json"
-    full = {**spec, "mode": mode, "started_ns": time.perf_counter_ns()}
+) -> Child:
+    """Start the target; ``spec`` names in ``entry`` what is called in it when torch is imported.
+
+    With ``spec["shadow"]`` the run is thrown away: what it writes goes to a scratch folder that is
+    removed at its end; ``spec["allow"]`` lists folders that it may write to nevertheless.
+    """
+    spec_file = session.absolute() / f"spec-{mode}.json"
+    full = {**spec, "mode": mode, "started_ns": time.perf_counter_ns(), "started": time.time()}
     try:
         session.mkdir(parents=True, exist_ok=True)
-        spec_file.write_text(json.dumps(full))
+        spec_file.write_text(json.dumps(full), encoding="utf-8")
     except OSError as error:
-        raise SessionError(f"the session folder cannot be written: {error}") from error
-    streams: dict[str, Any] = {}
-    log = None
-    if isinstance(output, Path):
-        log = output.open("wb")
-        streams = {"stdout": log, "stderr": subprocess.STDOUT}
-    elif output == "stderr":
-        streams = {"stdout": sys.stderr.fileno()}
-    sys.stdout.flush()
+        raise SessionError(
+            f"the session folder cannot be written: {error}", "--session names another"
+        ) from error
+    variables = environment(spec_file, env or {})
+    thrown_away = None
+    if spec.get("shadow"):
+        allow = [session.absolute(), *map(Path, spec.get("allow", ()))]
+        thrown_away = ThrownAway(Path(target.cwd), session.absolute(), allow, variables)
+        variables |= thrown_away.variables
+    log.debug("starting %s (spec: %s)", " ".join(command_of(target)), spec_file)
+    with _streams(output) as streams:
+        child = _open(target, variables, streams, thrown_away)
+    child.thrown_away = thrown_away
+    return child
+
+
+def _open(
+    target: Target, env: dict[str, str], streams: dict[str, Any], thrown_away: ThrownAway | None
+) -> Child:
+    command = command_of(target)
+
+    def open_() -> Child:
+        return Child(command, env=env, cwd=target.cwd, **streams)
+
     try:
-        return subprocess.Popen(
-            command_of(target),
-            env=environment(target, spec_file, env or {}),
-            cwd=target.cwd,
-            **streams,
-        )
+        return open_() if thrown_away is None else thrown_away.guarded(open_)
     except FileNotFoundError as error:
-        raise TargetError(f"{command_of(target)[0]} cannot be run: {error.strerror}") from error
-    finally:
-        if log is not None:
-            log.close()
+        if error.filename != command[0]:
+            raise
+        raise TargetError(f"{command[0]!r} is no command here", "check its name and PATH") from error
+    except PermissionError as error:
+        raise TargetError(f"{command[0]} cannot be run: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _streams(output: Output) -> Any:
+    """Where the target's output goes, as Popen takes it."""
+    sys.stdout.flush()
+    if isinstance(output, Path):
+        with output.open("wb") as file:
+            yield {"stdout": file, "stderr": subprocess.STDOUT}
+    else:
+        yield {"stdout": 2} if output == "stderr" else {}
 
 
 def wait(
-    child: subprocess.Popen[bytes],
+    child: Child,
     *,
     on_tick: Callable[[], None] | None = None,
     timeout: float | None = None,
 ) -> int:
     """Wait for the end; the exit code as a shell would see it (128 + signal).
 
-    Ctrl-C reaches the target itself, which ends as it would; SIGTERM is passed on to it.
+    Ctrl-C reaches the target by itself, as all that the terminal started, and it ends as it would:
+    ``child.interrupted`` then says so. Signals that reach only us are passed on. After ``timeout``
+    seconds it is stopped.
     """
     begun = time.monotonic()
-    interrupts: list[int] = []
-    handlers = _handle(child, interrupts)
-    try:
+    interrupts: list[float] = []
+    with _signals(child, interrupts):
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = child.wait(TICK_S if on_tick or timeout else None)
+                blocking = on_tick is None and timeout is None and not interrupts
+                code = child.wait(None if blocking else TICK_S)
                 break
             if on_tick is not None:
                 on_tick()
+            if interrupts and time.monotonic() - interrupts[0] > INTERRUPT_GRACE_S:
+                interrupts[0] = float("inf")
+                if not _is_foreground():
+                    child.send_signal(signal.SIGINT)
             if timeout is not None and time.monotonic() - begun > timeout:
                 stop(child)
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if interrupts and code in (0, 1, -signal.SIGINT, 130):
-        return 130
+    child.interrupted = bool(interrupts)
+    if child.thrown_away is not None:
+        child.thrown_away.end()
     return 128 - code if code < 0 else code
 
 
-def _handle(child: subprocess.Popen[bytes], interrupts: list[int]) -> dict[int, Any]:
-    handlers: dict[int, Any] = {}
+@contextlib.contextmanager
+def _signals(child: Child, interrupts: list[float]) -> Any:
+    """Note interrupts, pass other signals on."""
 
-    def passed(number: int, _: object) -> None:
-        if number == signal.SIGINT:
-            interrupts.append(number)
-        else:
-            child.send_signal(number)
+    def interrupted(number: int, frame: object) -> None:
+        interrupts.append(time.monotonic())
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    def passed_on(number: int, frame: object) -> None:
+        child.send_signal(number)
+
+    numbers = {getattr(signal, n): passed_on for n in PASSED_ON if hasattr(signal, n)}
+    numbers[signal.SIGINT] = interrupted
+    before: dict[int, Any] = {}
+    try:
+        # In a thread other than the main one there are no handlers to set.
         with contextlib.suppress(ValueError):
-            handlers[number] = signal.signal(number, passed)
-    return handlers
+            for number, handler in numbers.items():
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    before[number] = signal.signal(number, handler)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
-def stop(child: subprocess.Popen[bytes]) -> None:
+def _is_foreground() -> bool:
+    """Whether a terminal's Ctrl-C reaches us, and so the target as well."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def stop(child: Child) -> None:
     """End the target and all that it started: asked first, killed after."""
+    family: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        family = psutil.Process(child.pid).children(recursive=True)
+        process = psutil.Process(child.pid)
+        family = process.children(recursive=True)
         child.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-        for process in family:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        family += [p for p in process.children(recursive=True) if p not in family]
+    child.kill()
     child.wait()
+    _end(family)
+    if child.thrown_away is not None:
+        child.thrown_away.end()
+
+
+def _end(family: list[psutil.Process]) -> None:
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    _, alive = psutil.wait_procs(family, timeout=1.0)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=1.0)

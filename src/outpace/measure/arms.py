@@ -24,7 +24,7 @@ from outpace.seams.setup import AS_IS, Setup
 
 BLOCK_S = 0.12
 """a block lasts about this long, but for one step at least"""
-MOST_STEPS = 100
+MOST_STEPS = 500
 BASE_AFTER = 3
 UNKNOWN = Gain(1.0, 0.0, float("inf"), "measured")
 FEWEST_ROUNDS = 2
@@ -133,6 +133,7 @@ class Scheduler:
         self.wanted = 1
         self.lengths: dict[str, int] = {}
         """steps of each arm's block"""
+        self.counted = 0
         self.walls: list[float] = []
         self.cpus: list[float] = []
         self.measured: list[tuple[str, float, float]] = []
@@ -155,9 +156,8 @@ class Scheduler:
         if step.clean:
             self.walls.append(step.wall / 1e9)
             self.cpus.append(step.cpu / 1e9)
-        self.lengths: dict[str, int] = {}
-        """steps of each arm's block"""
-        if len(self.walls) >= self.wanted:
+            self.counted += step.count
+        if self.counted >= self.wanted:
             self._end_block()
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ class Scheduler:
         name = self.order[self.at]
         setup = contest.arms[name]
         feeds = setup.feed != self.host.setup.feed
-        self.walls, self.cpus = [], []
+        self.walls, self.cpus, self.counted = [], [], 0
         if self.round <= 0:
             self._mark(name)
         self.skip = 2 if feeds or self.round < 0 else 1
@@ -227,7 +227,7 @@ class Scheduler:
         name = self.order[self.at]
         workers = (self._worker_cpu() - self.worker_cpu) / 1e9
         count = len(self.walls)
-        wall, cpu = sum(self.walls) / count, (sum(self.cpus) + workers) / count
+        wall, cpu = sum(self.walls) / count, sum(self.cpus) / count + workers / self.counted
         self.measured.append((name, wall, cpu))
         if self.round < 0:
             self.lengths[name] = max(1, min(MOST_STEPS, round(BLOCK_S / max(wall, 1e-6))))
@@ -260,15 +260,19 @@ class Scheduler:
             self._begin_round()
 
     def _pair(self, contest: Contest) -> None:
-        """Pair each arm's block with the nearest blocks of the base in this round."""
+        """Pair each arm's block with one neighbouring block of the base.
+
+        Before it in one round, after it in the next: the mean of both would be steadier than the
+        arm's single block, and shift the ratio where noise has a long tail.
+        """
         bases = [i for i, (name, _, _) in enumerate(self.measured) if name == contest.base]
         for index, (name, wall, cpu) in enumerate(self.measured):
             if name == contest.base:
                 continue
-            before = max((i for i in bases if i < index), default=bases[0])
-            after = min((i for i in bases if i > index), default=before)
-            base_wall = (self.measured[before][1] + self.measured[after][1]) / 2
-            base_cpu = (self.measured[before][2] + self.measured[after][2]) / 2
+            before = [i for i in bases if i < index][-1:]
+            after = [i for i in bases if i > index][:1]
+            chosen = (after or before) if self.round % 2 else (before or after)
+            _, base_wall, base_cpu = self.measured[chosen[0]]
             contest.pairs.setdefault(name, []).append((base_wall, wall, base_cpu, cpu))
 
     def _decided(self, name: str) -> bool:

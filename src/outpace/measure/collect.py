@@ -46,6 +46,8 @@ from outpace.seams.module import ModuleSeam
 from outpace.seams.transfer import SYNCS, TransferSeam
 
 MOST_POINTS = 2000
+OFF_CPU = 0.05
+"""share of a fetch off the CPU below which it is noise"""
 
 
 @dataclass
@@ -210,16 +212,18 @@ def _epochs(loops: list[int | None]) -> int | None:
 def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
     n = fetched.batches * 1e9
     wall, collate = fetched.wall / n, fetched.collate / n
-    off = max(0.0, fetched.wall - fetched.cpu - fetched.queued) / n
+    looked = max(1.0, fetched.looked_wall)
+    cpu = min(1.0, fetched.cpu / looked)
+    off = max(0.0, 1.0 - (fetched.cpu + fetched.queued) / looked) if fetched.looked else 0.0
     return {
         "fetch_s": wall,
-        "fetch_cpu_s": fetched.cpu / n,
+        "fetch_cpu_s": cpu * wall if fetched.looked else wall,
         "collate_s": collate,
         "decode_s": fetched.decode / n,
-        "storage_s": off if off > 0.05 * wall else 0.0,
+        "storage_s": off * wall if off > OFF_CPU else 0.0,
         "parse_s": share.get("parse", 0.0) * wall,
         "ipc_s": share.get("ipc", 0.0) * wall,
-        "read_bytes": fetched.read_bytes / fetched.batches,
+        "read_bytes": fetched.read_bytes / max(1.0, fetched.looked),
     }
 
 

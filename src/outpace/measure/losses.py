@@ -32,7 +32,9 @@ class Losses:
 
     def _begin_copy(self) -> None:
         group, self.waiting = self.waiting, []
-        stacked = torch.stack([v.float() for v in group])
+        if any(v.dtype != group[0].dtype or v.device != group[0].device for v in group):
+            group = [v.float().cpu() for v in group]
+        stacked = torch.stack(group)
         if stacked.is_cuda:
             host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=True)
             host.copy_(stacked, non_blocking=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from time import perf_counter_ns
 
 from outpace.measure.growth import Growth
 from outpace.measure.length import loops_around_step
@@ -27,8 +26,6 @@ class Watcher:
         self.recording = True
         self.steps: list[Step] = []
         self.outside: Counter[str] = Counter()
-        self.epoch_starts: list[float] = []
-        self.validations = 0
         self.growth = Growth()
         self.first_look: Look | None = None
         self.retained: tuple[str, str] | None = None
@@ -37,7 +34,6 @@ class Watcher:
         self.loss_until: int | None = None
         self.fetch_begin: tuple[Fetches, Fetches] | None = None
         self.fetch_end: tuple[Fetches, Fetches] | None = None
-        self.last_end = perf_counter_ns()
         self.kept: list[object] = []
         """the loader and the model, so that they are there when evidence is written at the end"""
         host.listeners.append(self.on_step)
@@ -45,16 +41,14 @@ class Watcher:
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
-        self.last_end = perf_counter_ns()
         if step.index in KEEP_AT:
             self.kept = [training_loader(self.host), main_root(self.host)]
         if step.index == 1:
             self.loops = loops_around_step()
             self.fetch_begin = self._fetches()
-        for name in OUTSIDE:
-            self.outside[name] += step.phases.get(name, 0)
-        if step.phases.get("validation"):
-            self.validations += 1
+        if not step.clean:
+            for name in OUTSIDE:
+                self.outside[name] += step.phases[name]
         if not self.recording:
             return
         if len(self.steps) < KEEP:

@@ -132,6 +132,10 @@ class Compute(msgspec.Struct, frozen=True):
     root: str | None = None
     where: str | None = None
     """file:line where the model is called"""
+    eval_with_grad: float = 0.0
+    """share of the calls outside of training that were in evaluation mode with gradients on"""
+    eval_where: str | None = None
+    """file:line of the first of them"""
 
 
 class Sync(msgspec.Struct, frozen=True):

@@ -42,6 +42,9 @@ class Remedy(ABC):
     probed: ClassVar[bool] = False
     """`diagnose` measures an arm of it, so that its prediction rests on a measurement"""
 
+    whole_epochs: ClassVar[bool] = False
+    """its gain lies outside of steady steps: only whole epochs, in new processes, measure it"""
+
     @abstractmethod
     def applies(self, evidence: Evidence) -> Verdict:
         """Whether it can help here."""
@@ -78,7 +81,9 @@ class Remedy(ABC):
         """The script's text as a person would change it; unchanged where no edit is known."""
         return source
 
-    def diff(self, source: str, evidence: Evidence, settings: Settings, name: str = "train.py") -> str:
+    def diff(
+        self, source: str, evidence: Evidence, settings: Settings, name: str = "train.py"
+    ) -> str:
         """The edit as a unified diff; empty where no edit is known."""
         changed = self.edit(source, evidence, settings)
         return unified(source, changed, name)

@@ -8,12 +8,20 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.edits import add_import, insert_after_imports, open_images_by
 from outpace.seams.setup import Setup
 
 SHARE_OF_MEMORY = 0.5
 BYTES_PER_PIXEL = 4
 SMALLEST_SHARE = 0.3
 """of the images must fit, or the cache is not worth its memory"""
+
+OPENED = '''
+@functools.cache
+def opened(path):
+    """An image file as RGB, decoded once."""
+    return Image.open(path).convert("RGB")
+'''
 
 
 @final
@@ -42,8 +50,12 @@ class CacheDecoded(Remedy):
         need = data.images.mean_pixels * BYTES_PER_PIXEL * data.samples
         limit = self.limit(evidence)
         if need and limit / need < SMALLEST_SHARE:
-            return Verdict(False, f"images take {need / 2**30:.1f} GiB, {limit / 2**30:.1f} are free")
-        return Verdict(True, f"decoded images take {need / 2**30:.1f} GiB, {limit / 2**30:.1f} are free")
+            return Verdict(
+                False, f"images take {need / 2**30:.1f} GiB, {limit / 2**30:.1f} are free"
+            )
+        return Verdict(
+            True, f"decoded images take {need / 2**30:.1f} GiB, {limit / 2**30:.1f} are free"
+        )
 
     def limit(self, evidence: Evidence) -> int:
         """Bytes that the cache may take."""
@@ -56,4 +68,13 @@ class CacheDecoded(Remedy):
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """Decoded pixels are kept up to the limit."""
+        if base.feed.fetch == "cache":
+            return base  # Whole samples are kept: their images are not needed again.
         return replace(base, decoded_bytes=int(settings["limit_mib"]) * 2**20)
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """``Image.open(path).convert("RGB")`` goes through a cache, with no limit to its memory."""
+        changed = open_images_by(source, "opened")
+        if changed == source:
+            return source
+        return add_import(insert_after_imports(changed, OPENED), "functools")

@@ -8,23 +8,33 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.edits import add_import, insert_after_imports, wrap_data_set
+from outpace.remedies.slice_batches import beside
 from outpace.seams.setup import Setup
 
 SHARE_OF_MEMORY = 0.5
+IN_MEMORY = '''
+def in_memory(dataset):
+    """All samples, drawn once and kept as tensors."""
+    return TensorDataset(*default_collate([dataset[i] for i in range(len(dataset))]))
+'''
 
 
 @final
 class CacheSamples(Remedy):
     """Keep every sample in memory after it was first drawn, and gather batches from there.
 
-    Only for data sets that are deterministic, which is tried: the same sample twice is the same,
-    and no random generator moves. Costs the memory of all samples, up to half of what is free.
+    Only for data sets that are deterministic, which is tried: the same sample drawn twice is the
+    same, and no random generator moves. Costs the memory of all samples, up to half of what is
+    free; images that `cache_decoded` would keep are not needed any more.
 
-    Helps from the second epoch on, where samples are costly to read, parse or put together.
+    Helps from the second epoch on, where samples are costly to read, parse or put together. Gives
+    nothing to a run of one epoch. Worker processes are given up: each would keep its own samples.
+    Keeps every bit, which is checked on the first batches of every run.
     """
 
     name = "cache_samples"
-    treats = ("storage", "parse", "augment", "collate")
+    treats = ("storage", "parse", "augment", "collate", "ipc")
     keeps = "exact"
     stage = 1
 
@@ -39,23 +49,39 @@ class CacheSamples(Remedy):
             return Verdict(False, "samples have no fixed shape, or do not fit into memory")
         if data.epochs is not None and data.epochs < 2:
             return Verdict(False, "each sample is drawn once: the run has one epoch")
-        need = data.samples * data.sample_bytes
-        if need > self.limit(evidence):
-            return Verdict(False, f"all samples take {need / 2**30:.1f} GiB")
-        return Verdict(True, f"all samples take {need / 2**20:.0f} MiB")
+        need, limit = data.samples * data.sample_bytes, self.limit(evidence)
+        if need > limit:
+            reason = f"all samples take {need / 2**30:.1f} GiB, {limit / 2**30:.1f} may be taken"
+            return Verdict(False, reason)
+        return Verdict(True, f"all samples take {need / 2**20:.0f} MiB of {limit / 2**20:.0f}")
 
     def limit(self, evidence: Evidence) -> int:
         """Bytes that the samples may take."""
         free = evidence.memory.limit_bytes or evidence.machine.memory_bytes
-        return int(free * SHARE_OF_MEMORY)
+        return int(max(0, free - evidence.memory.rss_bytes) * SHARE_OF_MEMORY)
 
     def settings(self, evidence: Evidence) -> Settings:
         """The memory limit in MiB."""
         return {"limit_mib": self.limit(evidence) // 2**20}
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
-        """Batches are gathered from kept samples; worker processes could not share them."""
-        executor = base.feed.executor if base.feed.executor in ("ahead", "threads") else "inline"
-        limit = int(settings["limit_mib"]) * 2**20
-        feed = replace(base.feed, fetch="cache", executor=executor, workers=0, cache_bytes=limit)
-        return replace(base, feed=feed)
+        """Batches are gathered from kept samples."""
+        feed = replace(
+            base.feed,
+            fetch="cache",
+            executor=beside(base.feed),
+            workers=0,
+            persistent=False,
+            cache_bytes=int(settings["limit_mib"]) * 2**20,
+        )
+        return replace(base, feed=feed, decoded_bytes=0)
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """The data set goes through a function that draws it whole: for samples that are tuples."""
+        changed = wrap_data_set(source, evidence.input.where, "in_memory")
+        if changed == source:
+            return source
+        changed = insert_after_imports(changed, IN_MEMORY)
+        for name in ("TensorDataset", "default_collate"):
+            changed = add_import(changed, "torch.utils.data", name)
+        return changed

@@ -12,7 +12,7 @@ from outpace.errors import UsageError
 from outpace.remedies.base import Remedy
 
 ENTRY_POINT = "outpace.remedies"
-NOT_REMEDIES = ("base", "catalog", "model", "edits")
+NOT_REMEDIES = ("base", "catalog", "edits", "model", "patch")
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.edits import after_model, change_input, moved
 from outpace.seams.setup import Setup
 
 
@@ -15,10 +16,11 @@ from outpace.seams.setup import Setup
 class ChannelsLast(Remedy):
     """Lay images and convolution weights out with the channels innermost.
 
-    Convolutions then read what they combine from neighbouring addresses. The mathematics is the
-    same, sums are taken in another order, so quality is proven.
+    Convolutions then read what they combine from neighbouring addresses, and need no reordering of
+    their own. Helps convolutional networks, most of all on large batches and together with bf16.
+    It may harm small ones, and beside bf16 too, so each combination is measured.
 
-    Helps convolutional networks, most of all together with bf16. It may harm small ones.
+    The mathematics is the same, sums are taken in another order: quality is proven.
     """
 
     name = "channels_last"
@@ -38,3 +40,12 @@ class ChannelsLast(Remedy):
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """Weights and image batches are laid out channels last."""
         return replace(base, channels_last=True)
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """The model and its input are laid out where the model is made and called."""
+        where, layout = evidence.compute.where, "memory_format=torch.channels_last"
+        changed = after_model(source, where, f"{{name}} = {{name}}.to({layout})")
+        if changed == source:
+            return source
+        below = moved(where, source, changed)
+        return change_input(changed, below, f"{{name}}.to({layout})")

@@ -8,17 +8,28 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.edits import add_import, insert_after_imports, open_images_by
 from outpace.seams.setup import Setup
+
+WORTH = 1.05
+"""decoding must be this much faster for a trial"""
+OPEN_JPEG = '''
+def open_jpeg(path):
+    """A JPEG file as an RGB image with the pixels that Pillow would give."""
+    with open(path, "rb") as file:
+        return Image.fromarray(simplejpeg.decode_jpeg(file.read(), colorspace="RGB"))
+'''
 
 
 @final
 class DecodeJpeg(Remedy):
     """Decode JPEG files with simplejpeg where Pillow would, with the very same pixels.
 
-    simplejpeg calls libjpeg-turbo with the same accurate transform as Pillow and lets other threads
-    run meanwhile. It was compared with Pillow on files of this data set, byte for byte.
+    simplejpeg calls libjpeg-turbo with the same accurate transform as Pillow, and lets other
+    threads run meanwhile. It was compared with Pillow on files of this data set, byte for byte.
 
     Helps where decoding binds. Files that it cannot read (CMYK, truncated) are left to Pillow.
+    Keeps every bit.
     """
 
     name = "decode_jpeg"
@@ -36,10 +47,19 @@ class DecodeJpeg(Remedy):
         if not images.identical:
             return Verdict(False, "simplejpeg gives other pixels than Pillow on these files")
         ratio = images.simplejpeg_speedup
-        return Verdict(
-            ratio > 1.0, f"the same pixels on {images.files} files, {ratio:.2f}x of Pillow's speed"
-        )
+        reason = f"the same pixels on {images.files} files at {ratio:.2f}x of Pillow's speed"
+        return Verdict(ratio >= WORTH, reason)
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """Plain JPEG files are decoded by simplejpeg."""
         return replace(base, decoder="simplejpeg")
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """``Image.open(path).convert("RGB")`` goes through simplejpeg, where all files are JPEG."""
+        images = evidence.input.images
+        if images is None or images.jpeg_share < 1.0:
+            return source
+        changed = open_images_by(source, "open_jpeg")
+        if changed == source:
+            return source
+        return add_import(insert_after_imports(changed, OPEN_JPEG), "simplejpeg")

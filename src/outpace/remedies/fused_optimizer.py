@@ -8,17 +8,26 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.seams.optimizer import FUSED
+from outpace.remedies.edits import set_optimizer_arguments
+from outpace.seams.optimizer import FOREACH, FUSED
 from outpace.seams.setup import Setup
+
+WORTH = 0.02
+"""share of a step that the optimizer must take"""
 
 
 @final
 class FusedOptimizer(Remedy):
     """Update all parameters in one fused kernel instead of several operators for each.
 
-    The same update; its operations are rounded in another order, so quality is proven.
+    Where torch has no such kernel for the optimizer, operators that take many tensors at once
+    (``foreach``) are the next best.
 
-    Helps where the optimizer's step is a good part of the whole: many small parameters.
+    Helps where the optimizer's step is a good part of the whole: many parameters, a small batch.
+    Harms where the script changes ``param_groups`` between steps in a way of its own.
+
+    The same update; the fused kernels round in another order (on a CPU the last bit of the weights
+    differed for all but plain SGD), so quality is proven.
     """
 
     name = "fused_optimizer"
@@ -27,17 +36,37 @@ class FusedOptimizer(Remedy):
     probed = True
 
     def applies(self, evidence: Evidence) -> Verdict:
-        """An optimizer that torch has a fused kernel for."""
+        """An optimizer that torch has a fused kernel for, and that costs something."""
         compute = evidence.compute
-        if compute.optimizer not in FUSED:
-            return Verdict(False, f"torch has no fused kernel for {compute.optimizer or 'hand-written updates'}")
-        if compute.fused:
-            return Verdict(False, "the optimizer is fused already")
-        share = compute.optimizer_s / evidence.steps.mean_s if evidence.steps.mean_s else 0.0
-        return Verdict(
-            share > 0.02, f"{compute.optimizer}'s step over {compute.tensors} tensors is {100 * share:.0f} % of a step"
-        )
+        optimizer, how = compute.optimizer, self.how(evidence)
+        if how is None:
+            what = optimizer or "hand-written updates"
+            return Verdict(False, f"torch has no fused kernel for {what}")
+        if compute.fused or (compute.foreach and how == "foreach"):
+            return Verdict(False, f"{optimizer} is fused already")
+        whole = evidence.free_s or evidence.steps.mean_s
+        share = compute.optimizer_s / whole if whole else 0.0
+        reason = f"{optimizer}'s step over {compute.tensors} tensors is {100 * share:.0f} % of "
+        return Verdict(share > WORTH, reason + "the compute of a step")
+
+    def how(self, evidence: Evidence) -> str | None:
+        """``fused`` where torch has it, else ``foreach``."""
+        optimizer = evidence.compute.optimizer
+        if optimizer in FUSED:
+            return "fused"
+        return "foreach" if optimizer in FOREACH else None
+
+    def settings(self, evidence: Evidence) -> Settings:
+        """Which of torch's implementations."""
+        return {"how": self.how(evidence) or "fused"}
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
-        """``fused=True`` in the optimizer's groups."""
-        return replace(base, fused=True)
+        """``fused=True`` or ``foreach=True`` in the optimizer's groups."""
+        if settings.get("how") == "foreach":
+            return replace(base, fused=None, foreach=True)
+        return replace(base, fused=True, foreach=None)
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """The same in the optimizer's construction."""
+        arguments = {str(settings.get("how", "fused")): "True"}
+        return set_optimizer_arguments(source, evidence.compute.optimizer, arguments)

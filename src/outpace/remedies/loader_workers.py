@@ -10,7 +10,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import set_loader_arguments
-from outpace.seams.setup import Feed, Setup
+from outpace.seams.setup import Executor, Setup
 
 
 @final
@@ -57,10 +57,12 @@ class LoaderWorkers(Remedy):
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """Batches are made by worker processes; persistent, as nothing is gained by ending them."""
+        if base.feed.fetch != "items":
+            return base  # Batches that are sliced or kept already cost less than moving them.
         workers = int(settings["workers"])
-        executor = "processes" if workers else "inline"
+        executor: Executor = "processes" if workers else "inline"
         feed = replace(base.feed, executor=executor, workers=workers, persistent=workers > 0)
-        return replace(base, feed=feed if base.feed.fetch != "cache" else Feed())
+        return replace(base, feed=feed)
 
     def kept(self, evidence: Evidence) -> Keeps:
         """Random samples differ in other processes."""
@@ -68,7 +70,8 @@ class LoaderWorkers(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``num_workers`` in the DataLoader's construction."""
-        arguments = {"num_workers": str(settings["workers"])}
-        if settings["workers"]:
-            arguments["persistent_workers"] = "True"
+        arguments: dict[str, str | None] = {"num_workers": str(settings["workers"])}
+        arguments["persistent_workers"] = "True" if settings["workers"] else None
+        if not settings["workers"]:
+            arguments["prefetch_factor"] = None
         return set_loader_arguments(source, evidence.input.where, arguments)

@@ -43,6 +43,12 @@ def predicted_gain(evidence: Evidence, before: Setup, after: Setup) -> Gain:
     return Gain(speedup, speedup / (1 + error), speedup * (1 + error))
 
 
+def gain_without(saved: float, low: float, high: float) -> Gain:
+    """Speed-up where a share of the time is saved, between two limits of that share."""
+    usual, least, most = (1 / (1 - min(0.95, max(0.0, p))) for p in (saved, low, high))
+    return Gain(usual, min(least, usual), max(most, usual))
+
+
 def step_time(evidence: Evidence, setup: Setup) -> StepTime:
     """Time of a steady step under ``setup``."""
     compute, compute_cpu, compute_error = compute_time(evidence, setup)
@@ -126,7 +132,7 @@ def compute_changes(setup: Setup) -> list[tuple[str, ...]]:
     elif half or setup.channels_last:
         changes.append((half or "channels_last",))
     for changed, name in (
-        (setup.fused, "fused_optimizer"),
+        (bool(setup.fused or setup.foreach), "fused_optimizer"),
         (setup.set_to_none, "set_to_none"),
         (setup.compiled, "compile_model"),
         (setup.checkpointed, "checkpoint_activations"),

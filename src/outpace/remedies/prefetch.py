@@ -9,21 +9,35 @@ from outpace.records.evidence import Evidence
 from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.edits import add_import, insert_after_imports, wrap_loop
 from outpace.seams.setup import Setup
 
 DEPTH = 3
+AHEAD = '''
+def ahead(batches):
+    """Draw each batch in a thread while the step before it runs."""
+    with ThreadPoolExecutor(1) as thread:
+        batches = iter(batches)
+        coming = thread.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = thread.submit(next, batches, None)
+            yield batch
+'''
 
 
 @final
 class Prefetch(Remedy):
     """Make the next batches in one thread while the step computes.
 
-    The thread draws the samples in the script's own order. So the bits stay the same, random
-    augmentation included, as long as the step itself does not draw from the generators that the
-    data set draws from (dropout and torch-based augmentation both draw from torch's).
+    Helps where making a batch lets other threads run (decoding, numpy, waiting) or the step does.
+    It needs no further process and no copy between processes. Harms little: where both hold the
+    interpreter or the cores are full, nothing is gained.
 
-    Helps where making a batch releases the GIL (decoding, numpy, waiting) or the step does.
-    Needs no further process and no copy between processes.
+    The thread draws the samples in the script's own order. So every bit is kept, random
+    augmentation included, as long as the step itself does not draw from the generators that the
+    samples draw from (dropout and torch-based augmentation both draw from torch's); else random
+    numbers are dealt out in another order. A loop that leaves an epoch early finds the generators
+    some batches further on.
     """
 
     name = "prefetch"
@@ -38,7 +52,7 @@ class Prefetch(Remedy):
             return Verdict(False, "batches do not come from a DataLoader")
         if data.workers:
             return Verdict(False, f"{data.workers} workers make batches ahead already")
-        shared = sorted(set(data.random_streams) & set(data.step_streams))
+        shared = shared_streams(evidence)
         if shared:
             return Verdict(True, f"batch and step both draw from the generator of {shared[0]}")
         return Verdict(True, "batches can be made while the step computes, in the same order")
@@ -48,11 +62,26 @@ class Prefetch(Remedy):
         return {"batches": DEPTH}
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
-        """One thread works ahead."""
+        """One thread works ahead, where nothing else does yet."""
+        if base.feed.executor in ("threads", "processes"):
+            return base
         feed = replace(base.feed, executor="ahead", workers=0, prefetch=int(settings["batches"]))
         return replace(base, feed=feed)
 
     def kept(self, evidence: Evidence) -> Keeps:
-        """Exact where batch and step draw from different generators."""
-        data = evidence.input
-        return "numerics" if set(data.random_streams) & set(data.step_streams) else "exact"
+        """Exact where batch and step are known to draw from different generators."""
+        unknown = evidence.input.deterministic is None
+        return "numerics" if unknown or shared_streams(evidence) else "exact"
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """The training loop draws through a generator that works one batch ahead."""
+        changed = wrap_loop(source, evidence.input.where, "ahead")
+        if changed == source:
+            return source
+        changed = insert_after_imports(changed, AHEAD)
+        return add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
+
+
+def shared_streams(evidence: Evidence) -> list[str]:
+    """Random generators that both the samples and the rest of a step draw from."""
+    return sorted(set(evidence.input.random_streams) & set(evidence.input.step_streams))

@@ -8,15 +8,21 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.edits import insert_after_imports
 from outpace.seams.setup import AS_IS, Setup
+
+MOST_ARMS = 4
 
 
 @final
 class Threads(Remedy):
     """Run operations with another number of threads.
 
-    Small operations are quicker on one thread, large ones on all cores; too many threads for the
-    cores wait for each other. Sums may be taken in another order, so quality is proven.
+    Small operations are quicker on one thread, where none waits for another; large ones on all
+    cores. Which holds depends on the batch size. Beside workers or a thread that works ahead, a
+    core less for the operations may be quicker too.
+
+    Sums may be taken in another order, so quality is proven. Only for a model on the CPU.
     """
 
     name = "threads"
@@ -25,22 +31,29 @@ class Threads(Remedy):
     probed = True
 
     def counts(self, evidence: Evidence) -> list[int]:
-        """Numbers to try: one, half and all of the cores, but for the present."""
+        """Numbers to try: powers of two up to the cores, one core less, but for the present."""
         cores = max(1, evidence.machine.cores)
-        return sorted({1, max(1, cores // 2), cores} - {evidence.compute.threads})
+        powers = {2**n for n in range(cores.bit_length()) if 2**n <= cores}
+        counts = sorted((powers | {cores, max(1, cores - 1)}) - {evidence.compute.threads})
+        return [counts[0], *counts[1:][-(MOST_ARMS - 1) :]] if counts else []
 
     def applies(self, evidence: Evidence) -> Verdict:
         """On a CPU with another number to try."""
         if evidence.compute.device != "cpu":
             return Verdict(False, "the model is not on the CPU")
-        counts = self.counts(evidence)
+        counts, now = self.counts(evidence), evidence.compute.threads
         if not counts:
-            return Verdict(False, f"{evidence.compute.threads} thread on one core")
-        return Verdict(True, f"{evidence.compute.threads} threads now, {counts} to try")
+            return Verdict(False, f"{now} thread on one core: there is no other number to try")
+        tried = " or ".join(str(n) for n in counts)
+        return Verdict(
+            True,
+            f"operations run on {now} of {evidence.machine.cores} cores; {tried} may be better",
+        )
 
     def alternatives(self, evidence: Evidence) -> list[Settings]:
         """Numbers by the gain that their arms had."""
         options: list[Settings] = [{"threads": n} for n in self.counts(evidence)]
+        options = options or [{"threads": evidence.compute.threads}]
         return sorted(options, key=lambda s: -self.predict(evidence, s).speedup)
 
     def settings(self, evidence: Evidence) -> Settings:
@@ -55,3 +68,7 @@ class Threads(Remedy):
         """One arm a number."""
         base = replace(AS_IS, free_input=evidence.input.kind in ("loader", "iterable"))
         return {f"threads_{n}": replace(base, threads=n) for n in self.counts(evidence)}
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """``torch.set_num_threads`` after the imports."""
+        return insert_after_imports(source, f"torch.set_num_threads({settings['threads']})")

@@ -4,7 +4,8 @@ Workers write what they measure into memory that they share with the training pr
 "spawn" start method there is none, and only the waiting for batches is known.
 
 Time off the CPU is the wall time of a fetch less its CPU time and less its time in the run queue
-(from /proc/thread-self/schedstat), so that a busy machine is not mistaken for slow storage.
+(from /proc/thread-self/schedstat), so that a busy machine is not mistaken for slow storage. Looking
+that up costs some 50 us, so quick fetches are looked at one in many.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-import numpy as np
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import fetch as torch_fetch
 
@@ -25,9 +25,11 @@ from outpace.seams.host import Host
 from outpace.seams.setup import Setup
 
 SLOTS = 65
-FIELDS = ("batches", "wall", "cpu", "queued", "collate", "decode", "images", "pixels", "read_bytes")
-READS_EVERY = 8
-"""batches after which the bytes read are looked up: the look-up costs some 30 us"""
+FIELDS = ("batches", "wall", "collate", "decode", "images", "pixels",
+          "looked", "looked_wall", "cpu", "queued", "read_bytes")  # fmt: skip
+WIDTH = len(FIELDS)
+LOOK_NS = 25_000_000
+"""fetching time after which one fetch is looked at closely"""
 
 
 @dataclass
@@ -36,12 +38,15 @@ class Fetches:
 
     batches: float
     wall: float
-    cpu: float
-    queued: float
     collate: float
     decode: float
     images: float
     pixels: float
+    looked: float
+    """fetches that were looked at closely; the following are of these alone"""
+    looked_wall: float
+    cpu: float
+    queued: float
     read_bytes: float
 
 
@@ -54,13 +59,14 @@ class FetchSeam:
         self.host = host
         self.decode = decode
         self.originals: dict[Any, Any] = {}
-        self.shared = np.frombuffer(
-            mmap.mmap(-1, SLOTS * len(FIELDS) * 8), dtype=np.float64
-        ).reshape(SLOTS, len(FIELDS))
+        cells = memoryview(mmap.mmap(-1, SLOTS * WIDTH * 8)).cast("d")
+        self.rows = [cells[i * WIDTH : (i + 1) * WIDTH] for i in range(SLOTS)]
+        """one for this process, one for each worker"""
         self.pid = os.getpid()
         self.in_worker: Any = None
         """called once in each worker process, to start what watches there"""
         self.met_worker = 0
+        self.next_look = 0.0
 
     def install(self) -> None:
         """Put the seam in."""
@@ -81,18 +87,18 @@ class FetchSeam:
 
     def totals(self, *, workers: bool) -> Fetches:
         """What was measured in the workers, or in the training process."""
-        rows = self.shared[1:] if workers else self.shared[:1]
-        return Fetches(*(float(v) for v in rows.sum(axis=0)))
+        rows = self.rows[1:] if workers else self.rows[:1]
+        return Fetches(*(sum(column) for column in zip(*rows, strict=True)))
 
     def wrap(self, original: Any) -> Any:
         """A fetch with its parts timed."""
-        seam = self
+        seam, rows = self, self.rows
 
         @functools.wraps(original)
         def fetch(fetcher: Any, index: Any) -> Any:
             info = get_worker_info()
             slot = 0 if info is None else min(info.id + 1, SLOTS - 1)
-            row = seam.shared[slot]
+            row = rows[slot]
             if info is not None and seam.met_worker != os.getpid():
                 seam.met_worker = os.getpid()
                 seam.host.guard("fetch", seam.enter_worker)
@@ -102,22 +108,27 @@ class FetchSeam:
             decode = seam.decode
             decode.refresh()
             decoded, images, pixels = decode.nanoseconds, decode.images, decode.pixels
-            read = row[0] % READS_EVERY == 0
-            before = _bytes_read() if read else 0.0
-            queued = _queued()
-            cpu, wall = thread_time_ns(), perf_counter_ns()
+            close = row[1] >= seam.next_look
+            if close:
+                read, queued, cpu = _bytes_read(), _queued(), thread_time_ns()
+            begun = perf_counter_ns()
             try:
                 return original(fetcher, index)
             finally:
-                row[1] += perf_counter_ns() - wall
-                row[2] += thread_time_ns() - cpu
-                row[3] += _queued() - queued
-                row[5] += decode.nanoseconds - decoded
-                row[6] += decode.images - images
-                row[7] += decode.pixels - pixels
-                if read:
-                    row[8] += (_bytes_read() - before) * READS_EVERY
+                wall = perf_counter_ns() - begun
                 row[0] += 1
+                row[1] += wall
+                if decode.images != images:
+                    row[3] += decode.nanoseconds - decoded
+                    row[4] += decode.images - images
+                    row[5] += decode.pixels - pixels
+                if close:
+                    row[6] += 1
+                    row[7] += wall
+                    row[8] += thread_time_ns() - cpu
+                    row[9] += _queued() - queued
+                    row[10] += _bytes_read() - read
+                    seam.next_look = row[1] + LOOK_NS
 
         return fetch
 
@@ -135,7 +146,7 @@ class FetchSeam:
             try:
                 return original(data)
             finally:
-                row[4] += perf_counter_ns() - start
+                row[2] += perf_counter_ns() - start
 
         return collate
 

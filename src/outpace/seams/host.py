@@ -1,6 +1,8 @@
 """The seams of one process, together: put in, taken out, and brought to a Setup.
 
-The host counts steps. A step ends where the first optimizer that was stepped ends its step; a
+The host counts steps. Very short ones are noted in groups, so that noting them costs little.
+
+A step ends where the first optimizer that was stepped ends its step; a
 script that updates its weights by hand has steps from backward to backward.
 
 Whatever fails inside a seam of ours is told once on stderr, the seam is taken out, and the target
@@ -23,6 +25,10 @@ from outpace.seams.setup import AS_IS, Setup
 if TYPE_CHECKING:
     import torch
 
+GROUP_NS = 2_000_000
+"""steps are noted in groups of about this length, once they are known to be shorter"""
+MOST_IN_GROUP = 32
+GROUP_AFTER = 20
 HAND_WRITTEN_AFTER = 8
 """backward passes without any optimizer after which steps are taken to go from backward to backward"""
 
@@ -42,9 +48,12 @@ class Seam(Protocol):
         """Run the next step as ``setup`` says."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Step:
-    """One step as it ran; nanoseconds. ``clean``: nothing but training happened in it."""
+    """One step as it ran, or the mean of ``count`` short ones; nanoseconds.
+
+    ``clean``: nothing but training happened in it.
+    """
 
     index: int
     wall: int
@@ -53,8 +62,7 @@ class Step:
     micro_steps: int
     samples: int
     clean: bool
-    start: int
-    epoch: int = 0
+    count: int = 1
 
 
 @dataclass
@@ -86,6 +94,10 @@ class Host:
     epoch: int = 0
     mode: Literal["startup", "train", "validation"] = "startup"
     installed: bool = False
+    in_group: int = 0
+    group: int = 1
+    """steps that are noted together"""
+    most_in_group: int = MOST_IN_GROUP
     last_record: Any = None
     """the loader that a batch was last drawn from"""
     dirty: bool = False
@@ -215,41 +227,54 @@ class Host:
             self._outside[name] = self._outside.get(name, 0) + value
 
     def end_step(self) -> None:
-        """A step ended here: tell it to those who listen."""
+        """A step ended here: tell it to those who listen, once a group is full."""
+        self.steps += 1
+        self.in_group += 1
+        self.samples += self.batch_size * (self.backwards_in_step or 1)
+        if self.in_group < self.group and self.mode == "train":
+            self.backwards_in_step = 0
+            return
         now, cpu = perf_counter_ns(), process_time_ns()
         totals = self.phases.take()
-        for name, value in self._outside.items():
-            totals[name] += value
-        clean = not (totals["validation"] or totals["checkpoint"] or self._outside or self.dirty)
-        self._outside, self.dirty = {}, False
+        clean = not (totals["validation"] or totals["checkpoint"] or self.dirty)
+        if self._outside:
+            for name, value in self._outside.items():
+                totals[name] += value
+            self._outside, clean = {}, False
+        self.dirty = False
         if self.first_step_start is None:
             self.first_step_start, self._wall, self._cpu = now, now, cpu
             clean = False
-        step_samples = self.batch_size * max(1, self.backwards_in_step)
-        self.samples += step_samples
         # What is called from here on is ours: the seams are to look away.
         self.phases.stack.append("optimizer")
         self._record_loss()
-        step = Step(
-            self.steps,
-            now - self._wall,
-            cpu - self._cpu,
-            totals,
-            self.backwards_in_step,
-            step_samples,
-            clean,
-            self._wall,
-            self.epoch,
-        )
-        self.steps += 1
-        self.backwards_in_step = 0
-        self.mode = "train"
-        for listener in self.listeners:
-            self.guard("step", listener, step)
+        self._tell(self._step(now - self._wall, cpu - self._cpu, totals, clean))
         self.phases.stack.pop()
+        self.backwards_in_step, self.in_group, self.mode = 0, 0, "train"
         # What the listeners did between two steps is ours, not the target's.
-        self._wall, self._cpu = perf_counter_ns(), process_time_ns()
-        self.phases.mark = self._wall
+        self._cpu = cpu
+        self._wall = self.phases.mark = perf_counter_ns()
+
+    def _step(self, wall: int, cpu: int, totals: dict[str, int], clean: bool) -> Step:
+        """The group that ended, as one step; the next group's size follows from it."""
+        count, micro = self.in_group, self.backwards_in_step
+        if count > 1:
+            wall, cpu = wall // count, cpu // count
+            if clean:
+                totals = {name: value // count for name, value in totals.items()}
+        if clean and self.steps > GROUP_AFTER:
+            self.group = max(1, min(self.most_in_group, GROUP_NS // max(1, wall)))
+        size = self.batch_size * max(1, micro)
+        return Step(self.steps - 1, wall, cpu, totals, micro, size, clean, count)
+
+    def _tell(self, step: Step) -> None:
+        for listener in self.listeners:
+            try:
+                listener(step)
+            except Exception as error:
+                self.fail("step", error)
+                self.listeners = []
+                break
 
     def _record_loss(self) -> None:
         pending, self.pending = self.pending, []

@@ -39,7 +39,11 @@ class LossSeam:
             finally:
                 seam.inside = False
                 phases.unwind(depth - 1)
-            host.guard("loss", host.saw_backward, scalar(tensors))
+            try:
+                wanted = host.in_group + 1 >= host.group
+                host.saw_backward(scalar(tensors) if wanted else None)
+            except Exception as error:
+                host.fail("loss", error)
             return None
 
         backward.__doc__ = original.__doc__
@@ -58,6 +62,7 @@ class LossSeam:
 def scalar(tensors: Any) -> torch.Tensor | None:
     """The loss out of what backward was called on: the first tensor, if it is one number."""
     first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
-    if isinstance(first, torch.Tensor) and first.numel() == 1:
-        return first.detach().reshape(())
-    return None
+    if not isinstance(first, torch.Tensor) or first.numel() != 1:
+        return None
+    value = first.detach()
+    return value.reshape(()) if value.dim() else value

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import weakref
+from collections import Counter
 from collections.abc import Iterator
 from threading import get_ident
 from typing import Any
@@ -38,7 +40,9 @@ class ModuleSeam:
         self.eval_with_grad = 0
         self.eval_calls = 0
         self.eval_where: str | None = None
-        self.failure: BaseException | None = None
+        self.last: Any = lambda: None
+        self.last_facts: RootFacts | None = None
+        """the root called last, weakly, and what is known of it"""
 
     def install(self) -> None:
         """Put the seam in."""
@@ -56,7 +60,11 @@ class ModuleSeam:
             seam.inside = True
             depth = len(stack)
             try:
-                facts = host.guard("module", seam.enter, module, args)
+                try:
+                    facts = seam.enter(module, args)
+                except Exception as error:
+                    facts = None
+                    host.fail("module", error)
                 if seam.plain or facts is None or not facts.has_parameters:
                     return original(module, *args, **kwargs)
                 return seam.run(original, module, facts, args, kwargs)
@@ -86,8 +94,11 @@ class ModuleSeam:
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> RootFacts:
         """Note the call and start its phase."""
         host = self.host
-        facts = host.roots.get(module)
-        if facts is None:
+        facts = self.last_facts if self.last() is module else host.roots.get(module)
+        if facts is not None:
+            if self.last() is not module:
+                self.last, self.last_facts = weakref.ref(module), facts
+        else:
             facts = host.roots[module] = RootFacts()
             facts.has_parameters = next(module.parameters(), None) is not None
             if facts.has_parameters:
@@ -145,7 +156,7 @@ class ModuleSeam:
             args = map_tensors(args, to_channels_last)
             kwargs = map_tensors(kwargs, to_channels_last)
         call = original
-        if setup.compiled:
+        if setup.compiled and not (module._forward_hooks or module._forward_pre_hooks):
             if facts.compiled is None:
                 facts.compiled = torch.compile(module.forward)
             compiled = facts.compiled
@@ -223,13 +234,35 @@ def bring_format(host: Host, module: nn.Module, facts: RootFacts, channels_last:
 
 
 def blocks_of(module: nn.Module) -> Iterator[nn.Module]:
-    """The repeated blocks of a model: children of its longest ModuleList or Sequential."""
+    """The repeated blocks of a model: children of the list that repeats one kind most often."""
     lists = [m for m in module.modules() if isinstance(m, nn.ModuleList | nn.Sequential)]
-    longest = max(lists, key=len, default=None)
+    longest = max(lists, key=_repeats, default=None)
     if longest is not None and len(longest) > 1:
         for block in longest:
             if next(block.parameters(), None) is not None:
                 yield block
+
+
+def _repeats(blocks: nn.Module) -> int:
+    kinds = Counter(type(b) for b in blocks.children() if next(b.parameters(), None) is not None)
+    return max(kinds.values(), default=0)
+
+
+@contextlib.contextmanager
+def resting_statistics(block: nn.Module) -> Iterator[None]:
+    """Batch norms leave their running statistics alone: a batch is not to count twice."""
+    norms = [
+        m
+        for m in block.modules()
+        if isinstance(m, nn.modules.batchnorm._NormBase) and m.track_running_stats and m.training
+    ]
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True
 
 
 def bring_checkpoints(module: nn.Module, wanted: bool) -> None:
@@ -238,12 +271,20 @@ def bring_checkpoints(module: nn.Module, wanted: bool) -> None:
         if wanted and "forward" not in block.__dict__:
             plain = block.forward
 
-            def forward(*args: Any, _plain: Any = plain, **kwargs: Any) -> Any:
+            def forward(
+                *args: Any, _plain: Any = plain, _block: nn.Module = block, **kwargs: Any
+            ) -> Any:
                 if not torch.is_grad_enabled():
                     return _plain(*args, **kwargs)
                 from torch.utils.checkpoint import checkpoint
 
-                return checkpoint(_plain, *args, use_reentrant=False, **kwargs)
+                return checkpoint(
+                    _plain,
+                    *args,
+                    use_reentrant=False,
+                    context_fn=lambda: (contextlib.nullcontext(), resting_statistics(_block)),
+                    **kwargs,
+                )
 
             forward.outpace = True  # type: ignore[attr-defined]
             block.forward = forward

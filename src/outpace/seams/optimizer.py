@@ -7,6 +7,8 @@ switched in its parameter groups, which leaves its state as it is.
 from __future__ import annotations
 
 import functools
+import weakref
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -32,6 +34,8 @@ class OptimizerSeam:
         self.host = host
         self.setup = AS_IS
         self.handles: list[Any] = []
+        self.last: Any = lambda: None
+        """the optimizer that was stepped last, weakly: sets are slow to look in"""
         self.originals: dict[str, Any] = {}
         self.own: dict[int, list[dict[str, Any]]] = {}
         self.zeroes = False
@@ -82,9 +86,10 @@ class OptimizerSeam:
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step begins."""
         host = self.host
-        if not host.on_main_thread():
+        if get_ident() != host.phases.owner:
             return
-        if optimizer not in host.optimizers:
+        if self.last() is not optimizer and optimizer not in host.optimizers:
+            self.last = weakref.ref(optimizer)
             host.optimizers.add(optimizer)
             if self.setup.fused is not None or self.setup.foreach is not None:
                 host.guard("optimizer", self.bring, optimizer)
@@ -93,7 +98,7 @@ class OptimizerSeam:
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step ended."""
         host = self.host
-        if host.on_main_thread():
+        if get_ident() == host.phases.owner:
             host.phases.unwind(0)
             host.saw_optimizer_step(optimizer)
 

@@ -7,20 +7,29 @@ comes in the same order too where one thread makes all batches; with several it 
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import io
 import itertools
 import os
 import queue
 import signal
+import sqlite3
 import threading
+import weakref
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from outpace.seams.setup import Feed
 from outpace.serve.batches import Fetch, SampleCache, by_items, by_slice, forgiving
+
+ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
+"""packages whose open files are not to be read by several threads at once"""
 
 
 def make_feed(loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> "InProcess | Processes":
@@ -32,7 +41,21 @@ def make_feed(loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> "
         raise NotImplementedError("an iterable data set is drawn by one worker only")
     if feed.executor == "processes":
         return Processes(loader, feed)
+    if feed.executor == "threads" and holds_open_file(loader.dataset):
+        raise NotImplementedError("the data set keeps a file open, which threads cannot share")
     return InProcess(loader, feed, strict=strict)
+
+
+def holds_open_file(dataset: Any, depth: int = 2) -> bool:
+    """Whether a data set, or one inside of it, has an open file or connection among its attributes."""
+    for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
+        if isinstance(value, io.IOBase | sqlite3.Connection | sqlite3.Cursor | zipfile.ZipFile):
+            return True
+        if type(value).__module__.split(".")[0] in ONE_AT_A_TIME:
+            return True
+        if depth and isinstance(value, Dataset) and holds_open_file(value, depth - 1):
+            return True
+    return False
 
 
 class InProcess:
@@ -68,8 +91,17 @@ class InProcess:
         else:
             batches = map(self._make, self._indices())
         if self.feed.executor in ("ahead", "threads"):
-            return Ahead(batches, self.feed.prefetch, self.go, self.closed)
+            return self._ahead(batches)
         return batches
+
+    def _ahead(self, batches: Iterator[Any]) -> "Ahead":
+        for thread, left in self.leaving:
+            if left.is_set():
+                thread.join()  # Two must not draw from one data set at once.
+        ahead = Ahead(batches, self.feed.prefetch, self.go, self.closed)
+        self.leaving = [pair for pair in self.leaving if pair[0].is_alive()]
+        self.leaving.append((ahead.thread, ahead.left))
+        return ahead
 
     def _indices(self) -> Iterator[Any]:
         loader: Any = self.loader
@@ -89,7 +121,7 @@ class InProcess:
             batch = self._make_together(indices)
         else:
             batch = self.fetch(indices)
-        if self.loader.pin_memory and torch.cuda.is_available():
+        if (self.loader.pin_memory or self.feed.pin) and torch.cuda.is_available():
             from torch.utils.data._utils.pin_memory import pin_memory
 
             batch = pin_memory(batch)
@@ -102,7 +134,8 @@ class InProcess:
         indices = list(indices)
         size = max(1, -(-len(indices) // self.feed.workers))
         parts = [indices[i : i + size] for i in range(0, len(indices), size)]
-        items = self.threads.map(lambda part: [dataset[i] for i in part], parts)
+        many = getattr(dataset, "__getitems__", None) or (lambda part: [dataset[i] for i in part])
+        items = self.threads.map(many, parts)
         return self.loader.collate_fn([item for part in items for item in part])
 
     def pids(self) -> list[int]:
@@ -228,6 +261,8 @@ class Processes:
         """The batches of one epoch."""
         loader: Any = self.loader
         if loader.persistent_workers and self.kept is not None:
+            # A new iterator would draw a seed for its workers: the order of samples hangs on it.
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
             self.kept._reset(loader)
             self.newest = self.kept
         else:

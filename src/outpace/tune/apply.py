@@ -34,6 +34,7 @@ class Applied:
         self.times: list[tuple[int, int]] = []
         self.pid = os.getpid()
         host.listeners.append(self.on_step)
+        host.most_in_group = 1
         if spec.get("losses"):
             host.on_loss = self.losses.add
 

@@ -1,83 +1,122 @@
-"""Wait in a target's process for torch, then hand over to outpace; leave no other trace.
+"""Wait in a target's process for the import of torch, then hand over to outpace.
 
-Python imports this before the target's first line. It puts the environment and the path back as
-they were, lets the user's own ``sitecustomize`` run, and watches for the import of torch.
+Python imports this before the target's first line, since this folder is on PYTHONPATH. It takes the
+folder off the path again, puts the environment back as it was, and lets the user's own
+``sitecustomize`` run. Only ``os`` and ``sys`` are used, which are loaded by then; where the run is to
+be thrown away, its writes are redirected from here on.
+
+Environment (see `outpace.adapters.launch`): OUTPACE_CHILD names the spec, OUTPACE_PYTHONPATH holds
+PYTHONPATH as it was, OUTPACE_SHADOW is "scratch:folder:..." for a run that is thrown away and
+OUTPACE_GUARDED says that the kernel keeps the user's files too.
 """
 
 
-def _outpace_wait_for_torch():
+def _outpace():
     import os
     import sys
 
-    spec = os.environ.get("OUTPACE_CHILD")
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [p for p in sys.path if os.path.abspath(p) != here]
-    ours = sys.modules.pop("sitecustomize")
-    try:
-        if spec is None:
-            return
-        direct = os.environ.get("OUTPACE_DIRECT") == "1"
-        if direct:
-            _restore(os.environ)
-        elif "RANK" not in os.environ:
-            return
-        # multiprocessing's "spawn" starts python anew for each worker: those are not the target.
-        if "multiprocessing.spawn" in " ".join(sys.orig_argv) or "--multiprocessing-fork" in sys.argv:
-            return
+    variables = ("CHILD", "SHADOW", "GUARDED", "DIRECT", "PYTHONPATH")
+    launchers = ("torchrun", "accelerate", "torch.distributed.run", "torch.distributed.launch",
+                 "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun")  # fmt: skip
 
-        class Finder:
-            def find_spec(self, name, path=None, target=None):
-                if name != "torch":
-                    return None
-                sys.meta_path.remove(self)
-                from importlib.util import find_spec
+    def take_off_path():
+        here = os.path.dirname(__file__)
+        sys.path[:] = [entry for entry in sys.path if entry != here]
+        sys.path_importer_cache.pop(here, None)
 
-                found = find_spec("torch")
-                if found is None or found.loader is None:
-                    return found
-                original = found.loader.exec_module
+    def is_target():
+        # torchrun and its like start the ranks; multiprocessing starts python anew for a worker.
+        words = sys.orig_argv[1:]
+        if any("multiprocessing" in w and "import" in w for w in words) or "-c" in words[:1]:
+            return False
+        started = [os.path.basename(word) for word in words[:3]]
+        return "RANK" in os.environ or not any(word in launchers for word in started)
 
-                def exec_module(module):
-                    try:
-                        original(module)
-                    finally:
-                        del found.loader.exec_module
-                    _begin(spec)
+    def take_variables():
+        found = {name: os.environ.pop("OUTPACE_" + name, None) for name in variables}
+        if found["PYTHONPATH"] is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = found["PYTHONPATH"]
+        return found
 
-                found.loader.exec_module = exec_module
-                return found
-
-        sys.meta_path.insert(0, Finder())
-    finally:
+    def redirect_writes(places, guarded):
         try:
-            import sitecustomize  # noqa: F401  (the user's own, if there is one)
-        except ImportError as error:
-            if error.name != "sitecustomize":
-                raise
-        finally:
-            sys.modules.setdefault("sitecustomize", ours)
+            from outpace.seams.writes import install
+
+            scratch, *allow = places.split(os.pathsep)
+            install(scratch, allow)
+        except Exception as error:
+            message = f"outpace: what the target writes can't be redirected ({error!r})"
+            if guarded:
+                print(message + "; the target goes on unwatched", file=sys.stderr)
+                return False
+            print(message + "; it is not run, to keep your files", file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(2)
+        return True
+
+    def begin(spec):
+        try:
+            from outpace.adapters.child import begin
+        except Exception as error:
+            print(f"outpace: {error!r}; the target goes on unwatched", file=sys.stderr)
+        else:
+            begin(spec)
+
+    class TorchFinder:
+        """Calls ``begin`` when torch was imported, and goes."""
+
+        def __init__(self, spec):
+            self.spec = spec
+
+        def find_spec(self, name, path=None, target=None):
+            if name != "torch":
+                return None
+            for finder in [f for f in sys.meta_path if f is not self]:
+                find = getattr(finder, "find_spec", None)
+                found = find(name, path, target) if find is not None else None
+                if found is not None:
+                    self.follow(found.loader)
+                    return found
+            return None
+
+        def follow(self, loader):
+            try:
+                execute = loader.exec_module
+                loader.exec_module = lambda module: self.run(loader, execute, module)
+            except AttributeError as error:
+                print(f"outpace: {error!r}; the target goes on unwatched", file=sys.stderr)
+
+        def run(self, loader, execute, module):
+            loader.__dict__.pop("exec_module", None)
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                begin(self.spec)
+
+    take_off_path()
+    if "OUTPACE_CHILD" in os.environ and is_target():
+        found = take_variables()
+        places = found["SHADOW"]
+        if places is None or redirect_writes(places, found["GUARDED"]):
+            sys.meta_path.insert(0, TorchFinder(found["CHILD"]))
 
 
-def _restore(environment):
-    before = environment.pop("OUTPACE_PYTHONPATH", None)
-    environment.pop("OUTPACE_CHILD", None)
-    environment.pop("OUTPACE_DIRECT", None)
-    if before is None:
-        environment.pop("PYTHONPATH", None)
-    else:
-        environment["PYTHONPATH"] = before
-
-
-def _begin(spec):
+def _next():
+    """The user's own ``sitecustomize``, which this one stood before."""
     import sys
 
+    ours = sys.modules.pop("sitecustomize")
     try:
-        from outpace.adapters.child import begin
-    except Exception as error:
-        print(f"outpace: {error!r}; the target goes on unwatched", file=sys.stderr)
-        return
-    begin(spec)
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        # The import of this module, still under way, wants to find something there.
+        sys.modules.setdefault("sitecustomize", ours)
 
 
-_outpace_wait_for_torch()
-del _outpace_wait_for_torch
+_outpace()
+_next()

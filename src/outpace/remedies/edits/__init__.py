@@ -16,7 +16,12 @@ from outpace.remedies.edits.calls import (
     keep_on_device,
     open_images_by,
 )
-from outpace.remedies.edits.lines import add_import, insert_after_imports, insert_before_imports
+from outpace.remedies.edits.lines import (
+    add_import,
+    insert_after_imports,
+    insert_before_imports,
+    moved,
+)
 from outpace.remedies.edits.loaders import (
     copy_without_waiting,
     draw_slices,
@@ -38,6 +43,7 @@ __all__ = [
     "insert_after_imports",
     "insert_before_imports",
     "keep_on_device",
+    "moved",
     "open_images_by",
     "set_loader_arguments",
     "set_optimizer_arguments",

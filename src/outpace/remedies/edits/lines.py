@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import difflib
+from functools import cache
 
-from outpace.remedies.edits.script import Change, Script, edited, is_standard
+from outpace.remedies.edits.script import Change, Script, edited, is_standard, line_of
 
 
 def insert_after_imports(source: str, text: str) -> str:
@@ -106,3 +108,28 @@ def insert_line(script: Script, after: ast.stmt, line: str) -> str:
     at = script.line_start(after.end_lineno + 1)
     head = "" if script.text[:at].endswith(("\n", "\r")) else script.newline
     return script.changed(Change(at, at, f"{head}{script.indent(after)}{line}{script.newline}"))
+
+
+def moved(where: str | None, before: str, after: str) -> str | None:
+    """``file:line`` of a line of ``before`` as it stands in ``after``; None where it is gone."""
+    line = line_of(where)
+    if where is None or line is None:
+        return None
+    found = _lines(before, after).get(line)
+    return None if found is None else f"{where.rpartition(':')[0]}:{found}"
+
+
+@cache
+def _lines(before: str, after: str) -> dict[int, int]:
+    """Line of ``before`` -> line of ``after``; a changed line is the one in its place."""
+    one, other = before.splitlines(), after.splitlines()
+    found: dict[int, int] = {}
+    matcher = difflib.SequenceMatcher(None, one, other, autojunk=False)
+    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
+        for i in range(i1, i2):
+            if kind == "equal":
+                found[i + 1] = j1 + i - i1 + 1
+            elif kind == "replace":
+                like = [j for j in range(j1, j2) if other[j].strip() == one[i].strip()]
+                found[i + 1] = (like[0] if like else min(j1 + i - i1, j2 - 1)) + 1
+    return found

@@ -1,0 +1,156 @@
+"""What the user wants run, from the words on the command line.
+
+``train.py args``, ``-m pkg.train args``, or a command such as ``torchrun ... train.py``. A command
+that is plainly this Python (``python train.py``) is taken as the script itself, so that it runs
+under the interpreter that outpace runs under and its diff can be shown.
+
+Limits: an interpreter with options of its own (``python -O train.py``) stays a command, and a
+command's script is not looked for inside its words. That a script holds Python is judged by its
+name and its first bytes; it is not compiled.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from outpace.errors import TargetError, UsageError
+from outpace.records.target import Target
+
+PYTHON = re.compile(r"python(3(\.\d+)?)?$")
+PYTHON_SUFFIXES = (".py", ".pyw", ".pyc")
+MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*$")
+LOOKED_AT = 2048
+SIMILAR = 0.6
+
+
+def parse_target(words: Sequence[str], cwd: str | None = None) -> Target:
+    """The target that ``words`` name, to be run in ``cwd`` (default: the working folder).
+
+    Raises UsageError where there are no words or ``-m`` names no module, TargetError where what
+    they name cannot be run.
+    """
+    words = list(words)
+    folder = os.path.abspath(cwd or os.getcwd())
+    if words and words[0] == "--":
+        words = words[1:]
+    if not words:
+        raise UsageError("no target was given", "outpace diagnose train.py [args]")
+    if _is_python(words[0], folder):
+        words = _unwrapped(words)
+    first, rest = words[0], tuple(words[1:])
+    if first == "-m":
+        return _module(rest, folder)
+    path = Path(folder, first)
+    if path.is_file() and _holds_python(path):
+        return Target("script", first, rest, folder)
+    if path.is_dir() and os.sep in first or not _command(first, folder):
+        raise _not_runnable(first, path)
+    return Target("command", first, rest, folder)
+
+
+def _is_python(word: str, folder: str) -> bool:
+    """Whether a word calls the interpreter that outpace itself runs under, or just "python"."""
+    if not PYTHON.match(os.path.basename(word)):
+        return False
+    if os.sep not in word:
+        return not Path(folder, word).is_file()
+    # Followed only to the folder: an environment's python is a link to the one it was made from.
+    given, own = Path(folder, word), Path(sys.executable)
+    return given.parent.resolve() == own.parent.resolve()
+
+
+def _unwrapped(words: list[str]) -> list[str]:
+    """``python train.py`` without ``python``; unbuffered output is the only option let go."""
+    rest = words[1:]
+    if rest and rest[0] == "-u":
+        rest = rest[1:]
+    if not rest:
+        raise UsageError(
+            f"{words[0]} was given no script to run", f"outpace diagnose {words[0]} train.py"
+        )
+    runs_script = not rest[0].startswith("-") or rest[0] == "-m"
+    return rest if runs_script else words
+
+
+def _module(rest: tuple[str, ...], folder: str) -> Target:
+    if not rest:
+        raise UsageError("-m was given no module", "outpace diagnose -m pkg.train [args]")
+    name = rest[0]
+    if MODULE.match(name):
+        return Target("module", name, rest[1:], folder)
+    as_module = name.removesuffix(".py").strip("./").replace("/", ".")
+    hint = f"-m {as_module}" if MODULE.match(as_module) else "-m pkg.train"
+    raise TargetError(f"{name!r} is no module's name", hint)
+
+
+def _holds_python(path: Path) -> bool:
+    """Whether a file can be given to Python: its suffix, or a first line that says so."""
+    if path.suffix in PYTHON_SUFFIXES:
+        return True
+    try:
+        with path.open("rb") as file:
+            start = file.read(LOOKED_AT)
+    except OSError:
+        return False
+    first_line = start.split(b"\n", 1)[0]
+    return first_line.startswith(b"#!") and b"python" in first_line
+
+
+def _command(word: str, folder: str) -> bool:
+    """Whether a word is a program: by its path, or found on PATH."""
+    if os.sep in word:
+        path = Path(folder, word)
+        return path.is_file() and os.access(path, os.X_OK)
+    return shutil.which(word) is not None
+
+
+def _not_runnable(word: str, path: Path) -> TargetError:
+    """Why a word cannot be run, and what may have been meant."""
+    if path.is_dir():
+        inside = sorted(p.name for p in path.glob("*.py"))
+        likely = [name for name in ("train.py", "main.py", "__main__.py") if name in inside]
+        found = [*likely, *(name for name in inside if name not in likely)]
+        if found:
+            return TargetError(f"{word} is a folder", f"did you mean {os.path.join(word, found[0])}?")
+        return TargetError(f"{word} is a folder", "name the script inside that starts the training")
+    if path.is_file():
+        return TargetError(
+            f"{word} is no Python script, and not executable either",
+            "give the script that Python runs; a launcher goes after --: -- torchrun train.py",
+        )
+    similar = _similar(word, path)
+    if similar is not None:
+        return TargetError(f"there is no file {word}", f"did you mean {similar}?")
+    where = path.parent if path.parent.is_dir() else Path(path.anchor)
+    if not path.parent.is_dir():
+        return TargetError(f"there is no file {word}", f"there is no folder {path.parent} either")
+    if word.endswith(PYTHON_SUFFIXES) or os.sep in word:
+        return TargetError(f"there is no file {word}", f"looked in {where}")
+    return TargetError(
+        f"there is no file {word}, and no such command on PATH",
+        "outpace diagnose train.py [args], or -m pkg.train, or -- torchrun train.py",
+    )
+
+
+def _similar(word: str, path: Path) -> str | None:
+    """A script nearby whose name is like the one that is missing, as it would be typed."""
+    try:
+        scripts = [p.name for p in path.parent.iterdir() if p.suffix == ".py"]
+        below = [
+            f"{folder.name}/{path.name}"
+            for folder in path.parent.iterdir()
+            if folder.is_dir() and (folder / path.name).is_file()
+        ]
+    except OSError:
+        return None
+    names = difflib.get_close_matches(path.name, scripts, 1, SIMILAR)
+    if path.name + ".py" in scripts:
+        names = [path.name + ".py"]
+    names = names or sorted(below)
+    return os.path.join(os.path.dirname(word), names[0]) if names else None

@@ -1,0 +1,132 @@
+"""A run of the target whose results are thrown away: what it writes, kept from the user's files.
+
+Three things together: the target's calls are redirected (`outpace.seams.writes`), the kernel
+refuses what could not be (`outpace.adapters.guard`), and where there is no such kernel the working
+directory is looked over before and after. Trackers that would show the run on a server are told to
+stay off.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from outpace.adapters.guard import guarded, version
+from outpace.errors import SessionError
+from outpace.seams.writes import written_in
+from outpace.seams.writes.areas import areas
+
+T = TypeVar("T")
+
+TRACKERS_OFF = {"WANDB_MODE": "disabled", "NEPTUNE_MODE": "debug", "CLEARML_OFFLINE_MODE": "1"}
+MOST_FILES = 20_000
+MOST_SECONDS = 0.5
+NOT_LOOKED_AT = (".git", ".outpace", "__pycache__", ".venv", "node_modules")
+NAMED = 5
+
+Seen = dict[str, tuple[int, int]]
+
+
+class ThrownAway:
+    """The scratch folder of one run. ``written``, ``removed``, ``changed``: known after `end`.
+
+    ``changed`` are files of the user's that were written to all the same; without a guarding kernel
+    only.
+    """
+
+    def __init__(
+        self, cwd: Path, session: Path, allow: list[Path], environ: Mapping[str, str]
+    ) -> None:
+        self.cwd = cwd.resolve()
+        self.scratch = session.resolve() / "scratch"
+        if self.scratch.parent == self.cwd or self.scratch.parent in self.cwd.parents:
+            raise SessionError(
+                f"the session folder {session} holds the folder that the target runs in",
+                "name another with --session",
+            )
+        self.written: list[str] = []
+        self.removed: list[str] = []
+        self.changed: list[str] = []
+        self.ended = False
+        self.environ = environ
+        self.allow = [str(self.scratch), *map(str, allow)]
+        self.areas = areas(self.allow, str(self.cwd), environ)
+        # Beneath the temporary folder, which must stay writable, the kernel can't keep a folder.
+        in_temporary = any(self.cwd.is_relative_to(t) for t in self.areas.temporary)
+        self.can_guard = version() > 0
+        self.before = None if self.can_guard and not in_temporary else look(self.cwd)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the target's process needs to know."""
+        found = {k: v for k, v in TRACKERS_OFF.items() if k not in self.environ}
+        found["OUTPACE_SHADOW"] = os.pathsep.join(self.allow)
+        if self.can_guard:
+            found["OUTPACE_GUARDED"] = "1"
+        return found
+
+    def guarded(self, action: Callable[[], T]) -> T:
+        """Start the target with the kernel's guard where there is one."""
+        if not self.can_guard:
+            return action()
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        return guarded([*self.areas.always, *self.areas.temporary], action)
+
+    def end(self) -> None:
+        """Note what was written and throw it away."""
+        if self.ended:
+            return
+        self.ended = True
+        self.written, self.removed = written_in(self.scratch)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.before is not None:
+            after = look(self.cwd)
+            self.changed = sorted(p for p in after if after[p] != self.before.get(p))
+            self.changed += sorted(p for p in self.before if p not in after)
+
+    @property
+    def notes(self) -> list[str]:
+        """What became of the files, in sentences."""
+        found = []
+        if self.written:
+            found.append(f"written to a scratch folder and thrown away: {self._named(self.written)}")
+        if self.removed:
+            found.append(f"removed by the target and kept by us: {self._named(self.removed)}")
+        if self.changed:
+            found.append(
+                f"could not be kept from being changed while the target ran: "
+                f"{self._named(self.changed)}"
+            )
+        return found
+
+    def _named(self, paths: list[str]) -> str:
+        shown = [os.path.relpath(p, self.cwd) if _beneath(p, self.cwd) else p for p in paths]
+        more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
+        return ", ".join(shown[:NAMED]) + more
+
+
+def _beneath(path: str, folder: Path) -> bool:
+    return path.startswith(f"{folder}/")
+
+
+def look(folder: Path) -> Seen:
+    """Time and size of the files in a folder; of the first ones where there are many."""
+    found: Seen = {}
+    until = time.monotonic() + MOST_SECONDS
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in NOT_LOOKED_AT)
+        for name in sorted(files):
+            path = os.path.join(here, name)
+            try:
+                status = os.lstat(path)
+            except OSError:
+                continue
+            found[path] = (status.st_mtime_ns, status.st_size)
+        if len(found) >= MOST_FILES or time.monotonic() > until:
+            break
+    return found

@@ -1,0 +1,89 @@
+"""fetch_threads: draw the samples of a batch with many threads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import final
+
+from outpace.records.evidence import Evidence
+from outpace.records.finding import Keeps
+from outpace.records.trial import Settings
+from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.edits import add_import, add_method, insert_after_imports
+from outpace.seams.setup import Setup
+
+FEWEST, MOST = 4, 64
+WORTH = 0.3
+"""share of a fetch that must be waiting, or decoding, for threads to help"""
+MANY = """
+def __getitems__(self, indices):
+    return list(FETCHERS.map(self.__getitem__, indices))
+"""
+
+
+@final
+class FetchThreads(Remedy):
+    """Draw the samples of each batch with many threads of this process, a batch or two ahead.
+
+    Helps most where samples wait for a disk or a network and hardly compute: threads that wait
+    cost nothing, and there may be many more of them than cores. Helps too where samples are
+    decoded by code that lets other threads run (JPEG decoding does), then with a thread a core.
+    Does nothing for samples that Python itself computes, since one thread runs Python at a time.
+
+    Keeps every bit where samples are deterministic. Where they draw random numbers, threads draw
+    them in another order. The data set must bear calls from several threads: one that seeks in a
+    single open file does not, and is left alone where such a file is found among its attributes.
+    """
+
+    name = "fetch_threads"
+    treats = ("storage", "parse")
+    keeps = "exact"
+    stage = 2
+
+    def applies(self, evidence: Evidence) -> Verdict:
+        """Samples must wait, or be decoded, for a good part of their time."""
+        data = evidence.input
+        if data.kind != "loader" or not data.fetch_s:
+            return Verdict(False, "batches do not come from a DataLoader over a map-style data set")
+        waits, decodes = data.storage_s / data.fetch_s, data.decode_s / data.fetch_s
+        if waits >= WORTH:
+            return Verdict(True, f"{100 * waits:.0f} % of making a batch is waiting for storage")
+        if decodes >= WORTH and evidence.machine.cores > 1:
+            return Verdict(True, f"{100 * decodes:.0f} % of making a batch is decoding images")
+        return Verdict(
+            False,
+            f"samples neither wait ({100 * waits:.0f} %) nor are decoded ({100 * decodes:.0f} %), "
+            "and one thread runs Python at a time",
+        )
+
+    def settings(self, evidence: Evidence) -> Settings:
+        """As many threads as keep the waiting below the work; the cores where it is decoding."""
+        data = evidence.input
+        if data.storage_s < WORTH * data.fetch_s:
+            return {"threads": max(2, evidence.machine.cores)}
+        works = max(data.fetch_s - data.storage_s, evidence.free_s, 1e-3 * data.fetch_s, 1e-9)
+        wanted = min(MOST, max(FEWEST, math.ceil(2 * data.storage_s / works)))
+        return {"threads": max(2, min(wanted, data.batch_size or wanted))}
+
+    def setup(self, base: Setup, settings: Settings) -> Setup:
+        """Threads draw single samples, unless batches are sliced or kept already."""
+        if base.feed.fetch != "items":
+            return base
+        feed = replace(
+            base.feed, executor="threads", workers=int(settings["threads"]), persistent=False
+        )
+        return replace(base, feed=feed)
+
+    def kept(self, evidence: Evidence) -> Keeps:
+        """Random samples draw in another order."""
+        return "exact" if evidence.input.deterministic else "numerics"
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """The data set draws the samples of a batch with a pool of threads."""
+        changed = add_method(source, "__getitem__", MANY)
+        if changed == source:
+            return source
+        pool = f"FETCHERS = ThreadPoolExecutor({settings['threads']})"
+        changed = insert_after_imports(changed, pool)
+        return add_import(changed, "concurrent.futures", "ThreadPoolExecutor")

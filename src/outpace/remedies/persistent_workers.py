@@ -1,0 +1,94 @@
+"""persistent_workers: keep worker processes from one epoch to the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import final
+
+from outpace.records.evidence import Evidence
+from outpace.records.finding import Keeps
+from outpace.records.gain import NO_GAIN, Gain
+from outpace.records.trial import Settings
+from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.edits import set_loader_arguments
+from outpace.remedies.model import gain_without
+from outpace.seams.setup import AS_IS, Setup
+
+WORTH = 0.02
+"""share of an epoch that starting workers must take"""
+
+
+@final
+class PersistentWorkers(Remedy):
+    """Keep the script's worker processes alive instead of starting them anew each epoch.
+
+    Helps where epochs are short against the start of the workers, most of all where these are
+    spawned and import everything again. Costs the workers' memory between epochs, during
+    validation for one.
+
+    Keeps every bit where samples are deterministic. Workers that draw random numbers go on with
+    their generators instead of being seeded again. The gain is of whole epochs: steady steps are
+    as before, so it takes whole epochs to measure it.
+    """
+
+    name = "persistent_workers"
+    treats = ("ipc", "startup")
+    keeps = "exact"
+    stage = 3
+    whole_epochs = True
+
+    def applies(self, evidence: Evidence) -> Verdict:
+        """The script must start workers again and again, for short epochs."""
+        data = evidence.input
+        if data.kind != "loader" or not data.workers:
+            return Verdict(False, "the script has no worker processes")
+        if data.persistent:
+            return Verdict(False, "the workers are persistent already")
+        if data.epochs is not None and data.epochs < 2:
+            return Verdict(False, "the run has one epoch")
+        share = self.share(evidence)
+        reason = f"starting {data.workers} workers takes {100 * share:.1f} % of an epoch"
+        return Verdict(share >= WORTH, reason)
+
+    def share(self, evidence: Evidence) -> float:
+        """Share of an epoch that its start takes."""
+        data = evidence.input
+        epoch = (data.batches or 0) * evidence.steps.mean_s + data.epoch_start_s
+        return data.epoch_start_s / epoch if epoch and data.batches else 0.0
+
+    def predict(
+        self, evidence: Evidence, settings: Settings | None = None, accepted: Setup = AS_IS
+    ) -> Gain:
+        """What is left of an epoch's start is the making of its first batch."""
+        if accepted.feed != AS_IS.feed:
+            return NO_GAIN
+        start = evidence.input.epoch_start_s
+        left = min(1.0, evidence.input.fetch_s / start) if start else 1.0
+        share = self.share(evidence)
+        return gain_without(share * (1 - left), 0.5 * share * (1 - left), share)
+
+    def settings(self, evidence: Evidence) -> Settings:
+        """The script's own number of workers and of batches ahead."""
+        data = evidence.input
+        return {"workers": data.workers, "batches": data.prefetch_factor or 2}
+
+    def setup(self, base: Setup, settings: Settings) -> Setup:
+        """The script's workers, kept; nothing where batches are made in another way by now."""
+        if base.feed.executor != "own" or base.feed.fetch != "items":
+            return base
+        feed = replace(
+            base.feed,
+            executor="processes",
+            workers=int(settings["workers"]),
+            prefetch=int(settings["batches"]),
+            persistent=True,
+        )
+        return replace(base, feed=feed)
+
+    def kept(self, evidence: Evidence) -> Keeps:
+        """Random samples draw from generators that are not seeded again."""
+        return "exact" if evidence.input.deterministic else "numerics"
+
+    def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
+        """``persistent_workers=True``."""
+        return set_loader_arguments(source, evidence.input.where, {"persistent_workers": "True"})

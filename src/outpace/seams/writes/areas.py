@@ -1,0 +1,70 @@
+"""Which folders a thrown-away run may write to, and which are the user's.
+
+Three kinds, the first that fits decides:
+
+- *always*: the session's folder, caches (``~/.cache`` and where the usual variables point),
+  ``/dev``, ``/proc``, ``/sys``, and what the user allowed. Written as ever.
+- *kept*: the working directory, also where it lies inside the temporary folder. Redirected.
+- *temporary*: ``$TMPDIR``, ``/tmp``, ``/var/tmp``. Written as ever: sockets and locks live there.
+
+Everything else is redirected. A target that is run in the temporary folder *itself* is not
+protected: what it writes there can't be told from other temporary files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+CACHES = (
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+    "TORCH_HOME",
+    "HF_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "CUDA_CACHE_PATH",
+    "MPLCONFIGDIR",
+    "NUMBA_CACHE_DIR",
+    "PYTHONPYCACHEPREFIX",
+)
+HOME_CACHES = (".cache", ".nv", ".triton")
+DEVICES = ("/dev", "/proc", "/sys")
+
+
+class Areas(NamedTuple):
+    """Absolute folders with their symbolic links followed."""
+
+    always: tuple[str, ...]
+    kept: tuple[str, ...]
+    temporary: tuple[str, ...]
+
+    def passes(self, path: str) -> bool:
+        """Whether ``path`` (absolute, links followed) is written as ever."""
+        if _under(path, self.always):
+            return True
+        return not _under(path, self.kept) and _under(path, self.temporary)
+
+
+def _under(path: str, folders: Iterable[str]) -> bool:
+    return any(path == f or path.startswith(f + "/") for f in folders)
+
+
+def areas(allow: Iterable[str], cwd: str, environ: Mapping[str, str]) -> Areas:
+    """The areas of a run in ``cwd`` that may also write to ``allow``."""
+    home = os.path.expanduser("~")
+    caches = [os.path.join(home, name) for name in HOME_CACHES]
+    caches += [environ[name] for name in CACHES if os.path.isabs(environ.get(name, ""))]
+    temporary = _real([environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp"])
+    here = os.path.realpath(cwd)
+    # A cache variable that names the working directory, or a folder around it, opens nothing.
+    always = [c for c in _real(caches) if not _under(here, [c])]
+    kept = () if here in temporary else (here,)
+    return Areas((*DEVICES, *_real(allow), *always), kept, temporary)
+
+
+def _real(paths: Iterable[str]) -> tuple[str, ...]:
+    found = dict.fromkeys(os.path.realpath(p) for p in paths)
+    return tuple(p for p in found if p != "/")

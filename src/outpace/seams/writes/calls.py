@@ -1,0 +1,328 @@
+"""The calls of ``os``, ``io`` and ``builtins`` that a thrown-away run has replaced.
+
+A call that only reads goes straight to the original while nothing was written. A file object keeps
+the name that the target gave, and an error names the path that the target gave.
+"""
+
+from __future__ import annotations
+
+import _io
+import builtins
+import functools
+import io
+import os
+import posix
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from outpace.seams.writes import changing
+from outpace.seams.writes.listing import Entries
+from outpace.seams.writes.overlay import WRITING, Overlay
+
+Call = Callable[..., Any]
+
+READS = frozenset({"r", "rb", "rt", "br", "tr"})
+READING = ("stat", "lstat", "access", "readlink", "statvfs", "getxattr", "listxattr", "pathconf")
+CHANGING = ("chmod", "chown", "lchown", "utime", "truncate", "setxattr", "removexattr")
+NOT_FOLLOWED = ("lstat", "readlink", "lchown")
+
+
+def replaced(overlay: Overlay) -> dict[tuple[Any, str], Call]:
+    """(module, name) and the call to put there."""
+    table: dict[tuple[Any, str], Call] = {
+        (builtins, "open"): _file_open(overlay),
+        (io, "open"): _file_open(overlay),
+    }
+    for name in READING:
+        table[os, name] = _reading(overlay, name)
+    for name in CHANGING:
+        table[os, name] = _changing(overlay, name)
+    for name, make in MAKERS.items():
+        table[os, name] = make(overlay, name)
+    return {key: call for key, call in table.items() if hasattr(*key)}
+
+
+def _as_given(error: OSError, *given: Any) -> None:
+    """Have an error name what the target named."""
+    error.filename = given[0]
+    if len(given) > 1:
+        error.filename2 = given[1]
+
+
+def _file_open(overlay: Overlay) -> Call:
+    size = overlay.size
+
+    @functools.wraps(_io.open)
+    def open(  # noqa: A001
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        closefd: bool = True,
+        opener: Any = None,
+    ) -> Any:
+        if not isinstance(file, int) and (size[0] or mode not in READS):
+            opener = _opener(overlay, opener)
+        return _io.open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+
+    return open
+
+
+def _opener(overlay: Overlay, given: Any) -> Call:
+    """Opens where the bytes are, so that the file object keeps the name that it was given."""
+
+    def opener(path: Any, flags: int) -> int:
+        try:
+            if flags & WRITING:
+                place = overlay.opened(overlay.canonical(overlay.text(path)), flags)
+            else:
+                place = overlay.readable(path)
+            fd: int = given(place, flags) if given is not None else posix.open(place, flags, 0o666)
+        except OSError as error:
+            _as_given(error, path)
+            raise
+        return fd
+
+    return opener
+
+
+def _descriptor_open(overlay: Overlay, name: str) -> Call:
+    @functools.wraps(posix.open)
+    def open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:  # noqa: A001
+        try:
+            if flags & WRITING:
+                place = overlay.opened(overlay.canonical(overlay.text(path, dir_fd)), flags)
+            elif overlay.size[0]:
+                place = overlay.readable(path, dir_fd)
+            else:
+                return posix.open(path, flags, mode, dir_fd=dir_fd)
+            return posix.open(place, flags, mode)
+        except OSError as error:
+            _as_given(error, path)
+            raise
+
+    return open
+
+
+def _reading(overlay: Overlay, name: str) -> Call:
+    real: Call = getattr(posix, name, None)  # type: ignore[assignment]
+    size, followed = overlay.size, name not in NOT_FOLLOWED
+
+    def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if not size[0] or isinstance(path, int):
+            return real(path, *args, **kwargs)
+        follow = followed and kwargs.get("follow_symlinks", True)
+        dir_fd = kwargs.pop("dir_fd", None)
+        place = overlay.readable(path, dir_fd, follow=follow)
+        try:
+            return real(place, *args, **kwargs)
+        except OSError as error:
+            _as_given(error, path)
+            raise
+
+    return functools.wraps(real)(call) if real is not None else call
+
+
+def _changing(overlay: Overlay, name: str) -> Call:
+    real: Call = getattr(posix, name, None)  # type: ignore[assignment]
+
+    def change(path: str, args: Any, kwargs: Any) -> Any:
+        if name not in NOT_FOLLOWED and kwargs.get("follow_symlinks", True):
+            path = overlay.final(path)
+        return real(path if overlay.passes(path) else overlay.copy_up(path), *args, **kwargs)
+
+    return _on_path(overlay, real, change)
+
+
+def _on_path(overlay: Overlay, real: Call | None, action: Call) -> Call:
+    """A call whose first argument is a path that is to be changed."""
+
+    def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(path, int) and real is not None:
+            return real(path, *args, **kwargs)
+        overlay.sync()
+        canonical = overlay.canonical(overlay.text(path, kwargs.pop("dir_fd", None)))
+        try:
+            return action(canonical, args, kwargs)
+        except OSError as error:
+            _as_given(error, path)
+            raise
+
+    return functools.wraps(real)(call) if real is not None else call
+
+
+def _making(overlay: Overlay, name: str) -> Call:
+    """``mkdir``, ``rmdir``, ``unlink``, ``remove``, ``mkfifo``, ``mknod``."""
+    real: Call = getattr(posix, name)
+    in_scratch: dict[str, Call] = {
+        "mkdir": changing.make_folder,
+        "rmdir": changing.remove_folder,
+        "unlink": changing.remove_file,
+        "remove": changing.remove_file,
+    }
+
+    def change(path: str, args: Any, kwargs: Any) -> Any:
+        if overlay.passes(path):
+            return real(path, *args, **kwargs)
+        if name in in_scratch:
+            return in_scratch[name](overlay, path, *args, **kwargs)
+        return changing.make_node(overlay, path, functools.partial(real, **kwargs), *args)
+
+    return _on_path(overlay, real, change)
+
+
+def _on_two(overlay: Overlay, name: str) -> Call:
+    """``rename``, ``replace`` and ``link``."""
+    real: Call = getattr(posix, name)
+    action = changing.hard_link if name == "link" else changing.rename
+
+    @functools.wraps(real)
+    def call(
+        src: Any,
+        dst: Any,
+        *,
+        src_dir_fd: int | None = None,
+        dst_dir_fd: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        overlay.sync()
+        source = overlay.canonical(overlay.text(src, src_dir_fd))
+        target = overlay.canonical(overlay.text(dst, dst_dir_fd))
+        try:
+            if overlay.passes(source) and overlay.passes(target):
+                real(source, target, **kwargs)
+            elif name == "link" and overlay.passes(target):
+                real(overlay.place(source), target, **kwargs)
+            else:
+                action(overlay, source, target)
+        except OSError as error:
+            _as_given(error, src, dst)
+            raise
+
+    return call
+
+
+def _symlink(overlay: Overlay, name: str) -> Call:
+    @functools.wraps(posix.symlink)
+    def symlink(
+        src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None
+    ) -> None:
+        overlay.sync()
+        target = overlay.canonical(overlay.text(dst, dir_fd))
+        try:
+            if overlay.passes(target):
+                posix.symlink(src, target)
+            else:
+                changing.symbolic_link(overlay, src, target)
+        except OSError as error:
+            _as_given(error, src, dst)
+            raise
+
+    return symlink
+
+
+def _listdir(overlay: Overlay, name: str) -> Call:
+    @functools.wraps(posix.listdir)
+    def listdir(path: Any = None) -> list[Any]:
+        if not overlay.size[0]:
+            return posix.listdir(path)
+        try:
+            with Entries(overlay, path) as entries:
+                return [entry.name for entry in entries]
+        except OSError as error:
+            _as_given(error, path)
+            raise
+
+    return listdir
+
+
+def _scandir(overlay: Overlay, name: str) -> Call:
+    @functools.wraps(posix.scandir)
+    def scandir(path: Any = None) -> Any:
+        if not overlay.size[0]:
+            return posix.scandir(path)
+        try:
+            return Entries(overlay, path)
+        except OSError as error:
+            _as_given(error, path)
+            raise
+
+    return scandir
+
+
+def _chdir(overlay: Overlay, name: str) -> Call:
+    @functools.wraps(posix.chdir)
+    def chdir(path: Any) -> None:
+        try:
+            if isinstance(path, int):
+                posix.chdir(path)
+            else:
+                posix.chdir(overlay.readable(path))
+        except OSError as error:
+            _as_given(error, path)
+            raise
+        overlay.inside = posix.getcwd() != overlay.cwd()
+        overlay.forget()
+
+    return chdir
+
+
+def _getcwd(overlay: Overlay, name: str) -> Call:
+    @functools.wraps(posix.getcwd)
+    def getcwd() -> str:
+        return overlay.cwd() if overlay.inside else posix.getcwd()
+
+    return getcwd
+
+
+def _getcwdb(overlay: Overlay, name: str) -> Call:
+    @functools.wraps(posix.getcwdb)
+    def getcwdb() -> bytes:
+        return os.fsencode(overlay.cwd())
+
+    return getcwdb
+
+
+MAKERS: dict[str, Callable[[Overlay, str], Call]] = {
+    "open": _descriptor_open,
+    **dict.fromkeys(("mkdir", "rmdir", "unlink", "remove", "mkfifo", "mknod"), _making),
+    **dict.fromkeys(("rename", "replace", "link"), _on_two),
+    "symlink": _symlink,
+    "listdir": _listdir,
+    "scandir": _scandir,
+    "chdir": _chdir,
+    "getcwd": _getcwd,
+    "getcwdb": _getcwdb,
+}
+
+
+def install(overlay: Overlay) -> Callable[[], None]:
+    """Put the calls in; the function that takes them out again."""
+    table = replaced(overlay)
+    originals = {key: getattr(*key) for key in table}
+    supported = [
+        getattr(os, n) for n in dir(os) if n.startswith("supports_") and n != "supports_dir_fd"
+    ]
+    for (module, name), call in table.items():
+        for names in supported:
+            if isinstance(names, set) and originals[module, name] in names:
+                names.add(call)
+        setattr(module, name, call)
+    _walk_by_path(False)
+
+    def undo() -> None:
+        for (module, name), original in originals.items():
+            setattr(module, name, original)
+        _walk_by_path(True)
+
+    return undo
+
+
+def _walk_by_path(by_descriptor: bool) -> None:
+    """``shutil.rmtree`` is to go by paths, also where shutil was imported before."""
+    shutil = sys.modules.get("shutil")
+    if shutil is not None and hasattr(shutil, "_use_fd_functions"):
+        shutil._use_fd_functions = by_descriptor

@@ -1,0 +1,206 @@
+"""Libraries that open files in C: their calls are handed the place of the bytes.
+
+A new one is a row of `ROWS`: module, call, position and name of the path, and what is done with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
+
+from outpace.seams.writes.overlay import Overlay, mode_of
+
+Use = Literal["read", "write", "change"]
+
+LARGE = 64 << 20
+"""bytes above which a file that may be changed in place is not copied for a library to read"""
+
+
+class Row(NamedTuple):
+    """A call of a library that takes a path."""
+
+    module: str
+    call: str
+    index: int
+    keyword: str
+    use: Use
+
+
+ROWS = (
+    Row("torch", "save", 1, "f", "write"),
+    Row("torch", "load", 0, "f", "read"),
+    Row("torch", "from_file", 0, "filename", "change"),
+    Row("torch", "jit.save", 1, "f", "write"),
+    Row("torch", "jit.load", 0, "f", "read"),
+    Row("safetensors.torch", "serialize_file", 1, "filename", "write"),
+    Row("safetensors.torch", "safe_open", 0, "filename", "read"),
+    Row("safetensors.numpy", "serialize_file", 1, "filename", "write"),
+    Row("safetensors.numpy", "safe_open", 0, "filename", "read"),
+    Row("safetensors", "safe_open", 0, "filename", "read"),
+    Row("cv2", "imwrite", 0, "filename", "write"),
+    Row("cv2", "imread", 0, "filename", "read"),
+)
+FLAGS = {"write": os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "change": os.O_RDWR | os.O_CREAT}
+
+
+def place_for(overlay: Overlay, path: Any, use: Use) -> Any:
+    """The place of a path's bytes; what is no path is given back."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        return path
+    if use == "read":
+        return overlay.readable(path) if overlay.size[0] else path
+    place = overlay.opened(overlay.canonical(overlay.text(path)), FLAGS[use])
+    return os.fsencode(place) if isinstance(path, bytes) else place
+
+
+def _taking_place(overlay: Overlay, call: Any, row: Row) -> Any:
+    @functools.wraps(call)
+    def redirected(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > row.index:
+            place = place_for(overlay, args[row.index], row.use)
+            args = (*args[: row.index], place, *args[row.index + 1 :])
+        elif row.keyword in kwargs:
+            kwargs[row.keyword] = place_for(overlay, kwargs[row.keyword], row.use)
+        return call(*args, **kwargs)
+
+    return redirected
+
+
+def _connect(overlay: Overlay, connect: Any) -> Any:
+    """``sqlite3.connect``: a large database is opened for reading only, a small one is copied."""
+
+    @functools.wraps(connect)
+    def redirected(database: Any, *args: Any, **kwargs: Any) -> Any:
+        text = os.fspath(database) if isinstance(database, os.PathLike) else database
+        if kwargs.get("uri") or text in ("", b"", ":memory:") or not isinstance(text, str | bytes):
+            return connect(database, *args, **kwargs)
+        if _is_large(overlay, text):
+            return connect(f"file:{quote(os.fsdecode(text))}?mode=ro", *args, **kwargs, uri=True)
+        return connect(place_for(overlay, text, "change"), *args, **kwargs)
+
+    return redirected
+
+
+def _memmap(overlay: Overlay, new: Any) -> Any:
+    """``numpy.memmap.__new__``: its default mode changes the file in place."""
+
+    @functools.wraps(new)
+    def redirected(
+        subtype: Any,
+        filename: Any,
+        dtype: Any = "uint8",
+        mode: str = "r+",
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if (
+            mode in ("r+", "readwrite")
+            and isinstance(filename, str | os.PathLike)
+            and _is_large(overlay, filename)
+        ):
+            mode = "c"
+        return new(subtype, filename, dtype, mode, *args, **kwargs)
+
+    return redirected
+
+
+def _h5_file(overlay: Overlay, init: Any) -> Any:
+    """``h5py.File.__init__``, by its mode."""
+
+    @functools.wraps(init)
+    def redirected(self: Any, name: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        use: Use = "read" if mode == "r" else "write" if mode in ("w", "w-", "x") else "change"
+        return init(self, place_for(overlay, name, use), mode, *args, **kwargs)
+
+    return redirected
+
+
+def _is_large(overlay: Overlay, path: Any) -> bool:
+    found = overlay.final(overlay.canonical(overlay.text(path)))
+    place = overlay.place(found)
+    if place != found or overlay.passes(found) or mode_of(place) is None:
+        return False
+    return os.stat(place).st_size > LARGE
+
+
+SPECIAL: dict[tuple[str, str], Callable[[Overlay, Any], Any]] = {
+    ("sqlite3", "connect"): _connect,
+    ("sqlite3.dbapi2", "connect"): _connect,
+    ("numpy", "memmap.__new__"): _memmap,
+    ("h5py", "File.__init__"): _h5_file,
+}
+MODULES = frozenset([row.module for row in ROWS] + [module for module, _ in SPECIAL])
+
+
+class _Finder:
+    """Changes a library when it was imported."""
+
+    def __init__(self, imported: Callable[[str], None]) -> None:
+        self.imported = imported
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """The spec that the others find, with our change after the module has run."""
+        if name not in MODULES:
+            return None
+        for finder in [f for f in sys.meta_path if f is not self]:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                self._follow(name, spec.loader)
+                return spec
+        return None
+
+    def _follow(self, name: str, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            loader.__dict__.pop("exec_module", None)
+            execute(module)
+            self.imported(name)
+
+        loader.exec_module = exec_module
+
+
+def install(overlay: Overlay) -> Callable[[], None]:
+    """Change the libraries, those not imported yet when they are; the function that undoes it."""
+    undone: list[tuple[Any, str, Any]] = []
+
+    def put(name: str, dotted: str, make: Callable[[Overlay, Any], Any]) -> None:
+        *way, last = dotted.split(".")
+        owner: Any = sys.modules[name]
+        for part in way:
+            owner = getattr(owner, part, None)
+        original = getattr(owner, last, None)
+        if original is not None:
+            changed = make(overlay, original)
+            undone.append((owner, last, original))
+            setattr(owner, last, staticmethod(changed) if last == "__new__" else changed)
+
+    def imported(name: str) -> None:
+        for row in ROWS:
+            if row.module == name:
+                put(name, row.call, functools.partial(_of_row, row))
+        for (module, dotted), make in SPECIAL.items():
+            if module == name:
+                put(name, dotted, make)
+
+    finder = _Finder(imported)
+    sys.meta_path.insert(0, finder)
+    for name in MODULES & set(sys.modules):
+        imported(name)
+
+    def undo() -> None:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+        for owner, last, original in reversed(undone):
+            setattr(owner, last, staticmethod(original) if last == "__new__" else original)
+
+    return undo
+
+
+def _of_row(row: Row, overlay: Overlay, call: Any) -> Any:
+    return _taking_place(overlay, call, row)

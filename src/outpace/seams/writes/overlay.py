@@ -1,0 +1,348 @@
+"""Where a path's bytes are: in the user's file, or in its copy in the scratch folder.
+
+Paths are *virtual* (what the target means), absolute, with the links of their folders followed.
+``place`` gives the physical path. ``tree`` mirrors what was written; ``gone`` holds paths whose
+real files are hidden because the target deleted or replaced them. Both are shared by all processes
+of a run through a journal that only grows, and a counter of its bytes in shared memory; while that
+counter is 0 nothing was written and every read goes straight through.
+
+All system calls here are ``posix``'s own: `outpace.seams.writes.calls` replaces those of ``os``.
+"""
+
+from __future__ import annotations
+
+import _io
+import contextlib
+import errno
+import mmap
+import os
+import posix
+import stat
+from typing import Any
+
+from outpace.seams.writes.areas import Areas
+
+MOST_LINKS = 40
+MOST_KNOWN = 100_000
+MOST_COPIED = 8 << 30
+CHUNK = 1 << 24
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class Overlay:
+    """The scratch folder of one run, and what the target did in it."""
+
+    def __init__(self, scratch: str, areas: Areas) -> None:
+        self.tree = f"{scratch}/tree"
+        self.journal = f"{scratch}/journal"
+        self.areas = areas
+        os.makedirs(self.tree, exist_ok=True)
+        self.size = _counter(f"{scratch}/size")
+        self.seen = 0
+        self.folders: set[str] = set()
+        self.gone: set[str] = set()
+        self.written: dict[str, None] = {}
+        self.known_folders: dict[str, str] = {}
+        self.untouched: set[str] = set()
+        self.inside = False
+        """the working directory exists in the scratch folder only"""
+
+    # --- what all processes of a run know ------------------------------------------------------
+
+    def sync(self) -> None:
+        """Read what other processes noted, and this one."""
+        size = self.size[0]
+        if size == self.seen:
+            return
+        for kind, path in read_journal(self.journal, self.seen, size):
+            if kind == "d":
+                self.folders.add(path)
+            elif kind == "g":
+                self.gone.add(path)
+            else:
+                self.written[path] = None
+        self.seen = size
+        self.forget()
+
+    def forget(self) -> None:
+        """Look paths up anew."""
+        self.known_folders.clear()
+        self.untouched.clear()
+
+    def note(self, kind: str, path: str) -> None:
+        """Tell all processes: a folder in the tree (d), a hidden path (g), a written file (w)."""
+        known = {"d": self.folders, "g": self.gone, "w": self.written}[kind]
+        if path in known:
+            return
+        file = posix.open(self.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            posix.write(file, os.fsencode(kind + path) + b"\0")
+            self.size[0] = max(self.size[0], posix.fstat(file).st_size)
+        finally:
+            posix.close(file)
+        self.sync()
+
+    # --- from what the target says to a virtual path -------------------------------------------
+
+    def text(self, path: Any, dir_fd: int | None = None) -> str:
+        """``path`` as an absolute string, links not followed."""
+        given = os.fsdecode(path)
+        if not given.startswith("/"):
+            given = f"{self.cwd() if dir_fd is None else self.folder_of(dir_fd)}/{given}"
+        return self.virtual(given)
+
+    def virtual(self, path: str) -> str:
+        """A path in the tree as the target knows it; others as they are."""
+        if path.startswith(self.tree) and path[len(self.tree) : len(self.tree) + 1] in ("", "/"):
+            return path[len(self.tree) :] or "/"
+        return path
+
+    def cwd(self) -> str:
+        """The working directory as the target knows it."""
+        return self.virtual(posix.getcwd())
+
+    def folder_of(self, fd: int) -> str:
+        """The folder that an open descriptor stands for."""
+        return self.virtual(posix.readlink(f"/proc/self/fd/{fd}"))
+
+    def canonical(self, path: str) -> str:
+        """An absolute path with the links of its folders followed, its own last name not."""
+        folder, _, name = path.rpartition("/")
+        if name in ("", ".", ".."):
+            return self.follow(path)
+        found = self.known_folders.get(folder)
+        if found is None:
+            found = self.known_folders[folder] = self.follow(folder).rstrip("/")
+        return f"{found}/{name}"
+
+    def final(self, canonical: str) -> str:
+        """The same with its last name's link followed too."""
+        return canonical if self.link(canonical) is None else self.follow(canonical)
+
+    def follow(self, path: str) -> str:
+        """``realpath`` among virtual paths."""
+        left, done, links = path.split("/")[::-1], "", 0
+        while left:
+            part = left.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                done = done.rpartition("/")[0]
+                continue
+            target = self.link(f"{done}/{part}")
+            if target is None:
+                done = f"{done}/{part}"
+                continue
+            links += 1
+            if links > MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            done = "" if target.startswith("/") else done
+            left += target.split("/")[::-1]
+        return done or "/"
+
+    def link(self, canonical: str) -> str | None:
+        """Where a symbolic link leads; None where it is none."""
+        try:
+            return self.virtual(posix.readlink(self.place(canonical)))
+        except OSError:
+            return None
+
+    # --- from a virtual path to its bytes ------------------------------------------------------
+
+    def place(self, path: str) -> str:
+        """The physical path; one in the tree that does not exist where the target deleted it."""
+        if path.rpartition("/")[0] in self.folders:
+            upper = self.tree + path
+            kind = mode_of(upper)
+            if kind is not None:
+                both = stat.S_ISDIR(kind) and not self.is_gone(path) and is_folder(path)
+                return path if both else upper
+        return self.tree + path if self.is_gone(path) else path
+
+    def is_gone(self, path: str) -> bool:
+        """Whether the real file is hidden, itself or by a folder above it."""
+        if not self.gone:
+            return False
+        while path:
+            if path in self.gone:
+                return True
+            path = path.rpartition("/")[0]
+        return False
+
+    def readable(self, given: Any, dir_fd: int | None = None, *, follow: bool = True) -> Any:
+        """Where to read ``given``: itself, or the physical path of what was written in its stead."""
+        self.sync()
+        if dir_fd is None and given in self.untouched:
+            return given
+        text = self.text(given, dir_fd)
+        path = self.canonical(text)
+        if self.inside or path.rpartition("/")[0] in self.folders or self.is_gone(path):
+            path = self.final(path) if follow else path
+            place = self.place(path)
+            return given if place == path and not self.inside and dir_fd is None else place
+        if dir_fd is None and isinstance(given, str):
+            if len(self.untouched) >= MOST_KNOWN:
+                self.untouched.clear()
+            self.untouched.add(given)
+        return given if dir_fd is None else path
+
+    def exists(self, path: str) -> bool:
+        """Whether the target would see something there."""
+        return mode_of(self.place(path)) is not None
+
+    def names(self, path: str) -> list[str]:
+        """What a folder holds for the target."""
+        found: dict[str, None] = {}
+        if path in self.folders and is_folder(self.tree + path):
+            found = dict.fromkeys(posix.listdir(self.tree + path))
+        else:
+            posix.listdir(self.place(path))
+        if not self.is_gone(path) and is_folder(path):
+            base = path.rstrip("/")
+            real = (n for n in posix.listdir(path) if f"{base}/{n}" not in self.gone)
+            found.update(dict.fromkeys(real))
+        return list(found)
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def passes(self, path: str) -> bool:
+        """Whether a path is written as ever."""
+        return self.areas.passes(path)
+
+    def upper(self, path: str) -> str:
+        """Where to create ``path``; its folder is made in the tree where the target has it."""
+        folder = path.rpartition("/")[0] or "/"
+        place = self.place(folder)
+        if is_folder(place):
+            if place == folder and not posix.access(folder, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            self.make_folders(folder)
+        return self.tree + path
+
+    def make_folders(self, folder: str) -> None:
+        """Have a folder, and those above it, in the tree."""
+        if folder in self.folders and is_folder(self.tree + folder):
+            return
+        made = ""
+        self.note("d", made)
+        for part in filter(None, folder.split("/")):
+            made = f"{made}/{part}"
+            with contextlib.suppress(FileExistsError):
+                posix.mkdir(self.tree + made)
+            self.note("d", made)
+
+    def copy_up(self, path: str) -> str:
+        """The copy in the tree that may be changed, made where there is none yet."""
+        source = self.place(path)
+        if source.startswith(self.tree + "/"):
+            return source
+        kind = mode_of(source)
+        if kind is not None and not stat.S_ISDIR(kind) and not posix.access(source, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        if kind is not None and stat.S_ISDIR(kind):
+            self.make_folders(path)
+        elif kind is not None:
+            copy(source, self.upper(path))
+        if kind is not None:
+            self.note("w", path)
+        return self.tree + path
+
+    def opened(self, canonical: str, flags: int) -> str:
+        """The physical path to open with ``flags``, where a copy is made first if need be."""
+        path = canonical if flags & getattr(os, "O_NOFOLLOW", 0) else self.final(canonical)
+        if not flags & WRITING or self.passes(path):
+            return self.place(path)
+        place = self.place(path)
+        kind = mode_of(place)
+        if kind is None:
+            if not flags & os.O_CREAT:
+                return place
+            place = self.upper(path)
+            if is_folder(place.rpartition("/")[0]):
+                self.note("w", path)
+            return place
+        if not stat.S_ISREG(kind) or (flags & os.O_CREAT and flags & os.O_EXCL):
+            return place
+        if not flags & os.O_TRUNC or place.startswith(self.tree + "/"):
+            return self.copy_up(path)
+        if not posix.access(place, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        place = self.upper(path)
+        posix.close(posix.open(place, os.O_WRONLY | os.O_CREAT, stat.S_IMODE(kind)))
+        self.note("w", path)
+        return place
+
+    def hide(self, path: str) -> None:
+        """Hide the real file or folder from the target."""
+        if mode_of(path) is not None:
+            self.note("g", path)
+
+
+def _counter(path: str) -> "memoryview[int]":
+    """One number in memory that all processes of a run share."""
+    file = posix.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if posix.fstat(file).st_size < 8:
+            posix.ftruncate(file, 8)
+        return memoryview(mmap.mmap(file, 8)).cast("Q")
+    finally:
+        posix.close(file)
+
+
+def read_journal(journal: str, start: int = 0, end: int | None = None) -> list[tuple[str, str]]:
+    """(kind, path) of every entry between two sizes; none where there is no journal."""
+    try:
+        with _io.open(journal, "rb") as file:
+            file.seek(start)
+            data = file.read() if end is None else file.read(end - start)
+    except FileNotFoundError:
+        return []
+    entries = [os.fsdecode(entry) for entry in data.split(b"\0") if entry]
+    return [(entry[0], entry[1:]) for entry in entries]
+
+
+def mode_of(path: str) -> int | None:
+    """``st_mode``, links not followed; None where there is nothing."""
+    try:
+        return posix.lstat(path).st_mode
+    except OSError:
+        return None
+
+
+def is_folder(path: str) -> bool:
+    """Whether a physical path is a folder."""
+    try:
+        return stat.S_ISDIR(posix.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def copy(source: str, target: str) -> None:
+    """Copy a file, link or folder with its mode and times."""
+    status = posix.lstat(source)
+    if stat.S_ISLNK(status.st_mode):
+        posix.symlink(posix.readlink(source), target)
+        return
+    if stat.S_ISDIR(status.st_mode):
+        posix.mkdir(target)
+        for name in posix.listdir(source):
+            copy(f"{source}/{name}", f"{target}/{name}")
+    elif stat.S_ISREG(status.st_mode):
+        _copy_bytes(source, target, status.st_size)
+    else:
+        return
+    posix.chmod(target, stat.S_IMODE(status.st_mode) | stat.S_IWUSR)
+    posix.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_bytes(source: str, target: str, size: int) -> None:
+    if size > MOST_COPIED:
+        raise OSError(
+            errno.EFBIG,
+            f"opened for writing in a run that is thrown away, and too large to copy first "
+            f"({size / 2**30:.0f} GiB)",
+            source,
+        )
+    with _io.open(source, "rb") as reader, _io.open(target, "wb") as writer:
+        while chunk := reader.read(CHUNK):
+            writer.write(chunk)

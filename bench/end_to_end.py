@@ -31,7 +31,10 @@ def main() -> None:
         script = ROOT / "examples" / name
         recipe = options.recipes / f"{script.stem}.toml"
         if not recipe.exists():
-            spend([sys.executable, "-m", "outpace", "tune", "--recipe", str(recipe), str(script)], ROOT)
+            spend(
+                [sys.executable, "-m", "outpace", "tune", "--recipe", str(recipe), str(script)],
+                ROOT,
+            )
         if not recipe.exists():
             print(f"{name}: no recipe pays here")
             continue
@@ -47,7 +50,10 @@ def run_pairs(
     tuned: list[Spent] = []
     commands = (
         (plain, [sys.executable, str(script), *args]),
-        (tuned, [sys.executable, "-m", "outpace", "run", "--recipe", str(recipe), str(script), *args]),
+        (
+            tuned,
+            [sys.executable, "-m", "outpace", "run", "--recipe", str(recipe), str(script), *args],
+        ),
     )
     for index in range(pairs):
         for spent, command in commands if index % 2 == 0 else reversed(commands):

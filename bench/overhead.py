@@ -11,17 +11,17 @@ own figure from `outpace diagnose`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from outpace.measure.statistics import paired_gain
 from paired import ROOT
 
-from outpace.measure.statistics import paired_gain
-
-TINY = '''
+TINY = """
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -35,9 +35,9 @@ for epoch in range(12):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-'''
+"""
 
-TIMER = '''
+TIMER = """
 import atexit, json, os, runpy, sys, time
 out, most, watched, session, machine, script, *args = sys.argv[1:]
 started = time.perf_counter_ns()
@@ -59,7 +59,7 @@ sys.path[0] = os.path.dirname(script)
 runpy.run_path(script, run_name="__main__")
 with open(out, "w") as file:
     json.dump(times, file)
-'''
+"""
 
 CASES = {
     "tiny": (None, [], 6000),
@@ -70,7 +70,9 @@ CASES = {
 }
 
 
-def steps(script: Path, args: list[str], most: int, folder: Path, *, watched: bool) -> tuple[float, float]:
+def steps(
+    script: Path, args: list[str], most: int, folder: Path, *, watched: bool
+) -> tuple[float, float]:
     """Median wall and mean CPU seconds of a step, in a process of its own."""
     import msgspec
 
@@ -79,10 +81,18 @@ def steps(script: Path, args: list[str], most: int, folder: Path, *, watched: bo
     timer, out = folder / "timer.py", folder / "times.json"
     timer.write_text(TIMER)
     machine = msgspec.json.encode(describe()).decode()
-    command = [sys.executable, str(timer), str(out), str(most), str(int(watched)), str(folder), machine]
+    command = [
+        sys.executable,
+        str(timer),
+        str(out),
+        str(most),
+        str(int(watched)),
+        str(folder),
+        machine,
+    ]
     subprocess.run([*command, str(script), *args], cwd=folder, check=True, capture_output=True)
     times = json.loads(out.read_text())[10:]
-    walls = sorted(b[0] - a[0] for a, b in zip(times, times[1:], strict=False))
+    walls = sorted(b[0] - a[0] for a, b in itertools.pairwise(times))
     return walls[len(walls) // 2] / 1e9, (times[-1][1] - times[0][1]) / (len(times) - 1) / 1e9
 
 
@@ -103,7 +113,9 @@ def main() -> None:
             plain, watched = [], []
             for index in range(options.pairs):
                 for side in (0, 1) if index % 2 == 0 else (1, 0):
-                    (plain, watched)[side].append(steps(script, args, most, folder, watched=bool(side)))
+                    (plain, watched)[side].append(
+                        steps(script, args, most, folder, watched=bool(side))
+                    )
             wall, cpu = (
                 paired_gain([w[i] for w in watched], [p[i] for p in plain]) for i in (0, 1)
             )

@@ -19,13 +19,13 @@ from outpace.measure.ceilings import ceilings
 from outpace.measure.machine import describe
 from outpace.records.evidence import Evidence
 from outpace.records.files import write_json
+from outpace.records.gain import Gain
 from outpace.records.machine import Machine
 from outpace.records.recipe import Applied, Proven, Recipe
 from outpace.records.recipe_file import read_recipe, recipe_text, write_recipe
 from outpace.records.session import Diagnosis, MemorySummary, Outcome, Session, StepSummary
 from outpace.records.target import Target
 from outpace.records.trial import Proof, Settings, Trial
-from outpace.records.gain import Gain
 
 Output = Literal["inherit", "stderr"] | Path
 Progress = Callable[[str, float, float, str], None]
@@ -42,9 +42,11 @@ class Work:
     session: Path
     output: Output
     progress: Progress | None = None
-    machine: Machine = field(default_factory=lambda: describe())
+    machine: Machine = field(default_factory=describe)
     begun: float = field(default_factory=time.monotonic)
-    started: str = field(default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds"))
+    started: str = field(
+        default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds")
+    )
     runs: int = 0
 
     def __post_init__(self) -> None:
@@ -108,7 +110,11 @@ def diagnose(
 
 
 def _measure(
-    work: Work, time_s: float | None, steps: int | None, trace: Path | None = None, seed: int | None = None
+    work: Work,
+    time_s: float | None,
+    steps: int | None,
+    trace: Path | None = None,
+    seed: int | None = None,
 ) -> tuple[Evidence, int, list[str]]:
     from outpace.tune.children import measure
 
@@ -131,7 +137,7 @@ def _write_trace(session: Path, path: Path) -> None:
     from outpace.report.trace import chrome_trace
     from outpace.tune.files import TRACE, read
 
-    events = [
+    events: list[tuple[str, str, int, int, str, dict[str, str]]] = [
         (name, "seams", start, end, "training thread", {})
         for name, start, end in read(session / TRACE, [])
     ]
@@ -143,6 +149,7 @@ def interpret(
 ) -> Diagnosis:
     """What the evidence means."""
     from outpace.diagnose.bottlenecks import findings
+    from outpace.diagnose.learning import learning
     from outpace.tune.propose import with_advice
 
     found = with_advice(evidence, findings(evidence)) if evidence.steps.count else []
@@ -168,9 +175,10 @@ def interpret(
         bound=first.bound if first else "none",
         cause=first.cause if first else None,
         findings=tuple(found),
+        learning=tuple(learning(evidence)),
         memory=MemorySummary(evidence.memory.peak_bytes, evidence.memory.by_kind),
         overhead=evidence.overhead,
-        notes=tuple([*evidence.notes, *notes]),
+        notes=(*evidence.notes, *notes),
         exit_code=exit_code,
     )
 
@@ -257,7 +265,9 @@ def _conclude(
     from outpace.tune.children import total_gain
 
     accepted = [t for t in trials if t.accepted]
-    left_out = [t for t in trials if t.measured is not None and t.measured.is_gain and not t.accepted]
+    left_out = [
+        t for t in trials if t.measured is not None and t.measured.is_gain and not t.accepted
+    ]
     speedup = total_gain(evidence, final) if accepted and not _proof_cut(trials) else None
     if speedup is None and accepted:
         speedup = _product(accepted)

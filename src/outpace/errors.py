@@ -1,13 +1,13 @@
 """The exceptions that a user can meet, each with the exit code that the command line gives it.
 
-    OutpaceError            2   a mistake that the user can mend: a message, a hint, no traceback
-    ├── UsageError          2   the command line or a setting is wrong
-    ├── TargetError         2   the target cannot be run (missing file, no training found)
-    ├── RecipeError         2   a recipe cannot be read or applied
-    ├── SessionError        2   a session folder cannot be read or written
-    ├── MissingExtra        2   an optional package is needed: names the pip command
-    ├── DeadlineError       3   the deadline is missed or cannot be met
-    └── NotProven           4   quality could not be proven and --require-proof was asked
+OutpaceError            2   a mistake that the user can mend: a message, a hint, no traceback
+├── UsageError          2   the command line or a setting is wrong
+├── TargetError         2   the target cannot be run (missing file, no training found)
+├── RecipeError         2   a recipe cannot be read or applied
+├── SessionError        2   a session folder cannot be read or written
+├── MissingExtra        2   an optional package is needed: names the pip command
+├── DeadlineError       3   the deadline is missed or cannot be met
+└── NotProven           4   quality could not be proven and --require-proof was asked
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ def logged() -> dict[str, float]:
     return dict(_metrics)
 
 
-def apply(recipe: str | Path, *, model: Any = None, optimizer: Any = None, loader: Any = None) -> Any:
+def apply(
+    recipe: str | Path, *, model: Any = None, optimizer: Any = None, loader: Any = None
+) -> Any:
     """Put a recipe on a script's objects, as `outpace run --recipe` does from outside.
 
     Call it once, before training; it holds for every DataLoader, model and optimizer from then on,

@@ -1,13 +1,13 @@
-"""The kernel's help in keeping the user's files: Landlock (Linux 5.19 and later, no privilege needed).
+"""The kernel's help in keeping the user's files: Landlock (Linux 5.19 and later, no privilege).
 
 A thread that restricts itself may from then on write only beneath some folders, and a process that
-it starts inherits this, with all that it starts in turn: C libraries, shells, spawned workers. So the
-target is started from a short-lived thread, and what `outpace.seams.writes` could not redirect fails
-with "permission denied" instead of overwriting something.
+it starts inherits this, with all that it starts in turn: C libraries, shells, spawned workers. So
+the target is started from a short-lived thread, and what `outpace.seams.writes` could not redirect
+fails with "permission denied" instead of overwriting something.
 
 Limits: file modes and times are not guarded; ``sudo`` and the like do not work below it; files that
-were open before stay open. The first version of Landlock (5.13) is not used: it would refuse to move
-files between folders also where they may be written.
+were open before stay open. The first version of Landlock (5.13) is not used: it would refuse to
+move files between folders also where they may be written.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The process is ``python train.py args`` to the letter. Only a folder on PYTHONPA
 in (`adapters/site/sitecustomize.py`), and what python finds there takes itself out again before the
 target's first line.
 
-Limits: an interpreter started with ``-I``, ``-E`` or ``-S`` does not look there, and so is not watched.
+Limits: an interpreter started with ``-I``, ``-E`` or ``-S`` does not look there: it is not watched.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import contextlib
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -120,13 +121,15 @@ def _open(
     except FileNotFoundError as error:
         if error.filename != command[0]:
             raise
-        raise TargetError(f"{command[0]!r} is no command here", "check its name and PATH") from error
+        raise TargetError(
+            f"{command[0]!r} is no command here", "check its name and PATH"
+        ) from error
     except PermissionError as error:
         raise TargetError(f"{command[0]} cannot be run: {error.strerror}") from error
 
 
 @contextlib.contextmanager
-def _streams(output: Output) -> Any:
+def _streams(output: Output) -> Iterator[dict[str, Any]]:
     """Where the target's output goes, as Popen takes it."""
     sys.stdout.flush()
     if isinstance(output, Path):
@@ -152,9 +155,7 @@ def wait(
     interrupts: list[float] = []
     with _signals(child, interrupts):
         while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                blocking = on_tick is None and timeout is None and not interrupts
-                code = child.wait(None if blocking else TICK_S)
+            if _has_ended(child, TICK_S):
                 break
             if on_tick is not None:
                 on_tick()
@@ -164,14 +165,30 @@ def wait(
                     child.send_signal(signal.SIGINT)
             if timeout is not None and time.monotonic() - begun > timeout:
                 stop(child)
+    code = child.wait()
     child.interrupted = bool(interrupts)
     if child.thrown_away is not None:
         child.thrown_away.end()
     return 128 - code if code < 0 else code
 
 
+def _has_ended(child: Child, seconds: float) -> bool:
+    """Wait for the end, but not longer; without polling where the system can tell."""
+    if not hasattr(os, "pidfd_open"):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(seconds)
+        return child.returncode is not None
+    if child.returncode is None:
+        process = os.pidfd_open(child.pid)
+        try:
+            select.select([process], [], [], seconds)
+        finally:
+            os.close(process)
+    return child.poll() is not None
+
+
 @contextlib.contextmanager
-def _signals(child: Child, interrupts: list[float]) -> Any:
+def _signals(child: Child, interrupts: list[float]) -> Iterator[None]:
     """Note interrupts, pass other signals on."""
 
     def interrupted(number: int, frame: object) -> None:

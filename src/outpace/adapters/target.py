@@ -117,7 +117,9 @@ def _not_runnable(word: str, path: Path) -> TargetError:
         likely = [name for name in ("train.py", "main.py", "__main__.py") if name in inside]
         found = [*likely, *(name for name in inside if name not in likely)]
         if found:
-            return TargetError(f"{word} is a folder", f"did you mean {os.path.join(word, found[0])}?")
+            return TargetError(
+                f"{word} is a folder", f"did you mean {os.path.join(word, found[0])}?"
+            )
         return TargetError(f"{word} is a folder", "name the script inside that starts the training")
     if path.is_file():
         return TargetError(

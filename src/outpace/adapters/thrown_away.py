@@ -8,12 +8,13 @@ stay off.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from outpace.adapters.guard import guarded, version
 from outpace.errors import SessionError
@@ -28,7 +29,12 @@ MOST_SECONDS = 0.5
 NOT_LOOKED_AT = (".git", ".outpace", "__pycache__", ".venv", "node_modules")
 NAMED = 5
 
-Seen = dict[str, tuple[int, int]]
+
+class Seen(NamedTuple):
+    """Files with their time and size; ``whole``: all that there are."""
+
+    files: dict[str, tuple[int, int]]
+    whole: bool
 
 
 class ThrownAway:
@@ -85,16 +91,16 @@ class ThrownAway:
         self.written, self.removed = written_in(self.scratch)
         shutil.rmtree(self.scratch, ignore_errors=True)
         if self.before is not None:
-            after = look(self.cwd)
-            self.changed = sorted(p for p in after if after[p] != self.before.get(p))
-            self.changed += sorted(p for p in self.before if p not in after)
+            self.changed = changes(self.before, look(self.cwd))
 
     @property
     def notes(self) -> list[str]:
         """What became of the files, in sentences."""
         found = []
         if self.written:
-            found.append(f"written to a scratch folder and thrown away: {self._named(self.written)}")
+            found.append(
+                f"written to a scratch folder and thrown away: {self._named(self.written)}"
+            )
         if self.removed:
             found.append(f"removed by the target and kept by us: {self._named(self.removed)}")
         if self.changed:
@@ -116,17 +122,24 @@ def _beneath(path: str, folder: Path) -> bool:
 
 def look(folder: Path) -> Seen:
     """Time and size of the files in a folder; of the first ones where there are many."""
-    found: Seen = {}
+    found: dict[str, tuple[int, int]] = {}
     until = time.monotonic() + MOST_SECONDS
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in NOT_LOOKED_AT)
         for name in sorted(files):
             path = os.path.join(here, name)
-            try:
+            with contextlib.suppress(OSError):
                 status = os.lstat(path)
-            except OSError:
-                continue
-            found[path] = (status.st_mtime_ns, status.st_size)
+                found[path] = (status.st_mtime_ns, status.st_size)
         if len(found) >= MOST_FILES or time.monotonic() > until:
-            break
-    return found
+            return Seen(found, whole=False)
+    return Seen(found, whole=True)
+
+
+def changes(before: Seen, after: Seen) -> list[str]:
+    """Files that differ; new and missing ones too where both looks saw everything."""
+    one, other = before.files, after.files
+    found = [p for p in other if p in one and other[p] != one[p]]
+    if before.whole and after.whole:
+        found += one.keys() ^ other.keys()
+    return sorted(found)

@@ -88,7 +88,10 @@ def main() -> None:
         import traceback
 
         traceback.print_exc()
-        tell(f"this is a mistake in outpace {version('outpace')}", "please report it with the lines above")
+        tell(
+            f"this is a mistake in outpace {version('outpace')}",
+            "please report it with the lines above",
+        )
         code = 2
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -24,9 +24,16 @@ Examples:
   outpace diagnose --time 30s --json -m pkg.train > diagnosis.json""",
 )
 @common
-@click.option("--time", "time_s", type=Duration(), help="Time for experiments, from the first step on (default: 5 % of the run, 20 s to 60 s).")
+@click.option(
+    "--time",
+    "time_s",
+    type=Duration(),
+    help="Time for experiments, from the first step on (default: 5 % of the run, 20 s to 60 s).",
+)
 @click.option("--steps", type=click.IntRange(min=3), help="Stop after this many steps.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome/Perfetto trace of a few steps.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), help="Write a Chrome/Perfetto trace of a few steps."
+)
 @click.option("--seed", type=int, help="Shift every seed that the script sets by this.")
 @target_argument
 def command(

@@ -22,11 +22,16 @@ def command(as_json: bool) -> int:
         return 0
     most = machine.ceilings
     rows = [
-        ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.memory_bytes / 2**30:.1f} GiB"),
+        (
+            "machine",
+            f"{machine.cpu}, {machine.cores} cores, {machine.memory_bytes / 2**30:.1f} GiB",
+        ),
         ("software", f"{machine.system}, python {machine.python}, torch {machine.torch}"),
         ("fingerprint", machine.fingerprint),
     ]
-    rows += [("accelerator", f"{a.name}, {a.memory_bytes / 2**30:.0f} GiB") for a in machine.accelerators]
+    rows += [
+        ("accelerator", f"{a.name}, {a.memory_bytes / 2**30:.0f} GiB") for a in machine.accelerators
+    ]
     if most is not None:
         rows += [(f"matmul {k}", f"{v / 1e9:,.0f} GFLOP/s") for k, v in most.matmul_flops.items()]
         rows.append(("memory", f"{most.memory_bytes_s / 1e9:.1f} GB/s"))

@@ -14,12 +14,14 @@ UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """A time such as ``90``, ``45s``, ``2m`` or ``1h30m``, in seconds."""
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Seconds; fails with what was seen and what is understood."""
         if isinstance(value, int | float):
             return float(value)
@@ -40,7 +42,9 @@ TARGET_SETTINGS = {"ignore_unknown_options": False, "allow_interspersed_args": F
 
 def target_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """The target and all of its own arguments."""
-    module = click.option("-m", "module", metavar="PKG.MODULE", help="The target is a module, as for python -m.")
+    module = click.option(
+        "-m", "module", metavar="PKG.MODULE", help="The target is a module, as for python -m."
+    )
     words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TARGET [ARGS]...")
     return module(words(function))
 
@@ -48,7 +52,9 @@ def target_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Options of commands that measure."""
     for option in (
-        click.option("--session", type=click.Path(path_type=Path), help="Folder for all that is measured."),
+        click.option(
+            "--session", type=click.Path(path_type=Path), help="Folder for all that is measured."
+        ),
         click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
     ):

@@ -42,7 +42,7 @@ class ProgressLine:
         sys.stderr.flush()
         self.drawn = True
 
-    def __enter__(self) -> "ProgressLine":
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(

@@ -24,12 +24,20 @@ def command(name: str | None, as_json: bool) -> int:
     kinds = [type(remedy(name))] if name else list(all_remedies())
     if as_json:
         rows = [
-            {"name": k.name, "treats": list(k.treats), "keeps": k.keeps, "advice": k.advice_only, "page": _page(k)}
+            {
+                "name": k.name,
+                "treats": list(k.treats),
+                "keeps": k.keeps,
+                "advice": k.advice_only,
+                "page": _page(k),
+            }
             for k in kinds
         ]
         click.echo(json.dumps(rows, indent=2))
     elif name:
-        click.echo(f"{kinds[0].name}  (keeps: {kinds[0].keeps}; treats: {', '.join(kinds[0].treats)})\n")
+        click.echo(
+            f"{kinds[0].name}  (keeps: {kinds[0].keeps}; treats: {', '.join(kinds[0].treats)})\n"
+        )
         click.echo(_page(kinds[0]))
     else:
         width = max(len(k.name) for k in kinds)

@@ -18,7 +18,9 @@ Examples:
   outpace run train.py --epochs 30
   outpace run --recipe fast.toml -m pkg.train""",
 )
-@click.option("--recipe", type=click.Path(path_type=Path), help="The recipe (default: outpace.toml).")
+@click.option(
+    "--recipe", type=click.Path(path_type=Path), help="The recipe (default: outpace.toml)."
+)
 @click.option("--no-recipe", is_flag=True, help="Run as it is.")
 @click.option("--session", type=click.Path(path_type=Path), help="Folder for what is noted.")
 @target_argument

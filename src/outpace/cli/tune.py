@@ -25,13 +25,36 @@ Examples:
   outpace tune --skip bf16 --recipe fast.toml train.py""",
 )
 @common
-@click.option("--time", "time_s", type=Duration(), help="Time for it all (default: 5 % of the run, 3 to 10 minutes).")
-@click.option("--recipe", type=click.Path(path_type=Path), default="outpace.toml", show_default=True, help="Where the recipe goes.")
+@click.option(
+    "--time",
+    "time_s",
+    type=Duration(),
+    help="Time for it all (default: 5 % of the run, 3 to 10 minutes).",
+)
+@click.option(
+    "--recipe",
+    type=click.Path(path_type=Path),
+    default="outpace.toml",
+    show_default=True,
+    help="Where the recipe goes.",
+)
 @click.option("--force", is_flag=True, help="Replace a recipe that is there already.")
-@click.option("--diff", is_flag=True, help="Print the patch that a person would make in the script.")
-@click.option("--seeds", type=click.IntRange(min=2), default=3, show_default=True, help="Seeds of the proof.")
-@click.option("--margin", type=click.FloatRange(min=0, min_open=True), default=0.01, show_default=True, help="How much worse counts as no worse, as a share of the loss's fall.")
-@click.option("--require-proof", is_flag=True, help="Exit with 4 where quality could not be proven.")
+@click.option(
+    "--diff", is_flag=True, help="Print the patch that a person would make in the script."
+)
+@click.option(
+    "--seeds", type=click.IntRange(min=2), default=3, show_default=True, help="Seeds of the proof."
+)
+@click.option(
+    "--margin",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.01,
+    show_default=True,
+    help="How much worse counts as no worse, as a share of the loss's fall.",
+)
+@click.option(
+    "--require-proof", is_flag=True, help="Exit with 4 where quality could not be proven."
+)
 @click.option("--only", multiple=True, metavar="REMEDY", help="Try only these.")
 @click.option("--skip", multiple=True, metavar="REMEDY", help="Do not try these.")
 @target_argument

@@ -19,6 +19,7 @@ from outpace.diagnose.costs import (
     input_parts,
     of_run,
     of_step,
+    without,
 )
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Bound, Finding
@@ -46,7 +47,9 @@ def storage(evidence: Evidence) -> Iterator[Told]:
 
 def parse(evidence: Evidence) -> Iterator[Told]:
     """Decoding images, parsing text and records."""
-    what = "decodes images" if evidence.input.decode_s > evidence.input.parse_s else "parses records"
+    what = (
+        "decodes images" if evidence.input.decode_s > evidence.input.parse_s else "parses records"
+    )
     yield from _input(evidence, "parse", what)
 
 
@@ -86,8 +89,7 @@ def transfer(evidence: Evidence) -> Iterator[Told]:
     arm = evidence.arm("transfer_free")
     whole = evidence.steps.mean_s
     if arm is not None and whole:
-        gain = arm.gain
-        cost = of_step(evidence, *(whole * (1 - 1 / max(g, 1e-3)) for g in (gain.speedup, gain.low, gain.high)))
+        cost = without(evidence, whole, arm.gain)
         yield Told(cost, None, f"copies to the device take {1e3 * cost.seconds:.1f} ms of a step")
 
 
@@ -112,11 +114,12 @@ def sync(evidence: Evidence) -> Iterator[Told]:
     whole = evidence.steps.mean_s
     if arm is None or not whole or not evidence.syncs:
         return
-    gain = arm.gain
-    cost = of_step(evidence, *(whole * (1 - 1 / max(g, 1e-3)) for g in (gain.speedup, gain.low, gain.high)))
+    cost = without(evidence, whole, arm.gain)
     worst = evidence.syncs[0]
     yield Told(
-        cost, worst.where, f".{worst.name}() makes the host wait for the device {worst.count:.1f} times a step"
+        cost,
+        worst.where,
+        f".{worst.name}() makes the host wait for the device {worst.count:.1f} times a step",
     )
 
 
@@ -130,7 +133,7 @@ def threads(evidence: Evidence) -> Iterator[Told]:
     if best is None or best.gain.low < 1.03:
         return
     whole = evidence.free_s
-    cost = of_step(evidence, *(whole * (1 - 1 / g) for g in (best.gain.speedup, best.gain.low, best.gain.high)))
+    cost = without(evidence, whole, best.gain)
     yield Told(
         cost,
         None,
@@ -237,11 +240,12 @@ def findings(evidence: Evidence) -> list[Finding]:
             rows.append((finding, told.sure, told.cost.run_share))
     weight: dict[str, float] = {}
     for finding, sure, share in rows:
+        part = share
         if finding.bound == "compute":
-            share = compute_share(evidence) if not sure else 0.0
+            part = compute_share(evidence) if not sure else 0.0
         elif finding.bound == "memory":
-            share = 0.01
-        weight[finding.bound] = weight.get(finding.bound, 0.0) + share
+            part = 0.01
+        weight[finding.bound] = weight.get(finding.bound, 0.0) + part
     rows.sort(key=lambda r: (-weight[r[0].bound], not r[1], -r[2]))
     return [finding for finding, _, _ in rows]
 

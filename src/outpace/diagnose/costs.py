@@ -31,11 +31,11 @@ class Cost:
     def gain(self) -> Gain:
         """Speed-up of that step or run without the cost."""
 
-        def without(cost: float) -> float:
+        def spared(cost: float) -> float:
             rest = max(self.whole_s * 0.005, self.whole_s - max(0.0, cost))
             return self.whole_s / rest
 
-        return Gain(without(self.seconds), without(self.low), without(self.high), self.how)
+        return Gain(spared(self.seconds), spared(self.low), spared(self.high), self.how)
 
 
 def step_share(evidence: Evidence) -> float:
@@ -61,6 +61,15 @@ def of_step(
     return Cost(seconds, low, high, whole, share, how)
 
 
+def without(evidence: Evidence, whole: float, gain: Gain) -> Cost:
+    """The part of ``whole`` seconds that an arm with this gain did without."""
+
+    def lost(speedup: float) -> float:
+        return whole * (1 - 1 / max(speedup, 1e-3))
+
+    return of_step(evidence, lost(gain.speedup), lost(gain.low), lost(gain.high))
+
+
 def of_run(evidence: Evidence, seconds: float, error: float = ERROR) -> Cost:
     """A cost outside of steps."""
     whole = sum(row.seconds for row in evidence.ledger)
@@ -79,8 +88,7 @@ def input_cost(evidence: Evidence) -> Cost | None:
     free = evidence.arm("input_free")
     if free is None or not whole:
         return clocked
-    gains = (free.gain.speedup, free.gain.low, free.gain.high)
-    tried = of_step(evidence, *(whole * (1 - 1 / max(g, 1e-3)) for g in gains))
+    tried = without(evidence, whole, free.gain)
     serial = data.workers == 0 and clocked is not None
     if serial and clocked is not None and tried.low <= clocked.seconds <= tried.high:
         # Made in the training thread: what is waited is what is lost, and the clock is steadier.

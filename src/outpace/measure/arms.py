@@ -219,7 +219,7 @@ class Scheduler:
         self.walls, self.cpus, self.counted = [], [], 0
         if self.round <= 0:
             self._mark(name)
-        self.skip = 2 if feeds or self.round < 0 else 1
+        self.skip = 2 if feeds else 1
         self.wanted = 1 if self.round < 0 else self.lengths.get(name, 1)
         self.host.switch(setup)
 

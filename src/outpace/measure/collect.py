@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class Found:
     input: dict[str, Any] = field(default_factory=dict)
     images: Images | None = None
     compute: dict[str, Any] = field(default_factory=dict)
-    memory: Memory = Memory()
+    memory: Memory = field(default_factory=Memory)
     notes: list[str] = field(default_factory=list)
 
 
@@ -109,7 +109,7 @@ def collect(
         arms=tuple(arms),
         loss=_loss(watcher),
         overhead=_overhead(arms),
-        notes=tuple([*found.notes, *(f"the {k} seam failed: {v}" for k, v in host.broken.items())]),
+        notes=(*found.notes, *(f"the {k} seam failed: {v}" for k, v in host.broken.items())),
     )
 
 
@@ -153,9 +153,7 @@ def _ledger(
             if host.mode == "validation" and kind == "elsewhere":
                 kind = "validation"
             outside[kind] = outside.get(kind, 0.0) + value / 1e9
-    return build(
-        Seen(startup, watcher.steps, host.steps, outside, samples, lines, total, finished)
-    )
+    return build(Seen(startup, watcher.steps, host.steps, outside, samples, lines, total, finished))
 
 
 def _input(
@@ -277,6 +275,10 @@ def _compute(
         facts["optimizer"] = type(optimizer).__name__
         facts["fused"] = bool(group.get("fused"))
         facts["foreach"] = bool(group.get("foreach"))
+    module = host.seams.get("module")
+    if isinstance(module, ModuleSeam) and module.eval_calls:
+        facts["eval_with_grad"] = module.eval_with_grad / module.eval_calls
+        facts["eval_where"] = module.eval_where
     facts["set_to_none"] = not getattr(host.seams.get("optimizer"), "zeroes", False)
     facts.update(_fixed_cost(contests))
     return Compute(**{**facts, **found.compute})
@@ -344,8 +346,8 @@ def _loss(watcher: Watcher) -> Loss:
     samples, values = samples[:end], values[:end]
     stride = max(1, len(values) // MOST_POINTS)
     return Loss(
-        tuple(itertools.islice(samples, 0, None, stride)),
-        tuple(itertools.islice(values, 0, None, stride)),
+        tuple(samples[::stride]),
+        tuple(v if math.isfinite(v) else None for v in values[::stride]),
         bad if bad is not None and bad < end else None,
     )
 

@@ -8,7 +8,7 @@ whole run, else of the part that was seen.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from outpace.measure.lines import is_input, is_logging, places
@@ -19,6 +19,8 @@ from outpace.seams.host import Step
 SMALLEST_ROW = 0.01
 """places with a smaller share of the run are put together"""
 WARM_UP = 2
+
+Totals = defaultdict[tuple[str, str | None], float]
 
 
 @dataclass
@@ -58,7 +60,7 @@ def build(seen: Seen) -> list[Row]:
     phases = mean_phases(clean_steps(seen.steps))
     times = seen.total_steps if seen.total_steps and not seen.whole else seen.count
     grow = times / seen.count if seen.count and not seen.whole else 1.0
-    seconds: Counter[tuple[str, str | None]] = Counter()
+    seconds: Totals = defaultdict(float)
     seconds["startup", _place(seen, "startup")] += seen.startup_s
     for name, value in phases.items():
         if name != "elsewhere":
@@ -67,7 +69,7 @@ def build(seen: Seen) -> list[Row]:
         seconds[name, _place(seen, name)] += value * grow
     _split_elsewhere(seen, phases.get("elsewhere", 0.0) * times, seconds)
     total = sum(seconds.values()) or 1.0
-    kept: Counter[tuple[str, str | None]] = Counter()
+    kept: Totals = defaultdict(float)
     for (name, where), value in seconds.items():
         small = name == "elsewhere" and value / total < SMALLEST_ROW
         kept[name, None if small else where] += value
@@ -75,16 +77,18 @@ def build(seen: Seen) -> list[Row]:
     return sorted(rows, key=lambda row: -row.seconds)
 
 
-def _split_elsewhere(
-    seen: Seen, seconds: float, rows: Counter[tuple[str, str | None]]
-) -> None:
+def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
     """Give the time that no seam explains to the lines that were seen to run in it."""
     samples = Counter({k: v for k, v in seen.samples.items() if k.phase == "elsewhere"})
     total = sum(samples.values())
     if not total:
         rows["elsewhere", None] += seconds
         return
-    groups: dict[str, Counter[Line]] = {"input": Counter(), "logging": Counter(), "elsewhere": Counter()}
+    groups: dict[str, Counter[Line]] = {
+        "input": Counter(),
+        "logging": Counter(),
+        "elsewhere": Counter(),
+    }
     for line, count in samples.items():
         kind = (
             "input"

@@ -28,15 +28,21 @@ STORAGE_WORDS = re.compile(
     r"\bopen\(|\.read\(|\.readline|\.seek\(|sleep\(|urlopen|requests\.|\.recv|\.get\(url|os\.stat|"
     r"np\.load\(|memmap|pread|h5py|read_bytes|read_text|lmdb|\.fetch"
 )
-STORAGE_FILES = re.compile(r"/(socket|ssl|http/client|urllib|pathlib)(/|\.py)|requests/|urllib3|fsspec|s3fs")
+STORAGE_FILES = re.compile(
+    r"/(socket|ssl|http/client|urllib|pathlib)(/|\.py)|requests/|urllib3|fsspec|s3fs"
+)
 LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich)(/|\.py)|loguru")
 LOG_WORDS = re.compile(r"\bprint\(|\blog\w*[.(]|\.write\(|add_scalar|progress|\.update\(|wandb")
 DECODE_FILES = re.compile(r"/PIL/(Jpeg|Png|ImageFile|Image\.py|Webp|Gif|Tiff|Bmp)|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
-UNPICKLE_FILES = re.compile(r"torch/multiprocessing/reductions|resource_sharer|multiprocessing/reduction")
+UNPICKLE_FILES = re.compile(
+    r"torch/multiprocessing/reductions|resource_sharer|multiprocessing/reduction"
+)
 
 
-def input_lines(callers: Iterable[tuple[str, str, int, tuple[str, ...]]]) -> set[tuple[str, str, int]]:
+def input_lines(
+    callers: Iterable[tuple[str, str, int, tuple[str, ...]]],
+) -> set[tuple[str, str, int]]:
     """(file, function, line) of the statements that make the model's input in its callers."""
     found: set[tuple[str, str, int]] = set()
     for file, function, _line, names in callers:

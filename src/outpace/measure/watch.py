@@ -75,7 +75,9 @@ class Watcher:
         if end is None:
             return None
         one, other = self.fetch_begin[workers], end[workers]
-        return Fetches(*(b - a for a, b in zip(vars(one).values(), vars(other).values(), strict=True)))
+        return Fetches(
+            *(b - a for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
+        )
 
     def _fetches(self) -> tuple[Fetches, Fetches] | None:
         seam = self.host.seams.get("fetch")

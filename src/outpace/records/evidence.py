@@ -191,7 +191,8 @@ class Loss(msgspec.Struct, frozen=True):
     """Loss by samples seen, as the script ran."""
 
     samples: tuple[int, ...] = ()
-    values: tuple[float, ...] = ()
+    values: tuple[float | None, ...] = ()
+    """None where the loss was not a number"""
     first_bad_step: int | None = None
     """first step whose loss was NaN or infinite"""
 

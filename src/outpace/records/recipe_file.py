@@ -26,7 +26,11 @@ def recipe_text(recipe: Recipe, name: str = "outpace.toml") -> str:
         lines.append("\n[proof]")
         lines += [f"{k} = {_value(v)}" for k, v in msgspec.to_builtins(recipe.proof).items()]
     for remedy in recipe.remedies:
-        lines += ["\n[[remedies]]", f"name = {_value(remedy.name)}", f"keeps = {_value(remedy.keeps)}"]
+        lines += [
+            "\n[[remedies]]",
+            f"name = {_value(remedy.name)}",
+            f"keeps = {_value(remedy.keeps)}",
+        ]
         if remedy.settings:
             pairs = ", ".join(f"{k} = {_value(v)}" for k, v in remedy.settings.items())
             lines.append(f"settings = {{{pairs}}}")
@@ -47,7 +51,7 @@ def _value(value: object) -> str:
 
 def _gain(gain: Gain) -> str:
     return (
-        f'{{speedup = {gain.speedup:.3f}, low = {gain.low:.3f}, high = {gain.high:.3f}, '
+        f"{{speedup = {gain.speedup:.3f}, low = {gain.low:.3f}, high = {gain.high:.3f}, "
         f'how = "{gain.how}"}}'
     )
 

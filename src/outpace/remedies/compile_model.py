@@ -17,7 +17,7 @@ COMPILE_S = (12.0, 30.0, 60.0)
 """seconds of compiling as seen on two cores: short, usual, long"""
 DISPATCH_SAVED = (0.1, 0.5, 0.8)
 """part of the fixed cost of a step that fusing operators saves"""
-MOST_OF_RUN = 0.1
+MOST_OF_RUN = 0.02
 """of the run may go into compiling"""
 
 

@@ -37,7 +37,7 @@ def compare(a: Session, b: Session) -> RenderableType:
         table.add_column(title, justify=side, overflow="fold")  # type: ignore[arg-type]
     for group, lines in _groups(a, b):
         if lines:
-            table.add_row(Text(f"\n{group}", "bold"))
+            table.add_row(Text(f"\n{group}" if table.row_count else group, "bold"))
         for line in lines:
             table.add_row(*(Text(cell) for cell in line))
     remarks = [Text(remark, "dim") for remark in _remarks(a, b)]
@@ -122,9 +122,11 @@ def _gain(finding: Finding | None) -> str:
 
 
 def _memory(a: Session, b: Session) -> Iterator[Line]:
-    pairs = [("peak", a.memory.peak_bytes, b.memory.peak_bytes)]
-    for kind in ("parameters", "gradients", "optimizer", "activations", "temporaries", "other"):
-        pairs.append((kind, getattr(a.memory.by_kind, kind), getattr(b.memory.by_kind, kind)))
+    kinds = ("parameters", "gradients", "optimizer", "activations", "temporaries", "other")
+    pairs = [
+        ("peak", a.memory.peak_bytes, b.memory.peak_bytes),
+        *((k, getattr(a.memory.by_kind, k), getattr(b.memory.by_kind, k)) for k in kinds),
+    ]
     for name, one, other in pairs:
         if one > 0 or other > 0:
             change = words.change(other / one) if one > 0 and other > 0 and one != other else ""

@@ -51,14 +51,15 @@ def chart(curves: Sequence[Curve]) -> Chart | None:
         return None
     x = linear_axis((samples for samples, _ in points), include=(0.0,))
     y = linear_axis(value for _, value in points)
-    seeds = sorted({curve.seed for curve, some in thinned if some})
+    thinned = [(curve, some) for curve, some in thinned if _last(some) is not None]
+    seeds = sorted({curve.seed for curve, _ in thinned})
     panels = tuple(
         Panel(
             seed,
             tuple(
                 Line(curve.recipe, tuple(_stretches(some, x, y)), _last(some))
                 for curve, some in thinned
-                if curve.seed == seed and some
+                if curve.seed == seed
             ),
         )
         for seed in seeds

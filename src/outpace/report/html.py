@@ -18,13 +18,13 @@ from outpace.records.recipe_file import recipe_text
 from outpace.records.session import Session
 from outpace.records.trial import Curve
 from outpace.report import curves, labels, sentences, words
-from outpace.report.axis import Axis, linear_axis, ratio_axis
+from outpace.report.axis import Axis, Tick, linear_axis, ratio_axis
 
 GENERATOR = '<meta name="generator" content="outpace">'
 
 
 class Part(NamedTuple):
-    """A part of a whole drawn as a bar: ``length`` in percent of the longest."""
+    """A part of a whole drawn as a bar: ``length`` in percent of the whole."""
 
     name: str
     value: str
@@ -104,7 +104,10 @@ def _proof_axis(session: Session) -> Axis | None:
     proof = session.proof
     if proof is None or not proof.seeds or not words.finite(proof.difference):
         return None
-    return linear_axis((proof.difference, proof.high, 1.25 * proof.margin), include=(0.0,))
+    axis = linear_axis((proof.difference, proof.high, 1.25 * proof.margin), include=(0.0,))
+    values = (axis.low + tick.at / 100 * (axis.high - axis.low) for tick in axis.ticks)
+    ticks = zip(axis.ticks, values, strict=True)
+    return axis._replace(ticks=tuple(Tick(tick.at, words.share(value)) for tick, value in ticks))
 
 
 def _run_chart(session: Session) -> curves.Chart | None:
@@ -113,14 +116,12 @@ def _run_chart(session: Session) -> curves.Chart | None:
 
 
 def _ledger(session: Session) -> Iterator[Part]:
-    known = [row.share for row in session.ledger if words.finite(row.share)]
-    top = max(known, default=0.0)
     for row in sorted(session.ledger, key=lambda row: row.share if row.share > 0 else 0.0)[::-1]:
         yield Part(
             words.plain(row.name),
             words.seconds(row.seconds),
             words.share(row.share),
-            _length(row.share, top),
+            _length(row.share, 1.0),
             labels.belongs(row.name, session.bound),
             words.place(row.where, session.target.cwd),
             labels.KINDS.get(row.name, ""),
@@ -131,15 +132,15 @@ def _memory(session: Session) -> Iterator[Part]:
     kinds = session.memory.by_kind
     names = ("parameters", "gradients", "optimizer", "activations", "temporaries", "other")
     sizes = {name: getattr(kinds, name) for name in names}
-    total, top = sum(sizes.values()), max(sizes.values())
-    if session.memory.peak_bytes <= 0 or top <= 0:
+    total = sum(sizes.values())
+    if session.memory.peak_bytes <= 0 or total <= 0:
         return
     for name, size in sizes.items():
-        yield Part(name, words.size(size), words.share(size / total), _length(size, top))
+        yield Part(name, words.size(size), words.share(size / total), _length(size, total))
 
 
-def _length(value: float, top: float) -> float:
-    return max(0.0, min(100.0, 100 * value / top)) if words.finite(value) and top > 0 else 0.0
+def _length(value: float, whole: float) -> float:
+    return max(0.0, min(100.0, 100 * value / whole)) if words.finite(value) else 0.0
 
 
 def _diff_kind(line: str) -> str:

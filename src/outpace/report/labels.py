@@ -67,6 +67,12 @@ _ARMS = {
     "batch_double": "twice the batch",
 }
 
+ARMS_ABOUT = {
+    "batch_half": "a smaller step",
+    "batch_double": "a larger step",
+}
+"""Arms whose steps do another amount of work: neither faster nor slower."""
+
 
 def arm(name: str) -> str:
     """The name of an arm in words: ``threads_2`` is "threads 2"."""

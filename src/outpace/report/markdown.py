@@ -161,9 +161,10 @@ def _memory(session: Session) -> str:
 
 def _machine(session: Session) -> str:
     machine = session.machine
+    cores, memory = words.count(machine.cores, "core"), words.size(machine.memory_bytes)
+    hardware = f"{text(machine.cpu)}, {cores}, {memory}"
     lines = [
-        f"- {text(machine.cpu)}, {words.count(machine.cores, 'core')}, "
-        f"{words.size(machine.memory_bytes)}; {text(machine.system)}",
+        f"- {hardware}; {text(machine.system)}",
         *(f"- {text(a.name)}, {words.size(a.memory_bytes)}" for a in machine.accelerators),
         f"- Python {text(machine.python)}, torch {text(machine.torch)}",
         f"- {sentences.overhead_sentence(session.overhead)}",

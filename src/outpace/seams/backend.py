@@ -28,9 +28,10 @@ class BackendSeam:
             self._restore(name)
 
     def reconcile(self, setup: Setup) -> None:
-        """Set the switches as ``setup`` says; those it does not name go back to the script's own."""
+        """Set the switches that ``setup`` names; others go back to the script's own."""
         self._set("threads", setup.threads, torch.get_num_threads, torch.set_num_threads)
-        self._set("denormal", True if setup.flush_denormals else None, bool, torch.set_flush_denormal)
+        flush = True if setup.flush_denormals else None
+        self._set("denormal", flush, flushes_denormals, torch.set_flush_denormal)
         if torch.cuda.is_available():
             cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
             self._switch("tf32", matmul, "allow_tf32", setup.tf32)
@@ -57,3 +58,8 @@ class BackendSeam:
         if name in self.own:
             value, write = self.own.pop(name)
             write(value)
+
+
+def flushes_denormals() -> bool:
+    """Whether this thread takes denormal numbers for zero: torch tells only by what it computes."""
+    return bool((torch.tensor(1e-39) * torch.tensor(0.5)) == 0)

@@ -109,6 +109,7 @@ class FetchSeam:
             decode.refresh()
             decoded, images, pixels = decode.nanoseconds, decode.images, decode.pixels
             close = row[1] >= seam.next_look
+            read = queued = cpu = 0.0
             if close:
                 read, queued, cpu = _bytes_read(), _queued(), thread_time_ns()
             begun = perf_counter_ns()

@@ -79,16 +79,16 @@ class Host:
     boundary: Literal["optimizer", "backward", "none"] = "none"
     steps: int = 0
     samples: int = 0
-    on_loss: "Callable[[int, torch.Tensor], None] | None" = None
+    on_loss: Callable[[int, torch.Tensor], None] | None = None
     """told of samples seen and of a step's loss, which is not read yet"""
     first_step_start: int | None = None
-    roots: "weakref.WeakKeyDictionary[torch.nn.Module, RootFacts]" = field(
+    roots: weakref.WeakKeyDictionary[torch.nn.Module, RootFacts] = field(
         default_factory=weakref.WeakKeyDictionary
     )
-    optimizers: "weakref.WeakSet[torch.optim.Optimizer]" = field(default_factory=weakref.WeakSet)
+    optimizers: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
     main_optimizer: Any = None
     batch_size: int = 0
-    pending: list["torch.Tensor"] = field(default_factory=list)
+    pending: list[torch.Tensor] = field(default_factory=list)
     backwards: int = 0
     backwards_in_step: int = 0
     epoch: int = 0
@@ -189,7 +189,7 @@ class Host:
             self._close_validation()
         self.mode = "train"
 
-    def saw_backward(self, loss: "torch.Tensor | None") -> None:
+    def saw_backward(self, loss: torch.Tensor | None) -> None:
         """A backward pass ended."""
         self.backwards += 1
         self.backwards_in_step += 1

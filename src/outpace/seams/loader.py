@@ -119,7 +119,9 @@ class LoaderSeam:
     def reconcile(self, setup: Setup) -> None:
         """Let the feed of ``setup`` work and all others rest."""
         before, self.setup = self.setup, setup
-        if not self.switching or (before.feed == setup.feed and before.free_input == setup.free_input):
+        if not self.switching or (
+            before.feed == setup.feed and before.free_input == setup.free_input
+        ):
             return
         for record in list(self.records.values()):
             if not record.trains:
@@ -164,7 +166,7 @@ class LoaderSeam:
             where = seam.host.guard("loader", caller)
             seam.records[loader] = Record(where=where)
 
-        DataLoader.__init__ = __init__  # type: ignore[method-assign]
+        DataLoader.__init__ = __init__  # type: ignore[method-assign, assignment]
 
     def _wrap_iter(self) -> None:
         original, seam, host = self.originals["iter"], self, self.host
@@ -228,7 +230,7 @@ class LoaderSeam:
                 return original(iterator)
             return seam.draw(record, original, iterator)
 
-        _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign]
+        _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]
 
     def draw(self, record: Record, original: Any, iterator: Any) -> Any:
         """One batch, timed, from whichever feed is in force."""
@@ -306,7 +308,7 @@ class Epoch:
         self.record = record
         self.batches = batches
 
-    def __iter__(self) -> "Epoch":
+    def __iter__(self) -> Epoch:
         return self
 
     def __len__(self) -> int:

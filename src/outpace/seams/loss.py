@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
 from threading import get_ident
+from typing import Any
 
 import torch
 

@@ -37,7 +37,9 @@ class OptimizerSeam:
         self.last: Any = lambda: None
         """the optimizer that was stepped last, weakly: sets are slow to look in"""
         self.originals: dict[str, Any] = {}
-        self.own: dict[int, list[dict[str, Any]]] = {}
+        self.own: weakref.WeakKeyDictionary[Optimizer, list[dict[str, Any]]] = (
+            weakref.WeakKeyDictionary()
+        )
         self.zeroes = False
         """the script asks that gradients be set to zero instead of None"""
 
@@ -67,7 +69,7 @@ class OptimizerSeam:
             finally:
                 phases.pop()
 
-        Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+        Optimizer.zero_grad = zero_grad  # type: ignore[method-assign, assignment]
 
     def remove(self) -> None:
         """Take it out."""
@@ -105,7 +107,7 @@ class OptimizerSeam:
     def bring(self, optimizer: Optimizer) -> None:
         """Switch an optimizer's implementation, or give it its own back."""
         own = self.own.setdefault(
-            id(optimizer),
+            optimizer,
             [{k: g.get(k) for k in ("fused", "foreach")} for g in optimizer.param_groups],
         )
         fused, foreach = self.setup.fused, self.setup.foreach

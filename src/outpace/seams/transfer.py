@@ -31,6 +31,8 @@ class TransferSeam:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.setup = AS_IS
+        self.pins = False
+        """copy from page-locked memory to the device without waiting"""
         self.patched: dict[str, bool] = {}
         self.synchronize: Any = None
         self.counts: dict[str, int] = {}
@@ -67,6 +69,7 @@ class TransferSeam:
     def reconcile(self, setup: Setup) -> None:
         """Take copies and waits away where an experiment asks for it."""
         self.setup = setup
+        self.pins = setup.feed.pin and torch.cuda.is_available()
         if not setup.free_transfer and not setup.free_sync:
             self.recent.clear()
 
@@ -87,6 +90,8 @@ class TransferSeam:
                 seam.look(name, args)
             if (seam.setup.free_transfer or seam.setup.free_sync) and args:
                 return seam.free(name, phase, original, args, kwargs)
+            if seam.pins and seam.is_copy(name, args, kwargs):
+                kwargs["non_blocking"] = True
             phases.push(phase)
             start = phases.mark
             try:
@@ -96,6 +101,18 @@ class TransferSeam:
                 seconds[name] += phases.mark - start
 
         return method
+
+    def is_copy(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call copies from page-locked memory and does not say whether to wait."""
+        source = args[0] if args else None
+        return (
+            name in ("to", "cuda")
+            and len(args) <= 2
+            and "non_blocking" not in kwargs
+            and isinstance(source, torch.Tensor)
+            and not source.is_cuda
+            and source.is_pinned()
+        )
 
     def look(self, name: str, args: tuple[Any, ...]) -> None:
         """Note the line that calls, and whether it copies from pageable memory."""

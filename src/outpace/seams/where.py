@@ -10,7 +10,10 @@ from types import FrameType
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = tuple(
-    {os.path.realpath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "purelib", "platlib")}
+    {
+        os.path.realpath(sysconfig.get_paths()[key]) + os.sep
+        for key in ("stdlib", "purelib", "platlib")
+    }
     | {sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "purelib", "platlib")}
 )
 

@@ -46,7 +46,7 @@ def same_bits(one: Any, other: Any) -> bool:
 def by_items(loader: DataLoader[Any]) -> Fetch:
     """The DataLoader's own way."""
     dataset, collate = loader.dataset, loader.collate_fn
-    if loader._auto_collation:  # type: ignore[attr-defined]
+    if loader._auto_collation:
         many = getattr(dataset, "__getitems__", None)
 
         def fetch(indices: Any) -> Any:
@@ -73,14 +73,16 @@ def _like(template: Any, value: Any) -> Any:
             raise Unlike("a slice has another number of parts than the items")
         parts = [_like(t, v) for t, v in zip(template, value, strict=True)]
         return type(template)(*parts) if hasattr(template, "_fields") else type(template)(parts)
-    raise Unlike(f"a slice gives {type(value).__name__} where the items give {type(template).__name__}")
+    raise Unlike(
+        f"a slice gives {type(value).__name__} where the items give {type(template).__name__}"
+    )
 
 
 def by_slice(loader: DataLoader[Any]) -> Fetch:
     """One ``dataset[indices]`` a batch."""
     dataset: Any = loader.dataset
     items = by_items(loader)
-    if not loader._auto_collation:  # type: ignore[attr-defined]
+    if not loader._auto_collation:
         raise NotImplementedError("the DataLoader does not make batches itself")
     template: list[Any] = []
     checked = 0
@@ -121,7 +123,8 @@ class SampleCache:
         self.limit = limit
         self.structure: Any = None
         self.columns: list[torch.Tensor] = []
-        self.have = np.zeros(len(self.dataset), dtype=bool)
+        count: int = len(loader.dataset)  # type: ignore[arg-type]
+        self.have = np.zeros(count, dtype=np.bool_)
         self.lock = threading.Lock()
         self.checked = 0
 
@@ -163,7 +166,9 @@ class SampleCache:
             raise Unlike("the collate function does not stack samples")
         size = sum(leaf.numel() * leaf.element_size() for leaf in leaves) * len(self.have)
         if size > self.limit:
-            raise Unlike(f"all samples take {size / 2**20:.0f} MiB, the limit is {self.limit / 2**20:.0f}")
+            raise Unlike(
+                f"all samples take {size / 2**20:.0f} MiB, the limit is {self.limit / 2**20:.0f}"
+            )
         self.columns = [
             torch.empty((len(self.have), *leaf.shape[1:]), dtype=leaf.dtype) for leaf in leaves
         ]
@@ -180,7 +185,12 @@ def flatten(value: Any) -> tuple[list[torch.Tensor], Any]:
         return [value], None
     if isinstance(value, dict):
         parts = [flatten(v) for v in value.values()]
-        nest: Any = (dict, tuple(value), tuple(n for _, n in parts), tuple(len(t) for t, _ in parts))
+        nest: Any = (
+            dict,
+            tuple(value),
+            tuple(n for _, n in parts),
+            tuple(len(t) for t, _ in parts),
+        )
     elif isinstance(value, tuple | list) and not hasattr(value, "_fields"):
         parts = [flatten(v) for v in value]
         nest = (type(value), None, tuple(n for _, n in parts), tuple(len(t) for t, _ in parts))

@@ -7,32 +7,26 @@ comes in the same order too where one thread makes all batches; with several it 
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import io
 import itertools
 import os
-import queue
 import signal
-import sqlite3
 import threading
-import weakref
-import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.seams.setup import Feed
+from outpace.serve.ahead import Ahead, Work
 from outpace.serve.batches import Fetch, SampleCache, by_items, by_slice, forgiving
-
-ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
-"""packages whose open files are not to be read by several threads at once"""
+from outpace.serve.probe import holds_open_file
 
 
-def make_feed(loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> "InProcess | Processes":
+def make_feed(
+    loader: DataLoader[Any], feed: Feed, *, strict: bool = False
+) -> InProcess | Processes:
     """A feed at work on ``loader``; NotImplementedError where this loader cannot be fed so.
 
     ``strict``: raise where a faster fetch does not give the same, instead of going back to items.
@@ -46,18 +40,6 @@ def make_feed(loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> "
     return InProcess(loader, feed, strict=strict)
 
 
-def holds_open_file(dataset: Any, depth: int = 2) -> bool:
-    """Whether a data set, or one inside of it, has an open file or connection among its attributes."""
-    for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
-        if isinstance(value, io.IOBase | sqlite3.Connection | sqlite3.Cursor | zipfile.ZipFile):
-            return True
-        if type(value).__module__.split(".")[0] in ONE_AT_A_TIME:
-            return True
-        if depth and isinstance(value, Dataset) and holds_open_file(value, depth - 1):
-            return True
-    return False
-
-
 class InProcess:
     """Batches made in this process: in the training thread, or by threads that work ahead."""
 
@@ -69,9 +51,12 @@ class InProcess:
         self.go.set()
         self.closed = threading.Event()
         self.pool: list[Any] = []
+        self.working: list[Work] = []
         self.fetch = None if self.iterable else self._fetch(strict)
         self.threads = (
-            ThreadPoolExecutor(feed.workers, "outpace-fetch") if feed.executor == "threads" else None
+            ThreadPoolExecutor(feed.workers, "outpace-fetch")
+            if feed.executor == "threads"
+            else None
         )
 
     def _fetch(self, strict: bool) -> Fetch:
@@ -86,27 +71,24 @@ class InProcess:
 
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
+        for ahead in self.working:
+            if ahead.left.is_set():
+                ahead.thread.join()  # Two threads must not draw from one data set at once.
+        self.working = [ahead for ahead in self.working if ahead.thread.is_alive()]
         if self.iterable:
             batches: Iterator[Any] = _own_iterator(self.loader)
         else:
             batches = map(self._make, self._indices())
-        if self.feed.executor in ("ahead", "threads"):
-            return self._ahead(batches)
-        return batches
-
-    def _ahead(self, batches: Iterator[Any]) -> "Ahead":
-        for thread, left in self.leaving:
-            if left.is_set():
-                thread.join()  # Two must not draw from one data set at once.
-        ahead = Ahead(batches, self.feed.prefetch, self.go, self.closed)
-        self.leaving = [pair for pair in self.leaving if pair[0].is_alive()]
-        self.leaving.append((ahead.thread, ahead.left))
-        return ahead
+        if self.feed.executor not in ("ahead", "threads"):
+            return batches
+        work = Work(batches, self.feed.prefetch, self.go, self.closed)
+        self.working.append(work)
+        return Ahead(work)
 
     def _indices(self) -> Iterator[Any]:
         loader: Any = self.loader
-        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         indices = iter(loader._index_sampler)
+        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         if self.feed.pool:
             if len(self.pool) < self.feed.pool:
                 self.pool = list(itertools.islice(indices, self.feed.pool))
@@ -124,7 +106,7 @@ class InProcess:
         if (self.loader.pin_memory or self.feed.pin) and torch.cuda.is_available():
             from torch.utils.data._utils.pin_memory import pin_memory
 
-            batch = pin_memory(batch)
+            batch = pin_memory(batch)  # type: ignore[no-untyped-call]
         return batch
 
     def _make_together(self, indices: Any) -> Any:
@@ -156,74 +138,6 @@ class InProcess:
         self.go.set()
         if self.threads is not None:
             self.threads.shutdown(wait=False, cancel_futures=True)
-
-
-class Ahead:
-    """An iterator whose items a thread makes ahead, in order; what it raises is raised here."""
-
-    def __init__(
-        self, batches: Iterator[Any], most: int, go: threading.Event, closed: threading.Event
-    ) -> None:
-        self.ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=max(1, most))
-        self.closed = closed
-        self.left = threading.Event()
-        self.over = False
-        self.thread = threading.Thread(
-            target=work_ahead,
-            args=(batches, self.ready, go, closed, self.left),
-            name="outpace-ahead",
-            daemon=True,
-        )
-        self.thread.start()
-
-    def __iter__(self) -> "Ahead":
-        return self
-
-    def __next__(self) -> Any:
-        if self.over:
-            raise StopIteration
-        kind, value = self.ready.get()
-        if kind == "batch":
-            return value
-        self.over = True
-        if kind == "error":
-            raise value
-        raise StopIteration
-
-    def __del__(self) -> None:
-        self.left.set()
-
-
-def work_ahead(
-    batches: Iterator[Any],
-    ready: "queue.Queue[tuple[str, Any]]",
-    go: threading.Event,
-    closed: threading.Event,
-    left: threading.Event,
-) -> None:
-    """Make batches until they end, something is raised, or nobody draws any more."""
-
-    def put(kind: str, value: Any) -> bool:
-        while not closed.is_set() and not left.is_set():
-            try:
-                ready.put((kind, value), timeout=0.2)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    try:
-        for batch in batches:
-            if not put("batch", batch):
-                return
-            del batch
-            while not go.wait(timeout=0.5):
-                if closed.is_set() or left.is_set():
-                    return
-    except BaseException as error:
-        put("error", error)
-        return
-    put("end", None)
 
 
 def _own_iterator(loader: DataLoader[Any]) -> Iterator[Any]:

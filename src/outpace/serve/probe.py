@@ -6,18 +6,23 @@ still show in a data set that counts its draws; such runs are thrown away.
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
+import sqlite3
+import zipfile
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from outpace.serve.batches import Unlike, by_items, by_slice, flatten, same_bits
 
 TRIED = 6
+ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
+"""packages whose open files are not to be read by several threads at once"""
 
 
 @dataclass
@@ -67,7 +72,7 @@ def probe(loader: DataLoader[Any]) -> Probe:
     if isinstance(dataset, IterableDataset):
         return Probe()
     found = Probe(samples=_length(dataset))
-    if found.samples is None or not loader._auto_collation:  # type: ignore[attr-defined]
+    if found.samples is None or not loader._auto_collation:
         return found
     state = random_state()
     try:
@@ -144,3 +149,15 @@ def gather_time(loader: DataLoader[Any], how: str, limit: int) -> float | None:
         return None
     finally:
         restore(state)
+
+
+def holds_open_file(dataset: Any, depth: int = 2) -> bool:
+    """Whether a data set, or one inside of it, keeps a file or a connection open."""
+    for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
+        if isinstance(value, io.IOBase | sqlite3.Connection | sqlite3.Cursor | zipfile.ZipFile):
+            return True
+        if type(value).__module__.split(".")[0] in ONE_AT_A_TIME:
+            return True
+        if depth and isinstance(value, Dataset) and holds_open_file(value, depth - 1):
+            return True
+    return False

@@ -44,8 +44,10 @@ class Applied:
             self.times.append((step.wall, step.cpu))
         stop = self.spec.get("stop_after")
         limit = self.spec.get("stop_after_s")
-        over = limit is not None and self.host.first_step_start is not None and (
-            perf_counter_ns() - self.host.first_step_start > float(limit) * 1e9
+        over = (
+            limit is not None
+            and self.host.first_step_start is not None
+            and (perf_counter_ns() - self.host.first_step_start > float(limit) * 1e9)
         )
         if (stop is not None and self.host.steps >= int(stop)) or over:
             self.finish(ended=False)

@@ -77,7 +77,11 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
             break
         spent += max(0.0, monotonic() - begun - evidence.run.startup_s)
         done = sum(a.rounds for a in evidence.arms)
-        if not evidence.steps.count or spent >= float(spec.get("time_s") or 60.0) or done == advance:
+        if (
+            not evidence.steps.count
+            or spent >= float(spec.get("time_s") or 60.0)
+            or done == advance
+        ):
             break
         if read(folder / CONTESTS, {}).get("complete"):
             break
@@ -126,7 +130,9 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
             break
         before = count
     state = read(folder / TRIALS, {})
-    return Tried([msgspec.convert(t, Trial) for t in state.get("trials", [])], state.get("final", {}))
+    return Tried(
+        [msgspec.convert(t, Trial) for t in state.get("trials", [])], state.get("final", {})
+    )
 
 
 def run_for_losses(

@@ -99,7 +99,9 @@ class Experiment:
     def told(self, contest: Contest) -> None:
         """Pass progress on."""
         done = min(self.time_s, self.time_s - self.left())
-        self.observed.tell("experiments", done, self.time_s, f"{contest.name}, round {len(contest.pairs)}")
+        self.observed.tell(
+            "experiments", done, self.time_s, f"{contest.name}, round {len(contest.pairs)}"
+        )
 
     def program(self) -> Program:
         """Watch, probe, compare."""
@@ -160,7 +162,9 @@ class Experiment:
         if evidence.compute.device != "cpu":
             own["transfer_free"] = replace(AS_IS, free_transfer=True)
             own["sync_free"] = replace(AS_IS, free_sync=True)
-        yield Contest(own, max(2.0, self.left() * OWN_ARMS_SHARE), "input and watching", narrow=0.01)
+        yield Contest(
+            own, max(2.0, self.left() * OWN_ARMS_SHARE), "input and watching", narrow=0.01
+        )
         yield Contest(self.compute_arms(evidence, loaded), max(2.0, self.left()), "compute")
 
     def compute_arms(self, evidence: Evidence, loaded: bool) -> dict[str, Setup]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.flops import StepCounter
 from outpace.measure.machine import memory_limit
 from outpace.measure.memory import StepMemory
+from outpace.measure.subjects import main_root, training_loader
 from outpace.records.evidence import Images, Memory
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
@@ -24,7 +24,7 @@ from outpace.tune.observed import Observed
 TRACED = 5
 
 
-class ModelCounter(StepCounter):
+class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
     """Counts the model's operators only: not those of a data set that runs between steps."""
 
     def __init__(self, host: Host) -> None:
@@ -178,7 +178,7 @@ def _paths_of(loader: Any) -> list[str]:
         opened.append(str(path))
         return original(path, *args, **kwargs)
 
-    Image.open = watched
+    Image.open = watched  # type: ignore[assignment]
     try:
         for index in range(min(8, len(loader.dataset))):
             loader.dataset[index]

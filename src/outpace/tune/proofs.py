@@ -52,7 +52,8 @@ def prove_recipe(
         return proof, trials
     reason = f"left out: no proof that quality is kept ({proof.reason})"
     kept = [
-        msgspec.structs.replace(t, accepted=False, reason=reason) if t in rest else t for t in trials
+        msgspec.structs.replace(t, accepted=False, reason=reason) if t in rest else t
+        for t in trials
     ]
     return proof, kept
 
@@ -78,7 +79,12 @@ def _runner(
 
     def run(seed: int, recipe: bool, steps: int) -> Losses | None:
         nonlocal done
-        tell("proof", done, max(total, done + 1), f"seed {seed}, {'recipe' if recipe else 'as it is'}")
+        tell(
+            "proof",
+            done,
+            max(total, done + 1),
+            f"seed {seed}, {'recipe' if recipe else 'as it is'}",
+        )
         done += 1
         applied = remedies if recipe else []
         at = folder / f"seed-{seed}-{'recipe' if recipe else 'base'}"

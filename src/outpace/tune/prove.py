@@ -76,7 +76,9 @@ def prove(
         base, other = run(seed, False, steps), run(seed, True, steps)
         curves += [_curve(seed, r, side) for side, r in ((False, base), (True, other)) if r]
         if base is None or other is None:
-            return Proof(True, False, seed, reason="a run of the proof failed", curves=tuple(curves))
+            return Proof(
+                True, False, seed, reason="a run of the proof failed", curves=tuple(curves)
+            )
         pairs.append((base, other))
         if len(pairs) >= max(2, seeds):
             proof = judge(pairs, margin, confidence, curves)
@@ -94,7 +96,9 @@ def judge(
     bad = [o for _, o in pairs if not all(map(math.isfinite, o.values))]
     if bad and all(math.isfinite(v) for b, _ in pairs for v in b.values):
         reason = "the loss became NaN or infinite under the recipe only"
-        return Proof(True, False, len(pairs), count, margin, confidence, reason=reason, curves=tuple(curves))
+        return Proof(
+            True, False, len(pairs), count, margin, confidence, reason=reason, curves=tuple(curves)
+        )
     fall = sum(_start(b, count) - _end(b, count) for b, _ in pairs) / len(pairs)
     differences = [_end(o, count) - _end(b, count) for b, o in pairs]
     if metric is not None:
@@ -102,7 +106,9 @@ def judge(
         fall = max(abs(b.metrics[metric]) for b, _ in pairs)
     if fall <= 0:
         reason = "the loss of the script as it is did not fall in the steps tried"
-        return Proof(True, False, len(pairs), count, margin, confidence, reason=reason, curves=tuple(curves))
+        return Proof(
+            True, False, len(pairs), count, margin, confidence, reason=reason, curves=tuple(curves)
+        )
     mean = sum(differences) / len(pairs)
     spread = math.sqrt(sum((d - mean) ** 2 for d in differences) / (len(pairs) - 1))
     reach = float(stats.t.ppf(confidence, len(pairs) - 1)) * spread / math.sqrt(len(pairs))

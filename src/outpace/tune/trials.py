@@ -127,7 +127,9 @@ class Trials:
                 self.remaining.remove(candidate)
                 gain = candidate.predict(self.evidence)
                 if all(t.remedy != name for t in self.trials):
-                    self.trials.append(self._trial(candidate, gain, None, False, self.excluded[name]))
+                    self.trials.append(
+                        self._trial(candidate, gain, None, False, self.excluded[name])
+                    )
 
     def _forget(self, name: str, settings: Any, accepted: bool) -> None:
         self.remaining = [

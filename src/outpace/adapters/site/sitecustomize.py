@@ -2,13 +2,15 @@
 
 Python imports this before the target's first line, since this folder is on PYTHONPATH. It takes the
 folder off the path again, puts the environment back as it was, and lets the user's own
-``sitecustomize`` run. Only ``os`` and ``sys`` are used, which are loaded by then; where the run is to
-be thrown away, its writes are redirected from here on.
+``sitecustomize`` run. Only ``os`` and ``sys`` are used, which are loaded by then; where the run is
+to be thrown away, its writes are redirected from here on.
 
 Environment (see `outpace.adapters.launch`): OUTPACE_CHILD names the spec, OUTPACE_PYTHONPATH holds
 PYTHONPATH as it was, OUTPACE_SHADOW is "scratch:folder:..." for a run that is thrown away and
 OUTPACE_GUARDED says that the kernel keeps the user's files too.
 """
+
+# mypy: allow-untyped-defs, allow-untyped-calls
 
 
 def _outpace():
@@ -27,7 +29,7 @@ def _outpace():
     def is_target():
         # torchrun and its like start the ranks; multiprocessing starts python anew for a worker.
         words = sys.orig_argv[1:]
-        if any("multiprocessing" in w and "import" in w for w in words) or "-c" in words[:1]:
+        if any("multiprocessing" in w and "import" in w for w in words):
             return False
         started = [os.path.basename(word) for word in words[:3]]
         return "RANK" in os.environ or not any(word in launchers for word in started)
@@ -73,7 +75,7 @@ def _outpace():
         def find_spec(self, name, path=None, target=None):
             if name != "torch":
                 return None
-            for finder in [f for f in sys.meta_path if f is not self]:
+            for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
                 find = getattr(finder, "find_spec", None)
                 found = find(name, path, target) if find is not None else None
                 if found is not None:
@@ -109,7 +111,7 @@ def _next():
 
     ours = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
     except ImportError as error:
         if error.name != "sitecustomize":
             raise

@@ -6,9 +6,9 @@ there: it sees its own checkpoints, logs and folders as if they had been written
 renamed where it said. A file that is appended to or changed in place is copied first.
 
 Covered: ``open``, ``io.open`` and the file calls of ``os``, and so what is built on them (pathlib,
-shutil, tempfile, logging, csv, json, pickle, zipfile, numpy, Pillow, pandas); and of what opens files
-in C: ``torch.save``/``load``, ``torch.jit``, sqlite3, safetensors, h5py, OpenCV's images. Processes
-that are forked (DataLoader workers) share it; ranks of one run share one scratch folder.
+shutil, tempfile, logging, csv, json, pickle, zipfile, numpy, Pillow, pandas); and of what opens
+files in C: ``torch.save``/``load``, ``torch.jit``, sqlite3, safetensors, h5py, OpenCV's images.
+Processes that are forked (DataLoader workers) share it; ranks of one run share one scratch folder.
 
 Not redirected: what other C libraries, and other programs that the target starts, open themselves;
 ``io.FileIO`` called by its name; modules that the target writes and then imports; workers that are
@@ -16,8 +16,7 @@ spawned instead of forked, which see the user's files. The kernel refuses such w
 (`outpace.adapters.guard`); where it can't, they are found afterwards and told.
 
 Passing through on purpose: see `outpace.seams.writes.areas`. Not imitated: hard links to the user's
-files become copies, and a link of the user's that leads to a file written in this run is followed
-only in a folder that this run wrote to. A file over 8 GiB is not copied: changing it in place fails
+files become copies. A file over 8 GiB is not copied: changing it in place fails
 (``numpy.memmap`` in its default mode ``r+`` takes large files as ``c``: changes stay in memory).
 
 While nothing was written, reading costs one look at a shared number (about 0.2 us an ``open``).
@@ -32,12 +31,12 @@ from outpace.seams.writes import calls, libraries
 from outpace.seams.writes.areas import areas
 from outpace.seams.writes.overlay import Overlay, mode_of, read_journal
 
-Paths = Sequence["str | os.PathLike[str]"]
+Name = str | os.PathLike[str]
 
 _live: Overlay | None = None
 
 
-def install(scratch: "str | os.PathLike[str]", allow: Paths = ()) -> Callable[[], None]:
+def install(scratch: Name, allow: Sequence[Name] = ()) -> Callable[[], None]:
     """Redirect this process's writes into ``scratch``; the function that ends it.
 
     ``allow``: further folders to write to as ever. A second process that names the same scratch
@@ -69,7 +68,7 @@ def written() -> list[str]:
     return [path for path in _live.written if mode_of(_live.tree + path) is not None]
 
 
-def written_in(scratch: "str | os.PathLike[str]") -> tuple[list[str], list[str]]:
+def written_in(scratch: Name) -> tuple[list[str], list[str]]:
     """The same from outside, once the run ended: files written, and files of the user's removed."""
     folder = os.path.realpath(scratch)
     entries = list(dict.fromkeys(read_journal(f"{folder}/journal")))

@@ -2,8 +2,9 @@
 
 Three kinds, the first that fits decides:
 
-- *always*: the session's folder, caches (``~/.cache`` and where the usual variables point),
-  ``/dev``, ``/proc``, ``/sys``, and what the user allowed. Written as ever.
+- *always*: the session's folder, caches (``~/.cache``, where the usual variables point, and the
+  folders of installed packages, for their byte code), ``/dev``, ``/proc``, ``/sys``, and what the
+  user allowed. Written as ever.
 - *kept*: the working directory, also where it lies inside the temporary folder. Redirected.
 - *temporary*: ``$TMPDIR``, ``/tmp``, ``/var/tmp``. Written as ever: sockets and locks live there.
 
@@ -14,6 +15,7 @@ protected: what it writes there can't be told from other temporary files.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -57,6 +59,7 @@ def areas(allow: Iterable[str], cwd: str, environ: Mapping[str, str]) -> Areas:
     home = os.path.expanduser("~")
     caches = [os.path.join(home, name) for name in HOME_CACHES]
     caches += [environ[name] for name in CACHES if os.path.isabs(environ.get(name, ""))]
+    caches += [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
     temporary = _real([environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp"])
     here = os.path.realpath(cwd)
     # A cache variable that names the working directory, or a folder around it, opens nothing.

@@ -64,8 +64,10 @@ def _file_open(overlay: Overlay) -> Call:
         closefd: bool = True,
         opener: Any = None,
     ) -> Any:
-        if not isinstance(file, int) and (size[0] or mode not in READS):
-            opener = _opener(overlay, opener)
+        changes = mode not in READS
+        if (size[0] or changes) and not isinstance(file, int):
+            if changes or overlay.readable(file) is not file:
+                opener = _opener(overlay, opener)
         return _io.open(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
     return open
@@ -108,7 +110,9 @@ def _descriptor_open(overlay: Overlay, name: str) -> Call:
 
 
 def _reading(overlay: Overlay, name: str) -> Call:
-    real: Call = getattr(posix, name, None)  # type: ignore[assignment]
+    real: Call | None = getattr(posix, name, None)
+    if real is None:
+        return _missing
     size, followed = overlay.size, name not in NOT_FOLLOWED
 
     def call(path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,11 +127,17 @@ def _reading(overlay: Overlay, name: str) -> Call:
             _as_given(error, path)
             raise
 
-    return functools.wraps(real)(call) if real is not None else call
+    return functools.wraps(real)(call)
+
+
+def _missing(*args: Any, **kwargs: Any) -> Any:
+    """Stands for a call that this system does not have; it is put nowhere."""
 
 
 def _changing(overlay: Overlay, name: str) -> Call:
-    real: Call = getattr(posix, name, None)  # type: ignore[assignment]
+    real: Call | None = getattr(posix, name, None)
+    if real is None:
+        return _missing
 
     def change(path: str, args: Any, kwargs: Any) -> Any:
         if name not in NOT_FOLLOWED and kwargs.get("follow_symlinks", True):
@@ -137,11 +147,11 @@ def _changing(overlay: Overlay, name: str) -> Call:
     return _on_path(overlay, real, change)
 
 
-def _on_path(overlay: Overlay, real: Call | None, action: Call) -> Call:
+def _on_path(overlay: Overlay, real: Call, action: Call) -> Call:
     """A call whose first argument is a path that is to be changed."""
 
     def call(path: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(path, int) and real is not None:
+        if isinstance(path, int):
             return real(path, *args, **kwargs)
         overlay.sync()
         canonical = overlay.canonical(overlay.text(path, kwargs.pop("dir_fd", None)))
@@ -151,7 +161,7 @@ def _on_path(overlay: Overlay, real: Call | None, action: Call) -> Call:
             _as_given(error, path)
             raise
 
-    return functools.wraps(real)(call) if real is not None else call
+    return functools.wraps(real)(call)
 
 
 def _making(overlay: Overlay, name: str) -> Call:
@@ -325,4 +335,4 @@ def _walk_by_path(by_descriptor: bool) -> None:
     """``shutil.rmtree`` is to go by paths, also where shutil was imported before."""
     shutil = sys.modules.get("shutil")
     if shutil is not None and hasattr(shutil, "_use_fd_functions"):
-        shutil._use_fd_functions = by_descriptor
+        vars(shutil)["_use_fd_functions"] = by_descriptor

@@ -69,7 +69,13 @@ def rename(overlay: Overlay, source: str, target: str) -> None:
     """``rename`` and ``replace``; either side may be one that passes."""
     if not overlay.exists(source):
         raise _error(errno.ENOENT, source)
+    if source == target:
+        return
     folder = _is_folder(overlay, source)
+    if folder and target.startswith(f"{source}/"):
+        raise _error(errno.EINVAL, source)
+    if source.startswith(f"{target}/"):
+        raise _error(errno.ENOTEMPTY, target)
     if overlay.passes(target):
         copy(overlay.place(source), target)
         _forget(overlay, source)
@@ -107,6 +113,8 @@ def _check_target(overlay: Overlay, folder: bool, target: str) -> None:
 
 def _take(overlay: Overlay, source: str, into: str) -> None:
     """Move a file that passes; copy the user's own and hide it."""
+    if mode_of(into) is not None:
+        posix.unlink(into)
     if overlay.passes(source):
         try:
             posix.rename(source, into)

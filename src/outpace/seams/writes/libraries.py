@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
-from urllib.parse import quote
 
 from outpace.seams.writes.overlay import Overlay, mode_of
 
@@ -25,7 +24,7 @@ class Row(NamedTuple):
 
     module: str
     call: str
-    index: int
+    position: int
     keyword: str
     use: Use
 
@@ -60,9 +59,9 @@ def place_for(overlay: Overlay, path: Any, use: Use) -> Any:
 def _taking_place(overlay: Overlay, call: Any, row: Row) -> Any:
     @functools.wraps(call)
     def redirected(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > row.index:
-            place = place_for(overlay, args[row.index], row.use)
-            args = (*args[: row.index], place, *args[row.index + 1 :])
+        if len(args) > row.position:
+            place = place_for(overlay, args[row.position], row.use)
+            args = (*args[: row.position], place, *args[row.position + 1 :])
         elif row.keyword in kwargs:
             kwargs[row.keyword] = place_for(overlay, kwargs[row.keyword], row.use)
         return call(*args, **kwargs)
@@ -79,6 +78,8 @@ def _connect(overlay: Overlay, connect: Any) -> Any:
         if kwargs.get("uri") or text in ("", b"", ":memory:") or not isinstance(text, str | bytes):
             return connect(database, *args, **kwargs)
         if _is_large(overlay, text):
+            from urllib.parse import quote
+
             return connect(f"file:{quote(os.fsdecode(text))}?mode=ro", *args, **kwargs, uri=True)
         return connect(place_for(overlay, text, "change"), *args, **kwargs)
 
@@ -146,7 +147,7 @@ class _Finder:
         """The spec that the others find, with our change after the module has run."""
         if name not in MODULES:
             return None
-        for finder in [f for f in sys.meta_path if f is not self]:
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None else None
             if spec is not None:

@@ -74,7 +74,7 @@ class Entries:
             self._real = posix.scandir(given)
             self._iterator = iter(self._real)
             return
-        head = "." if given is None else os.fspath(given) if not isinstance(given, int) else ""
+        head: Any = "." if given is None else "" if isinstance(given, int) else os.fspath(given)
         names = overlay.names(path)
         as_bytes = isinstance(head, bytes)
         shown = [os.fsencode(n) if as_bytes else n for n in names]
@@ -90,7 +90,7 @@ class Entries:
     def __next__(self) -> Any:
         return next(self._iterator)
 
-    def __enter__(self) -> "Entries":
+    def __enter__(self) -> Entries:
         return self
 
     def __exit__(self, *_: object) -> None:

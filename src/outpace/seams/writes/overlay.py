@@ -43,7 +43,7 @@ class Overlay:
         self.gone: set[str] = set()
         self.written: dict[str, None] = {}
         self.known_folders: dict[str, str] = {}
-        self.untouched: set[str] = set()
+        self.untouched: set[str | bytes] = set()
         self.inside = False
         """the working directory exists in the scratch folder only"""
 
@@ -170,21 +170,22 @@ class Overlay:
         return False
 
     def readable(self, given: Any, dir_fd: int | None = None, *, follow: bool = True) -> Any:
-        """Where to read ``given``: itself, or the physical path of what was written in its stead."""
+        """Where to read ``given``: itself, or the path of what was written in its stead."""
         self.sync()
-        if dir_fd is None and given in self.untouched:
+        name = os.fspath(given)
+        if dir_fd is None and name in self.untouched:
             return given
-        text = self.text(given, dir_fd)
-        path = self.canonical(text)
-        if self.inside or path.rpartition("/")[0] in self.folders or self.is_gone(path):
-            path = self.final(path) if follow else path
-            place = self.place(path)
-            return given if place == path and not self.inside and dir_fd is None else place
-        if dir_fd is None and isinstance(given, str):
-            if len(self.untouched) >= MOST_KNOWN:
-                self.untouched.clear()
-            self.untouched.add(given)
-        return given if dir_fd is None else path
+        path = self.canonical(self.text(name, dir_fd))
+        end = self.final(path) if follow else path
+        place = self.place(end)
+        if self.inside or dir_fd is not None or place != end:
+            return place
+        if end.rpartition("/")[0] in self.folders:
+            return given if end == path else place
+        if len(self.untouched) >= MOST_KNOWN:
+            self.untouched.clear()
+        self.untouched.add(name)
+        return given
 
     def exists(self, path: str) -> bool:
         """Whether the target would see something there."""
@@ -278,7 +279,7 @@ class Overlay:
             self.note("g", path)
 
 
-def _counter(path: str) -> "memoryview[int]":
+def _counter(path: str) -> memoryview[int]:
     """One number in memory that all processes of a run share."""
     file = posix.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

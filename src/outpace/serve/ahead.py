@@ -1,0 +1,102 @@
+"""A thread that makes batches ahead of the training, in order.
+
+It ends with its epoch; where a loop leaves an epoch early, after the batch that it is making, and
+before another thread draws from the same data set.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import queue
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+
+class Work:
+    """A thread that makes batches ahead, in order, until they end or nobody draws any more."""
+
+    def __init__(
+        self, batches: Iterator[Any], most: int, go: threading.Event, closed: threading.Event
+    ) -> None:
+        self.batches = batches
+        self.ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=max(1, most))
+        self.go = go
+        self.closed = closed
+        self.left = threading.Event()
+        self.thread = threading.Thread(target=self.run, name="outpace-ahead", daemon=True)
+        at_work.add(self)
+        self.thread.start()
+
+    def run(self) -> None:
+        """Make batches; what is raised on the way is passed on to who draws."""
+        try:
+            for batch in self.batches:
+                if not self.put("batch", batch):
+                    return
+                del batch
+                while not self.go.wait(timeout=0.5):
+                    if self.over():
+                        return
+        except BaseException as error:
+            self.put("error", error)
+            return
+        self.put("end", None)
+
+    def over(self) -> bool:
+        """Whether nobody will draw any more."""
+        return self.closed.is_set() or self.left.is_set()
+
+    def put(self, kind: str, value: Any) -> bool:
+        """Hand over; whether to go on."""
+        while not self.over():
+            with contextlib.suppress(queue.Full):
+                self.ready.put((kind, value), timeout=0.2)
+                return not self.over()
+        return False
+
+    def leave(self) -> None:
+        """Nobody draws any more: the thread ends after the batch that it is making."""
+        self.left.set()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.ready.get_nowait()
+
+
+at_work: weakref.WeakSet[Work] = weakref.WeakSet()
+
+
+@atexit.register
+def end_all() -> None:
+    """Let threads end before the interpreter does: torch does not bear to be cut off."""
+    for work in list(at_work):
+        work.leave()
+    for work in list(at_work):
+        work.thread.join(timeout=5.0)
+
+
+class Ahead:
+    """An iterator over what a thread has made ahead; what it raised is raised here."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.over = False
+
+    def __iter__(self) -> Ahead:
+        return self
+
+    def __next__(self) -> Any:
+        if self.over:
+            raise StopIteration
+        kind, value = self.work.ready.get()
+        if kind == "batch":
+            return value
+        self.over = True
+        if kind == "error":
+            raise value
+        raise StopIteration
+
+    def __del__(self) -> None:
+        self.work.leave()

@@ -1,0 +1,233 @@
+"""What a user meets when things are not as they should be: each a clear outcome."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import outpace
+
+TRAINING = """
+    import sys, time
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(512, 16), torch.randn(512, 1))
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    STEPS = 3000
+    step = 0
+    for epoch in range(1000):
+        for x, y in DataLoader(data, batch_size=16):
+            loss = nn.functional.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            step += 1
+            HERE
+            if step >= STEPS:
+                torch.save(model.state_dict(), "weights.pt")
+                print("the end")
+                sys.exit(0)
+"""
+
+
+def diagnose(path: Path, *more: str, seconds: str = "3s") -> tuple[int, dict, str]:
+    done = outpace(
+        "diagnose", "--json", "--time", seconds, *more, str(path), cwd=path.parent, timeout=120
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def variant(here: str = "pass", steps: int = 3000) -> str:
+    return TRAINING.replace("HERE", here).replace("STEPS = 3000", f"STEPS = {steps}")
+
+
+def test_a_training_is_diagnosed(script: Callable[..., Path]) -> None:
+    path = script(variant(steps=100_000))
+    code, found, told = diagnose(path, seconds="12s")
+    assert code == 0
+    assert found["outcome"] == "done"
+    assert found["schema"] == 1
+    assert abs(sum(row["share"] for row in found["ledger"]) - 1) < 0.01
+    assert found["steps"]["count"] > 10
+    assert found["overhead"]["step_ratio"] > 0
+    assert "Traceback" not in told
+
+
+def test_nothing_of_the_users_is_written(script: Callable[..., Path]) -> None:
+    path = script(variant(steps=40))
+    (path.parent / "weights.pt").write_bytes(b"precious")
+    code, _, _ = diagnose(path, "--session", str(path.parent / "session"))
+    assert code == 0
+    assert (path.parent / "weights.pt").read_bytes() == b"precious"
+    assert {p.name for p in path.parent.iterdir()} == {"train.py", "weights.pt", "session"}
+
+
+def test_three_steps(script: Callable[..., Path]) -> None:
+    code, found, _ = diagnose(script(variant(steps=3)))
+    assert (code, found["outcome"], found["steps"]["count"]) == (0, "done", 3)
+
+
+def test_no_training(script: Callable[..., Path]) -> None:
+    code, found, _ = diagnose(script("import torch\nprint(torch.ones(2).sum().item())"))
+    assert (code, found["outcome"], found["bound"]) == (0, "no training", "none")
+
+
+def test_no_torch(script: Callable[..., Path]) -> None:
+    code, found, _ = diagnose(script("print('hello')"))
+    assert (code, found["outcome"]) == (0, "no training")
+
+
+def test_a_script_that_fails(script: Callable[..., Path]) -> None:
+    path = script(variant("if step == 30: raise ValueError('bad day')"))
+    code, found, told = diagnose(path)
+    assert (code, found["outcome"], found["exit_code"]) == (1, "failed", 1)
+    assert "ValueError: bad day" in told
+    assert "outpace/seams" not in told
+
+
+def test_a_script_that_exits(script: Callable[..., Path]) -> None:
+    code, found, _ = diagnose(script("import torch, sys\nsys.exit(7)"))
+    assert (code, found["exit_code"]) == (7, 7)
+
+
+def test_a_data_set_that_raises(script: Callable[..., Path]) -> None:
+    path = script(
+        """
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        class Bad(Dataset):
+            def __len__(self): return 100
+            def __getitem__(self, i):
+                if i > 60: raise OSError("cannot read sample 61")
+                return torch.randn(4)
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for x in DataLoader(Bad(), batch_size=10):
+            model(x).sum().backward()
+            optimizer.step()
+        """
+    )
+    code, found, told = diagnose(path)
+    assert (code, found["outcome"]) == (1, "failed")
+    assert "cannot read sample 61" in told
+
+
+def test_a_killed_worker(script: Callable[..., Path]) -> None:
+    path = script(
+        """
+        import os, signal
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        class Bad(Dataset):
+            def __len__(self): return 400
+            def __getitem__(self, i):
+                if i == 300: os.kill(os.getpid(), signal.SIGKILL)
+                return torch.randn(4)
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for x in DataLoader(Bad(), batch_size=10, num_workers=1):
+            model(x).sum().backward()
+            optimizer.step()
+        """
+    )
+    code, found, told = diagnose(path)
+    assert (code, found["outcome"]) == (1, "failed")
+    assert "killed by signal" in told
+
+
+def test_a_loss_that_becomes_nan(script: Callable[..., Path]) -> None:
+    path = script(
+        variant(
+            "with torch.no_grad(): model[0].weight.fill_(float('nan')) if step == 9 else None", 60
+        )
+    )
+    code, found, _ = diagnose(path)
+    assert (code, found["outcome"]) == (0, "done")
+    assert [rule["rule"] for rule in found["learning"]] == ["nan"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["diagnose", "trian.py"], "trian.py"),
+        (["diagnose", "."], ". is a folder"),
+        (["diagnose", "--time", "soon", "train.py"], "soon"),
+        (["diagnose", "--tme", "5s", "train.py"], "--tme"),
+        (["tune", "--skip", "magic", "train.py"], "magic"),
+        (["run", "--recipe", "none.toml", "train.py"], "none.toml"),
+        (["report", "nowhere"], "nowhere"),
+        (["remedies", "magic"], "magic"),
+        (["brew"], "brew"),
+    ],
+)
+def test_mistakes_on_the_command_line(
+    words: list[str], said: str, script: Callable[..., Path]
+) -> None:
+    path = script("print(1)")
+    done = outpace(*words, cwd=path.parent)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_recipe_that_is_not_one(script: Callable[..., Path]) -> None:
+    path = script("print(1)")
+    (path.parent / "outpace.toml").write_text("remedies = 3")
+    done = outpace("run", str(path), cwd=path.parent)
+    assert done.returncode == 2
+    assert "outpace.toml" in done.stderr
+
+
+def test_a_recipe_is_not_overwritten(script: Callable[..., Path]) -> None:
+    path = script(variant())
+    (path.parent / "outpace.toml").write_text("mine")
+    done = outpace("tune", str(path), cwd=path.parent)
+    assert done.returncode == 2
+    assert "--force" in done.stderr
+    assert (path.parent / "outpace.toml").read_text() == "mine"
+
+
+def test_run_gives_the_scripts_own_exit_code_and_output(script: Callable[..., Path]) -> None:
+    path = script(variant("if step == 20: print('leaving'); sys.exit(5)"))
+    done = outpace("run", "--no-recipe", str(path), cwd=path.parent)
+    assert done.returncode == 5
+    assert done.stdout == "leaving\n"
+
+
+def test_interrupt(script: Callable[..., Path]) -> None:
+    path = script(variant())
+    child = subprocess.Popen(
+        [sys.executable, "-m", "outpace", "diagnose", "--time", "60s", str(path)],
+        cwd=path.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(path.parent.glob(".outpace/*/progress.json")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    os.killpg(child.pid, signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == 130
+
+
+def test_help_is_quick_and_imports_no_torch() -> None:
+    code = "import sys; sys.argv = ['outpace', '--help']\nfrom outpace.cli import group\n"
+    code += "group.main(standalone_mode=False)\nprint('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "False"
+    assert "diagnose" in done.stdout

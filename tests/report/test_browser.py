@@ -1,0 +1,71 @@
+"""The HTML report in a real browser: no error, no request, nothing that runs over the page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from outpace.report import write_report
+from tests.report import report_sessions as made
+from tests.report.test_html import SECTIONS
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+WIDER_THAN_PAGE = """() => [...document.querySelectorAll('body *')]
+    .filter(e => !e.closest('pre, .scroll, svg') && e.getBoundingClientRect().right > innerWidth + 1)
+    .map(e => e.outerHTML.slice(0, 80))"""
+BACKGROUND = "() => getComputedStyle(document.body).backgroundColor"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip("no Chromium or Chrome is installed")
+    with sync.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.mark.parametrize("name", ["images_tuned", "no_training", "nasty"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1200])
+def test_opens_cleanly(
+    browser: Browser, tmp_path: Path, name: str, scheme: Literal["light", "dark"], width: int
+) -> None:
+    path = tmp_path / "report.html"
+    write_report(getattr(made, name)(), path)
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+    assert all(page.locator(f"section#{section}").is_visible() for section in SECTIONS)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(WIDER_THAN_PAGE) == []
+    red = int(page.evaluate(BACKGROUND).removeprefix("rgb(").split(",")[0])
+    assert red > 200 if scheme == "light" else red < 60
+    page.close()

@@ -1,0 +1,93 @@
+"""The terminal view at 80 columns: order, width, colours, and every outcome."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from outpace.records.session import Session
+from outpace.report.terminal import print_session
+from tests.report import report_sessions as made
+
+ALL = [
+    made.images_tuned,
+    made.images_diagnosed,
+    made.quiet,
+    made.no_training,
+    made.failed,
+    made.nasty,
+]
+
+
+def printed(session: Session, *, terminal: bool = False, folder: str | None = None) -> str:
+    file = io.StringIO()
+    print_session(session, Console(file=file, width=80, force_terminal=terminal), folder)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_fits_80_columns_but_for_commands(make: Callable[[], Session]) -> None:
+    head = printed(make()).split("\n  Next\n")[0]
+    assert max(cell_len(line) for line in head.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_no_color_means_no_colour(
+    make: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", printed(make(), terminal=True))
+
+
+def test_text_from_outside_cannot_steer_the_terminal() -> None:
+    assert "\x1b" not in printed(made.nasty())
+
+
+def test_verdict_comes_first_then_ledger_findings_trials_proof_next() -> None:
+    said = printed(made.images_tuned(), folder=".outpace/latest")
+    order = [
+        "3.42× as fast (3.27–3.58, measured), and the model is proven no worse.",
+        "Where the time went",
+        "What would be gained",
+        "Remedies tried",
+        "Quality",
+        "Overhead",
+        "Note",
+        "Next",
+        "outpace run --recipe outpace.toml image_classifier.py --epochs 2",
+        "outpace report .outpace/latest -o report.html",
+    ]
+    places = [said.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_why_a_remedy_was_left_out() -> None:
+    said = printed(made.images_tuned())
+    assert "measured slower: two workers and two compute threads share two cores" in said
+    assert "compiling took longer (48 s) than the run would gain (31 s)" in said
+
+
+def test_none_comes_with_the_share_of_the_ceiling() -> None:
+    said = " ".join(printed(made.quiet()).replace("┃", "").split())
+    assert "No bottleneck was found." in said
+    assert "A step reaches 63.3 % of this machine's float32 matrix speed" in said
+
+
+def test_no_training_and_failed_say_so_and_what_to_try() -> None:
+    assert "No training was found." in printed(made.no_training())
+    said = printed(made.failed())
+    assert "The target failed with exit code 1." in said
+    assert "python -m pkg.train --lr 1e-3" in said
+
+
+def test_an_ascii_terminal_gets_plain_characters() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    print_session(made.images_tuned(), Console(file=file, width=80))
+    raw = file.buffer
+    assert isinstance(raw, io.BytesIO)
+    assert b"3.42x as fast" in raw.getvalue()

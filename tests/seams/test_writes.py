@@ -1,0 +1,446 @@
+"""A run that is thrown away sees what it wrote; the user's files stay as they were."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import posix
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from outpace.seams.writes import install, written, written_in
+
+
+def everything(folder: Path) -> dict[str, Any]:
+    """What a folder really holds, whatever is installed."""
+    found: dict[str, Any] = {}
+    for name in sorted(posix.listdir(folder)):
+        path = f"{folder}/{name}"
+        if os.path.stat.S_ISLNK(posix.lstat(path).st_mode):  # type: ignore[attr-defined]
+            found[name] = ("link", posix.readlink(path))
+        elif os.path.stat.S_ISDIR(posix.lstat(path).st_mode):  # type: ignore[attr-defined]
+            found[name] = everything(Path(path))
+        else:
+            fd = posix.open(path, os.O_RDONLY)
+            found[name] = (posix.read(fd, 1 << 20), posix.lstat(path).st_mtime_ns)
+            posix.close(fd)
+    return found
+
+
+def fill(folder: Path) -> None:
+    (folder / "out" / "deep").mkdir(parents=True)
+    (folder / "data").mkdir()
+    (folder / "out" / "model.pt").write_text("old weights")
+    (folder / "out" / "deep" / "a.txt").write_text("a")
+    (folder / "log.txt").write_text("first\n")
+    (folder / "data" / "x.txt").write_text("x")
+    (folder / "latest").symlink_to("out")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with files, as the working directory of a run whose writes are redirected."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    fill(folder)
+    monkeypatch.chdir(folder)
+    before = everything(folder)
+    undo = install(tmp_path / "scratch", [tmp_path / "session"])
+    try:
+        yield folder
+    finally:
+        undo()
+        posix.chdir(folder)
+        assert everything(folder) == before
+        assert builtins.open is io.open
+        assert os.stat is posix.stat
+        assert os.open is posix.open
+
+
+def test_what_is_written_is_read_again(project: Path) -> None:
+    with open("out/model.pt", "w") as file:
+        file.write("new weights")
+        assert file.name == "out/model.pt"
+    assert Path("out/model.pt").read_text() == "new weights"
+    assert (project / "latest" / "model.pt").read_text() == "new weights"
+    assert os.path.getsize("out/model.pt") == len("new weights")
+    assert written() == [str(project / "out" / "model.pt")]
+
+
+def test_appending_goes_on_from_the_file(project: Path) -> None:
+    for word in ("second", "third"):
+        with open("log.txt", "a") as file:
+            print(word, file=file)
+    assert Path("log.txt").read_text() == "first\nsecond\nthird\n"
+
+
+def test_folders(project: Path) -> None:
+    os.makedirs("runs/one/two")
+    Path("runs/one/result.txt").write_text("1")
+    os.makedirs("runs/one", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        os.mkdir("out")
+    Path("out/new.txt").touch()
+    assert sorted(os.listdir("out")) == ["deep", "model.pt", "new.txt"]
+    assert sorted(e.name for e in os.scandir("out") if e.is_file()) == ["model.pt", "new.txt"]
+    assert sorted(map(str, Path().rglob("*.txt"))) == [
+        "data/x.txt",
+        "log.txt",
+        "out/deep/a.txt",
+        "out/new.txt",
+        "runs/one/result.txt",
+    ]
+    assert [(d, len(f)) for d, _, f in os.walk("runs")] == [
+        ("runs", 0),
+        ("runs/one", 1),
+        ("runs/one/two", 0),
+    ]
+
+
+def test_deleting(project: Path) -> None:
+    os.remove("log.txt")
+    shutil.rmtree("out")
+    assert not os.path.exists("log.txt")
+    assert not os.path.lexists("out/model.pt")
+    assert sorted(os.listdir()) == ["data", "latest"]
+    with pytest.raises(FileNotFoundError) as caught:
+        open("log.txt")
+    assert caught.value.filename == "log.txt"
+    with pytest.raises(FileNotFoundError):
+        open("out/model.pt", "w")
+    os.mkdir("out")
+    assert os.listdir("out") == []
+    Path("out/model.pt").write_text("again")
+    assert os.listdir("latest") == ["model.pt"]
+
+
+def test_the_usual_ways_to_replace_a_checkpoint(project: Path) -> None:
+    Path("out/model.tmp").write_text("newer")
+    os.replace("out/model.tmp", "out/model.pt")
+    assert sorted(os.listdir("out")) == ["deep", "model.pt"]
+    assert Path("out/model.pt").read_text() == "newer"
+    shutil.copy("out/model.pt", "out/best.pt")
+    shutil.move("out/deep", "out/deeper")
+    assert Path("out/deeper/a.txt").read_text() == "a"
+    assert not Path("out/deep").exists()
+    with tempfile.NamedTemporaryFile("w", dir="out", delete=False) as file:
+        file.write("temporary")
+    Path(file.name).rename("out/model.pt")
+    assert Path("out/model.pt").read_text() == "temporary"
+    Path("current").symlink_to("out/best.pt")
+    assert Path("current").read_text() == "newer"
+    assert written() == [str(project / n) for n in ("out/model.pt", "out/best.pt",
+                                                    "out/deeper/a.txt", "current")]  # fmt: skip
+
+
+def test_errors_are_those_of_the_system(project: Path) -> None:
+    for call, error in [
+        (lambda: open("nowhere/file", "w"), FileNotFoundError),
+        (lambda: open("out", "w"), IsADirectoryError),
+        (lambda: open("log.txt", "x"), FileExistsError),
+        (lambda: os.rmdir("out"), OSError),
+        (lambda: os.rmdir("log.txt"), NotADirectoryError),
+        (lambda: os.unlink("nothing"), FileNotFoundError),
+        (lambda: os.rename("nothing", "other"), FileNotFoundError),
+        (lambda: os.rename("log.txt", "out"), IsADirectoryError),
+        (lambda: open(3.5), TypeError),
+        (lambda: os.stat("a\0b"), ValueError),
+    ]:
+        with pytest.raises(error):
+            call()
+    assert written() == []
+
+
+def test_metadata(project: Path) -> None:
+    os.chmod("log.txt", 0o600)
+    os.utime("log.txt", (1, 1))
+    os.truncate("log.txt", 2)
+    assert (os.stat("log.txt").st_mode & 0o777, os.stat("log.txt").st_mtime) == (0o600, 1.0) or (
+        os.stat("log.txt").st_mode & 0o777 == 0o600
+    )
+    assert Path("log.txt").read_text() == "fi"
+
+
+def test_working_in_a_folder_of_the_run(project: Path) -> None:
+    os.makedirs("runs/one")
+    os.chdir("runs/one")
+    assert os.getcwd() == str(project / "runs" / "one")
+    Path("here.txt").write_text("here")
+    assert Path("../../log.txt").read_text() == "first\n"
+    assert os.path.abspath("here.txt") == str(project / "runs" / "one" / "here.txt")
+    os.chdir("../..")
+    assert Path.cwd() == project
+    assert Path("runs/one/here.txt").read_text() == "here"
+
+
+def test_folders_that_may_be_written_to(project: Path, tmp_path: Path) -> None:
+    session = tmp_path / "session"
+    session.mkdir()
+    (session / "evidence.json").write_text("{}")
+    shutil.copy("log.txt", session / "log.txt")
+    os.rename(session / "log.txt", "moved.txt")
+    assert Path("moved.txt").read_text() == "first\n"
+    os.rename("out/model.pt", session / "model.pt")
+    assert not os.path.exists("out/model.pt")
+    with open("/dev/null", "w") as file:
+        file.write("x")
+    assert sorted(posix.listdir(session)) == ["evidence.json", "model.pt"]
+
+
+def test_descriptors(project: Path) -> None:
+    fd = os.open("log.txt", os.O_RDWR)
+    os.write(fd, b"FIRST")
+    os.close(fd)
+    assert Path("log.txt").read_bytes() == b"FIRST\n"
+    folder = os.open("out", os.O_RDONLY)
+    with open(os.open("b.txt", os.O_WRONLY | os.O_CREAT, dir_fd=folder), "w") as file:
+        file.write("b")
+    assert os.stat("b.txt", dir_fd=folder).st_size == 1
+    assert sorted(os.listdir(folder)) == ["b.txt", "deep", "model.pt"]
+    os.close(folder)
+    assert Path("out/b.txt").read_text() == "b"
+
+
+def test_libraries(project: Path) -> None:
+    torch = pytest.importorskip("torch")
+    np.save("array.npy", np.arange(4))
+    np.arange(3, dtype=np.uint8).tofile("raw.bin")
+    mapped = np.memmap("raw.bin", dtype=np.uint8, mode="r+")
+    mapped[0] = 9
+    mapped.flush()
+    assert np.fromfile("raw.bin", dtype=np.uint8).tolist() == [9, 1, 2]
+    np.lib.format.open_memmap("map.npy", mode="w+", shape=(2,), dtype=np.int64)[:] = 5
+    assert np.load("map.npy").tolist() == [5, 5]
+    torch.save({"step": 1}, "out/model.pt")
+    assert torch.load("out/model.pt") == {"step": 1}
+    assert torch.load("out/model.pt", mmap=True) == {"step": 1}
+    torch.jit.save(torch.jit.script(torch.nn.ReLU()), "out/scripted.pt")
+    assert torch.jit.load("out/scripted.pt")(torch.tensor(-1.0)) == 0
+    with sqlite3.connect("runs.db") as database:
+        database.execute("create table runs (id)")
+    with sqlite3.connect(project / "runs.db") as database:
+        assert database.execute("select name from sqlite_master").fetchall() == [("runs",)]
+    assert "runs.db" in os.listdir()
+
+
+def test_safetensors(project: Path) -> None:
+    torch = pytest.importorskip("torch")
+    module = pytest.importorskip("safetensors.torch")
+    module.save_file({"w": torch.ones(2)}, "out/model.safetensors")
+    assert module.load_file("out/model.safetensors")["w"].tolist() == [1, 1]
+
+
+def test_a_large_map_is_not_copied(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outpace.seams.writes.libraries.LARGE", 3)
+    mapped = np.memmap("log.txt", dtype=np.uint8)
+    mapped[0] = 0
+    assert mapped.mode == "c"
+    assert written() == []
+
+
+def test_forked_processes_share_it(project: Path) -> None:
+    Path("before.txt").write_text("before")
+    if (child := os.fork()) == 0:
+        code = 1
+        try:
+            assert Path("before.txt").read_text() == "before"
+            os.makedirs("cache")
+            Path("cache/made.txt").write_text("made")
+            os.remove("log.txt")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert Path("cache/made.txt").read_text() == "made"
+    assert not os.path.exists("log.txt")
+
+
+SECOND = """
+import sys
+from outpace.seams.writes import install
+install(sys.argv[1])
+print(open("made.txt").read(), end="")
+open("other.txt", "w").write("other")
+"""
+
+
+def test_another_rank_joins_it(project: Path, tmp_path: Path) -> None:
+    Path("made.txt").write_text("made")
+    command = [sys.executable, "-c", SECOND, str(tmp_path / "scratch")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project)
+    assert (done.stdout, done.stderr) == ("made", "")
+    assert Path("other.txt").read_text() == "other"
+    os.remove("data/x.txt")
+    there, removed = written_in(tmp_path / "scratch")
+    assert there == [str(project / "made.txt"), str(project / "other.txt")]
+    assert removed == [str(project / "data" / "x.txt")]
+
+
+def test_a_file_that_may_not_be_written(project: Path) -> None:
+    os.chmod("log.txt", 0o444)
+    if os.geteuid() == 0:
+        pytest.skip("root may write everything")
+    with pytest.raises(PermissionError):
+        open("log.txt", "a")
+
+
+def test_installing_twice_is_refused(project: Path, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="already"):
+        install(tmp_path / "other")
+
+
+# --- the same operations on real files and redirected ones give the same ---------------------
+
+NAMES = ("out", "out/model.pt", "out/deep", "out/deep/a.txt", "log.txt", "new", "new/b", "latest",
+         "latest/c", "latest/model.pt", "data/x.txt", "data/../log.txt", "new/b/c")  # fmt: skip
+name = st.sampled_from(NAMES)
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), name, st.sampled_from(["w", "a", "x", "r+", "w+"])),
+        st.tuples(st.sampled_from(["read", "list", "mkdir", "makedirs", "rmdir", "unlink"]), name),
+        st.tuples(st.sampled_from(["exists", "kind", "realpath", "rmtree", "truncate"]), name),
+        st.tuples(st.sampled_from(["rename", "symlink", "link", "copytree"]), name, name),
+    ),
+    max_size=12,
+)
+
+
+def do(operation: tuple[str, ...]) -> Any:
+    """One operation; what it gives or the number of its error."""
+    try:
+        return OPERATIONS[operation[0]](*operation[1:])
+    except OSError as error:
+        return error.errno
+    except shutil.Error:
+        return "shutil.Error"
+
+
+def _write(path: str, mode: str) -> None:
+    with open(path, mode) as file:
+        file.write(mode)
+
+
+def _kind(path: str) -> tuple[bool, bool, bool, int]:
+    size = os.stat(path).st_size if os.path.isfile(path) else 0
+    return os.path.isdir(path), os.path.isfile(path), os.path.islink(path), size
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "write": _write,
+    "read": lambda path: Path(path).read_text(),
+    "list": lambda path: sorted((e.name, e.is_dir(), e.is_symlink()) for e in os.scandir(path)),
+    "mkdir": os.mkdir,
+    "makedirs": lambda path: os.makedirs(path, exist_ok=True),
+    "rmdir": lambda path: os.rmdir(path),
+    "unlink": lambda path: os.unlink(path),
+    "exists": lambda path: (os.path.exists(path), os.path.lexists(path)),
+    "kind": _kind,
+    "realpath": lambda path: os.path.relpath(os.path.realpath(path)),
+    "rmtree": lambda path: shutil.rmtree(path),
+    "truncate": lambda path: os.truncate(path, 1),
+    "rename": lambda one, other: os.rename(one, other),
+    "symlink": lambda one, other: os.symlink(one, other),
+    "link": lambda one, other: os.link(one, other),
+    "copytree": lambda one, other: Path(shutil.copytree(one, other, dirs_exist_ok=True)).name,
+}
+OPERATIONS["mkdir"] = lambda path: os.mkdir(path)
+
+
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(operations)
+def test_as_on_real_files(steps: list[tuple[str, ...]]) -> None:
+    here = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        real, redirected = Path(folder, "real"), Path(folder, "redirected")
+        for twin in (real, redirected):
+            twin.mkdir()
+            fill(twin)
+        before = everything(redirected)
+        try:
+            os.chdir(real)
+            expected = [do(step) for step in steps] + [_tree(".")]
+            os.chdir(redirected)
+            undo = install(Path(folder, "scratch"))
+            try:
+                found = [do(step) for step in steps] + [_tree(".")]
+            finally:
+                undo()
+        finally:
+            os.chdir(here)
+        assert found == expected
+        assert everything(redirected) == before
+
+
+def _tree(folder: str) -> list[Any]:
+    found: list[Any] = []
+    for here, folders, files in os.walk(folder):
+        folders.sort()
+        found.append(
+            (here, sorted(folders), [(f, do(("read", f"{here}/{f}"))) for f in sorted(files)])
+        )
+    return found
+
+
+def test_in_a_target(tmp_path: Path) -> None:
+    """From the first line on, before torch is imported, and in DataLoader workers."""
+    from outpace.adapters.launch import start, wait
+    from outpace.records.target import Target
+
+    project = tmp_path / "project"
+    project.mkdir()
+    fill(project)
+    (project / "train.py").write_text(
+        textwrap.dedent(
+            """
+            import os, shutil
+            shutil.rmtree("out")
+            os.makedirs("out")
+            import torch
+            from torch.utils.data import DataLoader, Dataset
+
+            class Rows(Dataset):
+                def __len__(self):
+                    return 4
+
+                def __getitem__(self, index):
+                    with open(f"out/{index}.txt", "w") as file:
+                        file.write("seen")
+                    return index
+
+            list(DataLoader(Rows(), num_workers=2))
+            torch.save(torch.nn.Linear(1, 1).state_dict(), "out/model.pt")
+            print(sorted(os.listdir("out")), len(torch.load("out/model.pt")))
+            """
+        )
+    )
+    before = everything(project)
+    session = tmp_path / "session"
+    log = tmp_path / "log"
+    child = start(
+        Target("script", "train.py", (), str(project)),
+        session=session,
+        mode="experiment",
+        spec={"entry": "builtins:len", "session": str(session), "shadow": True},
+        output=log,
+    )
+    assert wait(child) == 0, log.read_text()
+    names = ["0.txt", "1.txt", "2.txt", "3.txt", "model.pt"]
+    assert log.read_text() == f"{names} 2\n"
+    assert everything(project) == before
+    assert not (session / "scratch").exists()
+    assert child.thrown_away is not None
+    assert sorted(child.thrown_away.written) == [str(project / "out" / n) for n in names]
+    assert "out/deep" not in child.notes[0]

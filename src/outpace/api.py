@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ Output = Literal["inherit", "stderr"] | Path
 Progress = Callable[[str, float, float, str], None]
 
 DIAGNOSE_SHARE = 0.4
+SHORT_S = 60.0
 TRIAL_SHARE = 0.35
 
 
@@ -202,12 +204,14 @@ def tune(
     if recipe.exists() and not force:
         raise RecipeError(f"{recipe} exists already", "--force replaces it, --recipe names another")
     work = Work(target, session, output, progress)
-    evidence, code, notes = _measure(work, time_s and time_s * DIAGNOSE_SHARE, None)
+    brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
+    evidence, code, notes = _measure(work, brief, None)
     diagnosis = interpret(target, work.machine, evidence, code, notes)
     if diagnosis.outcome != "done":
         return _finish(work, diagnosis, evidence, "tune")
     total = time_s or default_time(evidence)
     trials, final = _try(work, total, only, skip)
+    trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
     proof, trials = _prove(work, evidence, trials, total, seeds, margin)
     if require_proof and proof is not None and not proof.proven:
         _finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
@@ -235,6 +239,31 @@ def _try(
     return tried.trials, tried.final
 
 
+def _try_anew(
+    work: Work,
+    evidence: Evidence,
+    trials: list[Trial],
+    total: float,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    seeds: int,
+) -> list[Trial]:
+    from outpace.tune.new_process import try_new_processes
+    from outpace.tune.proofs import time_for_proof
+
+    reserve = time_for_proof(evidence, trials, seeds)
+    return try_new_processes(
+        work.launch,
+        evidence,
+        trials,
+        folder=work.session / "trials",
+        time_s=total - work.seconds - reserve,
+        only=only,
+        skip=skip,
+        tell=work.tell,
+    )
+
+
 def _prove(
     work: Work, evidence: Evidence, trials: list[Trial], total: float, seeds: int, margin: float
 ) -> tuple[Proof | None, list[Trial]]:
@@ -245,7 +274,7 @@ def _prove(
         evidence,
         trials,
         folder=work.session / "proof",
-        time_s=max(0.25 * total, total - work.seconds),
+        time_s=total - work.seconds,
         seeds=seeds,
         margin=margin,
         tell=work.tell,
@@ -265,16 +294,11 @@ def _conclude(
     from outpace.tune.children import total_gain
 
     accepted = [t for t in trials if t.accepted]
-    left_out = [
-        t for t in trials if t.measured is not None and t.measured.is_gain and not t.accepted
-    ]
-    speedup = total_gain(evidence, final) if accepted and not _proof_cut(trials) else None
-    if speedup is None and accepted:
-        speedup = _product(accepted)
+    whole = total_gain(evidence, final) if accepted and not _changed_since(trials) else None
+    speedup = whole or (_product(accepted) if accepted else None)
     record = recipe_of(work, accepted, speedup, proof) if accepted else None
     if record is not None:
         write_recipe(path, record)
-    del left_out
     return _finish(
         work,
         diagnosis,
@@ -289,8 +313,15 @@ def _conclude(
     )
 
 
-def _proof_cut(trials: list[Trial]) -> bool:
-    return any("proof" in t.reason for t in trials if not t.accepted)
+def _changed_since(trials: list[Trial]) -> bool:
+    """Whether the recipe is no longer what was compared as a whole."""
+    from outpace.seams.setup import AS_IS
+    from outpace.tune.assemble import setup_of
+
+    added = any(
+        t.accepted and not setup_of([(t.remedy, t.settings)], AS_IS).in_process for t in trials
+    )
+    return added or any("no proof" in t.reason for t in trials if not t.accepted)
 
 
 def _product(accepted: list[Trial]) -> Gain:
@@ -321,7 +352,7 @@ def recipe_of(
         )
     return Recipe(
         schema=1,
-        target=" ".join(work.target.words),
+        target=shlex.join(work.target.words),
         outpace=version("outpace"),
         python=platform.python_version(),
         torch=version("torch"),

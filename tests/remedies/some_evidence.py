@@ -38,6 +38,7 @@ GPU = msgspec.structs.replace(
 )
 EMPTY = Evidence(machine=Machine("", "", "", 0, 0))
 MEMORY = Memory(int(1.2 * GIB), ByKind(activations=GIB), 24 * GIB, GIB)
+FULL = Memory(23 * GIB, ByKind(activations=20 * GIB), 24 * GIB, GIB)
 
 
 def arm(name: str, speedup: float, seconds: float, base: str = "input_free") -> Arm:
@@ -107,6 +108,7 @@ replace = msgspec.structs.replace
 FIXED_IMAGES = replace(
     IMAGES,
     input=replace(IMAGES.input, deterministic=True, random_streams=(), cached_s=0.002),
+    memory=FULL,
 )
 ROWS = replace(
     IMAGES,
@@ -138,7 +140,7 @@ ROWS = replace(
         denormals=0.01,
         eval_with_grad=0.0,
     ),
-    memory=replace(MEMORY, peak_bytes=23 * GIB, by_kind=ByKind(activations=20 * GIB)),
+    memory=FULL,
     run=replace(IMAGES.run, estimated_s=5000.0),
 )
 WORKERS = replace(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from outpace.records.evidence import Evidence
 from outpace.records.finding import Keeps
 from outpace.remedies.base import Remedy
 from outpace.remedies.catalog import all_remedies
@@ -54,11 +53,6 @@ def remedy(request: pytest.FixtureRequest) -> Remedy:
     return REMEDIES[request.param]()
 
 
-@pytest.fixture(params=sorted(ALL))
-def evidence(request: pytest.FixtureRequest) -> Evidence:
-    return ALL[request.param]
-
-
 def test_all_are_there() -> None:
     assert set(REMEDIES) >= EXPECTED
 
@@ -78,15 +72,16 @@ def test_a_remedy_says_what_it_is(remedy: Remedy) -> None:
     assert (module.__doc__ or "").startswith(f"{remedy.name}: ")
 
 
-def test_it_says_whether_it_applies_and_why(remedy: Remedy, evidence: Evidence) -> None:
-    verdict = remedy.applies(evidence)
-    assert isinstance(verdict.yes, bool)
-    assert len(verdict.reason) > 10
-    assert "\n" not in verdict.reason
-    assert "nan" not in verdict.reason.lower().split()
-    assert not verdict.reason.endswith(".")
-    if evidence is EMPTY and remedy.name not in ("threads",):
-        assert not verdict.yes, "nothing was measured"
+def test_it_says_whether_it_applies_and_why(remedy: Remedy) -> None:
+    for evidence in ALL.values():
+        verdict = remedy.applies(evidence)
+        assert isinstance(verdict.yes, bool)
+        assert len(verdict.reason) > 10
+        assert "\n" not in verdict.reason
+        assert "nan" not in verdict.reason.lower().split()
+        assert not verdict.reason.endswith(".")
+        if evidence is EMPTY and remedy.name not in ("threads",):
+            assert not verdict.yes, "nothing was measured"
 
 
 def test_it_applies_to_some_evidence(remedy: Remedy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,26 +92,28 @@ def test_it_applies_to_some_evidence(remedy: Remedy, monkeypatch: pytest.MonkeyP
     assert not all(remedy.applies(evidence).yes for evidence in ALL.values())
 
 
-def test_settings_are_plain(remedy: Remedy, evidence: Evidence) -> None:
-    for settings in [remedy.settings(evidence), *remedy.alternatives(evidence)]:
-        assert all(isinstance(v, str | int | float | bool) for v in settings.values())
-        assert json.loads(json.dumps(settings)) == settings
-    assert remedy.settings(evidence) in remedy.alternatives(evidence) or remedy.name == (
-        "loader_workers"
-    )
+def test_settings_are_plain(remedy: Remedy) -> None:
+    for evidence in ALL.values():
+        for settings in [remedy.settings(evidence), *remedy.alternatives(evidence)]:
+            assert all(isinstance(v, str | int | float | bool) for v in settings.values())
+            assert json.loads(json.dumps(settings)) == settings
+        assert remedy.settings(evidence) in remedy.alternatives(evidence) or remedy.name == (
+            "loader_workers"
+        )
 
 
-def test_it_changes_the_setup_and_only_that(remedy: Remedy, evidence: Evidence) -> None:
-    settings = remedy.settings(evidence)
-    changed = remedy.setup(AS_IS, settings)
-    assert AS_IS == Setup()
-    if remedy.advice_only:
-        assert changed == AS_IS
-    elif remedy.applies(evidence).yes:
-        assert changed != AS_IS
-        assert remedy.setup(changed, settings) == changed, "twice is as once"
-        assert changed.in_process == (not changed.environment)
-        hash(changed)
+def test_it_changes_the_setup_and_only_that(remedy: Remedy) -> None:
+    for evidence in ALL.values():
+        settings = remedy.settings(evidence)
+        changed = remedy.setup(AS_IS, settings)
+        assert AS_IS == Setup()
+        if remedy.advice_only:
+            assert changed == AS_IS
+        elif remedy.applies(evidence).yes:
+            assert changed != AS_IS
+            assert remedy.setup(changed, settings) == changed, "twice is as once"
+            assert changed.in_process == (not changed.environment)
+            hash(changed)
 
 
 @pytest.mark.parametrize("name", sorted(ACCEPTED))
@@ -135,30 +132,34 @@ def test_it_leaves_what_is_accepted_alone(remedy: Remedy, name: str) -> None:
         assert not (changed.feed.fetch == "cache" and changed.decoded_bytes), "memory taken twice"
 
 
-def test_it_predicts(remedy: Remedy, evidence: Evidence) -> None:
-    for base in ACCEPTED.values():
-        for settings in [None, *remedy.alternatives(evidence)]:
-            gain = remedy.predict(evidence, settings, base)
-            assert 0 < gain.low <= gain.speedup <= gain.high < 1000
-            assert all(math.isfinite(x) for x in (gain.low, gain.speedup, gain.high))
+def test_it_predicts(remedy: Remedy) -> None:
+    for evidence in ALL.values():
+        for base in ACCEPTED.values():
+            for settings in [None, *remedy.alternatives(evidence)]:
+                gain = remedy.predict(evidence, settings, base)
+                assert 0 < gain.low <= gain.speedup <= gain.high < 1000
+                assert all(math.isfinite(x) for x in (gain.low, gain.speedup, gain.high))
 
 
-def test_it_never_keeps_more_than_it_says(remedy: Remedy, evidence: Evidence) -> None:
-    assert ORDER[remedy.kept(evidence)] >= ORDER[remedy.keeps]
+def test_it_never_keeps_more_than_it_says(remedy: Remedy) -> None:
+    for evidence in ALL.values():
+        assert ORDER[remedy.kept(evidence)] >= ORDER[remedy.keeps]
 
 
-def test_arms_are_its_setup(remedy: Remedy, evidence: Evidence) -> None:
-    if remedy.probed:
-        arms = remedy.arm(evidence)
-        assert all(setup.in_process for setup in arms.values())
-        if remedy.applies(evidence).yes:
-            assert arms
+def test_arms_are_its_setup(remedy: Remedy) -> None:
+    for evidence in ALL.values():
+        if remedy.probed:
+            arms = remedy.arm(evidence)
+            assert all(setup.in_process for setup in arms.values())
+            if remedy.applies(evidence).yes:
+                assert arms
 
 
-def test_edits_parse(remedy: Remedy, evidence: Evidence) -> None:
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        source = path.read_text()
-        changed = remedy.edit(source, evidence, remedy.settings(evidence))
-        ast.parse(changed)
-        again = remedy.diff(source, evidence, remedy.settings(evidence), path.name)
-        assert bool(again) == (changed != source)
+def test_edits_parse(remedy: Remedy) -> None:
+    for evidence in ALL.values():
+        for path in sorted((ROOT / "examples").glob("*.py")):
+            source = path.read_text()
+            changed = remedy.edit(source, evidence, remedy.settings(evidence))
+            ast.parse(changed)
+            again = remedy.diff(source, evidence, remedy.settings(evidence), path.name)
+            assert bool(again) == (changed != source)

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
@@ -64,6 +65,15 @@ def test_verdict_comes_first_then_ledger_findings_trials_proof_next() -> None:
     ]
     places = [said.index(part) for part in order]
     assert places == sorted(places)
+
+
+def test_a_ledger_of_the_whole_run_says_so() -> None:
+    session = made.images_diagnosed()
+    run = msgspec.structs.replace(session.evidence.run, wall_s=20.0)
+    evidence = msgspec.structs.replace(session.evidence, run=run)
+    assert "58.2 s, 212 steps" in printed(session)
+    said = printed(msgspec.structs.replace(session, evidence=evidence))
+    assert "58.2 s: the whole run of 1,560 steps, from 212 steps seen" in said
 
 
 def test_why_a_remedy_was_left_out() -> None:

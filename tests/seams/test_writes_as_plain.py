@@ -275,7 +275,9 @@ for step in range(80):
     try:
         calls[name]()
     except (OSError, shutil.SameFileError) as error:
-        print(step, name, type(error).__name__)
+        # A file that stands where a folder is wanted may be told as a missing folder.
+        kind = type(error).__name__.replace("NotADirectory", "FileNotFound")
+        print(step, name, kind)
     else:
         print(step, name)
     if step % 10 == 0:

@@ -12,6 +12,7 @@ name and its first bytes; it is not compiled.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import os
 import re
 import shutil
@@ -49,20 +50,21 @@ def parse_target(words: Sequence[str], cwd: str | None = None) -> Target:
     path = Path(folder, first)
     if path.is_file() and _holds_python(path):
         return Target("script", first, rest, folder)
-    if path.is_dir() and os.sep in first or not _command(first, folder):
+    program = _program(first, path)
+    if program is None:
         raise _not_runnable(first, path)
-    return Target("command", first, rest, folder)
+    return Target("command", program, rest, folder)
 
 
 def _is_python(word: str, folder: str) -> bool:
     """Whether a word calls the interpreter that outpace itself runs under, or just "python"."""
-    if not PYTHON.match(os.path.basename(word)):
+    named = PYTHON.match(os.path.basename(word))
+    if not named or named[2] not in (None, f".{sys.version_info.minor}"):
         return False
     if os.sep not in word:
         return not Path(folder, word).is_file()
-    # Followed only to the folder: an environment's python is a link to the one it was made from.
-    given, own = Path(folder, word), Path(sys.executable)
-    return given.parent.resolve() == own.parent.resolve()
+    # Only the folders' links are followed: an environment's python is itself a link to another.
+    return Path(folder, word).parent.resolve() == Path(sys.executable).parent.resolve()
 
 
 def _unwrapped(words: list[str]) -> list[str]:
@@ -82,11 +84,38 @@ def _module(rest: tuple[str, ...], folder: str) -> Target:
     if not rest:
         raise UsageError("-m was given no module", "outpace diagnose -m pkg.train [args]")
     name = rest[0]
-    if MODULE.match(name):
-        return Target("module", name, rest[1:], folder)
-    as_module = name.removesuffix(".py").strip("./").replace("/", ".")
-    hint = f"-m {as_module}" if MODULE.match(as_module) else "-m pkg.train"
-    raise TargetError(f"{name!r} is no module's name", hint)
+    if not MODULE.match(name):
+        as_module = name.removesuffix(".py").strip("./").replace("/", ".")
+        hint = f"-m {as_module}" if MODULE.match(as_module) else "-m pkg.train"
+        raise TargetError(f"{name!r} is no module's name", hint)
+    if _is_missing(name, folder):
+        near = difflib.get_close_matches(name, _modules(folder), 1, SIMILAR)
+        hint = (
+            f"did you mean -m {near[0]}?" if near else f"looked in {folder} and where Python does"
+        )
+        raise TargetError(f"there is no module {name}", hint)
+    return Target("module", name, rest[1:], folder)
+
+
+def _is_missing(name: str, folder: str) -> bool:
+    """Whether a module is plainly not there; imports nothing, so packages elsewhere count as there."""
+    parts = name.split(".")
+    if Path(folder, parts[0]).is_dir():
+        path = Path(folder, *parts)
+        return not path.with_name(path.name + ".py").is_file() and not path.is_dir()
+    if Path(folder, parts[0] + ".py").is_file():
+        return len(parts) > 1
+    try:
+        return importlib.util.find_spec(parts[0]) is None
+    except (ImportError, ValueError):
+        return True
+
+
+def _modules(folder: str) -> list[str]:
+    """The modules of a folder and of the packages in it."""
+    top = Path(folder)
+    found = [*top.glob("*.py"), *top.glob("*/*.py")]
+    return [".".join(p.relative_to(top).with_suffix("").parts) for p in found]
 
 
 def _holds_python(path: Path) -> bool:
@@ -102,12 +131,16 @@ def _holds_python(path: Path) -> bool:
     return first_line.startswith(b"#!") and b"python" in first_line
 
 
-def _command(word: str, folder: str) -> bool:
-    """Whether a word is a program: by its path, or found on PATH."""
-    if os.sep in word:
-        path = Path(folder, word)
-        return path.is_file() and os.access(path, os.X_OK)
-    return shutil.which(word) is not None
+def _program(word: str, path: Path) -> str | None:
+    """What to start for a word that is no Python script: a file, or a program found on PATH.
+
+    Programs of outpace's own environment count too: it may be in use without being activated.
+    """
+    if path.is_file() and os.access(path, os.X_OK):
+        return word if os.sep in word else os.path.join(os.curdir, word)
+    if os.sep in word or path.is_file():
+        return None
+    return word if shutil.which(word) else shutil.which(word, path=os.path.dirname(sys.executable))
 
 
 def _not_runnable(word: str, path: Path) -> TargetError:
@@ -129,11 +162,10 @@ def _not_runnable(word: str, path: Path) -> TargetError:
     similar = _similar(word, path)
     if similar is not None:
         return TargetError(f"there is no file {word}", f"did you mean {similar}?")
-    where = path.parent if path.parent.is_dir() else Path(path.anchor)
     if not path.parent.is_dir():
         return TargetError(f"there is no file {word}", f"there is no folder {path.parent} either")
     if word.endswith(PYTHON_SUFFIXES) or os.sep in word:
-        return TargetError(f"there is no file {word}", f"looked in {where}")
+        return TargetError(f"there is no file {word}", f"looked in {path.parent}")
     return TargetError(
         f"there is no file {word}, and no such command on PATH",
         "outpace diagnose train.py [args], or -m pkg.train, or -- torchrun train.py",

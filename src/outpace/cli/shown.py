@@ -22,7 +22,6 @@ def show(session: Session, folder: Path, *, as_json: bool) -> int:
 
         from outpace.report.terminal import print_session
 
-        print_session(session, Console(stderr=True))
-        click.echo(f"session: {folder}", err=True)
+        print_session(session, Console(stderr=True), folder=str(folder))
     sys.stdout.flush()
     return session.exit_code or 0

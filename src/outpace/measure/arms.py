@@ -26,7 +26,9 @@ BLOCK_S = 0.12
 """a block lasts about this long, but for one step at least"""
 MOST_STEPS = 500
 BASE_AFTER = 3
-UNKNOWN = Gain(1.0, 0.0, float("inf"), "measured")
+WIDEST = 50.0
+"""limits of a gain are not told beyond this, either way"""
+UNKNOWN = Gain(1.0, 1 / WIDEST, WIDEST, "measured")
 FEWEST_ROUNDS = 2
 PAIRS = 60
 """rounds after which a contest ends in any case"""
@@ -67,7 +69,9 @@ class Contest:
         base, other = [p[column] for p in pairs], [p[column + 1] for p in pairs]
         if not any(b > 0 and o > 0 for b, o in zip(base, other, strict=True)):
             return UNKNOWN
-        return paired_gain(base, other)
+        gain = paired_gain(base, other)
+        low, high = max(1 / WIDEST, gain.low), min(max(WIDEST, gain.speedup), gain.high)
+        return Gain(gain.speedup, min(low, gain.speedup), high, "measured")
 
     def results(self) -> list[Arm]:
         """All arms but the base, as records."""

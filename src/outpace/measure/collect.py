@@ -370,4 +370,6 @@ def _memory(watcher: Watcher, memory: Memory) -> Memory:
 def _overhead(arms: list[Arm]) -> Overhead | None:
     """What watching costs: the arm with the seams out against the watched base."""
     off = next((a for a in arms if a.name == "seams_off" and a.failed is None), None)
-    return None if off is None else Overhead(off.gain.speedup, off.cpu_gain.speedup)
+    if off is None:
+        return None
+    return Overhead(off.gain.speedup, off.cpu_gain.speedup, off.gain.low, off.gain.high)

@@ -202,6 +202,9 @@ class Overhead(msgspec.Struct, frozen=True):
 
     step_ratio: float
     cpu_ratio: float
+    step_low: float = 0.0
+    step_high: float = 0.0
+    """95 % interval of ``step_ratio``"""
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ HEAD = "# Made by outpace. Apply it with: outpace run --recipe {name} {target}\n
 
 def recipe_text(recipe: Recipe, name: str = "outpace.toml") -> str:
     """A recipe as TOML."""
-    lines = [HEAD.format(name=name, target=recipe.target)]
+    lines = [HEAD.format(name=name, target=" ".join(recipe.target.split()))]
     for key in ("schema", "target", "outpace", "python", "torch", "machine", "fingerprint"):
         lines.append(f"{key} = {_value(getattr(recipe, key))}")
     if recipe.speedup is not None:

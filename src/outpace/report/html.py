@@ -7,6 +7,7 @@ escaped by jinja2 and freed of control characters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -52,6 +53,7 @@ def render_html(session: Session) -> str:
             overhead=sentences.overhead_sentence(session.overhead),
             steps=sentences.next_steps(session),
             ledger=list(_ledger(session)),
+            ledger_span=sentences.ledger_span(session),
             memory=list(_memory(session)),
             arms_axis=_axis(*((a.gain, a.cpu_gain) for a in session.evidence.arms if not a.failed)),
             findings_axis=_axis(*((f.gain,) for f in session.findings)),
@@ -112,7 +114,8 @@ def _proof_axis(session: Session) -> Axis | None:
 
 def _run_chart(session: Session) -> curves.Chart | None:
     loss = session.evidence.loss
-    return curves.chart([Curve(0, False, loss.samples, loss.values)]) if loss.samples else None
+    values = tuple(math.nan if value is None else value for value in loss.values)
+    return curves.chart([Curve(0, False, loss.samples, values)]) if values else None
 
 
 def _ledger(session: Session) -> Iterator[Part]:

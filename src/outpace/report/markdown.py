@@ -24,7 +24,9 @@ def render_markdown(session: Session) -> str:
 
 
 def _sections(session: Session) -> Iterator[tuple[str, str]]:
-    yield "Where the time went", _ledger(session) or "No time was measured."
+    spent = _ledger(session)
+    span = text(sentences.ledger_span(session))
+    yield "Where the time went", f"{span}\n\n{spent}" if spent else "No time was measured."
     yield "Arms", _arms(session) or "No arm was measured."
     yield "What would be gained", _findings(session)
     yield "Remedies", _trials(session) or "No remedy was tried."

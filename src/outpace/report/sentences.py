@@ -91,6 +91,8 @@ def gain_sentence(session: Session) -> str:
     if not session.findings:
         return ""
     first = session.findings[0]
+    if first.cause == "arithmetic":
+        return f"{first.reason[:1].upper()}{first.reason[1:]}."
     what = "the run" if first.bound == "outside" else "a step"
     text = f"Without this cost {what} would be {_as_fast(first)}"
     before, ratio = session.steps.median_s, first.gain.speedup
@@ -182,10 +184,28 @@ def overhead_sentence(overhead: Overhead | None) -> str:
     """What watching cost, measured in the same run."""
     if overhead is None:
         return "What watching costs was not measured."
+    step, cpu = overhead.step_ratio, overhead.cpu_ratio
+    if step <= 1 and cpu <= 1:
+        figures = f"a step's time changed by {words.change(step)}, its CPU time by"
+        return f"Watching costs nothing beyond the noise: {figures} {words.change(cpu)}."
+    within = ""
+    if overhead.step_high:
+        within = f" ({words.change(overhead.step_low)} to {words.change(overhead.step_high)})"
     return (
-        f"Watching costs {words.change(overhead.step_ratio)} of a step's time and "
-        f"{words.change(overhead.cpu_ratio)} of its CPU time."
+        f"Watching costs {words.change(step)}{within} of a step's time and "
+        f"{words.change(cpu)} of its CPU time."
     )
+
+
+def ledger_span(session: Session) -> str:
+    """What the ledger's rows add up to: the whole run where its length is known, or what was seen."""
+    run = session.evidence.run
+    total = sum(row.seconds for row in session.ledger if words.finite(row.seconds))
+    seen = words.count(session.steps.count, "step")
+    if run.total_steps and not run.finished and total > 1.01 * run.wall_s:
+        steps = words.count(run.total_steps, "step")
+        return f"{words.seconds(total)}: the whole run of {steps}, from {seen} seen"
+    return f"{words.seconds(total)}, {seen}"
 
 
 def next_steps(session: Session, folder: Path | str | None = None) -> list[Next]:

@@ -90,9 +90,7 @@ def _grid(*widths: int) -> Table:
 
 
 def _ledger(session: Session, width: int) -> Iterator[RenderableType]:
-    total = sum(row.seconds for row in session.ledger if words.finite(row.seconds))
-    steps = words.count(session.steps.count, "step")
-    yield _title("Where the time went", f"{words.seconds(total)}, {steps}")
+    yield _title("Where the time went", sentences.ledger_span(session))
     rows = sorted(session.ledger, key=lambda row: -row.share if words.finite(row.share) else 0.0)
     shown = [row for row in rows if not row.share < 0.005] or rows[:1]
     top = max((row.share for row in shown if words.finite(row.share)), default=1.0) or 1.0

@@ -251,18 +251,20 @@ def _repeats(blocks: nn.Module) -> int:
 @contextlib.contextmanager
 def resting_statistics(block: nn.Module) -> Iterator[None]:
     """Batch norms leave their running statistics alone: a batch is not to count twice."""
-    norms = [
-        m
-        for m in block.modules()
-        if isinstance(m, nn.modules.batchnorm._NormBase) and m.track_running_stats and m.training
-    ]
+    kind = nn.modules.batchnorm._NormBase
+    norms = [m for m in block.modules() if isinstance(m, kind) and m.track_running_stats]
+    # Their statistics are still passed on: a recomputation has to save the same tensors again.
+    before = [(m.momentum, m.num_batches_tracked) for m in norms]
+    counts = [None if tracked is None else tracked.clone() for _, tracked in before]
     for norm in norms:
-        norm.track_running_stats = False
+        norm.momentum = 0.0
     try:
         yield
     finally:
-        for norm in norms:
-            norm.track_running_stats = True
+        for norm, (momentum, tracked), count in zip(norms, before, counts, strict=True):
+            norm.momentum = momentum
+            if tracked is not None and count is not None:
+                tracked.copy_(count)
 
 
 def bring_checkpoints(module: nn.Module, wanted: bool) -> None:

@@ -140,11 +140,12 @@ def run_for_losses(
     remedies: list[tuple[str, Settings]],
     folder: Path,
     *,
-    steps: int,
+    steps: int | None = None,
+    seconds: float | None = None,
     shift: int = 0,
     env: Mapping[str, str] | None = None,
 ) -> tuple[Losses | None, list[float], list[float]]:
-    """Run ``steps`` steps under a recipe: losses, and wall and CPU seconds of its steps."""
+    """Run so many steps, or seconds, under a recipe: losses, wall and CPU seconds of its steps."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LOSSES).unlink(missing_ok=True)
     spec = {
@@ -152,6 +153,7 @@ def run_for_losses(
         "seed_shift": shift,
         "seed_unseeded": True,
         "stop_after": steps,
+        "stop_after_s": seconds,
         "losses": True,
     }
     code = launch("outpace.tune.apply:begin", spec, folder, env or {})

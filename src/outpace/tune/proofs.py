@@ -58,6 +58,16 @@ def prove_recipe(
     return proof, kept
 
 
+def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float:
+    """Seconds that the shortest proof of what is accepted takes."""
+    accepted = [t for t in trials if t.accepted]
+    if not accepted:
+        return 0.0
+    numeric = any(t.keeps != "exact" for t in accepted)
+    runs, steps = (2 * seeds, FEWEST_STEPS) if numeric else (2, EQUAL_STEPS)
+    return runs * (evidence.run.startup_s + steps * evidence.steps.mean_s)
+
+
 def _steps_for(evidence: Evidence, time_s: float, seeds: int) -> int:
     """Steps of each run so that all of them fit into the time."""
     step = max(1e-4, evidence.steps.mean_s)

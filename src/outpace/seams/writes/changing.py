@@ -176,6 +176,8 @@ def hard_link(overlay: Overlay, source: str, target: str) -> None:
         raise _error(errno.ENOENT, source)
     if overlay.exists(target):
         raise _error(errno.EEXIST, target)
+    if _is_folder(overlay, source):
+        raise _error(errno.EPERM, source)
     place, into = overlay.place(source), overlay.upper(target)
     if place.startswith(overlay.tree + "/"):
         posix.link(place, into)

@@ -69,8 +69,9 @@ class Entries:
             path = overlay.canonical(overlay.folder_of(given))
         else:
             path = overlay.canonical(overlay.text("." if given is None else given))
-        path = overlay.final(path)
-        if not overlay.inside and path not in overlay.folders and not _any_gone(overlay, path):
+        given_path, path = path, overlay.final(path)
+        changed = path in overlay.folders or _any_gone(overlay, path)
+        if overlay.place(path) == given_path and not changed and not overlay.inside:
             self._real = posix.scandir(given)
             self._iterator = iter(self._real)
             return

@@ -178,10 +178,10 @@ class Overlay:
         path = self.canonical(self.text(name, dir_fd))
         end = self.final(path) if follow else path
         place = self.place(end)
-        if self.inside or dir_fd is not None or place != end:
+        if self.inside or dir_fd is not None or place != path:
             return place
-        if end.rpartition("/")[0] in self.folders:
-            return given if end == path else place
+        if not follow or path.rpartition("/")[0] in self.folders:
+            return given
         if len(self.untouched) >= MOST_KNOWN:
             self.untouched.clear()
         self.untouched.add(name)
@@ -250,7 +250,8 @@ class Overlay:
 
     def opened(self, canonical: str, flags: int) -> str:
         """The physical path to open with ``flags``, where a copy is made first if need be."""
-        path = canonical if flags & getattr(os, "O_NOFOLLOW", 0) else self.final(canonical)
+        exclusive = flags & os.O_CREAT and flags & os.O_EXCL
+        path = canonical if exclusive or flags & os.O_NOFOLLOW else self.final(canonical)
         if not flags & WRITING or self.passes(path):
             return self.place(path)
         place = self.place(path)
@@ -262,7 +263,7 @@ class Overlay:
             if is_folder(place.rpartition("/")[0]):
                 self.note("w", path)
             return place
-        if not stat.S_ISREG(kind) or (flags & os.O_CREAT and flags & os.O_EXCL):
+        if not stat.S_ISREG(kind) or exclusive:
             return place
         if not flags & os.O_TRUNC or place.startswith(self.tree + "/"):
             return self.copy_up(path)

@@ -1,0 +1,112 @@
+"""Trials of what only a new process can take: environment variables, another allocator.
+
+The target is run in pairs, under the recipe with and without the change, a few seconds of steps
+each; the order turns about from pair to pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+from outpace.measure.statistics import paired_gain
+from outpace.records.evidence import Evidence
+from outpace.records.gain import Gain
+from outpace.records.trial import Settings, Trial
+from outpace.seams.setup import AS_IS
+from outpace.tune.assemble import setup_of
+from outpace.tune.children import Launch, run_for_losses
+from outpace.tune.environment import environment_of
+from outpace.tune.propose import SMALLEST, Candidate, candidates
+
+PAIRS = 3
+RUN_S = 4.0
+WARM_UP = 5
+
+
+def try_new_processes(
+    launch: Launch,
+    evidence: Evidence,
+    trials: list[Trial],
+    *,
+    folder: Path,
+    time_s: float,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    tell: Callable[[str, float, float, str], None],
+) -> list[Trial]:
+    """The trials, and those of remedies that need new processes, as far as the time reaches."""
+    deadline = monotonic() + time_s
+    each = 2 * PAIRS * (RUN_S + evidence.run.startup_s)
+    done = list(trials)
+    for candidate in candidates(evidence, only, skip):
+        if candidate.on(AS_IS).in_process:
+            continue
+        accepted = [(t.remedy, t.settings) for t in done if t.accepted]
+        predicted = candidate.predict(evidence, setup_of(accepted))
+        if predicted.speedup < SMALLEST:
+            continue
+        if monotonic() + each > deadline:
+            reason = (
+                f"not tried: {each:.0f} s would be needed, {deadline - monotonic():.0f} are left"
+            )
+            done.append(_trial(candidate, predicted, None, False, reason, 0.0))
+            continue
+        begun = monotonic()
+        gain = _compare(launch, accepted, candidate, folder, tell)
+        accepts = gain is not None and gain.low > 1.0 and gain.speedup >= SMALLEST
+        reason = "a run ended too soon" if gain is None else _told(gain)
+        done.append(_trial(candidate, predicted, gain, accepts, reason, monotonic() - begun))
+    return done
+
+
+def _compare(
+    launch: Launch,
+    accepted: list[tuple[str, Settings]],
+    candidate: Candidate,
+    folder: Path,
+    tell: Callable[[str, float, float, str], None],
+) -> Gain | None:
+    name = candidate.remedy.name
+    sides = (accepted, [*accepted, (name, candidate.settings)])
+    times: tuple[list[float], list[float]] = ([], [])
+    for pair in range(PAIRS):
+        for side in (0, 1) if pair % 2 == 0 else (1, 0):
+            tell("trials", 2 * pair + side, 2 * PAIRS, f"trying {name} in new processes")
+            _, seconds, _ = run_for_losses(
+                launch,
+                sides[side],
+                folder / f"{name}-{pair}-{side}",
+                seconds=RUN_S,
+                env=environment_of(sides[side]),
+            )
+            if len(seconds) <= WARM_UP:
+                return None
+            times[side].append(sum(seconds[WARM_UP:]) / len(seconds[WARM_UP:]))
+    return paired_gain(times[0], times[1])
+
+
+def _told(gain: Gain) -> str:
+    figure = f"{gain.speedup:.2f}x [{gain.low:.2f}, {gain.high:.2f}]"
+    return f"measured {figure}" if gain.low > 1.0 else f"no gain beyond chance: {figure}"
+
+
+def _trial(
+    candidate: Candidate,
+    predicted: Gain,
+    measured: Gain | None,
+    accepted: bool,
+    reason: str,
+    seconds: float,
+) -> Trial:
+    return Trial(
+        candidate.remedy.name,
+        candidate.settings,
+        candidate.keeps,
+        predicted,
+        measured,
+        accepted,
+        reason,
+        seconds,
+    )

@@ -1,0 +1,190 @@
+"""Remedies do what they say: batches come from where they should, and no remedy stands idle."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from outpace.remedies.catalog import remedy
+from outpace.seams.setup import AS_IS
+from tests.remedies.some_evidence import ALL
+from tests.remedies.trainings import Pictures, Result, Rows, hosted, train, trained
+
+
+@dataclass
+class Draws:
+    """Who drew samples in this process."""
+
+    count: int = 0
+    slices: int = 0
+    threads: set[int] = field(default_factory=set)
+
+
+@contextmanager
+def counted() -> Iterator[Draws]:
+    draws = Draws()
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (Rows, Pictures):
+            original = kind.__getitem__
+
+            def getitem(dataset: Any, index: Any, original: Any = original) -> Any:
+                draws.count += 1
+                draws.slices += isinstance(index, list)
+                draws.threads.add(threading.get_ident())
+                return original(dataset, index)
+
+            patch.setattr(kind, "__getitem__", getitem)
+        yield draws
+
+
+def draws_under(names: list[str], kind: str, folder: Path) -> Draws:
+    setup = AS_IS
+    for name in names:
+        one = remedy(name)
+        setup = one.setup(setup, one.settings(ALL[kind]))
+    with counted() as draws:
+        trained(kind, folder, setup)
+    return draws
+
+
+def test_as_it_is(pictures: Path) -> None:
+    draws = draws_under([], "rows", pictures)
+    assert draws.count == 2 * (186 + 40)
+    assert draws.threads == {threading.get_ident()}
+
+
+def test_slices_are_drawn(pictures: Path) -> None:
+    draws = draws_under(["slice_batches"], "rows", pictures)
+    assert draws.slices >= 8
+    assert draws.count < 0.6 * 2 * (186 + 40)
+
+
+def test_kept_samples_are_not_drawn_again(pictures: Path) -> None:
+    twice = draws_under([], "fixed_images", pictures).count
+    assert draws_under(["cache_samples"], "fixed_images", pictures).count < twice
+
+
+def test_a_thread_works_ahead(pictures: Path) -> None:
+    draws = draws_under(["prefetch"], "images", pictures)
+    assert threading.get_ident() not in draws.threads
+
+
+def test_threads_draw(pictures: Path) -> None:
+    draws = draws_under(["fetch_threads"], "rows", pictures)
+    assert threading.get_ident() not in draws.threads
+    assert len(draws.threads) > 2
+
+
+def test_slices_are_drawn_ahead(pictures: Path) -> None:
+    draws = draws_under(["prefetch", "slice_batches"], "rows", pictures)
+    assert draws.slices >= 8
+    assert threading.get_ident() not in draws.threads
+
+
+@pytest.mark.parametrize("kind", ["rows", "workers"])
+def test_workers_draw(kind: str, pictures: Path) -> None:
+    name = "loader_workers" if kind == "rows" else "persistent_workers"
+    draws = draws_under([name], kind, pictures)
+    assert draws.count <= 2 * 40, "only validation draws in this process, if anything"
+
+
+def test_workers_are_the_same_in_both_epochs(pictures: Path) -> None:
+    from outpace.seams.loader import LoaderSeam
+
+    one = remedy("persistent_workers")
+    pids: list[set[int]] = []
+    with hosted(one.setup(AS_IS, one.settings(ALL["workers"]))) as host:
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+
+        def on_step(step: int, *_: Any) -> None:
+            runners: list[Any] = [
+                r
+                for record in seam.records.values()
+                if record.trains
+                for r in record.runners.values()
+            ]
+            pids.append({pid for r in runners for pid in r.pids()})
+
+        train("workers", pictures, on_step)
+    assert pids[0] == pids[-1]
+    assert pids[0]
+    assert os.getpid() not in pids[0]
+
+
+def test_images_are_decoded_by_simplejpeg(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simplejpeg = pytest.importorskip("simplejpeg")
+    calls = []
+    original = simplejpeg.decode_jpeg
+
+    def decode(*args: Any, **kwargs: Any) -> Any:
+        calls.append(kwargs)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", decode)
+    draws_under(["decode_jpeg"], "images", pictures)
+    assert len(calls) == 2 * (27 + 9)
+    calls.clear()
+    draws_under(["decode_jpeg", "cache_decoded"], "images", pictures)
+    assert len(calls) == 27, "each image is decoded once"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bf16", "images"),
+        ("channels_last", "images"),
+        ("fused_optimizer", "images"),
+        ("fused_optimizer", "rows"),
+        pytest.param("compile_model", "rows", marks=pytest.mark.slow),
+    ],
+)
+def test_rounding_differs(name: str, kind: str, pictures: Path, plain: dict[str, Result]) -> None:
+    one = remedy(name)
+    result = trained(kind, pictures, one.setup(AS_IS, one.settings(ALL[kind])))
+    assert result.losses != plain[kind].losses
+
+
+def test_switches_are_set(pictures: Path) -> None:
+    setup = AS_IS
+    for name in ("threads", "flush_denormals", "set_to_none", "fused_optimizer"):
+        one = remedy(name)
+        setup = one.setup(setup, one.settings(ALL["rows"]))
+    seen: list[Any] = []
+
+    def on_step(step: int, model: Any, optimizer: Any) -> None:
+        tiny = float(torch.tensor(1e-39) * torch.tensor(0.5))
+        seen.append((torch.get_num_threads(), tiny, optimizer.param_groups[0]["fused"]))
+        optimizer.zero_grad(set_to_none=False)
+        seen.append([p.grad is None for p in model.parameters()])
+
+    trained("rows", pictures, setup, on_step)
+    assert seen[-2] == (setup.threads, 0.0, True)
+    assert all(seen[-1])
+
+
+def test_blocks_are_computed_again(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.remedies.trainings import Block
+
+    calls = 0
+    original = Block.forward
+
+    def forward(block: Block, x: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return original(block, x)
+
+    monkeypatch.setattr(Block, "forward", forward)
+    trained("fixed_images", pictures, AS_IS)
+    plainly, calls = calls, 0
+    one = remedy("checkpoint_activations")
+    trained("fixed_images", pictures, one.setup(AS_IS, {}))
+    assert calls > 1.5 * plainly

@@ -27,6 +27,7 @@ from outpace.records.recipe_file import read_recipe, recipe_text, write_recipe
 from outpace.records.session import Diagnosis, MemorySummary, Outcome, Session, StepSummary
 from outpace.records.target import Target
 from outpace.records.trial import Proof, Settings, Trial
+from outpace.tune.files import PROGRESS, STATUS, TRACE, read
 
 Output = Literal["inherit", "stderr"] | Path
 Progress = Callable[[str, float, float, str], None]
@@ -68,16 +69,25 @@ class Work:
         child = start(
             self.target, session=folder, mode="experiment", spec=full, env=env, output=output
         )
+        ended = False
+
+        def tick() -> None:
+            nonlocal ended
+            self.tick(folder)
+            if self.target.kind == "command" and read(folder / STATUS, {}).get("stopped"):
+                ended = True
+                stop(child)
+
+        (folder / STATUS).unlink(missing_ok=True)
         try:
-            return wait(child, on_tick=lambda: self.tick(folder))
+            code = wait(child, on_tick=tick)
         except BaseException:
             stop(child)
             raise
+        return 0 if ended else code
 
     def tick(self, folder: Path) -> None:
         """Pass on how far the running process is."""
-        from outpace.tune.files import PROGRESS, read
-
         told = read(folder / PROGRESS)
         if told and self.progress is not None:
             self.progress(told["phase"], told["done"], told["total"], told["note"])
@@ -137,7 +147,6 @@ def _write_trace(session: Path, path: Path) -> None:
     """A few steps as a Chrome/Perfetto trace."""
     from outpace.records.files import write_text
     from outpace.report.trace import chrome_trace
-    from outpace.tune.files import TRACE, read
 
     events: list[tuple[str, str, int, int, str, dict[str, str]]] = [
         (name, "seams", start, end, "training thread", {})

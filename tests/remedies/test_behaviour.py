@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
+import multiprocessing
 import random
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -226,3 +228,27 @@ def test_what_a_data_set_raises_is_raised_in_the_loop() -> None:
             loader: Any = DataLoader(Broken(range(8)), batch_size=2)  # type: ignore[arg-type]
             with pytest.raises(RuntimeError, match="sample 5 is broken"):
                 list(loader)
+
+
+@pytest.mark.parametrize(("remedy", "kind"), list(cases(("exact", "numerics"))))
+def test_arms_alternate_inside_of_an_epoch(remedy: Remedy, kind: str, pictures: Path) -> None:
+    """Epochs keep their length, and what worked for an arm is over in the end."""
+    setup = setup_for(remedy, kind)
+    free = replace(AS_IS, free_input=True)
+    before = threading.active_count()
+    with hosted(switching=True) as host:
+
+        def on_step(step: int, *_: Any) -> None:
+            host.switch((AS_IS, setup, free)[step // 2 % 3])
+
+        result = train(kind, pictures, on_step)
+        assert not host.broken
+        steps = 2 * (6 if kind in ("rows", "workers") else 4)
+        assert len(result.losses) == host.steps == steps
+    assert all(map(math.isfinite, result.losses))
+    for _ in range(50):
+        if threading.active_count() <= before:
+            break
+        time.sleep(0.1)
+    assert threading.active_count() <= before
+    assert not any(p.is_alive() for p in multiprocessing.active_children())

@@ -80,7 +80,7 @@ def test_it_says_whether_it_applies_and_why(remedy: Remedy) -> None:
         assert "\n" not in verdict.reason
         assert "nan" not in verdict.reason.lower().split()
         assert not verdict.reason.endswith(".")
-        if evidence is EMPTY and remedy.name not in ("threads",):
+        if evidence is EMPTY and remedy.name != "threads":
             assert not verdict.yes, "nothing was measured"
 
 
@@ -106,7 +106,7 @@ def test_it_changes_the_setup_and_only_that(remedy: Remedy) -> None:
     for evidence in ALL.values():
         settings = remedy.settings(evidence)
         changed = remedy.setup(AS_IS, settings)
-        assert AS_IS == Setup()
+        assert Setup() == AS_IS
         if remedy.advice_only:
             assert changed == AS_IS
         elif remedy.applies(evidence).yes:

@@ -175,10 +175,10 @@ def make_pictures(folder: Path, count: int = 27) -> Path:
 
 
 @contextlib.contextmanager
-def hosted(setup: Setup = AS_IS) -> Iterator[Host]:
+def hosted(setup: Setup = AS_IS, *, switching: bool = False) -> Iterator[Host]:
     """All seams put in, with steps run as ``setup`` says."""
     hook = sys.excepthook
-    host = assemble()
+    host = assemble(switching=switching)
     host.install()
     try:
         host.switch(setup)

@@ -101,3 +101,9 @@ def test_an_ascii_terminal_gets_plain_characters() -> None:
     raw = file.buffer
     assert isinstance(raw, io.BytesIO)
     assert b"3.42x as fast" in raw.getvalue()
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_an_ascii_terminal_never_fails_on_a_name(make: Callable[[], Session]) -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    print_session(make(), Console(file=file, width=80))

@@ -365,7 +365,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "copytree": _copytree,
 }
 
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(operations)
 def test_as_on_real_files(steps: list[tuple[str, ...]]) -> None:
     here = os.getcwd()

@@ -1,14 +1,18 @@
-"""The command line. A command's module is imported when the command is used."""
+"""The command line. A command's module is imported when the command is used.
+
+Options come from the flags, else from OUTPACE_<FLAG>, else from pyproject's ``[tool.outpace]``.
+"""
 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-from importlib.metadata import version
+from typing import Any
 
 import click
 
+from outpace.cli.settings import defaults, of_command
+from outpace.cli.telling import leave_quietly, tell, tell_error, tell_mistake
 from outpace.errors import OutpaceError
 
 COMMANDS = {
@@ -31,11 +35,20 @@ class Lazy(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now."""
+        """The command, imported now, with its defaults from pyproject.toml."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"outpace.cli.{cmd_name}").command
+        if ctx.default_map is not None:
+            given = ctx.default_map.get(cmd_name, {})
+            ctx.default_map = {**ctx.default_map, cmd_name: of_command(command, given)}
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """As Click does; a script named where a command belongs is told apart."""
+        if args and args[0] not in COMMANDS and args[0].endswith(".py"):
+            ctx.fail(f"{args[0]!r} is no command; did you mean: {ctx.info_name} tune {args[0]}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One line a command, without importing any."""
@@ -56,21 +69,17 @@ Examples:
 def group() -> None:
     """Make a PyTorch training fast: found by experiment, proven no worse, no line changed.
 
-    Options come before the target; all after the target belongs to it.
+    Options come before the target; all after the target belongs to it. Every option can also be
+    set by a variable (OUTPACE_TIME=2m) or in pyproject.toml ([tool.outpace] time = "2m").
     """
 
 
 def main() -> None:
     """Run a command; a user's mistake is told in two lines, ours with its traceback."""
-    from outpace.cli.settings import defaults
-
     try:
-        code = group.main(
-            standalone_mode=False, default_map=defaults(), auto_envvar_prefix="OUTPACE"
-        )
+        code = group.main(standalone_mode=False, default_map=defaults())
     except OutpaceError as error:
-        tell(error.message, error.hint)
-        code = error.exit_code
+        code = tell_error(error)
     except click.UsageError as error:
         hint = f"{error.ctx.command_path} --help" if error.ctx is not None else None
         tell(error.format_message(), hint)
@@ -79,27 +88,11 @@ def main() -> None:
         tell(error.format_message())
         code = 2
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        tell("interrupted")
         code = 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave_quietly()
         code = 0
-    except Exception:
-        import traceback
-
-        traceback.print_exc()
-        tell(
-            f"this is a mistake in outpace {version('outpace')}",
-            "please report it with the lines above",
-        )
-        code = 2
+    except Exception as error:
+        code = tell_mistake(error)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def tell(message: str, hint: str | None = None) -> None:
-    """An error and what to do, on stderr."""
-    click.secho("error", fg="red", bold=True, err=True, nl=False)
-    click.echo(f": {message}", err=True)
-    if hint:
-        click.secho("hint", fg="cyan", bold=True, err=True, nl=False)
-        click.echo(f": {hint}", err=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 TEXT = """\
@@ -12,13 +14,22 @@ Outpace works on your own script, unchanged. Try it in this order:
   outpace run train.py             train under the recipe that tune wrote
   outpace report .outpace/latest -o report.html
 
+"""
+ELSEWHERE = """\
 The repository has four scripts to play with in examples/, and `make demo` does all of this on one
 of them, with real photographs.
+"""
+HERE = """\
+You are in the repository: `make demo` does all of this on examples/image_classifier.py, with real
+photographs. Shorter, with data that packages ship:
+
+  outpace tune examples/mnist_cnn.py
 """
 
 
 @click.command("demo")
 def command() -> int:
     """What to type first."""
-    click.echo(TEXT, nl=False)
+    here = Path("examples/image_classifier.py").exists() and Path("Makefile").exists()
+    click.echo(TEXT + (HERE if here else ELSEWHERE), nl=False)
     return 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from outpace.cli.options import option
+
 
 @click.command("env", epilog="Example: outpace env --json")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(as_json: bool) -> int:
     """This machine, and the most it gives: measured once and kept."""
     import msgspec

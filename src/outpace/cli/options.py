@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how a command line is parted from its target's."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import click
 UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
 
+Command = Callable[..., Any]
+
 
 class Duration(click.ParamType[float]):
     """A time such as ``90``, ``45s``, ``2m`` or ``1h30m``, in seconds."""
@@ -24,7 +26,7 @@ class Duration(click.ParamType[float]):
     ) -> float:
         """Seconds; fails with what was seen and what is understood."""
         if isinstance(value, int | float):
-            return float(value)
+            value = str(value)
         text = str(value).strip().lower()
         parts = PART.findall(text)
         if not parts or PART.sub("", text).strip():
@@ -35,30 +37,80 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+class TargetCommand(click.Command):
+    """A command with a target: what comes after the target's first word belongs to the target.
 
-TARGET_SETTINGS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+    Also after ``-m``, where Click would go on to look for options of ours.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        settings = {"allow_interspersed_args": False, **kwargs.pop("context_settings", {})}
+        super().__init__(*args, context_settings=settings, **kwargs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Have Click see the target's words as words."""
+        at = self._target_at(args)
+        return super().parse_args(ctx, [*args[:at], "--", *args[at:]])
+
+    def _target_at(self, args: list[str]) -> int:
+        """Where the target begins: at ``-m``, after ``--``, or at the first word."""
+        valued = {
+            name
+            for param in self.params
+            if isinstance(param, click.Option) and not param.is_flag
+            for name in (*param.opts, *param.secondary_opts)
+        }
+        at = 0
+        while at < len(args):
+            word = args[at]
+            if word == "--":
+                # Taken out here: Click is given its own.
+                del args[at]
+                return at
+            if word == "-m" or word == "-" or not word.startswith("-"):
+                return at
+            at += 2 if word in valued else 1
+        return len(args)
 
 
-def target_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+def option(flag: str, *more: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option that also the variable OUTPACE_<FLAG> sets."""
+    variable = "OUTPACE_" + flag.removeprefix("--").replace("-", "_").upper()
+    return click.option(flag, *more, envvar=variable, **settings)
+
+
+def target_argument(function: Command) -> Command:
     """The target and all of its own arguments."""
-    module = click.option(
-        "-m", "module", metavar="PKG.MODULE", help="The target is a module, as for python -m."
-    )
-    words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TARGET [ARGS]...")
-    return module(words(function))
+    return click.argument(
+        "words",
+        nargs=-1,
+        type=click.UNPROCESSED,
+        metavar="{SCRIPT | -m MODULE | -- COMMAND} [ARGS]...",
+    )(function)
 
 
-def common(function: Callable[..., Any]) -> Callable[..., Any]:
+def common(function: Command) -> Command:
     """Options of commands that measure."""
-    for option in (
-        click.option(
-            "--session", type=click.Path(path_type=Path), help="Folder for all that is measured."
+    for add in (
+        option(
+            "--session",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Folder for all that is measured (default: .outpace/DATE-TIME-NAME).",
         ),
-        click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
-        click.option("-q", "--quiet", is_flag=True, help="No progress."),
+        option(
+            "--output",
+            "-o",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Write a report as well: .html, .md or .json.",
+        ),
+        option("--force", is_flag=True, help="Replace files of other origin that are in the way."),
+        option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+        option("--quiet", "-q", is_flag=True, help="No progress."),
+        option(
+            "--verbose", "-v", is_flag=True, help="Tell what is started; keep tracebacks of errors."
+        ),
     ):
-        function = option(function)
+        function = add(function)
     return function
 
 
@@ -68,7 +120,12 @@ def session_folder(given: Path | None, name: str) -> Path:
         return given
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     stem = re.sub(r"\W+", "-", Path(name).stem) or "target"
-    return Path(".outpace") / f"{stamp}-{stem}"
+    folder = Path(".outpace") / f"{stamp}-{stem}"
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = folder.with_name(f"{stamp}-{stem}-{number}")
+    return folder
 
 
 def mark_latest(session: Path) -> None:

@@ -1,46 +1,70 @@
-"""Progress on stderr: one line that is drawn anew on a terminal, one line a phase elsewhere."""
+"""Progress on stderr: a bar below the target's own output on a terminal, a line a phase elsewhere.
+
+The target writes to the same terminal, so the bar has the last row to itself: the terminal is told
+to scroll only the rows above it. At the end the row is given back.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
 from types import TracebackType
+from typing import Protocol
 
-EVERY_S = 0.25
+from outpace.cli.telling import colors
+
+EVERY_S = 0.2
 WIDTH = 24
 
 
+class Progress(Protocol):
+    """Told how far a phase is."""
+
+    def __call__(self, phase: str, done: float, total: float, note: str = "") -> None: ...
+
+
 class ProgressLine:
-    """Called with (phase, done, total, note)."""
+    """Shows progress while it is entered; at most five times a second."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
-        self.terminal = sys.stderr.isatty()
+        self.terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self.phase = ""
         self.last = 0.0
-        self.drawn = False
+        self.rows = 0
+        """rows of the terminal while its last one is ours, else 0"""
 
     def __call__(self, phase: str, done: float, total: float, note: str = "") -> None:
         """Show how far we are."""
-        if self.quiet:
-            return
+        new = phase != self.phase
         now = time.monotonic()
-        if phase == self.phase and (not self.terminal or now - self.last < EVERY_S):
+        if self.quiet or not (new or (self.terminal and now - self.last >= EVERY_S)):
             return
-        self.last, new = now, phase != self.phase
-        self.phase = phase
+        self.last, self.phase = now, phase
         if self.terminal:
             self._draw(phase, done, total, note)
-        elif new:
-            print(f"outpace: {phase}", file=sys.stderr, flush=True)
+        else:
+            _write(f"outpace: {phase}\n")
 
     def _draw(self, phase: str, done: float, total: float, note: str) -> None:
-        share = min(1.0, done / total) if total else 0.0
-        bar = "━" * round(share * WIDTH) + "╌" * (WIDTH - round(share * WIDTH))
-        text = f"outpace  {phase:<12} {bar} {100 * share:3.0f} %  {note}"
-        sys.stderr.write(f"\r\x1b[2K{text[:100]}")
-        sys.stderr.flush()
-        self.drawn = True
+        columns, rows = shutil.get_terminal_size()
+        if rows != self.rows:
+            self._take_row(rows)
+        share = min(1.0, max(0.0, done / total)) if total else 0.0
+        filled = round(share * WIDTH)
+        bar = "━" * filled + "╌" * (WIDTH - filled)
+        text = f"outpace  {phase}  {bar}  {100 * share:3.0f} %  {note}"[: columns - 1]
+        if colors() is not False:
+            text = text.replace("━" * filled, f"\x1b[36m{'━' * filled}\x1b[39m", 1)
+        _write(f"\x1b7\x1b[{rows};1H\x1b[2K{text}\x1b8")
+
+    def _take_row(self, rows: int) -> None:
+        """Have the rows above the last one scroll; the cursor stays with what was written."""
+        first = "" if self.rows else "\n\x1b[1A"
+        _write(f"{first}\x1b7\x1b[1;{rows - 1}r\x1b8")
+        self.rows = rows
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -51,7 +75,12 @@ class ProgressLine:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the line clean."""
-        if self.drawn:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
+        """Give the row back."""
+        if self.rows:
+            _write(f"\x1b7\x1b[r\x1b[{self.rows};1H\x1b[2K\x1b8")
+            self.rows = 0
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()

@@ -7,6 +7,8 @@ import json
 
 import click
 
+from outpace.cli.options import option
+
 
 @click.command(
     "remedies",
@@ -16,7 +18,7 @@ Examples:
   outpace remedies bf16""",
 )
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(name: str | None, as_json: bool) -> int:
     """The catalogue of remedies, or the page of one."""
     from outpace.remedies.catalog import all_remedies, remedy

@@ -35,7 +35,9 @@ def print_session(session: Session, console: Console, folder: Path | str | None 
             console.print(part, width=width, soft_wrap=isinstance(part, Text))
         console.print()
     text = "\n".join(line.rstrip() for line in capture.get().split("\n"))
-    console.file.write(text.translate(_ASCII) if console.options.ascii_only else text)
+    if console.options.ascii_only:
+        text = text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+    console.file.write(text)
     console.file.flush()
 
 

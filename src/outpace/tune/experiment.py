@@ -19,7 +19,7 @@ from outpace.remedies.catalog import all_remedies
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.files import CONTESTS, MARKER, read, write
-from outpace.tune.observed import Observed
+from outpace.tune.observed import Observed, several_ranks
 from outpace.tune.probes import (
     after_draw,
     probe_images,
@@ -107,6 +107,10 @@ class Experiment:
         """Watch, probe, compare."""
         observed = self.observed
         yield from self.watch()
+        if several_ranks():
+            note = "several ranks: watched only, as an arm on one rank would hold up the others"
+            observed.found.notes.append(note)
+            return
         yield from self.probe()
         observed.watcher.stop_recording()
         evidence = observed.evidence()
@@ -194,6 +198,6 @@ class Experiment:
 
 def begin(spec: dict[str, Any]) -> None:
     """Start observing the target that is about to run in this process."""
-    observed = Observed(spec, switching=True)
+    observed = Observed(spec, switching=not several_ranks())
     Experiment(observed)
     observed.begin()

@@ -125,7 +125,10 @@ class Observed:
             for action in self.before_finish:
                 action()
             write_text(self.session / EVIDENCE, to_json(self.evidence()) + "\n")
-            write(self.session / STATUS, {"finished": self.finished, "steps": self.host.steps})
+            write(
+                self.session / STATUS,
+                {"finished": self.finished, "stopped": self.stopped, "steps": self.host.steps},
+            )
         except Exception as error:
             if self.spec.get("debug"):
                 raise
@@ -136,6 +139,8 @@ class Observed:
         self.stopped = True
         self.host.remove()
         self._write_down()
+        if several_ranks():
+            return  # All ranks have to end together: the parent sees to it.
         loader = self.host.seams["loader"]
         if isinstance(loader, LoaderSeam):
             self.host.guard("loader", loader.close)
@@ -147,6 +152,11 @@ class Observed:
         for child in multiprocessing.active_children():
             child.kill()
         os._exit(0)
+
+
+def several_ranks() -> bool:
+    """Whether this process is one of several that train together."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def begin(spec: dict[str, Any]) -> None:

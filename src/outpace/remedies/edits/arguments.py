@@ -43,16 +43,18 @@ def argument_changes(
         return []
     for name, text in arguments.items():
         value = argument(call, name, positions)
-        if text is None:
-            keyword = next((k for k in call.keywords if k.arg == name), None)
-            if keyword is not None:
-                changes.append(_removal(script, call, keyword))
-            elif value is not None:
-                return []
-        elif value is not None:
+        if text is not None and value is not None:
             changes.append(Change(script.start(value), script.end(value), text))
-        else:
+        elif text is not None:
             added.append(f"{name}={text}")
+    for name in (name for name, text in arguments.items() if text is None):
+        keyword = next((k for k in call.keywords if k.arg == name), None)
+        if keyword is not None and added:
+            changes.append(Change(script.start(keyword), script.end(keyword), added.pop(0)))
+        elif keyword is not None:
+            changes.append(_removal(script, call, keyword))
+        elif argument(call, name, positions) is not None:
+            return []
     if added:
         changes.append(_addition(script, call, added))
         changes += _folding(script, call, changes)

@@ -73,9 +73,9 @@ class Script:
     def unit(self) -> str:
         """One level of indentation, as the script has it."""
         for statement in self.every(ast.stmt):
-            if statement.col_offset:
-                text = self.indent(statement)
-                return "\t" if text.startswith("\t") else " " * min(8, statement.col_offset)
+            text = self.indent(statement)
+            if text:
+                return "\t" if text.startswith("\t") else text
         return "    "
 
     @cached_property
@@ -155,7 +155,8 @@ class Script:
     def changed(self, *changes: Change) -> str:
         """The text with changes made; as it was if they overlap or it would not parse."""
         text, last = self.text, len(self.text) + 1
-        for change in sorted(changes, key=lambda c: (-c.start, -c.end)):
+        # From the end on; of what is put in at one place, the first given comes first.
+        for change in sorted(reversed(changes), key=lambda c: (-c.start, -c.end)):
             if change.end > last:
                 return self.text
             text = text[: change.start] + change.text + text[change.end :]

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from outpace.seams.writes.overlay import Overlay, copy, mode_of
+from outpace.seams.writes.overlay import Overlay, copy, is_link, mode_of
 
 
 def _error(number: int, path: str) -> OSError:
@@ -96,6 +96,8 @@ def rename(overlay: Overlay, source: str, target: str) -> None:
         overlay.hide(target)
         _note_folders(overlay, target)
     else:
+        if is_link(target):
+            overlay.hide(target)
         overlay.note("w", target)
 
 

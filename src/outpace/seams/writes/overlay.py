@@ -319,6 +319,12 @@ def is_folder(path: str) -> bool:
         return False
 
 
+def is_link(path: str) -> bool:
+    """Whether a physical path is a symbolic link."""
+    kind = mode_of(path)
+    return kind is not None and stat.S_ISLNK(kind)
+
+
 def copy(source: str, target: str) -> None:
     """Copy a file, link or folder with its mode and times."""
     status = posix.lstat(source)

@@ -1,0 +1,108 @@
+"""What `diagnose` and `tune` have in common: their target, their folder, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from outpace.cli.options import mark_latest, session_folder
+from outpace.cli.progress import ProgressLine
+from outpace.cli.telling import colors, tell
+from outpace.errors import UsageError
+from outpace.records.session import Session
+from outpace.records.target import Target
+
+REPORTS = (".html", ".htm", ".md", ".markdown", ".json")
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the options that both have were set to."""
+
+    target: Target
+    folder: Path
+    report: Path | None
+    force: bool
+    as_json: bool
+
+
+def given(
+    words: tuple[str, ...],
+    session: Path | None,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+    verbose: bool,
+) -> Given:
+    """Check what can be checked before anything is measured."""
+    from outpace.adapters.target import parse_target
+
+    if verbose:
+        logging.basicConfig(format="outpace: %(message)s", stream=sys.stderr)
+        logging.getLogger("outpace").setLevel(logging.DEBUG)
+    target = parse_target(words)
+    if output is not None:
+        _check_report(output, force)
+    return Given(target, session_folder(session, target.name), output, force, as_json)
+
+
+def _check_report(path: Path, force: bool) -> None:
+    """That a report can be written there is known before anything is measured."""
+    from outpace.report import is_report
+
+    if path.suffix.lower() not in REPORTS:
+        raise UsageError(
+            f"{path} does not say what to write", "name a file that ends in .html, .md or .json"
+        )
+    if path.exists() and not force and not is_report(path):
+        raise UsageError(
+            f"{path} is there already and is not a report of outpace",
+            "choose another name, or replace it with --force",
+        )
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", "make it first")
+
+
+@contextlib.contextmanager
+def kept(folder: Path, *, quiet: bool) -> Iterator[ProgressLine]:
+    """Show progress meanwhile; at Ctrl-C say what there is, and leave with 130."""
+    with ProgressLine(quiet=quiet) as progress:
+        try:
+            yield progress
+            return
+        except KeyboardInterrupt:
+            pass
+    if (folder / "session.json").exists() or (folder / "evidence.json").exists():
+        mark_latest(folder)
+        tell("interrupted", f"what was measured by then is in {folder}")
+    else:
+        tell("interrupted before anything was measured")
+    sys.exit(130)
+
+
+def show(session: Session, options: Given) -> int:
+    """Print a session, and write its report; the target's own exit code where it failed."""
+    mark_latest(options.folder)
+    if options.report is not None:
+        from outpace.report import write_report
+
+        write_report(session, options.report, force=options.force)
+    if options.as_json:
+        from outpace.records.files import to_json
+
+        click.echo(to_json(session))
+    else:
+        from rich.console import Console
+
+        from outpace.report.terminal import print_session
+
+        console = Console(stderr=True, no_color=colors() is False or None)
+        print_session(session, console, folder=str(options.folder))
+    sys.stdout.flush()
+    return 130 if session.outcome == "interrupted" else session.exit_code or 0

@@ -1,0 +1,375 @@
+"""Edits of a script's text: what a person would have typed, and a text that always parses."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outpace.remedies import edits
+from outpace.remedies.catalog import all_remedies
+from outpace.remedies.edits.script import Script
+from outpace.remedies.patch import patched, placed
+from tests.remedies.some_evidence import ALL
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = ("image_classifier.py", "char_gpt.py", "flights.py", "mnist_cnn.py")
+SOURCES = {name: (EXAMPLES / name).read_text() for name in NAMES}
+
+STRANGE = [
+    "",
+    "x = 1",
+    "def broken(:\n    pass\n",
+    (
+        "import torch; x = 1\nfrom torch.utils.data import (\n    DataLoader,  # the loader\n)\n"
+        "loader = DataLoader(data, 4, True, **more); y = model(x)\n"
+    ),
+    "import torch\nmodel = Net()\nif x: loss = model(x)\nelse:\n\tloss = model(y)\n",
+    "import torch\r\nmodel = Net()\r\nfor x in y:\r\n\tloss = model(x)\r\n\tloss.backward()\r\n",
+    'import torch\nmodel = Net()\nout = model("""a\nb""")\nloss = f(out)\n',
+    "from torch.utils.data import DataLoader\nü = 'é'; train = DataLoader(ü, shuffle=True)",
+    "from torch.utils.data import *\ntrain = DataLoader((data), shuffle=(True))\n",
+    "import torch\nmodel = Net()\nprint(f'{model(x)} {loss.item()}')\ntotal += loss.item()",
+    "class A(Dataset):\n  def __getitem__(self, i): return i\n",
+    "@decorated\nclass A(Dataset):\n    def __getitem__(self, i):\n        return i",
+]
+TEXTS = [*SOURCES.values(), *STRANGE]
+EDITS: list[Callable[[str, str], str]] = [
+    lambda s, w: edits.set_loader_arguments(s, w, {"num_workers": "2", "shuffle": None}),
+    lambda s, w: edits.set_loader_arguments(s, w, {"batch_size": "8", "pin_memory": "True"}),
+    lambda s, w: edits.wrap_data_set(s, w, "in_memory"),
+    lambda s, w: edits.wrap_loop(s, w, "ahead"),
+    edits.draw_slices,
+    edits.copy_without_waiting,
+    lambda s, w: edits.under_autocast(s, w, "cpu", "bfloat16"),
+    lambda s, w: edits.after_model(s, w, "{name}.compile()"),
+    lambda s, w: edits.change_input(s, w, "{name}.to(memory_format=torch.channels_last)"),
+    lambda s, w: edits.set_optimizer_arguments(s, "AdamW", {"fused": "True"}),
+    lambda s, w: edits.set_optimizer_arguments(s, "SGD", {"momentum": "0.8", "lr": None}),
+    lambda s, w: edits.insert_after_imports(s, "torch.set_num_threads(1)"),
+    lambda s, w: edits.insert_after_imports(s, "def ahead(batches):\n    return batches"),
+    lambda s, w: edits.insert_before_imports(s, "import os\n\nos.environ['A'] = '1'"),
+    lambda s, w: edits.add_import(s, "torch.utils.data", "TensorDataset"),
+    lambda s, w: edits.add_import(s, "functools"),
+    lambda s, w: edits.open_images_by(s, "open_jpeg"),
+    edits.keep_on_device,
+    lambda s, w: edits.gradients_to_none(s),
+    lambda s, w: edits.decorate(s, w, "@torch.no_grad()"),
+    lambda s, w: edits.add_method(s, "__getitem__", "def many(self):\n    return 1"),
+]
+
+
+def parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    text=st.sampled_from(TEXTS),
+    steps=st.lists(st.tuples(st.sampled_from(EDITS), st.integers(0, 170)), max_size=6),
+)
+def test_edits_always_parse(text: str, steps: list[tuple[Callable[[str, str], str], int]]) -> None:
+    for edit, line in steps:
+        changed = edit(text, f"train.py:{line}")
+        assert parses(changed) or changed == text
+        text = changed
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(NAMES),
+    chosen=st.lists(st.sampled_from([k.name for k in all_remedies()]), max_size=8, unique=True),
+    evidence=st.sampled_from(sorted(ALL)),
+)
+def test_edits_of_many_remedies_parse(name: str, chosen: list[str], evidence: str) -> None:
+    from outpace.remedies.catalog import remedy
+
+    facts = ALL[evidence]
+    remedies = [(each, remedy(each).settings(facts)) for each in chosen]
+    assert parses(patched(SOURCES[name], facts, remedies, "train.py"))
+
+
+@pytest.mark.parametrize("index", range(len(EDITS)))
+def test_a_second_time_changes_nothing_or_little(index: int) -> None:
+    """An edit that is made already is not made on top of itself."""
+    source = SOURCES["mnist_cnn.py"]
+    where = f"train.py:{line_with(source, 'loss = F.cross_entropy(model')}"
+    once = EDITS[index](source, where)
+    where = edits.moved(where, source, once) or ""
+    twice = EDITS[index](once, where)
+    assert len(twice.splitlines()) - len(once.splitlines()) <= 1
+
+
+def line_with(source: str, part: str) -> int:
+    return next(i for i, line in enumerate(source.splitlines(), 1) if part in line)
+
+
+def dedented(text: str) -> str:
+    return textwrap.dedent(text).lstrip("\n")
+
+
+def test_loader_arguments() -> None:
+    source = "train = DataLoader(data, batch_size=4, shuffle=True)  # all\n"
+    assert edits.set_loader_arguments(source, None, {"num_workers": "2", "shuffle": None}) == (
+        "train = DataLoader(data, batch_size=4, num_workers=2)  # all\n"
+    )
+    assert edits.set_loader_arguments(source, None, {"batch_size": "8"}) == (
+        "train = DataLoader(data, batch_size=8, shuffle=True)  # all\n"
+    )
+    positional = "train = DataLoader(data, 4, True, None, None, 3)\n"
+    assert edits.set_loader_arguments(positional, None, {"num_workers": "0"}) == (
+        "train = DataLoader(data, 4, True, None, None, 0)\n"
+    )
+    unsure = "train = DataLoader(data, shuffle=True, **options)\n"
+    assert edits.set_loader_arguments(unsure, None, {"num_workers": "0"}) == unsure
+
+
+def test_loader_arguments_on_lines_of_their_own() -> None:
+    source = dedented(
+        """
+        train = DataLoader(
+            data,
+            batch_size=4,
+            shuffle=True,  # in another order each epoch
+            num_workers=0,
+        )
+        """
+    )
+    changed = edits.set_loader_arguments(
+        source, "train.py:3", {"pin_memory": "True", "num_workers": None}
+    )
+    assert changed == source.replace("num_workers=0", "pin_memory=True")
+
+
+def test_only_the_training_loader_is_changed() -> None:
+    source = dedented(
+        """
+        train_loader = DataLoader(data, batch_size=4)
+        val_loader = DataLoader(rest, batch_size=4)
+        """
+    )
+    assert (
+        edits.set_loader_arguments(source, None, {"num_workers": "1"}).splitlines()[1]
+        == (source.splitlines()[1])
+    )
+    second = edits.set_loader_arguments(source, "train.py:2", {"num_workers": "1"})
+    assert second.splitlines()[0] == source.splitlines()[0]
+    assert "num_workers" in second
+
+
+def test_a_long_call_is_folded() -> None:
+    source = "    x = 1\n".lstrip() + f"train = DataLoader({'a' * 70}, shuffle=True)\n"
+    changed = edits.set_loader_arguments(source, None, {"num_workers": "2"})
+    assert changed.splitlines()[1:] == [
+        "train = DataLoader(",
+        f"    {'a' * 70}, shuffle=True, num_workers=2",
+        ")",
+    ]
+
+
+def test_autocast_takes_the_loss_along() -> None:
+    source = dedented(
+        """
+        import torch
+        model = Net()
+        for x, y in loader:
+            out = model(
+                x
+            )
+            # how far off
+            loss = criterion(out, y)
+            loss.backward()
+        """
+    )
+    changed = edits.under_autocast(source, "train.py:5", "cuda", "bfloat16")
+    assert changed == dedented(
+        """
+        import torch
+        model = Net()
+        for x, y in loader:
+            with torch.autocast(device_type="cuda", dtype=torch.bfloat16):
+                out = model(
+                    x
+                )
+                # how far off
+                loss = criterion(out, y)
+            loss.backward()
+        """
+    )
+    assert edits.under_autocast(changed, "train.py:6", "cuda", "bfloat16") == changed
+
+
+def test_autocast_leaves_text_over_several_lines_alone() -> None:
+    source = 'import torch\nmodel = Net()\nout = model("""a\nb""")\n'
+    assert edits.under_autocast(source, "train.py:3", "cpu", "bfloat16") == source
+
+
+def test_a_line_after_the_model() -> None:
+    source = SOURCES["mnist_cnn.py"]
+    where = f"mnist_cnn.py:{line_with(source, 'loss = F.cross')}"
+    changed = edits.after_model(source, where, "{name}.compile()")
+    assert "    model = CNN()\n    model.compile()\n    optimizer =" in changed
+    two = source.replace("    model = CNN()\n", "    if big:\n        model = CNN()\n    else:\n"
+                         "        model = CNN()\n")  # fmt: skip
+    where = f"mnist_cnn.py:{line_with(two, 'loss = F.cross')}"
+    assert edits.after_model(two, where, "{name}.compile()") == two, "unsure which"
+
+
+def test_imports_find_their_place() -> None:
+    source = dedented(
+        '''
+        """Docs."""
+
+        from __future__ import annotations
+
+        import argparse
+        import random
+
+        import torch
+        from torch.utils.data import DataLoader
+        '''
+    )
+    changed = edits.add_import(source, "os")
+    assert "import argparse\nimport os\nimport random" in changed
+    changed = edits.add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
+    assert "import random\nfrom concurrent.futures import ThreadPoolExecutor\n\n" in changed
+    changed = edits.add_import(changed, "torch.utils.data", "TensorDataset")
+    assert "from torch.utils.data import DataLoader, TensorDataset\n" in changed
+    assert edits.add_import(changed, "torch.utils.data", "TensorDataset") == changed
+    changed = edits.insert_before_imports(changed, "import os\n\nos.environ['A'] = 'b'")
+    assert changed.index("__future__") < changed.index("environ") < changed.index("argparse")
+
+
+def test_no_gradients_where_it_validates() -> None:
+    source = SOURCES["mnist_cnn.py"]
+    line = line_with(source, "correct += (model(images)")
+    changed = edits.decorate(source, f"mnist_cnn.py:{line}", "@torch.no_grad()")
+    assert "@torch.no_grad()\ndef evaluate(model, loader):\n" in changed
+    training = line_with(source, "loss = F.cross")
+    assert edits.decorate(source, f"x.py:{training}", "@torch.no_grad()") == source
+
+
+def test_single_calls() -> None:
+    source = 'image = Image.open(files[0]).convert("RGB")\nother = Image.open(x).convert("L")\n'
+    assert edits.open_images_by(source, "fast") == source.replace(
+        'Image.open(files[0]).convert("RGB")', "fast(files[0])"
+    )
+    assert edits.keep_on_device("total += loss.item()\n", "a.py:1") == "total += loss.detach()\n"
+    assert edits.keep_on_device("total += loss.item()\n", "a.py:2") == "total += loss.item()\n"
+    assert edits.gradients_to_none("o.zero_grad(set_to_none=False)\n") == (
+        "o.zero_grad(set_to_none=True)\n"
+    )
+    loop = "train = DataLoader(d, shuffle=True)\nfor x, y in train:\n    x = x.to(device)\n"
+    assert edits.copy_without_waiting(loop, None).endswith("x.to(device, non_blocking=True)\n")
+    kept = loop.replace("device", "torch.float32")
+    assert edits.copy_without_waiting(kept, None) == kept
+
+
+def test_slices_are_drawn_in_the_same_order() -> None:
+    source = dedented(
+        """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        torch.manual_seed(0)
+        data = TensorDataset(torch.arange(40.0).view(20, 2), torch.arange(20))
+        train_loader = DataLoader(data, batch_size=6, shuffle=True)
+        batches = [[t.tolist() for t in batch] for _ in range(2) for batch in train_loader]
+        """
+    )
+    changed = edits.draw_slices(source, "train.py:5")
+    assert "BatchSampler(RandomSampler(data), 6, False)" in changed
+    assert results(source)["batches"] == results(changed)["batches"]
+
+
+def test_samples_are_kept_in_the_same_order() -> None:
+    source = dedented(
+        """
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        class Squares(Dataset):
+            def __len__(self):
+                return 20
+            def __getitem__(self, index):
+                return torch.tensor(index * index), index
+        torch.manual_seed(0)
+        train_loader = DataLoader(Squares(), batch_size=6, shuffle=True)
+        batches = []
+        for epoch in range(2):
+            for squares, index in train_loader:
+                batches.append((squares.tolist(), index.tolist()))
+        """
+    )
+    for name in ("cache_samples", "prefetch", "fetch_threads"):
+        kind = next(k for k in all_remedies() if k.name == name)()
+        facts = placed(ALL["rows"], source, source, "other.py")
+        changed = kind.edit(source, facts, kind.settings(facts))
+        assert changed != source
+        assert results(source)["batches"] == results(changed)["batches"], name
+
+
+def results(source: str) -> dict[str, object]:
+    """What a script leaves behind."""
+    space: dict[str, object] = {}
+    exec(compile(source, "train.py", "exec"), space)  # noqa: S102
+    return space
+
+
+def test_places_are_followed_through_edits() -> None:
+    source = SOURCES["image_classifier.py"]
+    loss = line_with(source, "loss = F.cross")
+    changed = edits.insert_before_imports(source, "import os")
+    changed = edits.insert_after_imports(changed, "def ahead(batches):\n    return batches")
+    changed = edits.under_autocast(
+        changed, edits.moved(f"a.py:{loss}", source, changed), "cpu", "bfloat16"
+    )
+    at = edits.moved(f"a.py:{loss}", source, changed)
+    assert at == f"a.py:{line_with(changed, 'loss = F.cross')}"
+    assert edits.moved(None, source, changed) is None
+
+
+def test_all_remedies_together_on_an_example() -> None:
+    """Together they give a script that still parses and has each change once."""
+    source = SOURCES["image_classifier.py"]
+    facts = ALL["images"]
+    names = ["decode_jpeg", "cache_decoded", "bf16", "channels_last", "prefetch", "wait_policy"]
+    from outpace.remedies.catalog import remedy
+
+    loader, model = line_with(source, "train_loader = "), line_with(source, "loss = F.cross")
+    import msgspec
+
+    replace = msgspec.structs.replace
+    facts = replace(
+        facts,
+        input=replace(facts.input, where=f"image_classifier.py:{loader}"),
+        compute=replace(facts.compute, where=f"image_classifier.py:{model}"),
+    )
+    remedies = [(name, remedy(name).settings(facts)) for name in names]
+    changed = patched(source, facts, remedies, "image_classifier.py")
+    for part in (
+        "with torch.autocast(",
+        "model = model.to(memory_format=torch.channels_last)",
+        "model(images.to(memory_format=torch.channels_last))",
+        "in ahead(train_loader):",
+        'os.environ.setdefault("OMP_WAIT_POLICY", "passive")',
+        "simplejpeg.decode_jpeg(",
+        "import simplejpeg",
+    ):
+        assert changed.count(part) == 1, part
+    compile(changed, "image_classifier.py", "exec")
+
+
+def test_a_script_knows_its_lines() -> None:
+    script = Script("é = 1; b = [\n  2,\n]\n")
+    assert [script.of(s) for s in script.every(ast.Assign)] == ["é = 1", "b = [\n  2,\n]"]
+    assert script.unit == "    "
+    with pytest.raises(ValueError, match="does not parse"):
+        Script("def")

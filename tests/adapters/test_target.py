@@ -90,7 +90,7 @@ def test_a_program_of_our_own_environment(project: Path, monkeypatch: pytest.Mon
         (["-m", "pkg/fit.py"], TargetError, "no module's name", "-m pkg.fit"),
         (["-m", "pkg.fti"], TargetError, "no module pkg.fti", "did you mean -m pkg.fit?"),
         (["-m", "zzzzzz"], TargetError, "no module zzzzzz", "looked in"),
-        (["trian.py"], TargetError, "no file trian.py", "did you mean train.py?"),
+        (["trayn.py"], TargetError, "no file trayn.py", "did you mean train.py?"),
         (["train"], TargetError, "no file train", "did you mean train.py?"),
         (["pkg/fti.py"], TargetError, "no file pkg/fti.py", "did you mean pkg/fit.py?"),
         (["fit.py"], TargetError, "no file fit.py", "did you mean pkg/fit.py?"),
@@ -100,7 +100,7 @@ def test_a_program_of_our_own_environment(project: Path, monkeypatch: pytest.Mon
         (["pkg"], TargetError, "pkg is a folder", "did you mean pkg/fit.py?"),
         (["empty"], TargetError, "empty is a folder", "name the script"),
         (["notes.txt"], TargetError, "no Python script", "torchrun"),
-        (["python", "trian.py"], TargetError, "no file trian.py", "did you mean train.py?"),
+        (["python", "trayn.py"], TargetError, "no file trayn.py", "did you mean train.py?"),
     ],
 )
 def test_mistakes(

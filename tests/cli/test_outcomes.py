@@ -161,7 +161,7 @@ def test_a_loss_that_becomes_nan(script: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["diagnose", "trian.py"], "trian.py"),
+        (["diagnose", "trayn.py"], "trayn.py"),
         (["diagnose", "."], ". is a folder"),
         (["diagnose", "--time", "soon", "train.py"], "soon"),
         (["diagnose", "--tme", "5s", "train.py"], "--tme"),

@@ -169,6 +169,9 @@ def wait(
     child.interrupted = bool(interrupts)
     if child.thrown_away is not None:
         child.thrown_away.end()
+        if interrupts:
+            # Also where the target met it and went on to a good end: its run was cut short.
+            return 128 + signal.SIGINT
     return 128 - code if code < 0 else code
 
 

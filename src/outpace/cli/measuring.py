@@ -13,7 +13,7 @@ import click
 
 from outpace.cli.options import mark_latest, session_folder
 from outpace.cli.progress import ProgressLine
-from outpace.cli.telling import colors, tell
+from outpace.cli.telling import tell
 from outpace.errors import UsageError
 from outpace.records.session import Session
 from outpace.records.target import Target
@@ -102,7 +102,6 @@ def show(session: Session, options: Given) -> int:
 
         from outpace.report.terminal import print_session
 
-        console = Console(stderr=True, no_color=colors() is False or None)
-        print_session(session, console, folder=str(options.folder))
+        print_session(session, Console(stderr=True), folder=str(options.folder))
     sys.stdout.flush()
     return 130 if session.outcome == "interrupted" else session.exit_code or 0

@@ -43,9 +43,7 @@ class TargetCommand(click.Command):
     Also after ``-m``, where Click would go on to look for options of ours.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        settings = {"allow_interspersed_args": False, **kwargs.pop("context_settings", {})}
-        super().__init__(*args, context_settings=settings, **kwargs)
+    allow_interspersed_args = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Have Click see the target's words as words."""

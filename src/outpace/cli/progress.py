@@ -17,6 +17,7 @@ from outpace.cli.telling import colors
 
 EVERY_S = 0.2
 WIDTH = 24
+FEWEST_ROWS = 4
 
 
 class Progress(Protocol):
@@ -50,6 +51,8 @@ class ProgressLine:
 
     def _draw(self, phase: str, done: float, total: float, note: str) -> None:
         columns, rows = shutil.get_terminal_size()
+        if rows < FEWEST_ROWS:
+            return
         if rows != self.rows:
             self._take_row(rows)
         share = min(1.0, max(0.0, done / total)) if total else 0.0

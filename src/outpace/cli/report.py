@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from outpace.cli.options import option
+
 
 def session_file(given: Path) -> Path:
     """The session.json of a session folder, or the file itself."""
@@ -20,8 +22,8 @@ Examples:
   outpace report .outpace/latest -o report.html""",
 )
 @click.argument("session", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="report.html, .md or .json.")
-@click.option("--force", is_flag=True, help="Replace a file that is not a report of ours.")
+@option("--output", "-o", type=click.Path(path_type=Path), help="report.html, .md or .json.")
+@option("--force", is_flag=True, help="Replace a file that is not a report of ours.")
 def command(session: Path, output: Path | None, force: bool) -> int:
     """Show a session again, or write it as one self-contained file."""
     from outpace.records.files import read_json

@@ -64,8 +64,8 @@ def of_command(command: click.Command, given: dict[str, Any]) -> dict[str, Any]:
     for param in command.params:
         for name in param.opts:
             plain = _plain(name.lstrip("-"))
-            if isinstance(param, click.Option) and param.name is not None and plain in given:
-                found[param.name] = given[plain]
+            if isinstance(param, click.Option) and plain in given:
+                found[str(param.name)] = given[plain]
     return found
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain, How
 
+CALL_OVER_TINY = 3.0
+"""what a module's operator costs to call, over one bare tiny operator"""
 ERROR = 0.05
 """relative error that is taken for a time that was clocked, not compared"""
 
@@ -117,8 +119,10 @@ def input_parts(evidence: Evidence) -> dict[str, float]:
 
 def compute_cost(evidence: Evidence) -> float:
     """Seconds of a step in forward, backward and optimizer."""
-    compute = evidence.compute
-    return compute.forward_s + compute.backward_s + compute.optimizer_s
+    compute, steps = evidence.compute, evidence.steps
+    clocked = compute.forward_s + compute.backward_s + compute.optimizer_s
+    beside = 0.0 if evidence.input.workers else evidence.input.wait_s
+    return min(clocked, max(0.0, steps.mean_s - beside)) if steps.mean_s else clocked
 
 
 def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
@@ -130,13 +134,13 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     compute = evidence.compute
     ceilings = evidence.machine.ceilings
     one = ceilings.dispatch_s if ceilings is not None and ceilings.dispatch_s else 10e-6
-    bound = compute.operations * one + compute.tensors * 8 * one / 3
+    bound = CALL_OVER_TINY * (compute.operations * one + compute.tensors * 8 * one / 3)
     if compute.fixed_s is None:
         guess = min(bound, 0.9 * compute_cost(evidence))
         return guess, 0.3 * guess, min(2 * guess, compute_cost(evidence))
-    fixed = min(compute.fixed_s, 3 * bound) if compute.operations else compute.fixed_s
+    fixed = min(compute.fixed_s, bound) if compute.operations else compute.fixed_s
     low = min(compute.fixed_low_s or 0.0, fixed)
-    return fixed, low, max(fixed, min(compute.fixed_high_s or fixed, 3 * bound))
+    return fixed, low, max(fixed, min(compute.fixed_high_s or fixed, bound))
 
 
 def ceiling_share(evidence: Evidence) -> float | None:

@@ -23,10 +23,18 @@ def write_text(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _umask() -> int:
+    """Permissions that the user leaves out of new files."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def to_json(record: object) -> str:

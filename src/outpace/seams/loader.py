@@ -18,10 +18,11 @@ from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 from outpace.seams.host import Host
 from outpace.seams.module import map_tensors
+from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import AS_IS, Feed, Setup
 from outpace.seams.where import caller
 
@@ -67,9 +68,14 @@ class Record:
     scaled: dict[float, list[Any]] = field(default_factory=dict)
     runners: dict[Feed, Runner] = field(default_factory=dict)
     endless: dict[Feed, Iterator[Any]] = field(default_factory=dict)
-    own: Any = None
-    """the DataLoader's own iterator of this epoch"""
+    iterator: Any = None
+    """the DataLoader's own iterator of this epoch, weakly: it ends its workers when it is let go"""
     turn: int = 0
+
+    @property
+    def own(self) -> Any:
+        """The DataLoader's own iterator of this epoch, while the script holds it."""
+        return None if self.iterator is None else self.iterator()
 
 
 class LoaderSeam:
@@ -107,6 +113,8 @@ class LoaderSeam:
         self._wrap_init()
         self._wrap_iter()
         self._wrap_next()
+        if self.switching:
+            self._wrap_shutdown()
 
     def remove(self) -> None:
         """Take it out."""
@@ -114,6 +122,8 @@ class LoaderSeam:
             DataLoader.__init__ = self.originals["init"]  # type: ignore[method-assign]
             DataLoader.__iter__ = self.originals["iter"]  # type: ignore[method-assign]
             _BaseDataLoaderIter.__next__ = self.originals["next"]  # type: ignore[method-assign]
+            if "shutdown" in self.originals:
+                _MultiProcessingDataLoaderIter._shutdown_workers = self.originals["shutdown"]  # type: ignore[method-assign]
             self.originals = {}
 
     def reconcile(self, setup: Setup) -> None:
@@ -132,14 +142,20 @@ class LoaderSeam:
                     runner.resume()
                 else:
                     runner.pause()
-            if record.own is not None:
-                signal_workers(record.own, go=setup.feed == AS_IS.feed and not resting)
+            self.rest(record)
+
+    def rest(self, record: Record) -> None:
+        """The script's own workers rest while another arm is on."""
+        own, setup = record.own, self.setup
+        if own is not None and record.trains:
+            at_work = setup.feed == AS_IS.feed and not setup.free_input
+            (wake if at_work else rest)(worker_pids(own))
 
     def close(self) -> None:
         """End all feeds."""
         for record in list(self.records.values()):
             if record.own is not None:
-                signal_workers(record.own, go=True)
+                wake(worker_pids(record.own))
             for runner in record.runners.values():
                 runner.close()
 
@@ -185,7 +201,10 @@ class LoaderSeam:
                 if made is None:
                     made = original(loader)
                     made._outpace = record
-                    record.own = made
+                    record.iterator = weakref.ref(made)
+                    if seam.switching:
+                        made._outpace_loader = loader  # feeds are made of it in mid-epoch
+                        seam.rest(record)
                 return made
             finally:
                 phases.pop()
@@ -231,6 +250,17 @@ class LoaderSeam:
             return seam.draw(record, original, iterator)
 
         _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]
+
+    def _wrap_shutdown(self) -> None:
+        """Workers that rest are woken before they are told to end: asleep they would not hear."""
+        self.originals["shutdown"] = original = _MultiProcessingDataLoaderIter._shutdown_workers
+
+        @functools.wraps(original)
+        def _shutdown_workers(iterator: Any) -> None:
+            wake(worker_pids(iterator))
+            original(iterator)
+
+        _MultiProcessingDataLoaderIter._shutdown_workers = _shutdown_workers  # type: ignore[method-assign, assignment]
 
     def draw(self, record: Record, original: Any, iterator: Any) -> Any:
         """One batch, timed, from whichever feed is in force."""
@@ -318,16 +348,6 @@ class Epoch:
 
     def __next__(self) -> Any:
         return self.seam.draw(self.record, lambda _: next(self.batches), None)
-
-
-def signal_workers(iterator: Any, *, go: bool) -> None:
-    """Let a DataLoader iterator's worker processes rest or go on: a resting arm costs no CPU."""
-    import os
-    import signal
-
-    for worker in getattr(iterator, "_workers", ()):
-        if worker.pid is not None and worker.is_alive():
-            os.kill(worker.pid, signal.SIGCONT if go else signal.SIGSTOP)
 
 
 def first_tensor(value: Any) -> torch.Tensor | None:

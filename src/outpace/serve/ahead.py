@@ -40,10 +40,11 @@ class Work:
                 while not self.go.wait(timeout=0.5):
                     if self.over():
                         return
+            self.put("end", None)
         except BaseException as error:
             self.put("error", error)
-            return
-        self.put("end", None)
+        finally:
+            self.batches = iter(())  # They hold the feed, which holds this.
 
     def over(self) -> bool:
         """Whether nobody will draw any more."""

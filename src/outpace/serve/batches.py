@@ -7,7 +7,6 @@ first batches; where they do not, the items are drawn as the script would.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,119 +108,17 @@ def _slice(dataset: Any, indices: Sequence[int]) -> Any:
         raise Unlike(f"dataset[indices] raised {type(error).__name__}: {error}") from error
 
 
-class SampleCache:
-    """Collated samples kept in memory, one row a sample; filled as they are first drawn.
-
-    ``limit``: bytes that all samples together may take. Raises Unlike where the samples have no
-    fixed shape or do not fit.
-    """
-
-    def __init__(self, loader: DataLoader[Any], limit: int) -> None:
-        self.dataset: Any = loader.dataset
-        self.collate: Any = loader.collate_fn
-        self.items = by_items(loader)
-        self.limit = limit
-        self.structure: Any = None
-        self.columns: list[torch.Tensor] = []
-        count: int = len(loader.dataset)  # type: ignore[arg-type]
-        self.have = np.zeros(count, dtype=np.bool_)
-        self.lock = threading.Lock()
-        self.checked = 0
-
-    def fetch(self, indices: Sequence[int]) -> Any:
-        """One batch, each sample of which is drawn from the data set once only."""
-        if self.checked < CHECKED:
-            return self._check(indices)
-        rows = np.asarray(indices)
-        for index in rows[~self.have[rows]]:
-            self._add(int(index))
-        return self._gather(rows)
-
-    def _check(self, indices: Sequence[int]) -> Any:
-        wanted = self.items(indices)
-        rows = np.asarray(indices)
-        for index in rows[~self.have[rows]]:
-            self._add(int(index))
-        if not same_bits(wanted, self._gather(rows)):
-            raise Unlike("samples put together again differ from the collated batch")
-        self.checked += 1
-        return wanted
-
-    def _add(self, index: int) -> None:
-        leaves, structure = flatten(self.collate([self.dataset[index]]))
-        with self.lock:
-            if not self.columns:
-                self._allocate(leaves, structure)
-            if structure != self.structure or any(
-                leaf.shape[1:] != column.shape[1:] or leaf.dtype != column.dtype
-                for leaf, column in zip(leaves, self.columns, strict=True)
-            ):
-                raise Unlike("samples have no fixed shape")
-        for leaf, column in zip(leaves, self.columns, strict=True):
-            column[index] = leaf[0]
-        self.have[index] = True
-
-    def _allocate(self, leaves: list[torch.Tensor], structure: Any) -> None:
-        if any(not leaf.dim() or leaf.shape[0] != 1 for leaf in leaves):
-            raise Unlike("the collate function does not stack samples")
-        size = sum(leaf.numel() * leaf.element_size() for leaf in leaves) * len(self.have)
-        if size > self.limit:
-            raise Unlike(
-                f"all samples take {size / 2**20:.0f} MiB, the limit is {self.limit / 2**20:.0f}"
-            )
-        self.columns = [
-            torch.empty((len(self.have), *leaf.shape[1:]), dtype=leaf.dtype) for leaf in leaves
-        ]
-        self.structure = structure
-
-    def _gather(self, rows: Any) -> Any:
-        index = torch.as_tensor(rows)
-        return unflatten(self.structure, [c.index_select(0, index) for c in self.columns])
-
-
-def flatten(value: Any) -> tuple[list[torch.Tensor], Any]:
-    """The tensors of a nested batch, and the nest without them."""
-    if isinstance(value, torch.Tensor):
-        return [value], None
-    if isinstance(value, dict):
-        parts = [flatten(v) for v in value.values()]
-        nest: Any = (
-            dict,
-            tuple(value),
-            tuple(n for _, n in parts),
-            tuple(len(t) for t, _ in parts),
-        )
-    elif isinstance(value, tuple | list) and not hasattr(value, "_fields"):
-        parts = [flatten(v) for v in value]
-        nest = (type(value), None, tuple(n for _, n in parts), tuple(len(t) for t, _ in parts))
-    else:
-        raise Unlike(f"samples hold {type(value).__name__}, which cannot be stacked")
-    return [t for tensors, _ in parts for t in tensors], nest
-
-
-def unflatten(nest: Any, tensors: list[torch.Tensor]) -> Any:
-    """Undo flatten."""
-    if nest is None:
-        return tensors[0]
-    kind, keys, nests, counts = nest
-    parts, at = [], 0
-    for inner, count in zip(nests, counts, strict=True):
-        parts.append(unflatten(inner, tensors[at : at + count]))
-        at += count
-    return dict(zip(keys, parts, strict=True)) if kind is dict else kind(parts)
-
-
 def forgiving(fast: Fetch, items: Fetch, name: str) -> Fetch:
     """``fast``, and the items for good once it turns out not to give the same."""
-    trusted = True
+    trusted: Fetch | None = fast
 
     def fetch(indices: Any) -> Any:
         nonlocal trusted
-        if trusted:
+        if trusted is not None:
             try:
-                return fast(indices)
+                return trusted(indices)
             except Unlike as reason:
-                trusted = False
+                trusted = None
                 print(f"outpace: {name} is left out: {reason}", file=sys.stderr)
         return items(indices)
 

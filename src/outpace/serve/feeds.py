@@ -7,9 +7,8 @@ comes in the same order too where one thread makes all batches; with several it 
 
 from __future__ import annotations
 
+import copy
 import itertools
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import Feed
 from outpace.serve.ahead import Ahead, Work
-from outpace.serve.batches import Fetch, SampleCache, by_items, by_slice, forgiving
+from outpace.serve.batches import Fetch, by_items, by_slice, forgiving
+from outpace.serve.cache import SampleCache
 from outpace.serve.probe import holds_open_file
 
 
@@ -44,7 +45,8 @@ class InProcess:
     """Batches made in this process: in the training thread, or by threads that work ahead."""
 
     def __init__(self, loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> None:
-        self.loader = loader
+        # A copy: what is known of a DataLoader must not keep it alive.
+        self.loader = copy.copy(loader)
         self.feed = feed
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self.go = threading.Event()
@@ -52,6 +54,7 @@ class InProcess:
         self.closed = threading.Event()
         self.pool: list[Any] = []
         self.working: list[Work] = []
+        self.cache: SampleCache | None = None
         self.fetch = None if self.iterable else self._fetch(strict)
         self.threads = (
             ThreadPoolExecutor(feed.workers, "outpace-fetch")
@@ -66,7 +69,8 @@ class InProcess:
         if self.feed.fetch == "slice":
             fast = by_slice(self.loader)
         else:
-            fast = SampleCache(self.loader, self.feed.cache_bytes).fetch
+            self.cache = SampleCache(self.loader, self.feed.cache_bytes)
+            fast = self.cache.fetch
         return fast if strict else forgiving(fast, items, f"fetching by {self.feed.fetch}")
 
     def epoch(self) -> Iterator[Any]:
@@ -75,6 +79,8 @@ class InProcess:
             if ahead.left.is_set():
                 ahead.thread.join()  # Two threads must not draw from one data set at once.
         self.working = [ahead for ahead in self.working if ahead.thread.is_alive()]
+        if self.cache is not None:
+            self.cache.new_epoch()
         if self.iterable:
             batches: Iterator[Any] = _own_iterator(self.loader)
         else:
@@ -99,7 +105,8 @@ class InProcess:
 
     def _make(self, indices: Any) -> Any:
         assert self.fetch is not None
-        if self.threads is not None and self.feed.fetch == "items":
+        loader: Any = self.loader
+        if self.threads is not None and self.feed.fetch == "items" and loader._auto_collation:
             batch = self._make_together(indices)
         else:
             batch = self.fetch(indices)
@@ -145,6 +152,28 @@ def _own_iterator(loader: DataLoader[Any]) -> Iterator[Any]:
     return loader._get_iterator()
 
 
+class Seeding:
+    """A sampler that draws a seed after it has begun, as a new iterator does for its workers.
+
+    Persistent workers get no new iterator after the first epoch; without that draw the generator
+    would be one number behind, and the samples in another order.
+    """
+
+    def __init__(self, sampler: Any, generator: torch.Generator | None) -> None:
+        self.sampler = sampler
+        self.generator = generator
+        self.begun = False
+
+    def __iter__(self) -> Iterator[Any]:
+        indices = iter(self.sampler)
+        if self.begun:
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        return indices
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+
 class Processes:
     """Batches made by worker processes of a DataLoader of the same data set and sampler."""
 
@@ -164,9 +193,9 @@ class Processes:
             common["prefetch_factor"] = feed.prefetch or 2
             common["persistent_workers"] = feed.persistent
         if loader.batch_sampler is not None:
-            common["batch_sampler"] = loader.batch_sampler
+            common["batch_sampler"] = Seeding(loader.batch_sampler, loader.generator)
         else:
-            common.update(batch_size=None, sampler=loader.sampler)
+            common.update(batch_size=None, sampler=Seeding(loader.sampler, loader.generator))
         self.loader: DataLoader[Any] = DataLoader(**common)
         self.kept: Any = None
         self.newest: Any = None
@@ -174,9 +203,9 @@ class Processes:
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
         loader: Any = self.loader
+        seeding = loader.batch_sampler or loader.sampler
         if loader.persistent_workers and self.kept is not None:
-            # A new iterator would draw a seed for its workers: the order of samples hangs on it.
-            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+            seeding.begun = True
             self.kept._reset(loader)
             self.newest = self.kept
         else:
@@ -188,22 +217,21 @@ class Processes:
 
     def pids(self) -> list[int]:
         """Worker processes at work."""
-        workers = getattr(self.newest, "_workers", ())
-        return [w.pid for w in workers if w.pid is not None and w.is_alive()]
-
-    def _signal(self, number: int) -> None:
-        for pid in self.pids():
-            os.kill(pid, number)
+        return worker_pids(self.newest)
 
     def pause(self) -> None:
         """Stop the workers where they are."""
-        self._signal(signal.SIGSTOP)
+        rest(self.pids())
 
     def resume(self) -> None:
         """Let the workers go on."""
-        self._signal(signal.SIGCONT)
+        wake(self.pids())
 
     def close(self) -> None:
         """End the workers."""
         self.resume()
         self.kept = self.newest = None
+
+    def __del__(self) -> None:
+        """Dropped, and its iterator with it, which waits for its workers to end."""
+        self.resume()

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from outpace.serve.batches import Unlike, by_items, by_slice, flatten, same_bits
+from outpace.serve.batches import Unlike, by_items, by_slice, same_bits
+from outpace.serve.cache import SampleCache, flatten
 
 TRIED = 6
 ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
@@ -130,8 +131,6 @@ def _bytes(batch: Any) -> int:
 def gather_time(loader: DataLoader[Any], how: str, limit: int) -> float | None:
     """Seconds that a batch takes by ``slice`` or from a warm ``cache``; None where it cannot be."""
     from time import perf_counter
-
-    from outpace.serve.batches import SampleCache
 
     indices = list(itertools.islice(iter(loader.batch_sampler), 1))  # type: ignore[arg-type]
     if not indices:

@@ -115,10 +115,12 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
     """Try remedies in processes of the target, again where it ends too soon or dies in an arm."""
     excluded: dict[str, str] = {}
     before = -1
-    deadline = monotonic() + 3 * float(spec["time_s"])
+    begun = monotonic()
+    deadline = begun + float(spec["time_s"])
     for _ in range(MOST_RUNS):
         (folder / MARKER).unlink(missing_ok=True)
-        code = launch("outpace.tune.trials:begin", {**spec, "excluded": excluded}, folder, {})
+        full = {**spec, "excluded": excluded, "spent_s": monotonic() - begun}
+        code = launch("outpace.tune.trials:begin", full, folder, {})
         state = read(folder / TRIALS, {})
         arm = read(folder / MARKER, {}).get("arm", "")
         if code != 0 and arm and arm not in ("accepted", "as_is"):

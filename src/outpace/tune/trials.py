@@ -79,7 +79,7 @@ class Trials:
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
-        self.begun = self.begun or perf_counter()
+        self.begun = self.begun or perf_counter() - float(self.observed.spec.get("spent_s", 0.0))
         self.observed.pause_sampler(True)
         self.scheduler.on_step(step)
 

@@ -29,7 +29,8 @@ from collections.abc import Callable, Sequence
 
 from outpace.seams.writes import calls, libraries
 from outpace.seams.writes.areas import areas
-from outpace.seams.writes.overlay import Overlay, mode_of, read_journal
+from outpace.seams.writes.overlay import Overlay
+from outpace.seams.writes.physical import mode_of, read_journal
 
 Name = str | os.PathLike[str]
 

@@ -6,7 +6,6 @@ the name that the target gave, and an error names the path that the target gave.
 
 from __future__ import annotations
 
-import _io
 import builtins
 import functools
 import io
@@ -18,11 +17,9 @@ from typing import Any
 
 from outpace.seams.writes import changing
 from outpace.seams.writes.listing import Entries
-from outpace.seams.writes.overlay import WRITING, Overlay
+from outpace.seams.writes.opening import Call, as_given, descriptor_open, file_open
+from outpace.seams.writes.overlay import Overlay
 
-Call = Callable[..., Any]
-
-READS = frozenset({"r", "rb", "rt", "br", "tr"})
 READING = ("stat", "lstat", "access", "readlink", "statvfs", "getxattr", "listxattr", "pathconf")
 CHANGING = ("chmod", "chown", "lchown", "utime", "truncate", "setxattr", "removexattr")
 NOT_FOLLOWED = ("lstat", "readlink", "lchown")
@@ -31,8 +28,9 @@ NOT_FOLLOWED = ("lstat", "readlink", "lchown")
 def replaced(overlay: Overlay) -> dict[tuple[Any, str], Call]:
     """(module, name) and the call to put there."""
     table: dict[tuple[Any, str], Call] = {
-        (builtins, "open"): _file_open(overlay),
-        (io, "open"): _file_open(overlay),
+        (os, "open"): descriptor_open(overlay),
+        (builtins, "open"): file_open(overlay),
+        (io, "open"): file_open(overlay),
     }
     for name in READING:
         table[os, name] = _reading(overlay, name)
@@ -41,72 +39,6 @@ def replaced(overlay: Overlay) -> dict[tuple[Any, str], Call]:
     for name, make in MAKERS.items():
         table[os, name] = make(overlay, name)
     return {key: call for key, call in table.items() if hasattr(*key)}
-
-
-def _as_given(error: OSError, *given: Any) -> None:
-    """Have an error name what the target named."""
-    error.filename = given[0]
-    if len(given) > 1:
-        error.filename2 = given[1]
-
-
-def _file_open(overlay: Overlay) -> Call:
-    size = overlay.size
-
-    @functools.wraps(_io.open)
-    def open(  # noqa: A001
-        file: Any,
-        mode: str = "r",
-        buffering: int = -1,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        closefd: bool = True,
-        opener: Any = None,
-    ) -> Any:
-        changes = mode not in READS
-        if (size[0] or changes) and not isinstance(file, int):
-            if changes or overlay.readable(file) is not file:
-                opener = _opener(overlay, opener)
-        return _io.open(file, mode, buffering, encoding, errors, newline, closefd, opener)
-
-    return open
-
-
-def _opener(overlay: Overlay, given: Any) -> Call:
-    """Opens where the bytes are, so that the file object keeps the name that it was given."""
-
-    def opener(path: Any, flags: int) -> int:
-        try:
-            if flags & WRITING:
-                place = overlay.opened(overlay.canonical(overlay.text(path)), flags)
-            else:
-                place = overlay.readable(path)
-            fd: int = given(place, flags) if given is not None else posix.open(place, flags, 0o666)
-        except OSError as error:
-            _as_given(error, path)
-            raise
-        return fd
-
-    return opener
-
-
-def _descriptor_open(overlay: Overlay, name: str) -> Call:
-    @functools.wraps(posix.open)
-    def open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:  # noqa: A001
-        try:
-            if flags & WRITING:
-                place = overlay.opened(overlay.canonical(overlay.text(path, dir_fd)), flags)
-            elif overlay.size[0]:
-                place = overlay.readable(path, dir_fd)
-            else:
-                return posix.open(path, flags, mode, dir_fd=dir_fd)
-            return posix.open(place, flags, mode)
-        except OSError as error:
-            _as_given(error, path)
-            raise
-
-    return open
 
 
 def _reading(overlay: Overlay, name: str) -> Call:
@@ -124,7 +56,7 @@ def _reading(overlay: Overlay, name: str) -> Call:
         try:
             return real(place, *args, **kwargs)
         except OSError as error:
-            _as_given(error, path)
+            as_given(error, path)
             raise
 
     return functools.wraps(real)(call)
@@ -158,7 +90,7 @@ def _on_path(overlay: Overlay, real: Call, action: Call) -> Call:
         try:
             return action(canonical, args, kwargs)
         except OSError as error:
-            _as_given(error, path)
+            as_given(error, path)
             raise
 
     return functools.wraps(real)(call)
@@ -209,7 +141,7 @@ def _on_two(overlay: Overlay, name: str) -> Call:
             else:
                 action(overlay, source, target)
         except OSError as error:
-            _as_given(error, src, dst)
+            as_given(error, src, dst)
             raise
 
     return call
@@ -228,7 +160,7 @@ def _symlink(overlay: Overlay, name: str) -> Call:
             else:
                 changing.symbolic_link(overlay, src, target)
         except OSError as error:
-            _as_given(error, src, dst)
+            as_given(error, src, dst)
             raise
 
     return symlink
@@ -243,7 +175,7 @@ def _listdir(overlay: Overlay, name: str) -> Call:
             with Entries(overlay, path) as entries:
                 return [entry.name for entry in entries]
         except OSError as error:
-            _as_given(error, path)
+            as_given(error, path)
             raise
 
     return listdir
@@ -257,7 +189,7 @@ def _scandir(overlay: Overlay, name: str) -> Call:
         try:
             return Entries(overlay, path)
         except OSError as error:
-            _as_given(error, path)
+            as_given(error, path)
             raise
 
     return scandir
@@ -272,7 +204,7 @@ def _chdir(overlay: Overlay, name: str) -> Call:
             else:
                 posix.chdir(overlay.readable(path))
         except OSError as error:
-            _as_given(error, path)
+            as_given(error, path)
             raise
         overlay.inside = posix.getcwd() != overlay.cwd()
         overlay.forget()
@@ -297,7 +229,6 @@ def _getcwdb(overlay: Overlay, name: str) -> Call:
 
 
 MAKERS: dict[str, Callable[[Overlay, str], Call]] = {
-    "open": _descriptor_open,
     **dict.fromkeys(("mkdir", "rmdir", "unlink", "remove", "mkfifo", "mknod"), _making),
     **dict.fromkeys(("rename", "replace", "link"), _on_two),
     "symlink": _symlink,

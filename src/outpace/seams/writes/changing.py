@@ -14,7 +14,8 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from outpace.seams.writes.overlay import Overlay, copy, is_link, mode_of
+from outpace.seams.writes.overlay import Overlay
+from outpace.seams.writes.physical import copy, is_link, mode_of
 
 
 def _error(number: int, path: str) -> OSError:

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from outpace.seams.writes.overlay import Overlay, mode_of
+from outpace.seams.writes.overlay import Overlay
+from outpace.seams.writes.physical import mode_of
 
 Use = Literal["read", "write", "change"]
 

@@ -1,0 +1,147 @@
+"""Collated samples kept in memory, shared by all loaders of a data set.
+
+Each epoch's first batch is drawn anew and compared with what is kept, so that a data set that
+changes from epoch to epoch (``set_epoch``, a curriculum) is found out before any sample of it is
+old. One that changes few of its samples may go on unseen: the user is told to leave it out.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from outpace.serve.batches import CHECKED, Unlike, by_items, same_bits
+
+
+class Samples:
+    """The kept samples of one data set, one row a sample."""
+
+    def __init__(self, count: int) -> None:
+        self.structure: Any = None
+        self.columns: list[torch.Tensor] = []
+        self.have = np.zeros(count, dtype=np.bool_)
+        self.lock = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the rows take."""
+        return sum(c.numel() * c.element_size() for c in self.columns)
+
+    def add(self, index: int, collated: Any, limit: int) -> None:
+        """Keep a sample, collated alone."""
+        leaves, structure = flatten(collated)
+        with self.lock:
+            if not self.columns:
+                self._allocate(leaves, structure, limit)
+            if structure != self.structure or any(
+                leaf.shape[1:] != column.shape[1:] or leaf.dtype != column.dtype
+                for leaf, column in zip(leaves, self.columns, strict=True)
+            ):
+                raise Unlike("samples have no fixed shape")
+            for leaf, column in zip(leaves, self.columns, strict=True):
+                column[index] = leaf[0]
+            self.have[index] = True
+
+    def _allocate(self, leaves: list[torch.Tensor], structure: Any, limit: int) -> None:
+        if any(not leaf.dim() or leaf.shape[0] != 1 for leaf in leaves):
+            raise Unlike("the collate function does not stack samples")
+        size = sum(leaf.numel() * leaf.element_size() for leaf in leaves) * len(self.have)
+        room = limit - sum(s.bytes for kept in _kept.values() for s in kept.values())
+        if size > room:
+            need, left = size / 2**20, room / 2**20
+            raise Unlike(f"all samples take {need:.0f} MiB, there is room for {left:.0f}")
+        self.columns = [
+            torch.empty((len(self.have), *leaf.shape[1:]), dtype=leaf.dtype) for leaf in leaves
+        ]
+        self.structure = structure
+
+    def gather(self, rows: Any) -> Any:
+        """A batch of kept samples."""
+        index = torch.as_tensor(rows)
+        return unflatten(self.structure, [c.index_select(0, index) for c in self.columns])
+
+
+_kept: weakref.WeakKeyDictionary[Any, dict[str, Samples]] = weakref.WeakKeyDictionary()
+
+
+def samples_of(loader: DataLoader[Any]) -> Samples:
+    """What is kept of a loader's data set, as its collate function gives it."""
+    dataset: Any = loader.dataset
+    collate = getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__qualname__)
+    try:
+        return _kept.setdefault(dataset, {}).setdefault(collate, Samples(len(dataset)))
+    except TypeError:  # a list, say, cannot be looked up
+        return Samples(len(dataset))
+
+
+class SampleCache:
+    """Batches of one loader out of kept samples, which are drawn when they are first needed.
+
+    ``limit``: bytes that the samples of all data sets together may take. Raises Unlike where
+    samples have no fixed shape, do not fit, or are found to have changed.
+    """
+
+    def __init__(self, loader: DataLoader[Any], limit: int) -> None:
+        self.dataset: Any = loader.dataset
+        self.collate: Any = loader.collate_fn
+        self.items = by_items(loader)
+        self.limit = limit
+        self.samples = samples_of(loader)
+        self.to_check = CHECKED
+
+    def new_epoch(self) -> None:
+        """Compare the next batch with the data set."""
+        self.to_check = max(1, self.to_check)
+
+    def fetch(self, indices: Sequence[int]) -> Any:
+        """One batch, each sample of which is drawn from the data set once only."""
+        rows = np.asarray(indices)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise Unlike("the sampler gives something other than numbers")
+        wanted = self.items(indices) if self.to_check else None
+        for index in rows[~self.samples.have[rows]]:
+            self.samples.add(int(index), self.collate([self.dataset[int(index)]]), self.limit)
+        batch = self.samples.gather(rows)
+        if self.to_check:
+            if not same_bits(wanted, batch):
+                raise Unlike("kept samples put together again differ from those drawn")
+            self.to_check -= 1
+        return batch
+
+
+def flatten(value: Any) -> tuple[list[torch.Tensor], Any]:
+    """The tensors of a nested batch, and the nest without them."""
+    if isinstance(value, torch.Tensor):
+        return [value], None
+    if isinstance(value, dict):
+        parts = [flatten(v) for v in value.values()]
+        nest: Any = (
+            dict,
+            tuple(value),
+            tuple(n for _, n in parts),
+            tuple(len(t) for t, _ in parts),
+        )
+    elif isinstance(value, tuple | list) and not hasattr(value, "_fields"):
+        parts = [flatten(v) for v in value]
+        nest = (type(value), None, tuple(n for _, n in parts), tuple(len(t) for t, _ in parts))
+    else:
+        raise Unlike(f"samples hold {type(value).__name__}, which cannot be stacked")
+    return [t for tensors, _ in parts for t in tensors], nest
+
+
+def unflatten(nest: Any, tensors: list[torch.Tensor]) -> Any:
+    """Undo flatten."""
+    if nest is None:
+        return tensors[0]
+    kind, keys, nests, counts = nest
+    parts, at = [], 0
+    for inner, count in zip(nests, counts, strict=True):
+        parts.append(unflatten(inner, tensors[at : at + count]))
+        at += count
+    return dict(zip(keys, parts, strict=True)) if kind is dict else kind(parts)

@@ -1,0 +1,422 @@
+"""Words, variables and pyproject.toml to what the commands call; what they print, and where."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outpace import cli
+from outpace.cli.options import Duration
+from outpace.cli.progress import ProgressLine
+from outpace.errors import UsageError
+from outpace.records.files import write_json
+from outpace.records.session import Session
+from outpace.records.target import Target
+from tests.report.report_sessions import failed, images_diagnosed, images_tuned
+
+
+class Called(dict[str, Any]):
+    """What a command gave to the pipeline."""
+
+    session: Session | None = None
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Called:
+    """The pipeline's functions replaced by ones that note how they were called."""
+    import outpace.api
+
+    noted = Called()
+
+    def fake(name: str, session: Callable[[], Session]) -> Callable[..., Session]:
+        def function(target: Target, **settings: Any) -> Session:
+            noted.update(settings, command=name, target=target)
+            found = noted.session or session()
+            write_json(settings["session"] / "session.json", found)
+            return found
+
+        return function
+
+    def run(target: Target, **settings: Any) -> int:
+        noted.update(settings, command="run", target=target)
+        return 5
+
+    monkeypatch.setattr(outpace.api, "diagnose", fake("diagnose", images_diagnosed))
+    monkeypatch.setattr(outpace.api, "tune", fake("tune", images_tuned))
+    monkeypatch.setattr(outpace.api, "run", run)
+    monkeypatch.chdir(tmp_path)
+    for name in [n for n in os.environ if n.startswith("OUTPACE_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").touch()
+    return noted
+
+
+@pytest.fixture
+def say(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Give words to the command line: exit code, stdout, stderr."""
+
+    def main(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["outpace", *words])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert isinstance(end.value.code, int)
+        return (end.value.code, *capfd.readouterr())
+
+    return main
+
+
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "name", "args"),
+    [
+        (["train.py", "--time", "3", "-q"], "script", "train.py", ("--time", "3", "-q")),
+        (["train.py", "--", "-m"], "script", "train.py", ("--", "-m")),
+        (["-m", "pkg.train", "--json", "-o", "x"], "module", "pkg.train", ("--json", "-o", "x")),
+        (["--", "train.py", "--lr=1"], "script", "train.py", ("--lr=1",)),
+        (["--", "-m", "pkg.train", "--", "1"], "module", "pkg.train", ("--", "1")),
+        (["--", "python", "train.py", "--steps"], "script", "train.py", ("--steps",)),
+        (["--", "sh", "-c", "true"], "command", "sh", ("-c", "true")),
+    ],
+)
+@pytest.mark.parametrize("ours", [[], ["--steps", "7", "-q"], ["--session=s", "--seed", "-3"]])
+def test_what_comes_after_the_target_is_the_targets(
+    called: Called, say: Say, ours: list[str], words: list[str], kind: str, name: str, args: Any
+) -> None:
+    assert say("diagnose", *ours, *words)[0] == 0
+    target = called["target"]
+    assert (target.kind, Path(target.name).name, target.args) == (kind, name, args)
+    assert called["steps"] == (7 if "--steps" in ours else None)
+    assert called["seed"] == (-3 if "--seed" in ours else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("45s", 45), ("2m", 120), ("1h30m", 5400), ("1.5 h", 5400), ("2min", 120), (7, 7)],
+)
+def test_durations(text: Any, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "", "3x", "0", "-5s", "1h nothing", True])
+def test_no_durations(called: Called, say: Say, text: str) -> None:
+    code, _, told = say("diagnose", "--time", str(text), "train.py")
+    assert code == 2
+    assert "'--time'" in told
+    assert not called
+
+
+def test_flags_win_over_variables_over_pyproject(
+    called: Called, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        """
+        [tool.outpace]
+        time = "10s"
+        quiet = true
+        [tool.outpace.tune]
+        time = "20s"
+        skip = ["bf16", "tf32"]
+        require-proof = true
+        recipe = "recipes/fast.toml"
+        """
+    )
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    say("diagnose", "../train.py")
+    assert called["time_s"] == 10
+    say("tune", "../train.py")
+    assert (called["time_s"], called["skip"]) == (20, ("bf16", "tf32"))
+    assert called["require_proof"] is True
+    assert called["recipe"] == tmp_path / "recipes" / "fast.toml"
+    monkeypatch.setenv("OUTPACE_TIME", "30s")
+    monkeypatch.setenv("OUTPACE_SKIP", "fp16")
+    say("tune", "../train.py")
+    assert (called["time_s"], called["skip"]) == (30, ("fp16",))
+    say("tune", "--time", "40", "../train.py")
+    assert called["time_s"] == 40
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tool.outpace]\ntim = 3", "did you mean 'time'?"),
+        ("[tool.outpace.tun]\ntime = 3", "did you mean 'tune'?"),
+        ("[tool.outpace.tune]\nfoo = 3", "unknown key 'foo'"),
+        ("[tool.outpace", "cannot be read"),
+        ("[tool]\noutpace = 3", "not a table"),
+        ("[tool.outpace]\ntime = 'soon'", "'soon' is not a duration"),
+    ],
+)
+def test_mistakes_in_pyproject(
+    called: Called, say: Say, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    code, _, told = say("diagnose", "train.py")
+    assert (code, said in told) == (2, True), told
+
+
+def test_another_tools_broken_pyproject_is_left_alone(
+    called: Called, say: Say, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[broken")
+    assert say("diagnose", "train.py")[0] == 0
+
+
+def test_json_alone_is_on_stdout(called: Called, say: Say) -> None:
+    code, out, told = say("diagnose", "--json", "train.py")
+    assert code == 0
+    assert json.loads(out)["schema"] == 1
+    assert called["output"] == "stderr"
+    assert told == ""
+
+
+def test_the_verdict_is_on_stderr(called: Called, say: Say) -> None:
+    code, out, told = say("tune", "train.py")
+    assert (code, out) == (0, "")
+    assert called["output"] == "inherit"
+    assert ".outpace/" in told
+    assert "\x1b[" not in told
+
+
+def test_the_diff_is_on_stdout(called: Called, say: Say) -> None:
+    _, out, _ = say("tune", "--diff", "train.py")
+    assert out == images_tuned().diff
+
+
+def test_sessions(called: Called, say: Say, tmp_path: Path) -> None:
+    for _ in range(2):
+        say("diagnose", "train.py")
+    folders = {p.name for p in (tmp_path / ".outpace").iterdir()}
+    assert len(folders) == 3
+    assert (tmp_path / ".outpace" / "latest").resolve() == called["session"].resolve()
+    say("diagnose", "--session", "mine", "train.py")
+    assert called["session"] == Path("mine")
+    assert {p.name for p in (tmp_path / ".outpace").iterdir()} == folders
+
+
+def test_a_report_as_well(called: Called, say: Say, tmp_path: Path) -> None:
+    assert say("diagnose", "-o", "report.md", "train.py")[0] == 0
+    assert "image_classifier" in (tmp_path / "report.md").read_text()
+    (tmp_path / "notes.md").write_text("mine")
+    for name, said in [
+        ("notes.md", "--force"),
+        ("report.pdf", ".html, .md or .json"),
+        ("no/r.md", "no folder"),
+    ]:
+        called.clear()
+        code, _, told = say("diagnose", "-o", name, "train.py")
+        assert (code, said in told) == (2, True), told
+        assert not called, "found out before anything was measured"
+    assert say("diagnose", "-o", "notes.md", "--force", "train.py")[0] == 0
+    assert (tmp_path / "notes.md").read_text() != "mine"
+
+
+def test_exit_codes(called: Called, say: Say, tmp_path: Path) -> None:
+    called.session = failed()
+    assert say("diagnose", "train.py")[0] == called.session.exit_code
+    assert say("run", "--no-recipe", "train.py")[0] == 5
+    assert called["recipe"] is None
+    code, _, told = say("run", "train.py")
+    assert (code, "outpace tune train.py" in told) == (2, True)
+    (tmp_path / "outpace.toml").touch()
+    assert say("run", "train.py")[0] == 5
+    assert called["recipe"] == Path("outpace.toml")
+
+
+def test_how_errors_are_told(
+    called: Called, say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(error: BaseException) -> Callable[..., None]:
+        def function(*_: Any, **__: Any) -> None:
+            raise error
+
+        return function
+
+    import outpace.api
+
+    monkeypatch.setattr(outpace.api, "diagnose", fails(UsageError("that happened", "do this")))
+    assert say("diagnose", "train.py") == (2, "", "error: that happened\nhint: do this\n")
+    assert "Traceback" in say("diagnose", "--verbose", "train.py")[2]
+    import logging
+
+    logging.getLogger("outpace").setLevel(logging.NOTSET)
+    monkeypatch.setattr(outpace.api, "diagnose", fails(ZeroDivisionError("ours")))
+    code, out, told = say("diagnose", "train.py")
+    assert (code, out) == (2, "")
+    assert "ZeroDivisionError: ours" in told
+    assert told.splitlines()[-1] == "hint: please report it with the lines above"
+    monkeypatch.setattr(outpace.api, "diagnose", fails(KeyboardInterrupt()))
+    code, _, told = say("diagnose", "--session", "s", "train.py")
+    assert (code, told) == (130, "error: interrupted before anything was measured\n")
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "evidence.json").touch()
+    code, _, told = say("diagnose", "--session", "s", "train.py")
+    assert (code, told.splitlines()[-1]) == (130, "hint: what was measured by then is in s")
+
+
+@pytest.mark.parametrize("command", list(cli.COMMANDS))
+def test_help(say: Say, command: str) -> None:
+    code, out, told = say(command, "--help")
+    assert (code, told) == (0, "")
+    assert f"outpace {command}" in out
+    assert "Example" in out or command == "demo"
+
+
+def test_a_script_where_a_command_belongs(say: Say) -> None:
+    code, _, told = say("train.py", "--lr", "1")
+    assert (code, "outpace tune train.py" in told) == (2, True)
+
+
+# --- progress --------------------------------------------------------------------------------
+
+
+def test_progress_elsewhere_is_a_line_a_phase(capfd: pytest.CaptureFixture[str]) -> None:
+    with ProgressLine() as progress:
+        for phase in ("watching", "trials"):
+            for done in range(5):
+                progress(phase, done, 5, "note")
+    assert capfd.readouterr().err == "outpace: watching\noutpace: trials\n"
+    with ProgressLine(quiet=True) as progress:
+        progress("watching", 1, 2)
+    assert capfd.readouterr().err == ""
+
+
+DRAWS = """
+import sys, time
+from outpace.cli.progress import ProgressLine
+with ProgressLine() as progress:
+    for i in range(200):
+        progress("watching", i, 200, "one arm")
+        if i % 50 == 0:
+            print("line", i, flush=True)
+        time.sleep(0.005)
+print("the end")
+"""
+
+
+def in_terminal(command: list[str], **env: str) -> str:
+    """What a command writes to a terminal of 80 x 24."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update({"TERM": "xterm", "LINES": "24", "COLUMNS": "80", **env})
+        os.execv(command[0], command)
+    text = b""
+    while True:
+        try:
+            chunk = os.read(terminal, 4096)
+        except OSError:
+            break
+        if not chunk:
+            break
+        text += chunk
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return text.decode()
+
+
+def test_progress_on_a_terminal_keeps_to_the_last_row() -> None:
+    text = in_terminal([sys.executable, "-c", DRAWS])
+    assert text.count("\x1b[1;23r") == 1
+    assert 3 <= text.count("outpace  watching") <= 8
+    assert "\x1b[36m" in text
+    # Without our own drawing, the target's lines are as they would be.
+    plain = re.sub(r"\x1b7.*?\x1b8", "", text).replace("\n\x1b[1A", "", 1).replace("\r", "")
+    assert plain == "line 0\nline 50\nline 100\nline 150\nthe end\n"
+    assert text.index("\x1b[r") < text.index("the end")
+
+
+def test_no_color_is_obeyed() -> None:
+    assert "\x1b[36m" not in in_terminal([sys.executable, "-c", DRAWS], NO_COLOR="1")
+    code = "from outpace.cli.telling import tell; tell('x', 'y')"
+    assert "\x1b[" in in_terminal([sys.executable, "-c", code])
+    assert "\x1b[" not in in_terminal([sys.executable, "-c", code], NO_COLOR="1")
+
+
+def test_a_dumb_terminal_gets_lines() -> None:
+    assert "\x1b" not in in_terminal([sys.executable, "-c", DRAWS], TERM="dumb")
+
+
+# --- both ways to start it ---------------------------------------------------------------------
+
+STARTS = {
+    "outpace": [str(Path(sys.executable).parent / "outpace")],
+    "python -m outpace": [sys.executable, "-m", "outpace"],
+}
+
+
+@pytest.mark.parametrize("start", list(STARTS))
+def test_run_is_what_python_is(start: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, sys\n"
+        "print(sys.argv, sys.path, os.getcwd(), sys.stdin.read(), sorted(os.environ.items()))\n"
+        "sys.exit(3)\n"
+    )
+    words = ["train.py", "--lr", "1"]
+    plain = [sys.executable, *words]
+    ours = [*STARTS[start], "run", "--no-recipe", *words]
+    expected, found = (
+        subprocess.run(command, cwd=tmp_path, input=b"in", capture_output=True)
+        for command in (plain, ours)
+    )
+    assert found.returncode == expected.returncode == 3
+    assert (found.stdout, found.stderr) == (expected.stdout, expected.stderr)
+
+
+@pytest.mark.parametrize("start", list(STARTS))
+def test_ctrl_c(start: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    process = subprocess.Popen(
+        [*STARTS[start], "run", "--no-recipe", "train.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told.splitlines()[-1] == "KeyboardInterrupt"
+    assert told.count("Traceback") == 1
+    assert "outpace/" not in told.replace(str(tmp_path), "")
+
+
+def test_an_interrupt_that_the_target_meets_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    print('saved')\n"
+    )
+    process = subprocess.Popen(
+        [*STARTS["outpace"], "run", "--no-recipe", "train.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    begun = time.monotonic()
+    # To outpace alone, as a supervisor does: passed on after a while.
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "saved\n")
+    assert time.monotonic() - begun < 10

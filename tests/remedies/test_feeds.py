@@ -1,0 +1,247 @@
+"""Batches made in other ways: what they must not do to a script, whatever its data set."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+
+from outpace.seams.loader import LoaderSeam
+from outpace.seams.setup import AS_IS, Feed, Setup
+from outpace.serve import cache
+from outpace.serve.probe import holds_open_file
+from tests.remedies.trainings import Rows, hosted
+
+
+def fed(**how: Any) -> Setup:
+    return replace(AS_IS, feed=Feed(**how))
+
+
+CACHED = fed(fetch="cache", executor="inline", cache_bytes=2**24)
+SLICED = fed(fetch="slice", executor="inline")
+AHEAD = fed(executor="ahead", prefetch=2)
+THREADS = fed(executor="threads", workers=4)
+
+
+def epochs(loader: Any, count: int = 2) -> list[Any]:
+    return [
+        [
+            [t.tolist() for t in batch] if isinstance(batch, list) else batch.tolist()
+            for batch in loader
+        ]
+        for _ in range(count)
+    ]
+
+
+def same(make: Any, setup: Setup) -> bool:
+    """Whether a loader gives the same under a Setup."""
+    torch.manual_seed(0)
+    wanted = epochs(make())
+    torch.manual_seed(0)
+    with hosted(setup) as host:
+        got = epochs(make())
+        assert not host.broken
+    return bool(wanted == got)
+
+
+class Moving(Dataset[Any]):
+    """Samples that change with the epoch, as with ``set_epoch`` or a curriculum."""
+
+    epoch = 0
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(100.0 * self.epoch + index)
+
+
+def test_samples_that_change_between_epochs_are_not_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = Moving()
+    with hosted(CACHED):
+        loader = DataLoader(data, batch_size=4)
+        for data.epoch in range(3):
+            assert epochs(loader, 1) == [
+                [[100.0 * data.epoch + i for i in range(j, j + 4)] for j in (0, 4, 8)]
+            ]
+    assert "left out" in capsys.readouterr().err
+
+
+def test_a_loader_made_anew_each_epoch_finds_the_samples_kept() -> None:
+    drawn = []
+
+    class Counting(Rows):
+        def __getitem__(self, index: Any) -> Any:
+            drawn.append(index)
+            return super().__getitem__(index)
+
+    data = Counting(64)
+    with hosted(CACHED):
+        for _ in range(4):
+            list(DataLoader(data, batch_size=8))
+    assert len(drawn) < 64 + 5 * 16 + 16
+
+
+def test_what_is_kept_goes_with_its_data_set() -> None:
+    data = Rows(64)
+    with hosted(CACHED) as host:
+        list(DataLoader(data, batch_size=8))
+        loader = weakref.ref(host.seams["loader"].newest)  # type: ignore[attr-defined]
+        assert len(cache._kept) >= 1
+        gone = weakref.ref(data)
+        host.seams["loader"].newest = None  # type: ignore[attr-defined]
+        host.last_record = None
+        del data
+        gc.collect()
+        assert loader() is None
+        assert gone() is None
+
+
+@pytest.mark.parametrize("setup", [AHEAD, THREADS, fed(executor="processes", workers=1)])
+def test_a_loader_is_let_go(setup: Setup) -> None:
+    with hosted(setup) as host:
+        loader = DataLoader(Rows(32), batch_size=8)
+        list(loader)
+        gone = weakref.ref(loader)
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        seam.newest = None
+        host.last_record = None
+        del loader
+        gc.collect()
+        assert gone() is None
+
+
+class Pairs(Sampler[Any]):
+    """A sampler that gives more than an index."""
+
+    def __iter__(self) -> Any:
+        return iter([(i, 2) for i in range(12)])
+
+    def __len__(self) -> int:
+        return 12
+
+
+class Scaled(Dataset[Any]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, pair: Any) -> Any:
+        index, scale = pair
+        return torch.tensor(float(index * scale))
+
+
+@pytest.mark.parametrize("setup", [CACHED, SLICED, AHEAD, THREADS])
+def test_a_sampler_of_pairs(setup: Setup) -> None:
+    assert same(lambda: DataLoader(Scaled(), batch_size=4, sampler=Pairs()), setup)
+
+
+class Eager(Sampler[Any]):
+    """A batch sampler that draws random numbers as soon as it is asked for an iterator."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.randperm(12).view(3, 4).tolist())
+
+    def __len__(self) -> int:
+        return 3
+
+
+class Many(Rows):
+    """Draws batches itself."""
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [(torch.tensor(self.x[i]) * 2, torch.tensor(self.y[i])) for i in indices]
+
+
+class Ragged(Dataset[Any]):
+    """Samples of several shapes, padded by the collate function."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(1 + index % 3) * index
+
+
+def padded(samples: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
+
+
+LOADERS = {
+    "shuffled": lambda: DataLoader(Rows(30), batch_size=4, shuffle=True),
+    "dropping the last": lambda: DataLoader(Rows(30), batch_size=4, shuffle=True, drop_last=True),
+    "own generator": lambda: DataLoader(
+        Rows(30), batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(4)
+    ),
+    "eager batch sampler": lambda: DataLoader(Rows(12), batch_sampler=Eager()),
+    "no batches": lambda: DataLoader(Rows(9), batch_size=None),
+    "many at once": lambda: DataLoader(Many(30), batch_size=4, shuffle=True),
+    "ragged": lambda: DataLoader(Ragged(), batch_size=4, shuffle=True, collate_fn=padded),
+    "a list": lambda: DataLoader([torch.tensor(i) for i in range(9)], batch_size=4),  # type: ignore[arg-type]
+}
+SETUPS = {
+    "cached": CACHED,
+    "sliced": SLICED,
+    "ahead": AHEAD,
+    "threads": THREADS,
+    "processes": fed(executor="processes", workers=1, persistent=True),
+    "cached ahead": fed(fetch="cache", executor="ahead", cache_bytes=2**24),
+}
+
+
+@pytest.mark.parametrize("how", sorted(SETUPS))
+@pytest.mark.parametrize("what", sorted(LOADERS))
+def test_batches_come_in_the_same_order(what: str, how: str) -> None:
+    assert same(LOADERS[what], SETUPS[how])
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(torch.arange(10.0))
+
+
+@pytest.mark.parametrize("how", sorted(SETUPS))
+def test_a_stream_comes_in_order(how: str) -> None:
+    assert same(lambda: DataLoader(Stream(), batch_size=4), SETUPS[how])
+
+
+def test_an_open_file_is_not_shared_by_threads(tmp_path: Path) -> None:
+    path = tmp_path / "rows.bin"
+    path.write_bytes(bytes(range(64)))
+
+    class Bytes(Dataset[Any]):
+        def __init__(self) -> None:
+            self.file = path.open("rb")
+
+        def __len__(self) -> int:
+            return 64
+
+        def __getitem__(self, index: int) -> Any:
+            self.file.seek(index)
+            return self.file.read(1)[0]
+
+    data = Bytes()
+    assert holds_open_file(data)
+    assert holds_open_file(torch.utils.data.Subset(data, [1, 2]))
+    assert not holds_open_file(Rows(4))
+    seen = set()
+    with hosted(THREADS):
+        for _ in DataLoader(data, batch_size=8):
+            seen |= {t.name for t in threading.enumerate()}
+    assert not any(name.startswith("outpace") for name in seen)
+
+
+def test_two_iterators_of_one_loader_at_once() -> None:
+    with hosted(AHEAD):
+        loader = DataLoader(Rows(32), batch_size=8)
+        for one, other in zip(loader, loader, strict=True):
+            assert torch.equal(one[0], other[0])

@@ -26,7 +26,7 @@ from outpace.records.recipe import Applied, Proven, Recipe
 from outpace.records.recipe_file import read_recipe, recipe_text, write_recipe
 from outpace.records.session import Diagnosis, MemorySummary, Outcome, Session, StepSummary
 from outpace.records.target import Target
-from outpace.records.trial import Proof, Settings, Trial
+from outpace.records.trial import Proof, Trial
 from outpace.tune.files import PROGRESS, STATUS, TRACE, read
 
 Output = Literal["inherit", "stderr"] | Path
@@ -51,6 +51,8 @@ class Work:
         default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds")
     )
     runs: int = 0
+    notes: list[str] = field(default_factory=list)
+    """what became of the target's files"""
 
     def __post_init__(self) -> None:
         self.session = self.session.absolute()
@@ -84,6 +86,9 @@ class Work:
         except BaseException:
             stop(child)
             raise
+        self.notes += [note for note in child.notes if note not in self.notes]
+        if child.interrupted and self.runs > 1:
+            raise KeyboardInterrupt
         return 0 if ended else code
 
     def tick(self, folder: Path) -> None:
@@ -348,6 +353,8 @@ def recipe_of(
     work: Work, accepted: list[Trial], speedup: Gain | None, proof: Proof | None
 ) -> Recipe:
     """The recipe as a record."""
+    from outpace.tune.environment import environment_of
+
     proven = None
     if proof is not None:
         proven = Proven(
@@ -369,6 +376,7 @@ def recipe_of(
         fingerprint=work.machine.fingerprint,
         speedup=speedup,
         proof=proven,
+        environment=environment_of((t.remedy, t.settings) for t in accepted),
         remedies=tuple(
             Applied(t.remedy, t.keeps, t.settings, t.measured, t.reason) for t in accepted
         ),
@@ -398,7 +406,8 @@ def _finish(
 ) -> Session:
     """Write the session down."""
     session = Session(
-        **{f: getattr(diagnosis, f) for f in Diagnosis.__struct_fields__},
+        **{f: getattr(diagnosis, f) for f in Diagnosis.__struct_fields__ if f != "notes"},
+        notes=(*diagnosis.notes, *work.notes),
         command=command,
         started=work.started,
         seconds=work.seconds,
@@ -413,21 +422,17 @@ def run(
     target: Target, *, recipe: Path | None, session: Path | None = None, output: Output = "inherit"
 ) -> int:
     """Run the target under a recipe; its exit code."""
-    remedies: list[tuple[str, Settings]] = []
-    if recipe is not None:
-        remedies = [(r.name, r.settings) for r in _checked(read_recipe(recipe)).remedies]
+    record = _checked(read_recipe(recipe)) if recipe is not None else None
+    applied = record.remedies if record is not None else ()
     folder = (session or Path(".outpace") / "last-run").absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    from outpace.tune.environment import environment_of
-
     spec = {
         "entry": "outpace.tune.apply:begin",
         "session": str(folder),
-        "remedies": [{"name": n, "settings": s} for n, s in remedies],
+        "remedies": [{"name": r.name, "settings": r.settings} for r in applied],
     }
-    child = start(
-        target, session=folder, mode="run", spec=spec, env=environment_of(remedies), output=output
-    )
+    env = record.environment if record is not None else {}
+    child = start(target, session=folder, mode="run", spec=spec, env=env, output=output)
     try:
         return wait(child)
     except BaseException:

@@ -144,7 +144,7 @@ def test_a_killed_worker(script: Callable[..., Path]) -> None:
     )
     code, found, told = diagnose(path)
     assert (code, found["outcome"]) == (1, "failed")
-    assert "killed by signal" in told
+    assert "killed by signal" in told or "ConnectionResetError" in told
 
 
 def test_a_loss_that_becomes_nan(script: Callable[..., Path]) -> None:

@@ -59,12 +59,12 @@ VARIANTS = {
         0,
     ),
     "by hand": (
-        "class By:\n"
-        "        def zero_grad(self):\n"
-        "            for p in model.parameters(): p.grad = None\n"
-        "        def step(self):\n"
-        "            for p in model.parameters(): p.data.add_(p.grad, alpha=-0.1)\n"
-        "    optimizer = By()",
+        """class By:
+        def zero_grad(self):
+            for p in model.parameters(): p.grad = None
+        def step(self):
+            for p in model.parameters(): p.data.add_(p.grad, alpha=-0.1)
+    optimizer = By()""",
         USUAL,
         0,
     ),

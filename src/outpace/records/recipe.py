@@ -55,4 +55,6 @@ class Recipe(msgspec.Struct, frozen=True):
     fingerprint: str
     speedup: Gain | None = None
     proof: Proven | None = None
+    environment: dict[str, str] = {}
+    """variables that only a new process can take"""
     remedies: tuple[Applied, ...] = ()

@@ -18,10 +18,13 @@ HEAD = "# Made by outpace. Apply it with: outpace run --recipe {name} {target}\n
 def recipe_text(recipe: Recipe, name: str = "outpace.toml") -> str:
     """A recipe as TOML."""
     lines = [HEAD.format(name=name, target=" ".join(recipe.target.split()))]
-    for key in ("schema", "target", "outpace", "python", "torch", "machine", "fingerprint"):
-        lines.append(f"{key} = {_value(getattr(recipe, key))}")
+    keys = ("schema", "target", "outpace", "python", "torch", "machine", "fingerprint")
+    lines += [f"{key} = {_value(getattr(recipe, key))}" for key in keys]
     if recipe.speedup is not None:
         lines.append(f"speedup = {_gain(recipe.speedup)}")
+    if recipe.environment:
+        lines.append("\n[environment]")
+        lines += [f"{k} = {_value(v)}" for k, v in recipe.environment.items()]
     if recipe.proof is not None:
         lines.append("\n[proof]")
         lines += [f"{k} = {_value(v)}" for k, v in msgspec.to_builtins(recipe.proof).items()]

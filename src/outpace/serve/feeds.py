@@ -165,7 +165,7 @@ class Seeding:
         self.begun = False
 
     def __iter__(self) -> Iterator[Any]:
-        indices = iter(self.sampler)
+        indices: Iterator[Any] = iter(self.sampler)
         if self.begun:
             torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         return indices

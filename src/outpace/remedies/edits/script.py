@@ -156,7 +156,7 @@ class Script:
         """The text with changes made; as it was if they overlap or it would not parse."""
         text, last = self.text, len(self.text) + 1
         # From the end on; of what is put in at one place, the first given comes first.
-        for change in sorted(reversed(changes), key=lambda c: (-c.start, -c.end)):
+        for change in sorted(changes[::-1], key=lambda c: (-c.start, -c.end)):
             if change.end > last:
                 return self.text
             text = text[: change.start] + change.text + text[change.end :]

@@ -386,15 +386,14 @@ def recipe_of(
 def diff_of(target: Target, evidence: Evidence, accepted: list[Trial]) -> str:
     """The change that a person would make in the script for the accepted remedies."""
     from outpace.remedies.base import unified
-    from outpace.remedies.catalog import remedy
+    from outpace.remedies.patch import patched
 
     path = Path(target.cwd) / target.name
     if target.kind != "script" or not path.exists():
         return ""
-    before = source = path.read_text(encoding="utf-8")
-    for trial in accepted:
-        source = remedy(trial.remedy).edit(source, evidence, trial.settings)
-    return unified(before, source, target.name)
+    source = path.read_bytes().decode("utf-8", errors="replace")
+    chosen = [(trial.remedy, trial.settings) for trial in accepted]
+    return unified(source, patched(source, evidence, chosen, target.name), target.name)
 
 
 def _finish(

@@ -68,8 +68,8 @@ def test_slices_are_drawn(pictures: Path) -> None:
 
 
 def test_kept_samples_are_not_drawn_again(pictures: Path) -> None:
-    twice = draws_under([], "fixed_images", pictures).count
-    assert draws_under(["cache_samples"], "fixed_images", pictures).count < twice
+    plainly = draws_under([], "rows", pictures).count
+    assert draws_under(["cache_samples"], "rows", pictures).count < 0.95 * plainly
 
 
 def test_a_thread_works_ahead(pictures: Path) -> None:

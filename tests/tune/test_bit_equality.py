@@ -101,7 +101,8 @@ def without_times(text: str) -> str:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", CASES)
-def test_examples(name: str, tmp_path: Path) -> None:
+def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # two busy threads beside another process crawl
     args = list(CASES[name])
     if name == "image_classifier.py":
         data = tmp_path / "images"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from ctypes.util import find_library
 from dataclasses import replace
@@ -52,7 +53,7 @@ class Allocator(Remedy):
 
     def settings(self, evidence: Evidence) -> Settings:
         """The first library that is found."""
-        return {"library": next(filter(None, map(find_library, LIBRARIES)), "") or ""}
+        return {"library": installed()}
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """``LD_PRELOAD``, before what the user preloads already."""
@@ -60,3 +61,9 @@ class Allocator(Remedy):
         names = dict.fromkeys([str(settings["library"]), *others])
         variables = {**dict(base.environment), "LD_PRELOAD": ":".join(filter(None, names))}
         return replace(base, environment=tuple(sorted(variables.items())))
+
+
+@functools.cache
+def installed() -> str:
+    """The first of the libraries that the system's loader finds; empty where there is none."""
+    return next(filter(None, map(find_library, LIBRARIES)), None) or ""

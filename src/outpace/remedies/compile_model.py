@@ -31,7 +31,7 @@ class CompileModel(Remedy):
 
     Compiling takes 12 to 60 seconds and more, once a process and again for other shapes; these are
     charged against the run, and short runs are not compiled. Fused operators round in another
-    order, so quality is proven.
+    order, and dropout draws other random numbers, so quality is proven.
     """
 
     name = "compile_model"

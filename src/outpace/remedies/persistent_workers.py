@@ -15,7 +15,9 @@ from outpace.remedies.model import gain_without
 from outpace.seams.setup import AS_IS, Setup
 
 WORTH = 0.02
-"""share of an epoch that starting workers must take"""
+"""share of an epoch that starting and ending workers must take"""
+ENDING = 0.8
+"""time of ending workers over that of starting them, as seen with forked ones"""
 
 
 @final
@@ -46,15 +48,16 @@ class PersistentWorkers(Remedy):
             return Verdict(False, "the workers are persistent already")
         if data.epochs is not None and data.epochs < 2:
             return Verdict(False, "the run has one epoch")
-        share = self.share(evidence)
-        reason = f"starting {data.workers} workers takes {100 * share:.1f} % of an epoch"
+        share = self.churn(evidence)
+        reason = f"starting and ending {data.workers} workers takes {100 * share:.0f} % of an epoch"
         return Verdict(share >= WORTH, reason)
 
-    def share(self, evidence: Evidence) -> float:
-        """Share of an epoch that its start takes."""
+    def churn(self, evidence: Evidence) -> float:
+        """Share of an epoch that starting and ending the workers takes."""
         data = evidence.input
-        epoch = (data.batches or 0) * evidence.steps.mean_s + data.epoch_start_s
-        return data.epoch_start_s / epoch if epoch and data.batches else 0.0
+        lost = max(0.0, data.epoch_start_s - data.fetch_s) * (1 + ENDING)
+        epoch = (data.batches or 0) * evidence.steps.mean_s + data.epoch_start_s * (1 + ENDING)
+        return lost / epoch if epoch and data.batches else 0.0
 
     def predict(
         self, evidence: Evidence, settings: Settings | None = None, accepted: Setup = AS_IS
@@ -62,10 +65,8 @@ class PersistentWorkers(Remedy):
         """What is left of an epoch's start is the making of its first batch."""
         if accepted.feed != AS_IS.feed:
             return NO_GAIN
-        start = evidence.input.epoch_start_s
-        left = min(1.0, evidence.input.fetch_s / start) if start else 1.0
-        share = self.share(evidence)
-        return gain_without(share * (1 - left), 0.5 * share * (1 - left), share)
+        share = self.churn(evidence)
+        return gain_without(share, 0.5 * share, min(0.95, 1.2 * share))
 
     def settings(self, evidence: Evidence) -> Settings:
         """The script's own number of workers and of batches ahead."""

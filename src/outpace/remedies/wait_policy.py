@@ -13,6 +13,8 @@ from outpace.remedies.edits import insert_before_imports
 from outpace.seams.setup import AS_IS, Feed, Setup
 
 VARIABLES = (("GOMP_SPINCOUNT", "0"), ("KMP_BLOCKTIME", "0"), ("OMP_WAIT_POLICY", "passive"))
+SPINNING = 1.5
+"""gain of fewer threads from which idle threads are suspected to spin in each other's way"""
 LINES = 'import os\n\nos.environ.setdefault("OMP_WAIT_POLICY", "passive")'
 
 
@@ -41,6 +43,8 @@ class WaitPolicy(Remedy):
             return Verdict(False, "the model is not on the CPU")
         if compute.threads < 2:
             return Verdict(False, "one thread waits for no other")
+        if contended(evidence):
+            return Verdict(True, f"{compute.threads} threads take longer than fewer: they may spin")
         if evidence.input.kind not in ("loader", "iterable"):
             return Verdict(False, f"nothing runs beside {compute.threads} threads on {cores} cores")
         beside = max(1, evidence.input.workers)
@@ -57,6 +61,8 @@ class WaitPolicy(Remedy):
         if measured is not None:
             return Gain(measured.gain.speedup, measured.gain.low, measured.gain.high)
         threads = accepted.threads or evidence.compute.threads
+        if threads > 1 and contended(evidence):
+            return Gain(1.2, 0.8, 2.5)
         makers = beside_step(accepted.feed, evidence.input.workers)
         if not makers or threads + makers <= evidence.machine.cores:
             return Gain(0.95, 0.9, 1.0)
@@ -70,6 +76,12 @@ class WaitPolicy(Remedy):
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The variable is set before torch is imported."""
         return insert_before_imports(source, LINES)
+
+
+def contended(evidence: Evidence) -> bool:
+    """Whether fewer threads were much quicker, as where something else holds the cores."""
+    fewer = [evidence.arm(f"threads_{n}") for n in range(1, evidence.compute.threads)]
+    return any(arm is not None and arm.gain.low > SPINNING for arm in fewer)
 
 
 def beside_step(feed: Feed, own_workers: int) -> int:

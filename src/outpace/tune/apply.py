@@ -40,7 +40,8 @@ class Applied:
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
-        if step.clean and len(self.times) < KEEP_TIMES:
+        counts = step.clean or self.spec.get("every_step", False)
+        if counts and len(self.times) < KEEP_TIMES:
             self.times.append((step.wall, step.cpu))
         stop = self.spec.get("stop_after")
         limit = self.spec.get("stop_after_s")
@@ -101,7 +102,8 @@ def begin(spec: dict[str, Any]) -> None:
     shift = int(spec.get("seed_shift", 0))
     host = assemble(started_ns=spec.get("started_ns"), seed_shift=shift)
     for name in list(host.seams):
-        if name not in NEEDED:
+        copies = name == "transfer" and setup.feed.pin
+        if name not in NEEDED and not copies:
             del host.seams[name]
     if not shift and not spec.get("seed_unseeded"):
         del host.seams["seeding"]

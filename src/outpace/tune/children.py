@@ -145,9 +145,13 @@ def run_for_losses(
     steps: int | None = None,
     seconds: float | None = None,
     shift: int = 0,
+    every_step: bool = False,
     env: Mapping[str, str] | None = None,
 ) -> tuple[Losses | None, list[float], list[float]]:
-    """Run so many steps, or seconds, under a recipe: losses, wall and CPU seconds of its steps."""
+    """Run so many steps, or seconds, under a recipe: losses, wall and CPU seconds of its steps.
+
+    ``every_step``: those too in which an epoch began, or something other than training was done.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LOSSES).unlink(missing_ok=True)
     spec = {
@@ -157,6 +161,7 @@ def run_for_losses(
         "stop_after": steps,
         "stop_after_s": seconds,
         "losses": True,
+        "every_step": every_step,
     }
     code = launch("outpace.tune.apply:begin", spec, folder, env or {})
     noted = read(folder / LOSSES)

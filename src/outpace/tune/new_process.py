@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 from outpace.measure.statistics import paired_gain
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
-from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import setup_of
 from outpace.tune.children import Launch, run_for_losses
 from outpace.tune.environment import environment_of
-from outpace.tune.propose import SMALLEST, Candidate, candidates
+from outpace.tune.propose import SMALLEST, Candidate, candidates, in_steps
 
 PAIRS = 3
 RUN_S = 4.0
 WARM_UP = 5
+EPOCHS = 3
 
 
 def try_new_processes(
@@ -38,15 +39,16 @@ def try_new_processes(
 ) -> list[Trial]:
     """The trials, and those of remedies that need new processes, as far as the time reaches."""
     deadline = monotonic() + time_s
-    each = 2 * PAIRS * (RUN_S + evidence.run.startup_s)
     done = list(trials)
     for candidate in candidates(evidence, only, skip):
-        if candidate.on(AS_IS).in_process:
+        if in_steps(candidate):
             continue
         accepted = [(t.remedy, t.settings) for t in done if t.accepted]
         predicted = candidate.predict(evidence, setup_of(accepted))
         if predicted.speedup < SMALLEST:
             continue
+        length = length_of(candidate, evidence)
+        each = 2 * PAIRS * (length.seconds + evidence.run.startup_s)
         if monotonic() + each > deadline:
             reason = (
                 f"not tried: {each:.0f} s would be needed, {deadline - monotonic():.0f} are left"
@@ -54,17 +56,35 @@ def try_new_processes(
             done.append(_trial(candidate, predicted, None, False, reason, 0.0))
             continue
         begun = monotonic()
-        gain = _compare(launch, accepted, candidate, folder, tell)
+        gain = _compare(launch, accepted, candidate, length, folder, tell)
         accepts = gain is not None and gain.low > 1.0 and gain.speedup >= SMALLEST
         reason = "a run ended too soon" if gain is None else _told(gain)
         done.append(_trial(candidate, predicted, gain, accepts, reason, monotonic() - begun))
     return done
 
 
+class Length(NamedTuple):
+    """How long each run is: so many seconds, or so many steps; the first steps do not count."""
+
+    seconds: float
+    steps: int | None
+    warm_up: int
+
+
+def length_of(candidate: Candidate, evidence: Evidence) -> Length:
+    """Some seconds of steps; whole epochs where the gain lies in their start."""
+    batches = evidence.input.batches
+    if not candidate.remedy.whole_epochs or batches is None:
+        return Length(RUN_S, None, WARM_UP)
+    epoch = batches * evidence.steps.mean_s + evidence.input.epoch_start_s
+    return Length(EPOCHS * epoch, EPOCHS * batches, batches)
+
+
 def _compare(
     launch: Launch,
     accepted: list[tuple[str, Settings]],
     candidate: Candidate,
+    length: Length,
     folder: Path,
     tell: Callable[[str, float, float, str], None],
 ) -> Gain | None:
@@ -78,12 +98,15 @@ def _compare(
                 launch,
                 sides[side],
                 folder / f"{name}-{pair}-{side}",
-                seconds=RUN_S,
+                seconds=None if length.steps else length.seconds,
+                steps=length.steps,
+                every_step=length.steps is not None,
                 env=environment_of(sides[side]),
             )
-            if len(seconds) <= WARM_UP:
+            counted = seconds[length.warm_up :]
+            if not counted:
                 return None
-            times[side].append(sum(seconds[WARM_UP:]) / len(seconds[WARM_UP:]))
+            times[side].append(sum(counted) / len(counted))
     return paired_gain(times[0], times[1])
 
 

@@ -54,10 +54,15 @@ def candidates(
     return found
 
 
+def in_steps(candidate: Candidate) -> bool:
+    """Whether a candidate can be tried within a running process, step against step."""
+    return candidate.on(AS_IS).in_process and not candidate.remedy.whole_epochs
+
+
 def best(
     evidence: Evidence, remaining: list[Candidate], accepted: Setup
 ) -> tuple[Candidate, Gain] | None:
-    """The candidate to try next: of the earliest stage that has one that pays, the best."""
+    """The candidate to try next: of the earliest stage that has one that pays, the best exact one."""
     paying = []
     for candidate in remaining:
         gain = candidate.predict(evidence, accepted)
@@ -65,8 +70,13 @@ def best(
             paying.append((candidate, gain))
     if not paying:
         return None
-    stage = min(c.remedy.stage for c, _ in paying)
-    return max((p for p in paying if p[0].remedy.stage == stage), key=lambda p: p[1].speedup)
+
+    # What keeps the bits goes first: it needs no proof, and may leave little for what does.
+    def order(pair: tuple[Candidate, Gain]) -> tuple[int, bool, float]:
+        candidate, gain = pair
+        return candidate.remedy.stage, candidate.keeps != "exact", -gain.speedup
+
+    return min(paying, key=order)
 
 
 def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:

@@ -26,11 +26,11 @@ from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.assemble import setup_of
 from outpace.tune.files import EVIDENCE, MARKER, TRIALS, read, write
 from outpace.tune.observed import Observed
-from outpace.tune.propose import Candidate, best, candidates
+from outpace.tune.propose import Candidate, best, candidates, in_steps
 
 POOL = 2
 """batches that a warm cache is tried with"""
-TRIAL_S = 12.0
+TRIAL_S = 8.0
 FINAL_S = 15.0
 LITTLE = 1.06
 FEWEST_STEPS = 6
@@ -59,7 +59,7 @@ class Trials:
         self.time_s = float(spec["time_s"])
         self.evidence = read_json(Path(spec["evidence"]) / EVIDENCE, Evidence)
         self.remaining = candidates(self.evidence, spec.get("only", ()), spec.get("skip", ()))
-        self.remaining = [c for c in self.remaining if c.on(AS_IS).in_process]
+        self.remaining = [c for c in self.remaining if in_steps(c)]
         state = read(observed.session / TRIALS, {})
         self.trials = [msgspec.convert(t, Trial) for t in state.get("trials", [])]
         self.final: dict[str, Any] = state.get("final", {})

@@ -57,8 +57,7 @@ def argument_changes(
             return []
     if added:
         changes.append(_addition(script, call, added))
-        changes += _folding(script, call, changes)
-    return changes
+    return changes + _folding(script, call, changes)
 
 
 def _removal(script: Script, call: ast.Call, keyword: ast.keyword) -> Change:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from functools import cache
+from itertools import pairwise
 
 from outpace.remedies.edits.script import Change, Script, edited, is_standard, line_of
 
@@ -59,14 +60,29 @@ def add_import(source: str, module: str, name: str = "") -> str:
             if isinstance(statement, ast.ImportFrom) and statement.module == module:
                 if any(a.name == name and a.asname is None for a in statement.names):
                     return script.text
-                if statement.lineno == statement.end_lineno and ")" not in script.of(statement):
-                    last = statement.names[-1]
-                    if last.name != "*":
-                        end = script.end(last)
-                        return script.changed(Change(end, end, f", {name}"))
+                plain = statement.lineno == statement.end_lineno and statement.names[-1].name != "*"
+                if plain and ")" not in script.of(statement):
+                    return _add_name(script, statement, name)
         return _add_line(script, module, f"from {module} import {name}")
 
     return edited(source, edit)
+
+
+def _add_name(script: Script, statement: ast.ImportFrom, name: str) -> str:
+    """One more name in an import: in its place where the names are in order, else at the end."""
+    names = statement.names
+    after = [a for a in names if _order(a.name) < _order(name)]
+    in_order = all(_order(a.name) < _order(b.name) for a, b in pairwise(names))
+    if in_order and not after:
+        start = script.start(names[0])
+        return script.changed(Change(start, start, f"{name}, "))
+    end = script.end(after[-1] if in_order else names[-1])
+    return script.changed(Change(end, end, f", {name}"))
+
+
+def _order(name: str) -> tuple[int, str]:
+    """Constants, then classes, then the rest, as import sorters have it."""
+    return (0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2, name)
 
 
 def _add_line(script: Script, module: str, line: str) -> str:

@@ -156,7 +156,9 @@ class Script:
         """The text with changes made; as it was if they overlap or it would not parse."""
         text, last = self.text, len(self.text) + 1
         # From the end on; of what is put in at one place, the first given comes first.
-        for change in sorted(changes[::-1], key=lambda c: (-c.start, -c.end)):
+        ordered = list(reversed(changes))
+        ordered.sort(key=lambda c: (-c.start, -c.end))
+        for change in ordered:
             if change.end > last:
                 return self.text
             text = text[: change.start] + change.text + text[change.end :]

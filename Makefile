@@ -29,11 +29,11 @@ $(IMAGES): | $(STAMP)
 	$(BIN)/python examples/make_images.py
 
 demo: $(STAMP) $(IMAGES)
-	$(BIN)/outpace tune examples/image_classifier.py
+	$(BIN)/outpace tune --time 4m --force --recipe .outpace/demo.toml examples/image_classifier.py
 	$(BIN)/outpace report .outpace/latest -o report.html
 	@echo
 	@echo "The report is in report.html. Train with the recipe, next:"
-	@echo "  $(BIN)/outpace run examples/image_classifier.py"
+	@echo "  $(BIN)/outpace run --recipe .outpace/demo.toml examples/image_classifier.py"
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -m "not slow and not gpu" $(TESTS)
@@ -53,7 +53,7 @@ bench: $(STAMP) $(IMAGES)
 	@set -e; for script in $(wildcard bench/*.py); do echo "== $$script"; $(BIN)/python $$script; done
 
 clean:
-	rm -rf .venv .outpace build dist report.html outpace.toml
+	rm -rf .venv .outpace build dist report.html
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf examples/data
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

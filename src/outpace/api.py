@@ -67,6 +67,7 @@ class Work:
         self.runs += 1
         output = self.output if self.runs == 1 else self.session / f"target-{self.runs}.log"
         full = {**spec, "entry": entry, "session": str(folder), "shadow": True,
+                "allow": [str(self.session)],
                 "machine": msgspec.to_builtins(self.machine)}  # fmt: skip
         child = start(
             self.target, session=folder, mode="experiment", spec=full, env=env, output=output

@@ -80,7 +80,7 @@ IMAGES = Evidence(
         forward_s=0.04,
         backward_s=0.05,
         optimizer_s=0.004,
-        threads=2,
+        threads=1,
         parameters=400_000,
         tensors=40,
         convolutions=9,
@@ -100,7 +100,7 @@ IMAGES = Evidence(
         arm("input_free", 3.2, 0.1, "as_is"),
         arm("bf16", 1.8, 0.055),
         arm("channels_last", 1.2, 0.083),
-        arm("threads_1", 0.6, 0.16),
+        arm("threads_2", 1.4, 0.07),
         arm("fused_optimizer", 1.02, 0.098),
     ),
 )
@@ -155,6 +155,7 @@ WORKERS = replace(
         cached_s=None,
     ),
 )
+CROWDED = replace(WORKERS, compute=replace(WORKERS.compute, threads=2))
 TEXT = replace(
     IMAGES,
     input=Input(kind="lines", where="train.py:133", batch_size=16, wait_s=0.002, fetch_s=0.002),
@@ -174,6 +175,7 @@ ALL = {
     "fixed_images": FIXED_IMAGES,
     "rows": ROWS,
     "workers": WORKERS,
+    "crowded": CROWDED,
     "text": TEXT,
     "gpu": ON_GPU,
     "by_hand": BY_HAND,

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from outpace.remedies.allocator import Allocator, installed
 from outpace.remedies.wait_policy import VARIABLES, WaitPolicy
 from outpace.seams.setup import AS_IS, Setup
-from tests.remedies.some_evidence import ROWS, WORKERS
+from tests.remedies.some_evidence import CROWDED, IMAGES
 
 SCRIPT = """
 import os
@@ -75,7 +76,10 @@ def test_waiting_is_predicted_to_pay_only_beside_something() -> None:
     from outpace.remedies.prefetch import Prefetch
 
     remedy = WaitPolicy()
-    alone = remedy.predict(ROWS)
-    beside = remedy.predict(ROWS, None, Prefetch().setup(AS_IS, {"batches": 3}))
+    two = msgspec.structs.replace(
+        IMAGES, compute=msgspec.structs.replace(IMAGES.compute, threads=2)
+    )
+    alone = remedy.predict(two)
+    beside = remedy.predict(two, None, Prefetch().setup(AS_IS, {"batches": 3}))
     assert alone.speedup < 1.0 < beside.speedup
-    assert remedy.predict(WORKERS).speedup > 1.0
+    assert remedy.predict(CROWDED).speedup > 1.0

@@ -88,4 +88,5 @@ def beside_step(feed: Feed, own_workers: int) -> int:
     """Processes and threads that make batches while the step computes."""
     if feed.executor == "own" and feed == AS_IS.feed:
         return own_workers
-    return {"ahead": 1, "threads": feed.workers, "processes": feed.workers}.get(feed.executor, 0)
+    # Threads that fetch mostly wait: together they are taken for one that computes.
+    return {"ahead": 1, "threads": 1, "processes": feed.workers}.get(feed.executor, 0)

@@ -160,7 +160,7 @@ class Host:
             if setup.watched:
                 self.install()
             else:
-                self.remove(keep=("optimizer",))
+                self.remove(keep=("loss" if self.boundary == "backward" else "optimizer",))
         self.setup = setup
         for name, seam in self.seams.items():
             if name not in self.broken:

@@ -27,6 +27,7 @@ from outpace.records.machine import Machine
 from outpace.seams.fetch import FetchSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
+from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
 from outpace.tune.files import EVIDENCE, PROGRESS, STATUS, write
 
@@ -121,6 +122,8 @@ class Observed:
 
     def _write_down(self) -> None:
         self.sampler.end()
+        # What an arm has set, of threads or the optimizer, is not the target's.
+        self.host.guard("backend", self.host.switch, AS_IS)
         try:
             for action in self.before_finish:
                 action()

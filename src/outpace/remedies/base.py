@@ -8,6 +8,7 @@ change in the script. Undoing a remedy is going back to the Setup without it.
 from __future__ import annotations
 
 import difflib
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -91,7 +92,7 @@ class Remedy(ABC):
     @classmethod
     def page(cls) -> str:
         """The docstring: what `outpace remedies NAME` prints."""
-        return (cls.__doc__ or "").strip()
+        return inspect.cleandoc(cls.__doc__ or "")
 
 
 def unified(before: str, after: str, name: str) -> str:

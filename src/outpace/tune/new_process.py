@@ -53,13 +53,13 @@ def try_new_processes(
             reason = (
                 f"not tried: {each:.0f} s would be needed, {deadline - monotonic():.0f} are left"
             )
-            done.append(_trial(candidate, predicted, None, False, reason, 0.0))
+            done.append(candidate.trial(predicted, None, False, reason))
             continue
         begun = monotonic()
         gain = _compare(launch, accepted, candidate, length, folder, tell)
         accepts = gain is not None and gain.low > 1.0 and gain.speedup >= SMALLEST
         reason = "a run ended too soon" if gain is None else _told(gain)
-        done.append(_trial(candidate, predicted, gain, accepts, reason, monotonic() - begun))
+        done.append(candidate.trial(predicted, gain, accepts, reason, monotonic() - begun))
     return done
 
 
@@ -113,23 +113,3 @@ def _compare(
 def _told(gain: Gain) -> str:
     figure = f"{gain.speedup:.2f}x [{gain.low:.2f}, {gain.high:.2f}]"
     return f"measured {figure}" if gain.low > 1.0 else f"no gain beyond chance: {figure}"
-
-
-def _trial(
-    candidate: Candidate,
-    predicted: Gain,
-    measured: Gain | None,
-    accepted: bool,
-    reason: str,
-    seconds: float,
-) -> Trial:
-    return Trial(
-        candidate.remedy.name,
-        candidate.settings,
-        candidate.keeps,
-        predicted,
-        measured,
-        accepted,
-        reason,
-        seconds,
-    )

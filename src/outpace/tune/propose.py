@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding, Keeps
 from outpace.records.gain import Gain
-from outpace.records.trial import Settings
+from outpace.records.trial import Settings, Trial
 from outpace.remedies.base import Remedy
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.setup import AS_IS, Setup
@@ -33,6 +33,20 @@ class Candidate:
     def predict(self, evidence: Evidence, accepted: Setup = AS_IS) -> Gain:
         """Speed-up of a steady step on top of ``accepted``."""
         return self.remedy.predict(evidence, self.settings, accepted)
+
+    def trial(
+        self,
+        predicted: Gain,
+        measured: Gain | None,
+        accepted: bool,
+        reason: str,
+        seconds: float = 0.0,
+    ) -> Trial:
+        """What came of trying it."""
+        name = self.remedy.name
+        return Trial(
+            name, self.settings, self.keeps, predicted, measured, accepted, reason, seconds
+        )
 
 
 def candidates(

@@ -127,9 +127,7 @@ class Trials:
                 self.remaining.remove(candidate)
                 gain = candidate.predict(self.evidence)
                 if all(t.remedy != name for t in self.trials):
-                    self.trials.append(
-                        self._trial(candidate, gain, None, False, self.excluded[name])
-                    )
+                    self.trials.append(candidate.trial(gain, None, False, self.excluded[name]))
 
     def _forget(self, name: str, settings: Any, accepted: bool) -> None:
         self.remaining = [
@@ -148,32 +146,10 @@ class Trials:
         measured = contest.gain(name) if contest.pairs.get(name) else None
         accepted = measured is not None and measured.low > 1.0 and measured.speedup >= 1.01
         reason = contest.failed.get(name) or _why(measured, accepted)
-        self.trials.append(
-            self._trial(candidate, predicted, measured, accepted, reason, contest.spent)
-        )
+        self.trials.append(candidate.trial(predicted, measured, accepted, reason, contest.spent))
         self._forget(name, candidate.settings, accepted)
         if measured is not None and measured.high < 1.0:
             self._forget(name, None, True)
-
-    def _trial(
-        self,
-        candidate: Candidate,
-        predicted: Gain,
-        measured: Gain | None,
-        accepted: bool,
-        reason: str,
-        seconds: float = 0.0,
-    ) -> Trial:
-        return Trial(
-            candidate.remedy.name,
-            candidate.settings,
-            candidate.keeps,
-            predicted,
-            measured,
-            accepted,
-            reason,
-            seconds,
-        )
 
     def drop(self) -> Iterator[Contest]:
         """Remedies that gave little are measured once more, against the recipe without them."""

@@ -35,6 +35,9 @@ demo: $(STAMP) $(IMAGES)
 	@echo "The report is in report.html. Train with the recipe, next:"
 	@echo "  $(BIN)/outpace run --recipe .outpace/demo.toml examples/image_classifier.py"
 
+# Threads that wait sleep instead of spinning: beside another process two spinning ones crawl.
+test: export OMP_WAIT_POLICY := passive
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -q -m "not slow and not gpu" $(TESTS)
 

@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--only", choices=EXAMPLES)
     options = parser.parse_args()
+    options.recipes = options.recipes.absolute()
     options.recipes.mkdir(parents=True, exist_ok=True)
     for name, args in EXAMPLES.items():
         if options.only not in (None, name):

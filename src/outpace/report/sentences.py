@@ -148,7 +148,7 @@ def _speed(session: Session) -> str:
 def _quality(proof: Proof | None) -> tuple[str, Tone]:
     if proof is None:
         return "but quality was not tested", "warn"
-    if not proof.needed:
+    if not proof.needed and proof.proven:
         return "with the same numbers bit for bit", "good"
     if proof.proven:
         return "and the model is proven no worse", "good"

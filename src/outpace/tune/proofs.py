@@ -37,8 +37,7 @@ def prove_recipe(
     exact = [t for t in accepted if t.keeps == "exact"]
     rest = [t for t in accepted if t.keeps != "exact"]
     if not rest:
-        runner = _runner(launch, exact, folder, tell, 2)
-        return prove_equal(runner, EQUAL_STEPS), trials
+        return _prove_equal(launch, exact, trials, folder, tell)
     steps = _steps_for(evidence, time_s, seeds)
     runner = _runner(launch, accepted, folder, tell, 2 * seeds)
     proof = prove(
@@ -55,7 +54,31 @@ def prove_recipe(
         msgspec.structs.replace(t, accepted=False, reason=reason) if t in rest else t
         for t in trials
     ]
-    return proof, kept
+    if not exact:
+        return proof, kept
+    equal, kept = _prove_equal(launch, exact, kept, folder / "exact", tell)
+    names = ", ".join(t.remedy for t in rest)
+    said = f"{equal.reason}; {names} left out, not proven over {proof.seeds} seeds"
+    return msgspec.structs.replace(equal, reason=said, curves=proof.curves), kept
+
+
+def _prove_equal(
+    launch: Launch,
+    exact: list[Trial],
+    trials: list[Trial],
+    folder: Path,
+    tell: Callable[[str, float, float, str], None],
+) -> tuple[Proof, list[Trial]]:
+    """Check that the exact remedies keep the bits; if they do not, none of them is kept."""
+    equal = prove_equal(_runner(launch, exact, folder, tell, 2), EQUAL_STEPS)
+    if equal.proven:
+        return equal, trials
+    reason = f"left out: {equal.reason}"
+    kept = [
+        msgspec.structs.replace(t, accepted=False, reason=reason) if t in exact else t
+        for t in trials
+    ]
+    return equal, kept
 
 
 def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float:

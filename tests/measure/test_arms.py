@@ -1,0 +1,103 @@
+"""Contests over simulated steps: what is the same reads as the same, what differs as what it is."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from outpace.measure.arms import Contest, Scheduler
+from outpace.seams.host import Step
+from outpace.seams.setup import AS_IS, Setup
+
+FAST = replace(AS_IS, fused=True)
+SAME = replace(AS_IS, foreach=True)
+SLOW = replace(AS_IS, threads=1)
+SECONDS = {AS_IS: 0.100, SAME: 0.100, FAST: 0.080, SLOW: 0.125}
+
+
+@dataclass
+class FakeHost:
+    """A training whose step takes what its Setup says, with noise as of a busy machine."""
+
+    setup: Setup = AS_IS
+    seed: int = 0
+    drift: float = 0.0
+    index: int = 0
+    chance: random.Random = field(default_factory=random.Random)
+
+    def switch(self, setup: Setup) -> None:
+        self.setup = setup
+
+    def step(self) -> Step:
+        self.index += 1
+        noise = self.chance.lognormvariate(0.0, 0.08)
+        if self.chance.random() < 0.03:
+            noise *= self.chance.uniform(1.5, 3.0)
+        seconds = SECONDS[self.setup] * noise * (1 + self.drift * self.index)
+        wall = int(seconds * 1e9)
+        return Step(self.index, wall, wall, {}, 1, 8, True)
+
+
+def compete(contest: Contest, host: FakeHost) -> Contest:
+    """Run a contest to its end."""
+    over: list[Contest] = []
+
+    def program():  # type: ignore[no-untyped-def]
+        result = yield contest
+        over.append(result)
+
+    scheduler = Scheduler(host, program())  # type: ignore[arg-type]
+    while not scheduler.over:
+        scheduler.on_step(host.step())
+    assert host.setup == AS_IS
+    return over[0]
+
+
+def contest(arm: Setup, rounds: int = 21) -> Contest:
+    return Contest({"as_is": AS_IS, "arm": arm}, 1e9, min_rounds=rounds, max_rounds=rounds)
+
+
+def test_the_same_arm_twice_is_no_difference_in_95_percent_of_tries() -> None:
+    tries, wrong = 300, 0
+    for seed in range(tries):
+        host = FakeHost(chance=random.Random(seed))
+        gain = compete(contest(SAME), host).gain("arm")
+        wrong += not gain.low <= 1.0 <= gain.high
+    assert wrong <= 0.05 * tries + 2 * (0.05 * 0.95 * tries) ** 0.5
+
+
+@pytest.mark.parametrize(("arm", "truth"), [(FAST, 1.25), (SLOW, 0.8)])
+def test_a_difference_is_found(arm: Setup, truth: float) -> None:
+    covered = 0
+    for seed in range(40):
+        gain = compete(contest(arm), FakeHost(chance=random.Random(seed))).gain("arm")
+        assert gain.is_gain == (truth > 1)
+        assert gain.is_harm == (truth < 1)
+        covered += gain.low <= truth <= gain.high
+    assert covered >= 36
+
+
+def test_a_machine_that_slows_down_favours_no_arm() -> None:
+    wrong = 0
+    for seed in range(60):
+        host = FakeHost(drift=0.01, chance=random.Random(seed))
+        gain = compete(contest(SAME), host).gain("arm")
+        wrong += not gain.low <= 1.0 <= gain.high
+    assert wrong <= 7
+
+
+def test_several_arms_and_one_that_died() -> None:
+    arms = {
+        "as_is": AS_IS,
+        "fast": FAST,
+        "slow": SLOW,
+        "same": SAME,
+        "dead": replace(AS_IS, threads=9),
+    }
+    wanted = Contest(arms, 1e9, min_rounds=8, max_rounds=8, failed={"dead": "exit code -9"})
+    results = {arm.name: arm for arm in compete(wanted, FakeHost()).results()}
+    assert results["dead"].failed == "exit code -9"
+    assert results["fast"].gain.speedup > 1.1
+    assert results["slow"].gain.speedup < 0.9

@@ -6,7 +6,9 @@ Pillow would decode, or returns False to leave it to Pillow.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -70,8 +72,11 @@ class DecodeSeam:
         self.patched = []
 
     def reconcile(self, setup: Setup) -> None:
-        """Decode as ``setup`` says."""
+        """Decode as ``setup`` says; Pillow is then met here, before its first image is opened."""
         self.setup = setup
+        if setup.decoder != "pillow" or setup.decoded_bytes:
+            with contextlib.suppress(ImportError):
+                importlib.import_module("PIL.ImageFile")
         self.refresh()
 
     def _wrap_load(self, original: Any) -> Any:

@@ -1,0 +1,62 @@
+"""`outpace run`: a recipe is at work in a script that imports its libraries when it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import plainly, with_entry
+
+IMAGES = """
+    import torch
+    import io
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset
+    import pathlib
+    import random
+    random.seed(0); torch.manual_seed(0)
+    folder = pathlib.Path("images"); folder.mkdir(exist_ok=True)
+    paths = [folder / f"{i}.jpg" for i in range(12)]
+    for i, path in enumerate(paths):
+        if not path.exists():
+            Image.effect_noise((40, 30), 20 + i).convert("RGB").save(path, quality=90)
+    class Images(Dataset):
+        def __len__(self): return len(paths)
+        def __getitem__(self, i):
+            image = Image.open(paths[i]).convert("RGB")
+            left = random.randrange(8)
+            image = image.crop((left, 0, left + 24, 24))
+            return torch.tensor(list(image.tobytes()), dtype=torch.float32) / 255
+    model = torch.nn.Linear(24 * 24 * 3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+    for epoch in range(3):
+        for x in DataLoader(Images(), batch_size=4, shuffle=True):
+            loss = model(x).square().mean()
+            optimizer.zero_grad(); loss.backward(); optimizer.step()
+            print(repr(loss.item()))
+    import PIL.ImageFile, sys
+    decoder = getattr(PIL.ImageFile.ImageFile.load, "__wrapped__", None)
+    print("at work" if decoder else "plain", file=sys.stderr)
+    """
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        {"name": "cache_decoded", "settings": {"limit_mib": 64}},
+        {"name": "decode_jpeg", "settings": {}},
+    ],
+)
+def test_images(remedy: dict[str, object], script: Callable[..., Path], tmp_path: Path) -> None:
+    path = script(IMAGES)
+    plain = plainly(path)
+    assert plain.returncode == 0, plain.stderr
+    assert plain.stderr.strip() == "plain"
+    code, printed = with_entry(
+        path, tmp_path / "session", "outpace.tune.apply:begin", remedies=[remedy]
+    )
+    assert code == 0, printed
+    assert printed.splitlines()[:9] == plain.stdout.splitlines()
+    assert printed.splitlines()[-1] == "at work"

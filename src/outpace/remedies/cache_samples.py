@@ -68,7 +68,9 @@ class CacheSamples(Remedy):
         return {"limit_mib": self.limit(evidence) // 2**20}
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
-        """Batches are gathered from kept samples."""
+        """Batches are gathered from kept samples; sliced ones cost little and stay as they are."""
+        if base.feed.fetch == "slice":
+            return base  # filling the cache would draw the first epoch sample by sample
         feed = replace(
             base.feed,
             fetch="cache",

@@ -26,7 +26,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_pictures(tmp_path_factory.mktemp("pictures"))
 
 
-@pytest.fixture(scope="session")
-def plain(pictures: Path) -> dict[str, Result]:
-    """What the trainings give without outpace."""
+@pytest.fixture(scope="package")
+def plain(pictures: Path, one_thread: None) -> dict[str, Result]:
+    """What the trainings give without outpace, on as many threads as with it."""
     return {kind: train(kind, pictures) for kind in ("rows", "workers", "images", "fixed_images")}

@@ -11,6 +11,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import add_import, add_method, insert_after_imports
+from outpace.remedies.wait_policy import asleep, beside
 from outpace.seams.setup import Setup
 
 FEWEST, MOST = 4, 64
@@ -61,10 +62,12 @@ class FetchThreads(Remedy):
         """As many threads as keep the waiting below the work; the cores where it is decoding."""
         data = evidence.input
         if data.storage_s < WORTH * data.fetch_s:
-            return {"threads": max(2, evidence.machine.cores)}
+            cores = max(2, evidence.machine.cores)
+            return {"threads": cores, **beside(evidence, cores)}
         works = max(data.fetch_s - data.storage_s, evidence.free_s, 1e-3 * data.fetch_s, 1e-9)
         wanted = min(MOST, max(FEWEST, math.ceil(2 * data.storage_s / works)))
-        return {"threads": max(2, min(wanted, data.batch_size or wanted))}
+        # Threads that mostly wait are together taken for one that computes.
+        return {"threads": max(2, min(wanted, data.batch_size or wanted)), **beside(evidence, 1)}
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """Threads draw single samples, unless batches are sliced or kept already."""
@@ -73,7 +76,7 @@ class FetchThreads(Remedy):
         feed = replace(
             base.feed, executor="threads", workers=int(settings["threads"]), persistent=False
         )
-        return replace(base, feed=feed)
+        return replace(base, feed=feed, passive=base.passive or bool(settings.get("passive")))
 
     def kept(self, evidence: Evidence) -> Keeps:
         """Random samples draw in another order."""
@@ -86,4 +89,5 @@ class FetchThreads(Remedy):
             return source
         pool = f"FETCHERS = ThreadPoolExecutor({settings['threads']})"
         changed = insert_after_imports(changed, pool)
-        return add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
+        changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
+        return asleep(changed, settings)

@@ -10,6 +10,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import set_loader_arguments
+from outpace.remedies.wait_policy import asleep, beside
 from outpace.seams.setup import Executor, Setup
 
 
@@ -46,7 +47,9 @@ class LoaderWorkers(Remedy):
         waits = evidence.input.storage_s > 0.5 * evidence.input.fetch_s
         if waits:
             counts += [2 * cores]
-        options: list[Settings] = [{"workers": n} for n in counts if n <= 2 * cores]
+        options: list[Settings] = [
+            {"workers": n, **beside(evidence, n)} for n in counts if n <= 2 * cores
+        ]
         return sorted(options, key=lambda s: -self.predict(evidence, s).speedup)
 
     def settings(self, evidence: Evidence) -> Settings:
@@ -62,7 +65,7 @@ class LoaderWorkers(Remedy):
         workers = int(settings["workers"])
         executor: Executor = "processes" if workers else "inline"
         feed = replace(base.feed, executor=executor, workers=workers, persistent=workers > 0)
-        return replace(base, feed=feed)
+        return replace(base, feed=feed, passive=base.passive or bool(settings.get("passive")))
 
     def kept(self, evidence: Evidence) -> Keeps:
         """Random samples differ in other processes."""
@@ -74,4 +77,5 @@ class LoaderWorkers(Remedy):
         arguments["persistent_workers"] = "True" if settings["workers"] else None
         if not settings["workers"]:
             arguments["prefetch_factor"] = None
-        return set_loader_arguments(source, evidence.input.where, arguments)
+        changed = set_loader_arguments(source, evidence.input.where, arguments)
+        return asleep(changed, settings)

@@ -10,6 +10,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import add_import, insert_after_imports, wrap_loop
+from outpace.remedies.wait_policy import asleep, beside
 from outpace.seams.setup import Setup
 
 DEPTH = 3
@@ -31,7 +32,8 @@ class Prefetch(Remedy):
 
     Helps where making a batch lets other threads run (decoding, numpy, waiting) or the step does.
     It needs no further process and no copy between processes. Harms little: where both hold the
-    interpreter or the cores are full, nothing is gained.
+    interpreter or the cores are full, nothing is gained. Where the step's threads use all cores
+    they are put to sleep while they wait (see wait_policy): spinning they would take the cores.
 
     The thread draws the samples in the script's own order. So every bit is kept, random
     augmentation included, as long as the step itself does not draw from the generators that the
@@ -59,14 +61,14 @@ class Prefetch(Remedy):
 
     def settings(self, evidence: Evidence) -> Settings:
         """Batches made ahead."""
-        return {"batches": DEPTH}
+        return {"batches": DEPTH, **beside(evidence, 1)}
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """One thread works ahead, where nothing else does yet."""
         if base.feed.executor in ("threads", "processes"):
             return base
         feed = replace(base.feed, executor="ahead", workers=0, prefetch=int(settings["batches"]))
-        return replace(base, feed=feed)
+        return replace(base, feed=feed, passive=base.passive or bool(settings.get("passive")))
 
     def kept(self, evidence: Evidence) -> Keeps:
         """Exact where batch and step are known to draw from different generators."""
@@ -79,7 +81,8 @@ class Prefetch(Remedy):
         if changed == source:
             return source
         changed = insert_after_imports(changed, AHEAD)
-        return add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
+        changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
+        return asleep(changed, settings)
 
 
 def shared_streams(evidence: Evidence) -> list[str]:

@@ -171,9 +171,9 @@ def proof_sentence(proof: Proof | None) -> str:
         f"of the baseline's fall"
     )
     head = "No worse" if proof.proven else "Not proven"
-    if not proof.seeds:
+    if reason:
         return f"{head}. {reason}".strip()
-    return f"{head}: {figures}. {reason}".strip()
+    return f"{head}: {figures}."
 
 
 def _percent(value: float) -> str:

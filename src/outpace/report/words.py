@@ -87,6 +87,9 @@ def _long(value: float) -> str:
     hours = round(value / 3600)
     return f"{hours // 24} d {hours % 24} h"
 
+MOST = 30
+"""speed-ups are told up to here: a cost that is nearly all of a step would give any number"""
+
 
 def size(value: float | None) -> str:
     """Bytes in binary units."""
@@ -109,7 +112,9 @@ def _scaled(value: float | None, base: float, units: tuple[str, ...]) -> str:
 
 
 def times(value: float | None) -> str:
-    """A speed-up: ``2.93×``; two decimals near one, where they matter."""
+    """A speed-up: ``2.93×``; two decimals near one, where they matter, and none beyond sense."""
+    if value is not None and value > MOST:
+        return f"over {MOST}×"
     if value is None or not finite(value) or abs(value) >= 10:
         return f"{number(value)}×" if value is not None and not math.isnan(value) else MISSING
     return f"{value:.2f}×"
@@ -118,6 +123,8 @@ def times(value: float | None) -> str:
 def interval(gain: Gain) -> str:
     """The interval of a gain, ``2.80–3.07``; empty where there is none."""
     if gain.low == gain.high == gain.speedup:
+        return ""
+    if gain.low > MOST:
         return ""
     return f"{times(gain.low).rstrip('×')}–{times(gain.high).rstrip('×')}"
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from outpace.seams.host import Host
+from outpace.seams.openmp import ParkedTeams
 from outpace.seams.setup import Setup
 
 
@@ -18,6 +19,7 @@ class BackendSeam:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.own: dict[str, Any] = {}
+        self.parked: ParkedTeams | None = None
 
     def install(self) -> None:
         """Nothing to put in."""
@@ -26,10 +28,12 @@ class BackendSeam:
         """Give the script its own switches back."""
         for name in list(self.own):
             self._restore(name)
+        self._spin()
 
     def reconcile(self, setup: Setup) -> None:
         """Set the switches that ``setup`` names; others go back to the script's own."""
         self._set("threads", setup.threads, torch.get_num_threads, torch.set_num_threads)
+        self._wait(setup.passive)
         flush = True if setup.flush_denormals else None
         self._set("denormal", flush, flushes_denormals, torch.set_flush_denormal)
         if torch.cuda.is_available():
@@ -37,6 +41,18 @@ class BackendSeam:
             self._switch("tf32", matmul, "allow_tf32", setup.tf32)
             self._switch("tf32_conv", cudnn, "allow_tf32", setup.tf32)
             self._switch("benchmark", cudnn, "benchmark", setup.cudnn_benchmark)
+
+    def _wait(self, passive: bool) -> None:
+        threads = torch.get_num_threads()
+        if self.parked is not None and (not passive or self.parked.threads != threads):
+            self._spin()
+        if passive and self.parked is None:
+            self.parked = ParkedTeams(threads)
+
+    def _spin(self) -> None:
+        if self.parked is not None:
+            self.parked.end()
+            self.parked = None
 
     def _switch(self, name: str, owner: Any, attribute: str, wanted: bool) -> None:
         self._set(

@@ -56,6 +56,8 @@ class Setup:
     foreach: bool | None = None
     set_to_none: bool | None = None
     threads: int | None = None
+    passive: bool = False
+    """OpenMP threads sleep while they wait, instead of spinning"""
     flush_denormals: bool = False
     tf32: bool = False
     cudnn_benchmark: bool = False

@@ -12,7 +12,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.trial import Proof, Settings, Trial
 from outpace.tune.children import Launch, run_for_losses
 from outpace.tune.environment import environment_of
-from outpace.tune.prove import FEWEST_STEPS, Losses, Runner, prove, prove_equal
+from outpace.tune.prove import FEWEST_STEPS, Losses, Runner, prove, prove_equal, shortfall
 
 EQUAL_STEPS = 12
 MOST_STEPS = 2000
@@ -49,7 +49,7 @@ def prove_recipe(
     )
     if proof.proven:
         return proof, trials
-    reason = f"left out: no proof that quality is kept ({proof.reason})"
+    reason = f"left out: no proof that quality is kept ({shortfall(proof)})"
     kept = [
         msgspec.structs.replace(t, accepted=False, reason=reason) if t in rest else t
         for t in trials

@@ -114,11 +114,6 @@ def judge(
     reach = float(stats.t.ppf(confidence, len(pairs) - 1)) * spread / math.sqrt(len(pairs))
     high = (mean + reach) / fall
     proven = high < margin
-    word = "no worse" if proven else "not shown to be no worse"
-    reason = (
-        f"{word}: {metric or 'loss'} differs by {100 * mean / fall:+.2f} % of its fall, at most "
-        f"{100 * high:+.2f} % at {100 * confidence:.0f} % confidence (margin {100 * margin:.1f} %)"
-    )
     return Proof(
         True,
         proven,
@@ -129,9 +124,14 @@ def judge(
         mean / fall,
         high,
         metric or "loss",
-        reason,
-        tuple(curves),
+        curves=tuple(curves),
     )
+
+
+def shortfall(proof: Proof) -> str:
+    """Why a proof fails, short."""
+    most, margin = 100 * proof.high, 100 * proof.margin
+    return proof.reason or f"{proof.measure} at most {most:.2f} % worse, margin {margin:.1f} %"
 
 
 def _all_have(pairs: Sequence[tuple[Losses, Losses]], name: str) -> bool:

@@ -1,0 +1,62 @@
+"""OpenMP threads that sleep while they wait, switched on and off in a running process.
+
+A thread of GNU's OpenMP that waits for others spins some 300,000 rounds before it sleeps. Where
+more threads are in its teams than the process may use cores it spins 100 rounds only (manual of
+libgomp, GOMP_SPINCOUNT). So a parked thread that once ran a team of its own, and holds it, makes
+all others wait asleep; once it ends they spin again. No sum is split otherwise: the bits stay.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+
+import torch
+
+PARALLEL = 1 << 18
+"""elements of an operation that torch surely shares among threads"""
+
+
+class ParkedTeams:
+    """Sleeping teams beside those of ``threads`` threads: as many as it takes, until ``end``."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.over = threading.Event()
+        self.parked = [
+            threading.Thread(target=self._hold, name="outpace-parked", daemon=True)
+            for _ in range(teams_needed(threads, cores()))
+        ]
+        self.ready = threading.Barrier(len(self.parked) + 1)
+        for thread in self.parked:
+            thread.start()
+        self.ready.wait()
+
+    def _hold(self) -> None:
+        try:
+            torch.empty(PARALLEL).fill_(0.0)
+        finally:
+            self.ready.wait()
+        self.over.wait()
+
+    def end(self) -> None:
+        """Let the teams go."""
+        self.over.set()
+        for thread in self.parked:
+            thread.join()
+
+
+def cores() -> int:
+    """What libgomp takes for the cores; 0 where there is none of it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+
+
+def teams_needed(threads: int, cores: int) -> int:
+    """Teams to park, of ``threads`` each, until all threads are more than the cores.
+
+    The first team counts ``threads``, each more one less: its first thread is no OpenMP thread.
+    """
+    if threads < 2 or threads > cores:
+        return 0
+    return math.ceil((cores + 1 - threads) / (threads - 1))

@@ -40,6 +40,11 @@ plain = losses()
 before = tasks()
 for _ in range(3):
     parked = ParkedTeams(2)
+    wanted = 2 * teams_needed(2, len(os.sched_getaffinity(0)))
+    for _ in range(100):
+        if tasks() - before == wanted:
+            break
+        time.sleep(0.05)
     held = tasks() - before
     asleep = losses()
     parked.end()
@@ -47,7 +52,7 @@ for _ in range(3):
         if tasks() == before:
             break
         time.sleep(0.05)
-    print(held == 2 * teams_needed(2, len(os.sched_getaffinity(0))), asleep == plain,
+    print(held == wanted, asleep == plain,
           tasks() == before)
 """
 

@@ -50,7 +50,7 @@ class AccumulateGradients(Remedy):
         """Two parts."""
         return {"parts": PARTS}
 
-    def kept(self, evidence: Evidence) -> Keeps:
+    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Batch norms see other batches."""
         return "learning" if evidence.compute.batch_norm_training else "numerics"
 

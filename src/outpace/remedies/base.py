@@ -62,8 +62,8 @@ class Remedy(ABC):
         """``base`` with this remedy in it."""
         return base
 
-    def kept(self, evidence: Evidence) -> Keeps:
-        """What it keeps on this training."""
+    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
+        """What it keeps on this training, by its first settings where none are given."""
         return self.keeps
 
     def predict(

@@ -78,7 +78,7 @@ class FetchThreads(Remedy):
         )
         return replace(base, feed=feed, passive=base.passive or bool(settings.get("passive")))
 
-    def kept(self, evidence: Evidence) -> Keeps:
+    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Random samples draw in another order."""
         return "exact" if evidence.input.deterministic else "numerics"
 

@@ -67,7 +67,7 @@ class LoaderWorkers(Remedy):
         feed = replace(base.feed, executor=executor, workers=workers, persistent=workers > 0)
         return replace(base, feed=feed, passive=base.passive or bool(settings.get("passive")))
 
-    def kept(self, evidence: Evidence) -> Keeps:
+    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Random samples differ in other processes."""
         return "exact" if evidence.input.deterministic else "numerics"
 

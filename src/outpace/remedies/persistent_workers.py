@@ -86,7 +86,7 @@ class PersistentWorkers(Remedy):
         )
         return replace(base, feed=feed)
 
-    def kept(self, evidence: Evidence) -> Keeps:
+    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Random samples draw from generators that are not seeded again."""
         return "exact" if evidence.input.deterministic else "numerics"
 

@@ -78,7 +78,7 @@ class PinMemory(Remedy):
             feed = replace(feed, executor="ahead")
         return replace(base, feed=replace(feed, pin=True))
 
-    def kept(self, evidence: Evidence) -> Keeps:
+    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Exact with workers, which stay as they were; else as `prefetch` keeps."""
         data = evidence.input
         shared = data.deterministic is None or shared_streams(evidence)

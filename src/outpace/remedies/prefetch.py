@@ -10,6 +10,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import add_import, insert_after_imports, wrap_loop
+from outpace.remedies.model import crowded
 from outpace.remedies.wait_policy import asleep, beside
 from outpace.seams.setup import Setup
 
@@ -33,7 +34,9 @@ class Prefetch(Remedy):
     Helps where making a batch lets other threads run (decoding, numpy, waiting) or the step does.
     It needs no further process and no copy between processes. Harms little: where both hold the
     interpreter or the cores are full, nothing is gained. Where the step's threads use all cores
-    they are put to sleep while they wait (see wait_policy): spinning they would take the cores.
+    they are put to sleep while they wait (see wait_policy), as spinning they would take the cores; or
+    the step leaves a core to the thread, which is quicker where operations are small but sums
+    numbers in another order.
 
     The thread draws the samples in the script's own order. So every bit is kept, random
     augmentation included, as long as the step itself does not draw from the generators that the
@@ -63,17 +66,26 @@ class Prefetch(Remedy):
         """Batches made ahead."""
         return {"batches": DEPTH, **beside(evidence, 1)}
 
+    def alternatives(self, evidence: Evidence) -> list[Settings]:
+        """With the step's threads asleep, or one less of them, where they use all cores."""
+        threads = evidence.compute.threads
+        fewer: Settings = {"batches": DEPTH, "threads": threads - 1}
+        return [self.settings(evidence), *([fewer] if crowded(evidence, 1) else [])]
+
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """One thread works ahead, where nothing else does yet."""
         if base.feed.executor in ("threads", "processes"):
             return base
         feed = replace(base.feed, executor="ahead", workers=0, prefetch=int(settings["batches"]))
-        return replace(base, feed=feed, passive=base.passive or bool(settings.get("passive")))
+        passive = base.passive or bool(settings.get("passive"))
+        threads = int(settings["threads"]) if "threads" in settings else base.threads
+        return replace(base, feed=feed, passive=passive, threads=threads)
 
-    def kept(self, evidence: Evidence) -> Keeps:
-        """Exact where batch and step are known to draw from different generators."""
+    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
+        """Exact on as many threads, and if batch and step draw from different generators."""
         unknown = evidence.input.deterministic is None
-        return "numerics" if unknown or shared_streams(evidence) else "exact"
+        fewer = "threads" in (settings or {})
+        return "numerics" if fewer or unknown or shared_streams(evidence) else "exact"
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The training loop draws through a generator that works one batch ahead."""
@@ -82,6 +94,8 @@ class Prefetch(Remedy):
             return source
         changed = insert_after_imports(changed, AHEAD)
         changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
+        if "threads" in settings:
+            changed = insert_after_imports(changed, f"torch.set_num_threads({settings['threads']})")
         return asleep(changed, settings)
 
 

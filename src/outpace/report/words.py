@@ -87,6 +87,7 @@ def _long(value: float) -> str:
     hours = round(value / 3600)
     return f"{hours // 24} d {hours % 24} h"
 
+
 MOST = 30
 """speed-ups are told up to here: a cost that is nearly all of a step would give any number"""
 

@@ -1,7 +1,8 @@
 """Image decoding: what Pillow and OpenCV cost, and another decoder in Pillow's place.
 
-``load_pixels`` is provided by `outpace.serve`: it fills an opened JPEG with the very pixels that
-Pillow would decode, or returns False to leave it to Pillow.
+The other decoder comes from `outpace.serve`. Images may share the pixels that it keeps: Pillow copies
+those of a ``readonly`` image before it changes them. It does not where a program asks for access to
+the pixels or writes them in some other way, so that there the image gets its own beforehand.
 """
 
 from __future__ import annotations
@@ -10,12 +11,31 @@ import contextlib
 import functools
 import importlib
 import sys
-from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Protocol
 
 from outpace.seams.host import Host
 from outpace.seams.setup import AS_IS, Setup
+
+WITHIN = ("PIL.Image", "PIL.ImageFile")
+"""modules that call ``load`` without using the access to pixels that it returns"""
+WRITERS = ("frombytes", "putpalette")
+
+
+class Decoder(Protocol):
+    """What stands in Pillow's place."""
+
+    def load_pixels(self, image: Any, setup: Setup) -> bool:
+        """Fill an opened image; False leaves it to Pillow."""
+
+    def open_kept(self, path: Any) -> Any:
+        """An image whose pixels are kept, without opening the file; or None."""
+
+    def copy_kept(self, image: Any) -> Any:
+        """A copy that shares its kept pixels until one of them changes; or None."""
+
+    def detach(self, image: Any) -> None:
+        """Give an image that shares kept pixels its own."""
 
 
 class DecodeSeam:
@@ -26,7 +46,7 @@ class DecodeSeam:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.setup = AS_IS
-        self.load_pixels: Callable[[Any, Setup], bool] | None = None
+        self.decoder: Decoder | None = None
         self.patched: list[tuple[Any, str, Any]] = []
         self.nanoseconds = 0
         self.images = 0
@@ -34,8 +54,6 @@ class DecodeSeam:
         self.paths: list[str] = []
         self.installed = False
         self.known = (False, False)
-        self.open_kept: Callable[[Any], Any] | None = None
-        """an image whose pixels are kept, by its path, without opening the file; or None"""
 
     def install(self) -> None:
         """Put the seam in; libraries that are imported later are met at the next ``refresh``."""
@@ -54,6 +72,10 @@ class DecodeSeam:
             self._patch(pillow.ImageFile, "load", self._wrap_load(pillow.ImageFile.load))
             image = sys.modules["PIL.Image"]
             self._patch(image, "open", self._wrap_open(image.open))
+            self._patch(image.Image, "copy", self._wrap_copy(image.Image.copy))
+            self._patch(image.Image, "load", self._detached(image.Image.load, WITHIN))
+            for name in WRITERS:
+                self._patch(image.Image, name, self._detached(getattr(image.Image, name)))
         cv2 = sys.modules.get("cv2")
         for name in ("imread", "imdecode"):
             if cv2 is not None and hasattr(cv2, name) and (id(cv2), name) not in done:
@@ -85,16 +107,16 @@ class DecodeSeam:
         @functools.wraps(original)
         def load(image: Any) -> Any:
             if not getattr(image, "tile", None):
+                if image.readonly and caller() not in WITHIN:
+                    seam._detach(image)
                 return original(image)
             start = perf_counter_ns()
             try:
                 setup = seam.setup
-                if seam.load_pixels is not None and (
-                    setup.decoder != "pillow" or setup.decoded_bytes
-                ):
-                    filled = seam.host.guard("decode", seam.load_pixels, image, setup)
-                    if filled:
-                        return sys.modules["PIL.Image"].Image.load(image)
+                if seam.decoder is not None and (setup.decoder != "pillow" or setup.decoded_bytes):
+                    filled = seam.host.guard("decode", seam.decoder.load_pixels, image, setup)
+                    if filled and image.readonly and caller() not in WITHIN:
+                        seam._detach(image)
                 return original(image)
             finally:
                 seam.nanoseconds += perf_counter_ns() - start
@@ -113,14 +135,43 @@ class DecodeSeam:
 
         @functools.wraps(original)
         def open_image(fp: Any, *args: Any, **kwargs: Any) -> Any:
-            if seam.setup.decoded_bytes and seam.open_kept is not None and not args and not kwargs:
-                kept = seam.host.guard("decode", seam.open_kept, fp)
+            keeps = seam.setup.decoded_bytes and not args and not kwargs
+            if keeps and seam.decoder is not None:
+                kept = seam.host.guard("decode", seam.decoder.open_kept, fp)
                 if kept is not None:
                     seam.images += 1
                     return kept
             return original(fp, *args, **kwargs)
 
         return open_image
+
+    def _wrap_copy(self, original: Any) -> Any:
+        seam = self
+
+        @functools.wraps(original)
+        def copy(image: Any) -> Any:
+            if seam.setup.decoded_bytes and seam.decoder is not None and image.readonly:
+                shared = seam.host.guard("decode", seam.decoder.copy_kept, image)
+                if shared is not None:
+                    return shared
+            return original(image)
+
+        return copy
+
+    def _detached(self, original: Any, unless: tuple[str, ...] = ()) -> Any:
+        seam = self
+
+        @functools.wraps(original)
+        def method(image: Any, *args: Any, **kwargs: Any) -> Any:
+            if image.readonly and caller() not in unless:
+                seam._detach(image)
+            return original(image, *args, **kwargs)
+
+        return method
+
+    def _detach(self, image: Any) -> None:
+        if self.decoder is not None:
+            self.host.guard("decode", self.decoder.detach, image)
 
     def _timed(self, original: Any) -> Any:
         seam = self
@@ -135,3 +186,8 @@ class DecodeSeam:
                 seam.images += 1
 
         return decode
+
+
+def caller() -> str:
+    """The module that called the function that asks."""
+    return str(sys._getframe(2).f_globals.get("__name__", ""))

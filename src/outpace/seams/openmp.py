@@ -19,7 +19,11 @@ PARALLEL = 1 << 18
 
 
 class ParkedTeams:
-    """Sleeping teams beside those of ``threads`` threads: as many as it takes, until ``end``."""
+    """Sleeping teams beside those of ``threads`` threads: as many as it takes, until ``end``.
+
+    Nobody waits for the parked threads, neither at their start nor at their end: torch may be
+    just being imported, and they need the lock that the import holds.
+    """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -28,23 +32,16 @@ class ParkedTeams:
             threading.Thread(target=self._hold, name="outpace-parked", daemon=True)
             for _ in range(teams_needed(threads, cores()))
         ]
-        self.ready = threading.Barrier(len(self.parked) + 1)
         for thread in self.parked:
             thread.start()
-        self.ready.wait()
 
     def _hold(self) -> None:
-        try:
-            torch.empty(PARALLEL).fill_(0.0)
-        finally:
-            self.ready.wait()
+        torch.empty(PARALLEL).fill_(0.0)
         self.over.wait()
 
     def end(self) -> None:
         """Let the teams go."""
         self.over.set()
-        for thread in self.parked:
-            thread.join()
 
 
 def cores() -> int:

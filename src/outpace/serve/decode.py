@@ -17,6 +17,8 @@ from typing import Any
 
 from outpace.seams.setup import Setup
 
+KEPT = "_outpace_kept"
+"""attribute of images whose pixels are kept"""
 COLOURS = {"RGB": "RGB", "L": "GRAY"}
 
 
@@ -59,6 +61,7 @@ class Decoder:
             self.bytes += size
             self.kept[key] = core
         image.readonly = 1
+        setattr(image, KEPT, True)
         if not getattr(image, "decoderconfig", ()) and image.fp is None:
             self.opened[key[0]] = (key[1:3], copy_of(image))
 
@@ -75,6 +78,24 @@ class Decoder:
             return None
         self.hits += 1
         return copy_of(found[1])
+
+    def copy_kept(self, image: Any) -> Any:
+        """What ``image.copy()`` gives, with its pixels shared; None where they are not kept.
+
+        ``convert("RGB")`` of an RGB image is such a copy.
+        """
+        if not getattr(image, KEPT, False):
+            return None
+        shared = image._new(image.im)
+        shared.readonly = 1
+        setattr(shared, KEPT, True)
+        return shared
+
+    def detach(self, image: Any) -> None:
+        """Give an image that shares kept pixels its own."""
+        if getattr(image, KEPT, False):
+            image.im = image.im.copy()
+            image.readonly = 0
 
     def clear(self) -> None:
         """Forget all images."""
@@ -95,7 +116,7 @@ def copy_of(image: Any) -> Any:
 def key_of(image: Any) -> Any:
     """What tells an image's pixels: its file, that file's size and time, and how it is decoded."""
     name = getattr(image, "filename", "")
-    if not isinstance(name, str | os.PathLike) or not name:
+    if not isinstance(name, str | os.PathLike) or not name or image.mode in ("P", "PA"):
         return None
     try:
         state = os.fstat(image.fp.fileno())
@@ -138,6 +159,8 @@ def finish(image: Any, core: Any, readonly: int) -> None:
     image.im = core
     image.tile = []
     image.readonly = readonly
+    if readonly:
+        setattr(image, KEPT, True)
     if getattr(image, "_exclusive_fp", False) and getattr(
         image, "_close_exclusive_fp_after_loading", True
     ):

@@ -34,7 +34,7 @@ def assemble(
     host = Host(started=started_ns if started_ns is not None else perf_counter_ns())
     decode = DecodeSeam(host)
     decoder = Decoder()
-    decode.load_pixels, decode.open_kept = decoder.load_pixels, decoder.open_kept
+    decode.decoder = decoder
     for seam in (
         LoaderSeam(host, make_feed, switching=switching),
         FetchSeam(host, decode),

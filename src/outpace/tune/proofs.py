@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 import msgspec
 
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Proof, Settings, Trial
+from outpace.seams.setup import AS_IS
+from outpace.tune.assemble import setup_of
 from outpace.tune.children import Launch, run_for_losses
 from outpace.tune.environment import environment_of
 from outpace.tune.prove import FEWEST_STEPS, Losses, Runner, prove, prove_equal, shortfall
+from outpace.tune.trials import cold
 
 EQUAL_STEPS = 12
 MOST_STEPS = 2000
+MOST_SEEDS = 8
 
 
 def prove_recipe(
@@ -36,30 +42,41 @@ def prove_recipe(
     deadline = monotonic() + time_s
     exact = [t for t in accepted if t.keeps == "exact"]
     rest = [t for t in accepted if t.keeps != "exact"]
+    equal: Proof | None = None
+    if exact:
+        equal, trials = _prove_equal(launch, exact, trials, folder / "exact", tell)
     if not rest:
-        return _prove_equal(launch, exact, trials, folder, tell)
-    steps = _steps_for(evidence, time_s, seeds)
-    runner = _runner(launch, accepted, folder, tell, 2 * seeds)
+        return equal, trials
+    # What was seen to keep the bits may speed up both sides, but a cache gives nothing so early.
+    base = [t for t in exact if not only_caches(t)] if equal and equal.proven else []
+    size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
     proof = prove(
-        runner,
+        _runner(launch, base, [*base, *rest], folder, tell, 2 * size.seeds),
         seeds=seeds,
-        steps=steps,
+        steps=size.steps,
         margin=margin,
+        most_seeds=size.seeds,
         enough_time=lambda: monotonic() < deadline,
     )
     if proof.proven:
         return proof, trials
-    reason = f"left out: no proof that quality is kept ({shortfall(proof)})"
-    kept = [
-        msgspec.structs.replace(t, accepted=False, reason=reason) if t in rest else t
-        for t in trials
-    ]
-    if not exact:
+    kept = _without(trials, rest, f"left out: no proof that quality is kept ({shortfall(proof)})")
+    if equal is None:
         return proof, kept
-    equal, kept = _prove_equal(launch, exact, kept, folder / "exact", tell)
     names = ", ".join(t.remedy for t in rest)
     said = f"{equal.reason}; {names} left out, not proven over {proof.seeds} seeds"
     return msgspec.structs.replace(equal, reason=said, curves=proof.curves), kept
+
+
+def _without(trials: list[Trial], out: list[Trial], reason: str) -> list[Trial]:
+    return [
+        msgspec.structs.replace(t, accepted=False, reason=reason) if t in out else t for t in trials
+    ]
+
+
+def only_caches(trial: Trial) -> bool:
+    """Whether a remedy gives nothing before data are met again."""
+    return cold(setup_of([(trial.remedy, trial.settings)])) == AS_IS
 
 
 def _prove_equal(
@@ -70,15 +87,10 @@ def _prove_equal(
     tell: Callable[[str, float, float, str], None],
 ) -> tuple[Proof, list[Trial]]:
     """Check that the exact remedies keep the bits; if they do not, none of them is kept."""
-    equal = prove_equal(_runner(launch, exact, folder, tell, 2), EQUAL_STEPS)
+    equal = prove_equal(_runner(launch, [], exact, folder, tell, 2), EQUAL_STEPS)
     if equal.proven:
         return equal, trials
-    reason = f"left out: {equal.reason}"
-    kept = [
-        msgspec.structs.replace(t, accepted=False, reason=reason) if t in exact else t
-        for t in trials
-    ]
-    return equal, kept
+    return equal, _without(trials, exact, f"left out: {equal.reason}")
 
 
 def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float:
@@ -87,42 +99,62 @@ def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float
     if not accepted:
         return 0.0
     numeric = any(t.keeps != "exact" for t in accepted)
-    runs, steps = (2 * seeds, FEWEST_STEPS) if numeric else (2, EQUAL_STEPS)
-    return runs * (evidence.run.startup_s + steps * evidence.steps.mean_s)
+    exact = any(t.keeps == "exact" for t in accepted)
+    run, step = evidence.run.startup_s, evidence.steps.mean_s
+    return (2 * seeds * (run + FEWEST_STEPS * step) if numeric else 0.0) + (
+        2 * (run + EQUAL_STEPS * step) if exact else 0.0
+    )
 
 
-def _steps_for(evidence: Evidence, time_s: float, seeds: int) -> int:
-    """Steps of each run so that all of them fit into the time."""
-    step = max(1e-4, evidence.steps.mean_s)
-    each = time_s / (2 * seeds) - evidence.run.startup_s
-    wanted = int(each / step)
-    most = evidence.run.total_steps or MOST_STEPS
-    return max(FEWEST_STEPS, min(wanted, most, MOST_STEPS))
+class Size(NamedTuple):
+    """How large a proof is: steps of each run, and pairs of runs at the most."""
+
+    steps: int
+    seeds: int
+
+
+def size_of(
+    evidence: Evidence, base: list[Trial], rest: list[Trial], time_s: float, seeds: int
+) -> Size:
+    """The proof that fits into the time: first more seeds, which tell more, then more steps."""
+    usual = max(1e-4, evidence.steps.mean_s) / _gain(base)
+    pair = usual + usual / _gain(rest)
+    starts = 2 * evidence.run.startup_s
+    fitting = int(time_s / (starts + FEWEST_STEPS * pair))
+    count = max(seeds, min(MOST_SEEDS, fitting))
+    most = min(evidence.run.total_steps or MOST_STEPS, MOST_STEPS)
+    return Size(max(FEWEST_STEPS, min(most, int((time_s / count - starts) / pair))), count)
+
+
+def _gain(trials: list[Trial]) -> float:
+    return math.prod(t.measured.speedup for t in trials if t.measured is not None)
 
 
 def _runner(
     launch: Launch,
-    trials: list[Trial],
+    base: list[Trial],
+    recipe: list[Trial],
     folder: Path,
     tell: Callable[[str, float, float, str], None],
     total: int,
 ) -> Runner:
-    remedies: list[tuple[str, Settings]] = [(t.remedy, t.settings) for t in trials]
     done = 0
 
-    def run(seed: int, recipe: bool, steps: int) -> Losses | None:
+    def run(seed: int, under: bool, steps: int) -> Losses | None:
         nonlocal done
-        tell(
-            "proof",
-            done,
-            max(total, done + 1),
-            f"seed {seed}, {'recipe' if recipe else 'as it is'}",
-        )
+        name = "recipe" if under else "base"
+        tell("proof", done, max(total, done + 1), f"seed {seed}, {name}")
         done += 1
-        applied = remedies if recipe else []
-        at = folder / f"seed-{seed}-{'recipe' if recipe else 'base'}"
+        applied: list[tuple[str, Settings]] = [
+            (t.remedy, t.settings) for t in (recipe if under else base)
+        ]
         losses, _, _ = run_for_losses(
-            launch, applied, at, steps=steps, shift=seed * 7919, env=environment_of(applied)
+            launch,
+            applied,
+            folder / f"seed-{seed}-{name}",
+            steps=steps,
+            shift=seed * 7919,
+            env=environment_of(applied),
         )
         return losses
 

@@ -62,7 +62,7 @@ def candidates(
         verdict = one.applies(evidence)
         if verdict.yes:
             found += [
-                Candidate(one, settings, one.kept(evidence), verdict.reason)
+                Candidate(one, settings, one.kept(evidence, settings), verdict.reason)
                 for settings in one.alternatives(evidence)
             ]
     return found

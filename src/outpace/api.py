@@ -2,111 +2,27 @@
 
 from __future__ import annotations
 
-import platform
-import shlex
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from importlib.metadata import version
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from outpace.adapters.launch import start, stop, wait
+from outpace.adapters.work import Output, Progress, Work
 from outpace.errors import NotProven, OutpaceError, RecipeError, TargetError
-from outpace.measure.ceilings import ceilings
 from outpace.measure.machine import describe
 from outpace.records.evidence import Evidence
 from outpace.records.files import write_json
-from outpace.records.gain import Gain
 from outpace.records.machine import Machine
-from outpace.records.recipe import Applied, Proven, Recipe
+from outpace.records.recipe import Recipe
 from outpace.records.recipe_file import read_recipe, recipe_text, write_recipe
 from outpace.records.session import Diagnosis, MemorySummary, Outcome, Session, StepSummary
 from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
-from outpace.tune.files import PROGRESS, STATUS, TRACE, read
-
-Output = Literal["inherit", "stderr"] | Path
-Progress = Callable[[str, float, float, str], None]
+from outpace.tune.files import TRACE, read
 
 DIAGNOSE_SHARE = 0.4
 SHORT_S = 60.0
 TRIAL_SHARE = 0.35
-
-
-@dataclass
-class Work:
-    """One use of Outpace under way."""
-
-    target: Target
-    session: Path
-    output: Output
-    progress: Progress | None = None
-    machine: Machine = field(default_factory=describe)
-    begun: float = field(default_factory=time.monotonic)
-    started: str = field(
-        default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds")
-    )
-    runs: int = 0
-    notes: list[str] = field(default_factory=list)
-    """what became of the target's files"""
-
-    def __post_init__(self) -> None:
-        self.session = self.session.absolute()
-        self.session.mkdir(parents=True, exist_ok=True)
-        self.machine = msgspec.structs.replace(self.machine, ceilings=ceilings(self.machine))
-
-    def launch(
-        self, entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]
-    ) -> int:
-        """Run the target once; only the first run's output is the user's to see."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.runs += 1
-        output = self.output if self.runs == 1 else self.session / f"target-{self.runs}.log"
-        full = {**spec, "entry": entry, "session": str(folder), "shadow": True,
-                "allow": [str(self.session)],
-                "machine": msgspec.to_builtins(self.machine)}  # fmt: skip
-        child = start(
-            self.target, session=folder, mode="experiment", spec=full, env=env, output=output
-        )
-        ended = False
-
-        def tick() -> None:
-            nonlocal ended
-            self.tick(folder)
-            if self.target.kind == "command" and read(folder / STATUS, {}).get("stopped"):
-                ended = True
-                stop(child)
-
-        (folder / STATUS).unlink(missing_ok=True)
-        try:
-            code = wait(child, on_tick=tick)
-        except BaseException:
-            stop(child)
-            raise
-        self.notes += [note for note in child.notes if note not in self.notes]
-        if child.interrupted and self.runs > 1:
-            raise KeyboardInterrupt
-        return 0 if ended else code
-
-    def tick(self, folder: Path) -> None:
-        """Pass on how far the running process is."""
-        told = read(folder / PROGRESS)
-        if told and self.progress is not None:
-            self.progress(told["phase"], told["done"], told["total"], told["note"])
-
-    def tell(self, phase: str, done: float, total: float, note: str = "") -> None:
-        """Say how far we are."""
-        if self.progress is not None:
-            self.progress(phase, done, total, note)
-
-    @property
-    def seconds(self) -> float:
-        """Since the begin."""
-        return time.monotonic() - self.begun
 
 
 def diagnose(
@@ -251,6 +167,7 @@ def _try(
         "skip": list(skip),
     }
     tried = try_remedies(work.launch, spec, work.session / "trials")
+    work.notes += tried.notes
     return tried.trials, tried.final
 
 
@@ -307,11 +224,12 @@ def _conclude(
 ) -> Session:
     """Write the recipe and the session."""
     from outpace.tune.children import total_gain
+    from outpace.tune.recipe import diff_of, product, recipe_of
 
     accepted = [t for t in trials if t.accepted]
     whole = total_gain(evidence, final) if accepted and not _changed_since(trials) else None
-    speedup = whole or (_product(accepted) if accepted else None)
-    record = recipe_of(work, accepted, speedup, proof) if accepted else None
+    speedup = whole or (product(accepted) if accepted else None)
+    record = recipe_of(work.target, work.machine, accepted, speedup, proof) if accepted else None
     if record is not None:
         write_recipe(path, record)
     return _finish(
@@ -337,64 +255,6 @@ def _changed_since(trials: list[Trial]) -> bool:
         t.accepted and not setup_of([(t.remedy, t.settings)], AS_IS).in_process for t in trials
     )
     return added or any("no proof" in t.reason for t in trials if not t.accepted)
-
-
-def _product(accepted: list[Trial]) -> Gain:
-    """Gains multiplied, where the whole recipe was not compared itself."""
-    speedup = low = high = 1.0
-    for trial in accepted:
-        if trial.measured is not None:
-            speedup *= trial.measured.speedup
-            low *= trial.measured.low
-            high *= trial.measured.high
-    return Gain(speedup, low, high, "predicted")
-
-
-def recipe_of(
-    work: Work, accepted: list[Trial], speedup: Gain | None, proof: Proof | None
-) -> Recipe:
-    """The recipe as a record."""
-    from outpace.tune.environment import environment_of
-
-    proven = None
-    if proof is not None:
-        proven = Proven(
-            proof.proven,
-            proof.seeds,
-            proof.steps,
-            proof.margin,
-            proof.confidence,
-            proof.high,
-            proof.measure,
-        )
-    return Recipe(
-        schema=1,
-        target=shlex.join(work.target.words),
-        outpace=version("outpace"),
-        python=platform.python_version(),
-        torch=version("torch"),
-        machine=f"{work.machine.cpu}, {work.machine.cores} cores",
-        fingerprint=work.machine.fingerprint,
-        speedup=speedup,
-        proof=proven,
-        environment=environment_of((t.remedy, t.settings) for t in accepted),
-        remedies=tuple(
-            Applied(t.remedy, t.keeps, t.settings, t.measured, t.reason) for t in accepted
-        ),
-    )
-
-
-def diff_of(target: Target, evidence: Evidence, accepted: list[Trial]) -> str:
-    """The change that a person would make in the script for the accepted remedies."""
-    from outpace.remedies.base import unified
-    from outpace.remedies.patch import patched
-
-    path = Path(target.cwd) / target.name
-    if target.kind != "script" or not path.exists():
-        return ""
-    source = path.read_bytes().decode("utf-8", errors="replace")
-    chosen = [(trial.remedy, trial.settings) for trial in accepted]
-    return unified(source, patched(source, evidence, chosen, target.name), target.name)
 
 
 def _finish(

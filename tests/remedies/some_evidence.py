@@ -74,7 +74,7 @@ IMAGES = Evidence(
         random_streams=("python",),
         sliceable=False,
         why_not_sliceable="samples are random",
-        images=Images(0.0025, 1.0, 150_000.0, True, 1.9, 1e-4, 16),
+        images=Images(0.0025, 1.0, 150_000.0, True, 1.9, 1e-4, 2e-4, 16),
     ),
     compute=Compute(
         forward_s=0.04,

@@ -8,7 +8,8 @@ import pytest
 from outpace.records.evidence import Evidence
 from outpace.remedies.model import step_time
 from outpace.remedies.prefetch import Prefetch
-from outpace.remedies.wait_policy import WaitPolicy, asleep
+from outpace.remedies.room import edit_room
+from outpace.remedies.wait_policy import WaitPolicy
 from outpace.seams.setup import AS_IS
 from tests.remedies.some_evidence import IMAGES
 
@@ -37,10 +38,10 @@ def test_spinning_beside_makers_is_predicted_to_cost() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"passive": False}])
 def test_a_script_is_left_alone(settings: dict[str, bool]) -> None:
-    assert asleep("import torch\n", settings) == "import torch\n"
+    assert edit_room("import torch\n", settings) == "import torch\n"
 
 
 def test_a_script_is_changed_once() -> None:
-    once = asleep("import torch\n", {"passive": True})
+    once = edit_room("import torch\n", {"passive": True})
     assert once.index("OMP_WAIT_POLICY") < once.index("import torch")
-    assert asleep(once, {"passive": True}) == once
+    assert edit_room(once, {"passive": True}) == once

@@ -93,7 +93,7 @@ def images_evidence() -> Evidence:
             wait_s=0.161,
             fetch_s=0.158,
             decode_s=0.117,
-            images=Images(0.0018, 1.0, 188_000, True, 2.1, 64),
+            images=Images(0.0018, 1.0, 188_000, True, 2.1, files=64),
         ),
         compute=Compute(
             forward_s=0.024,

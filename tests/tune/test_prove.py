@@ -46,6 +46,32 @@ def test_noise_is_not_a_proof() -> None:
     assert not noisy.proven
 
 
+def test_chance_has_no_more_tries_than_it_is_given() -> None:
+    """A recipe that is worse by the margin is let through in 5 % of all tries, looks and all."""
+    through = 0
+    for trial in range(400):
+
+        def run(seed: int, recipe: bool, steps: int, trial: int = trial) -> Losses:
+            chance = random.Random(10_000 * trial + 2 * seed + recipe)
+            end = 1.0 + chance.gauss(0.01 if recipe else 0.0, 0.004)
+            return Losses((1, 2, 3), (2.0, end, end), {})
+
+        through += prove(run, seeds=3, steps=3, margin=0.01, most_seeds=8).proven
+    assert through <= 0.05 * 400 + 2 * (0.05 * 0.95 * 400) ** 0.5
+
+
+def test_more_seeds_prove_what_few_leave_open() -> None:
+    asked: list[int] = []
+
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        asked.append(seed)
+        return curve(2 * seed + recipe, noise=0.045)
+
+    assert not prove(run, seeds=3, steps=200, margin=0.01).proven
+    assert prove(run, seeds=3, steps=200, margin=0.01, most_seeds=8).proven
+    assert max(asked) == 7
+
+
 def test_a_loss_that_does_not_fall_proves_nothing() -> None:
     def run(seed: int, recipe: bool, steps: int) -> Losses:
         return Losses(tuple(range(steps)), tuple(1.0 + i for i in range(steps)), {})

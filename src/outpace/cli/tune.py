@@ -44,7 +44,7 @@ Examples:
     help="How much worse counts as no worse, as a share of the loss's fall.",
 )
 @option("--require-proof", is_flag=True, help="Exit with 4 where quality could not be proven.")
-@option("--only", multiple=True, metavar="REMEDY", help="Try only these.")
+@option("--only", multiple=True, metavar="REMEDY", help="Try only these (a,b,c).")
 @option("--skip", multiple=True, metavar="REMEDY", help="Do not try these.")
 @common
 @target_argument
@@ -70,6 +70,7 @@ def command(
     from outpace.remedies.catalog import remedy
 
     options = given(words, **shared)
+    only, skip = names(only), names(skip)
     for name in (*only, *skip):
         remedy(name)
     from outpace.api import tune
@@ -93,3 +94,8 @@ def command(
     if diff and not options.as_json:
         click.echo(found.diff, nl=False)
     return code
+
+
+def names(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Several options, or one with commas."""
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())

@@ -39,6 +39,8 @@ class Images(msgspec.Struct, frozen=True):
     """of decoding, on the probed files"""
     kept_s: float = 0.0
     """time an image takes whose decoded pixels are kept in memory"""
+    keeping_s: float = 0.0
+    """time that taking fresh memory for an image's pixels adds, once"""
     files: int = 0
 
 

@@ -66,6 +66,10 @@ class Remedy(ABC):
         """What it keeps on this training, by its first settings where none are given."""
         return self.keeps
 
+    def redraws(self, evidence: Evidence) -> bool:
+        """Whether random numbers are dealt out in another order: what is as good is harder to show."""
+        return False
+
     def predict(
         self, evidence: Evidence, settings: Settings | None = None, accepted: Setup = AS_IS
     ) -> Gain:

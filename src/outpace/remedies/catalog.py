@@ -12,7 +12,7 @@ from outpace.errors import UsageError
 from outpace.remedies.base import Remedy
 
 ENTRY_POINT = "outpace.remedies"
-NOT_REMEDIES = ("base", "catalog", "edits", "model", "patch")
+NOT_REMEDIES = ("base", "catalog", "edits", "model", "patch", "room")
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import add_import, add_method, insert_after_imports
-from outpace.remedies.wait_policy import asleep, beside
+from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
 from outpace.seams.setup import Setup
 
 FEWEST, MOST = 4, 64
@@ -60,14 +60,23 @@ class FetchThreads(Remedy):
 
     def settings(self, evidence: Evidence) -> Settings:
         """As many threads as keep the waiting below the work; the cores where it is decoding."""
+        return self.alternatives(evidence)[0]
+
+    def alternatives(self, evidence: Evidence) -> list[Settings]:
+        """With either way to make room for the threads, where the step's own use all cores."""
+        threads = self.count(evidence)
+        # Threads that mostly wait are together taken for one that computes.
+        waits = evidence.input.storage_s >= WORTH * evidence.input.fetch_s
+        return [{"threads": threads, **way} for way in ways(evidence, 1 if waits else threads)]
+
+    def count(self, evidence: Evidence) -> int:
+        """Threads that draw samples."""
         data = evidence.input
         if data.storage_s < WORTH * data.fetch_s:
-            cores = max(2, evidence.machine.cores)
-            return {"threads": cores, **beside(evidence, cores)}
+            return max(2, evidence.machine.cores)
         works = max(data.fetch_s - data.storage_s, evidence.free_s, 1e-3 * data.fetch_s, 1e-9)
         wanted = min(MOST, max(FEWEST, math.ceil(2 * data.storage_s / works)))
-        # Threads that mostly wait are together taken for one that computes.
-        return {"threads": max(2, min(wanted, data.batch_size or wanted)), **beside(evidence, 1)}
+        return max(2, min(wanted, data.batch_size or wanted))
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """Threads draw single samples, unless batches are sliced or kept already."""
@@ -76,11 +85,15 @@ class FetchThreads(Remedy):
         feed = replace(
             base.feed, executor="threads", workers=int(settings["threads"]), persistent=False
         )
-        return replace(base, feed=feed, passive=base.passive or bool(settings.get("passive")))
+        return with_room(replace(base, feed=feed), settings)
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Random samples draw in another order."""
-        return "exact" if evidence.input.deterministic else "numerics"
+        return "exact" if evidence.input.deterministic and keeps_threads(settings) else "numerics"
+
+    def redraws(self, evidence: Evidence) -> bool:
+        """Random samples draw in another order."""
+        return not evidence.input.deterministic
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set draws the samples of a batch with a pool of threads."""
@@ -90,4 +103,4 @@ class FetchThreads(Remedy):
         pool = f"FETCHERS = ThreadPoolExecutor({settings['threads']})"
         changed = insert_after_imports(changed, pool)
         changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
-        return asleep(changed, settings)
+        return edit_room(changed, settings)

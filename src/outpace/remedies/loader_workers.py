@@ -10,7 +10,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import set_loader_arguments
-from outpace.remedies.wait_policy import asleep, beside
+from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
 from outpace.seams.setup import Executor, Setup
 
 
@@ -48,7 +48,7 @@ class LoaderWorkers(Remedy):
         if waits:
             counts += [2 * cores]
         options: list[Settings] = [
-            {"workers": n, **beside(evidence, n)} for n in counts if n <= 2 * cores
+            {"workers": n, **way} for n in counts if n <= 2 * cores for way in ways(evidence, n)
         ]
         return sorted(options, key=lambda s: -self.predict(evidence, s).speedup)
 
@@ -65,11 +65,15 @@ class LoaderWorkers(Remedy):
         workers = int(settings["workers"])
         executor: Executor = "processes" if workers else "inline"
         feed = replace(base.feed, executor=executor, workers=workers, persistent=workers > 0)
-        return replace(base, feed=feed, passive=base.passive or bool(settings.get("passive")))
+        return with_room(replace(base, feed=feed), settings)
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Random samples differ in other processes."""
-        return "exact" if evidence.input.deterministic else "numerics"
+        return "exact" if evidence.input.deterministic and keeps_threads(settings) else "numerics"
+
+    def redraws(self, evidence: Evidence) -> bool:
+        """Random samples draw in another order."""
+        return not evidence.input.deterministic
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``num_workers`` in the DataLoader's construction."""
@@ -78,4 +82,4 @@ class LoaderWorkers(Remedy):
         if not settings["workers"]:
             arguments["prefetch_factor"] = None
         changed = set_loader_arguments(source, evidence.input.where, arguments)
-        return asleep(changed, settings)
+        return edit_room(changed, settings)

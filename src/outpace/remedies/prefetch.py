@@ -10,8 +10,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import add_import, insert_after_imports, wrap_loop
-from outpace.remedies.model import crowded
-from outpace.remedies.wait_policy import asleep, beside
+from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
 from outpace.seams.setup import Setup
 
 DEPTH = 3
@@ -64,28 +63,28 @@ class Prefetch(Remedy):
 
     def settings(self, evidence: Evidence) -> Settings:
         """Batches made ahead."""
-        return {"batches": DEPTH, **beside(evidence, 1)}
+        return self.alternatives(evidence)[0]
 
     def alternatives(self, evidence: Evidence) -> list[Settings]:
-        """With the step's threads asleep, or one less of them, where they use all cores."""
-        threads = evidence.compute.threads
-        fewer: Settings = {"batches": DEPTH, "threads": threads - 1}
-        return [self.settings(evidence), *([fewer] if crowded(evidence, 1) else [])]
+        """With either way to make room for the thread, where the step's own use all cores."""
+        return [{"batches": DEPTH, **way} for way in ways(evidence, 1)]
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """One thread works ahead, where nothing else does yet."""
         if base.feed.executor in ("threads", "processes"):
             return base
         feed = replace(base.feed, executor="ahead", workers=0, prefetch=int(settings["batches"]))
-        passive = base.passive or bool(settings.get("passive"))
-        threads = int(settings["threads"]) if "threads" in settings else base.threads
-        return replace(base, feed=feed, passive=passive, threads=threads)
+        return with_room(replace(base, feed=feed), settings)
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Exact on as many threads, and if batch and step draw from different generators."""
         unknown = evidence.input.deterministic is None
-        fewer = "threads" in (settings or {})
-        return "numerics" if fewer or unknown or shared_streams(evidence) else "exact"
+        exact = keeps_threads(settings) and not unknown and not shared_streams(evidence)
+        return "exact" if exact else "numerics"
+
+    def redraws(self, evidence: Evidence) -> bool:
+        """Where batch and step draw from the same generator."""
+        return bool(shared_streams(evidence))
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The training loop draws through a generator that works one batch ahead."""
@@ -94,9 +93,7 @@ class Prefetch(Remedy):
             return source
         changed = insert_after_imports(changed, AHEAD)
         changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
-        if "threads" in settings:
-            changed = insert_after_imports(changed, f"torch.set_num_threads({settings['threads']})")
-        return asleep(changed, settings)
+        return edit_room(changed, settings)
 
 
 def shared_streams(evidence: Evidence) -> list[str]:

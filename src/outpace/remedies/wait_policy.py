@@ -8,11 +8,8 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import insert_before_imports
-from outpace.remedies.model import crowded
+from outpace.remedies.room import edit_room
 from outpace.seams.setup import Setup
-
-LINES = 'import os\n\nos.environ.setdefault("OMP_WAIT_POLICY", "passive")'
 
 
 @final
@@ -49,16 +46,4 @@ class WaitPolicy(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The variable is set before torch is imported, which reads it."""
-        return asleep(source, {"passive": True})
-
-
-def beside(evidence: Evidence, makers: int) -> Settings:
-    """The setting of a remedy whose ``makers`` of batches run beside the step's threads."""
-    return {"passive": True} if crowded(evidence, makers) else {}
-
-
-def asleep(source: str, settings: Settings) -> str:
-    """The script with its threads asleep while they wait, if ``settings`` say so."""
-    if not settings.get("passive") or "OMP_WAIT_POLICY" in source:
-        return source
-    return insert_before_imports(source, LINES)
+        return edit_room(source, {"passive": True})

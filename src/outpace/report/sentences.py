@@ -126,7 +126,7 @@ def _tuned(session: Session) -> Verdict:
     accepted = [words.plain(t.remedy) for t in session.trials if t.accepted]
     tried = words.count(len(session.trials), "remedy", "remedies")
     if session.speedup is None or not accepted:
-        said = f"{tried} tried." if session.trials else "No remedy applied to it."
+        said = f"{tried} tried." if session.trials else "No remedy was tried."
         detail = f"{said} {bound_sentence(session)}"
         return Verdict("No remedy made this training faster.", detail, "plain")
     was = bound_sentence(session).replace("Bound", "It was bound", 1)

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any, Protocol
 
-import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
+from outpace.seams.batch import batch_size, scale_batch
 from outpace.seams.host import Host
-from outpace.seams.module import map_tensors
 from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import AS_IS, Feed, Setup
 from outpace.seams.where import caller
@@ -348,37 +347,3 @@ class Epoch:
 
     def __next__(self) -> Any:
         return self.seam.draw(self.record, lambda _: next(self.batches), None)
-
-
-def first_tensor(value: Any) -> torch.Tensor | None:
-    """The first tensor with a batch dimension in a nested batch."""
-    found: list[torch.Tensor] = []
-
-    def look(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dim():
-            found.append(tensor)
-        return tensor
-
-    map_tensors(value, look)
-    return found[0] if found else None
-
-
-def batch_size(batch: Any) -> int:
-    """Samples in a batch: the length of its first tensor."""
-    tensor = first_tensor(batch)
-    return int(tensor.shape[0]) if tensor is not None else 1
-
-
-def scale_batch(batch: Any, scale: float) -> Any:
-    """A batch with ``scale`` times the samples: a part of it, or its samples repeated."""
-    size = batch_size(batch)
-    wanted = max(1, round(size * scale))
-
-    def resize(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.dim() or tensor.shape[0] != size:
-            return tensor
-        if wanted <= size:
-            return tensor[:wanted].clone()
-        return torch.cat([tensor] * -(-wanted // size))[:wanted]
-
-    return map_tensors(batch, resize)

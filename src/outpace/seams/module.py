@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from outpace.seams.batch import map_tensors
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import place, user_frame
@@ -198,25 +199,6 @@ def to_channels_last(tensor: torch.Tensor) -> torch.Tensor:
 def to_float32(tensor: torch.Tensor) -> torch.Tensor:
     """A half-precision tensor in float32, so that a loss outside of the module keeps its range."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
-
-
-def map_tensors(value: Any, change: Any) -> Any:
-    """``change`` applied to every tensor in nested tuples, lists, dicts and dataclass-like outputs."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, tuple):
-        items = [map_tensors(v, change) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, list):
-        return [map_tensors(v, change) for v in value]
-    if isinstance(value, dict):
-        mapped = {k: map_tensors(v, change) for k, v in value.items()}
-        if type(value) is dict:
-            return mapped
-        for key, item in mapped.items():
-            value[key] = item
-        return value
-    return value
 
 
 def bring_format(host: Host, module: nn.Module, facts: RootFacts, channels_last: bool) -> None:

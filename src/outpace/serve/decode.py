@@ -186,6 +186,7 @@ class Tried:
     pillow_s: float = 0.0
     simple_s: float = 0.0
     kept_s: float = 0.0
+    keeping_s: float = 0.0
     jpegs: int = 0
     pixels: float = 0.0
 
@@ -208,15 +209,16 @@ class Tried:
 def try_files(paths: Sequence[str], most: int = 16) -> Tried:
     """Decode files with Pillow and simplejpeg, and from kept pixels; compare pixels and times."""
     tried = Tried()
+    kept: list[Any] = []
     for path in list(dict.fromkeys(paths))[:most]:
         with contextlib.suppress(OSError):
-            _try_file(path, tried)
-    for name in ("pillow_s", "simple_s", "kept_s"):
+            _try_file(path, tried, kept)
+    for name in ("pillow_s", "simple_s", "kept_s", "keeping_s"):
         setattr(tried, name, getattr(tried, name) / max(1, tried.files))
     return tried
 
 
-def _try_file(path: str, tried: Tried) -> None:
+def _try_file(path: str, tried: Tried, kept: list[Any]) -> None:
     from PIL import Image
 
     with contextlib.suppress(ImportError):
@@ -226,6 +228,9 @@ def _try_file(path: str, tried: Tried) -> None:
         wanted = _by_pillow(image)
         tried.pillow_s += time.perf_counter() - start
         mode = image.mode
+    start = time.perf_counter()
+    kept.append(wanted.copy())
+    tried.keeping_s += time.perf_counter() - start
     tried.files += 1
     tried.pixels += image.size[0] * image.size[1]
     with Image.open(path) as image:

@@ -109,6 +109,8 @@ class Tried:
 
     trials: list[Trial]
     final: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    """what failed on our side"""
 
 
 def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
@@ -132,8 +134,11 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
             break
         before = count
     state = read(folder / TRIALS, {})
+    evidence = _read_evidence(folder)
     return Tried(
-        [msgspec.convert(t, Trial) for t in state.get("trials", [])], state.get("final", {})
+        [msgspec.convert(t, Trial) for t in state.get("trials", [])],
+        state.get("final", {}),
+        tuple(f"in the trials, {note}" for note in evidence.notes) if evidence else (),
     )
 
 
@@ -173,7 +178,10 @@ def run_for_losses(
 
 
 def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
-    """Speed-up of the whole run: its steps faster, its first epoch as cold, the rest as it was."""
+    """Speed-up of the whole run: its steps faster, its first epoch as cold, the rest as it was.
+
+    Cold is: nothing kept yet, and memory taken for what will be.
+    """
     warm, cold = _gain(final, "recipe"), _gain(final, "cold")
     if warm is None:
         return None
@@ -183,11 +191,13 @@ def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
     total = sum(r.seconds for r in evidence.ledger) or 1.0
     epochs = evidence.input.epochs or 1
     first = 1 / epochs if cold is not None else 0.0
+    images = evidence.input.images
+    keeping = images.keeping_s * (evidence.input.samples or 0) if cold and images else 0.0
     cold = cold or warm
 
     def at(one: float, other: float) -> float:
         inside = first / max(one, 1e-6) + (1 - first) / max(other, 1e-6)
-        return total / (total - steps + steps * inside)
+        return total / (total - steps + steps * inside + keeping)
 
     return Gain(
         at(cold.speedup, warm.speedup),

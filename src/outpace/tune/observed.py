@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from outpace.measure.arms import Contest
-from outpace.measure.collect import Found, collect
+from outpace.measure.collect import collect
+from outpace.measure.found import Found
 from outpace.measure.sampler import Sampler, phase_reader
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import Evidence

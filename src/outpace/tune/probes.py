@@ -163,6 +163,7 @@ def probe_images(observed: Observed) -> None:
         identical=tried.identical,
         simplejpeg_speedup=tried.speedup,
         kept_s=tried.kept_s,
+        keeping_s=tried.keeping_s,
         files=tried.files,
     )
 

@@ -47,9 +47,12 @@ def prove_recipe(
         equal, trials = _prove_equal(launch, exact, trials, folder / "exact", tell)
     if not rest:
         return equal, trials
-    # What was seen to keep the bits may speed up both sides, but a cache gives nothing so early.
-    base = [t for t in exact if not only_caches(t)] if equal and equal.proven else []
+    # What was seen to keep the bits may speed up both sides; a cache does from the second epoch on.
+    base = exact if equal and equal.proven else []
     size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
+    if size.steps < 2 * (evidence.input.batches or math.inf):
+        base = [t for t in base if not only_caches(t)]
+        size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
     proof = prove(
         _runner(launch, base, [*base, *rest], folder, tell, 2 * size.seeds),
         seeds=seeds,

@@ -15,6 +15,9 @@ from outpace.seams.setup import AS_IS, Setup
 
 SMALLEST = 1.02
 """predicted speed-up below which nothing is tried"""
+EXACT_IS_WORTH = 1.1
+WORTH_REDRAWING = 1.5
+"""predicted speed-up for which other random numbers, and so a harder proof, are worth it"""
 
 
 @dataclass(frozen=True)
@@ -77,20 +80,30 @@ def best(
     evidence: Evidence, remaining: list[Candidate], accepted: Setup
 ) -> tuple[Candidate, Gain] | None:
     """The candidate to try next: of the earliest stage that has one that pays, the best exact one."""
-    paying = []
+    paying: dict[str, tuple[Candidate, Gain]] = {}
     for candidate in remaining:
         gain = candidate.predict(evidence, accepted)
-        if gain.speedup >= SMALLEST and candidate.on(accepted) != accepted:
-            paying.append((candidate, gain))
+        least = WORTH_REDRAWING if candidate.remedy.redraws(evidence) else SMALLEST
+        if gain.speedup < least or candidate.on(accepted) == accepted:
+            continue
+        name, worth = candidate.remedy.name, _worth(candidate, gain)
+        if name not in paying or worth > _worth(*paying[name]):
+            paying[name] = candidate, gain
     if not paying:
         return None
 
     # What keeps the bits goes first: it needs no proof, and may leave little for what does.
-    def order(pair: tuple[Candidate, Gain]) -> tuple[int, bool, float]:
+    def order(pair: tuple[Candidate, Gain]) -> tuple[int, bool, bool, float]:
         candidate, gain = pair
-        return candidate.remedy.stage, candidate.keeps != "exact", -gain.speedup
+        remedy, inexact = candidate.remedy, candidate.keeps != "exact"
+        return remedy.stage, inexact, remedy.redraws(evidence), -gain.speedup
 
-    return min(paying, key=order)
+    return min(paying.values(), key=order)
+
+
+def _worth(candidate: Candidate, gain: Gain) -> float:
+    """Of several settings of a remedy, one that keeps the bits may be a little slower."""
+    return gain.speedup * (EXACT_IS_WORTH if candidate.keeps == "exact" else 1.0)
 
 
 def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:

@@ -47,7 +47,7 @@ def steady(setup: Setup) -> Setup:
 def cold(setup: Setup) -> Setup:
     """The same without its caches: how the first epoch runs."""
     fetch = "items" if setup.feed.fetch == "cache" else setup.feed.fetch
-    return replace(setup, decoded_bytes=0, feed=replace(setup.feed, fetch=fetch))
+    return replace(setup, decoded_bytes=0, feed=replace(setup.feed, fetch=fetch, cache_bytes=0))
 
 
 class Trials:
@@ -136,6 +136,15 @@ class Trials:
             if c.remedy.name != name or (not accepted and c.settings != settings)
         ]
 
+    def _forget_worse(self, slower: Candidate, base: Setup, predicted: Gain) -> None:
+        """Other settings of a remedy that was slower, and are predicted to be no better."""
+        self.remaining = [
+            c
+            for c in self.remaining
+            if c.remedy.name != slower.remedy.name
+            or c.predict(self.evidence, base).speedup > predicted.speedup
+        ]
+
     def attempt(self, candidate: Candidate, predicted: Gain) -> Iterator[Contest]:
         """One trial."""
         name, base = candidate.remedy.name, self.recipe()
@@ -149,7 +158,7 @@ class Trials:
         self.trials.append(candidate.trial(predicted, measured, accepted, reason, contest.spent))
         self._forget(name, candidate.settings, accepted)
         if measured is not None and measured.high < 1.0:
-            self._forget(name, None, True)
+            self._forget_worse(candidate, base, predicted)
 
     def drop(self) -> Iterator[Contest]:
         """Remedies that gave little are measured once more, against the recipe without them."""

@@ -1,0 +1,94 @@
+"""One use of Outpace under way: where its files are, and how it runs the target."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from outpace.adapters.launch import start, stop, wait
+from outpace.measure.ceilings import ceilings
+from outpace.measure.machine import describe
+from outpace.records.machine import Machine
+from outpace.records.target import Target
+from outpace.tune.files import PROGRESS, STATUS, read
+
+Output = Literal["inherit", "stderr"] | Path
+Progress = Callable[[str, float, float, str], None]
+
+
+@dataclass
+class Work:
+    """One use of Outpace under way."""
+
+    target: Target
+    session: Path
+    output: Output
+    progress: Progress | None = None
+    machine: Machine = field(default_factory=describe)
+    begun: float = field(default_factory=time.monotonic)
+    started: str = field(
+        default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds")
+    )
+    runs: int = 0
+    notes: list[str] = field(default_factory=list)
+    """what became of the target's files"""
+
+    def __post_init__(self) -> None:
+        self.session = self.session.absolute()
+        self.session.mkdir(parents=True, exist_ok=True)
+        self.machine = msgspec.structs.replace(self.machine, ceilings=ceilings(self.machine))
+
+    def launch(
+        self, entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]
+    ) -> int:
+        """Run the target once; only the first run's output is the user's to see."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.runs += 1
+        output = self.output if self.runs == 1 else self.session / f"target-{self.runs}.log"
+        full = {**spec, "entry": entry, "session": str(folder), "shadow": True,
+                "allow": [str(self.session)],
+                "machine": msgspec.to_builtins(self.machine)}  # fmt: skip
+        child = start(
+            self.target, session=folder, mode="experiment", spec=full, env=env, output=output
+        )
+        ended = False
+
+        def tick() -> None:
+            nonlocal ended
+            self.tick(folder)
+            if self.target.kind == "command" and read(folder / STATUS, {}).get("stopped"):
+                ended = True
+                stop(child)
+
+        (folder / STATUS).unlink(missing_ok=True)
+        try:
+            code = wait(child, on_tick=tick)
+        except BaseException:
+            stop(child)
+            raise
+        self.notes += [note for note in child.notes if note not in self.notes]
+        if child.interrupted and self.runs > 1:
+            raise KeyboardInterrupt
+        return 0 if ended else code
+
+    def tick(self, folder: Path) -> None:
+        """Pass on how far the running process is."""
+        told = read(folder / PROGRESS)
+        if told and self.progress is not None:
+            self.progress(told["phase"], told["done"], told["total"], told["note"])
+
+    def tell(self, phase: str, done: float, total: float, note: str = "") -> None:
+        """Say how far we are."""
+        if self.progress is not None:
+            self.progress(phase, done, total, note)
+
+    @property
+    def seconds(self) -> float:
+        """Since the begin."""
+        return time.monotonic() - self.begun

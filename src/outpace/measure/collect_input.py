@@ -1,0 +1,124 @@
+"""Evidence about the input, from the loader's seam and the sampler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from outpace.measure.arms import median
+from outpace.measure.found import Found
+from outpace.measure.lines import is_input, kinds, places
+from outpace.measure.sampler import Line, read_dump
+from outpace.measure.subjects import training_loader
+from outpace.measure.watch import Watcher
+from outpace.records.evidence import Input
+from outpace.seams.fetch import Fetches
+from outpace.seams.host import Host
+
+OFF_CPU = 0.05
+"""share of a fetch off the CPU below which it is noise"""
+
+
+def collect_input(
+    host: Host,
+    watcher: Watcher,
+    phases: dict[str, float],
+    samples: Counter[Line],
+    lines: set[tuple[str, str, int]],
+    found: Found,
+    session: Path,
+) -> Input:
+    """How batches reached the model: by a DataLoader, or by lines of the script."""
+    loaded = training_loader(host)
+    if loaded is None:
+        return _input_by_lines(host, watcher, phases, samples, lines)
+    loader, record = loaded
+    workers = loader.num_workers
+    fetched = watcher.fetches(workers=workers > 0)
+    watched = Counter({k: v for k, v in samples.items() if k.phase == "input"})
+    if workers:
+        for path in session.glob("worker-*.json"):
+            watched += read_dump(path)
+    collate = getattr(loader.collate_fn, "__name__", "")
+    share = kinds(watched, frozenset({collate} if "default" not in collate else ()))
+    usual = phases.get("input", 0.0)
+    starts = record.starts[1:] or record.starts
+    facts: dict[str, Any] = {
+        "kind": "iterable" if isinstance(loader.dataset, IterableDataset) else "loader",
+        "where": record.where,
+        "workers": workers,
+        "prefetch_factor": loader.prefetch_factor or 0,
+        "persistent": loader.persistent_workers,
+        "pinned": loader.pin_memory,
+        "batch_size": host.batch_size,
+        "batches": record.length,
+        "epochs": _epochs(watcher.loops),
+        "wait_s": usual,
+        "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
+        "step_streams": (),
+        "places": tuple(places(watched)),
+    }
+    if fetched is not None and fetched.batches:
+        facts.update(_fetch_facts(fetched, share))
+    return Input(**{**facts, **found.input}, images=found.images)
+
+
+def _epochs(loops: list[int | None]) -> int | None:
+    """Turns of the loop around the loop over the loader."""
+    if None in loops:
+        after = [n for n in loops[loops.index(None) + 1 :] if n is not None]
+        return after[0] if after else 1
+    return None
+
+
+def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
+    n = fetched.batches * 1e9
+    wall, collate = fetched.wall / n, fetched.collate / n
+    looked = max(1.0, fetched.looked_wall)
+    cpu = min(1.0, fetched.cpu / looked)
+    off = max(0.0, 1.0 - (fetched.cpu + fetched.queued) / looked) if fetched.looked else 0.0
+    return {
+        "fetch_s": wall,
+        "fetch_cpu_s": cpu * wall if fetched.looked else wall,
+        "collate_s": collate,
+        "decode_s": fetched.decode / n,
+        "storage_s": off * wall if off > OFF_CPU else 0.0,
+        "parse_s": share.get("parse", 0.0) * wall,
+        "ipc_s": share.get("ipc", 0.0) * wall,
+        "read_bytes": fetched.read_bytes / max(1.0, fetched.looked),
+    }
+
+
+def _input_by_lines(
+    host: Host,
+    watcher: Watcher,
+    phases: dict[str, float],
+    samples: Counter[Line],
+    lines: set[tuple[str, str, int]],
+) -> Input:
+    elsewhere = Counter({k: v for k, v in samples.items() if k.phase == "elsewhere"})
+    mine = Counter({k: v for k, v in elsewhere.items() if is_input(k, lines)})
+    if not lines:
+        return Input(batch_size=host.batch_size)
+    total = sum(elsewhere.values())
+    share = sum(mine.values()) / total if total else 0.0
+    wait = share * phases.get("elsewhere", 0.0)
+    at = places(mine)
+    by_kind = kinds(mine)
+    return Input(
+        kind="lines",
+        where=at[0][0] if at else None,
+        batch_size=host.batch_size,
+        wait_s=wait,
+        fetch_s=wait,
+        fetch_cpu_s=wait,
+        parse_s=by_kind.get("parse", 0.0) * wait,
+        decode_s=by_kind.get("decode", 0.0) * wait,
+        storage_s=by_kind.get("storage", 0.0) * wait,
+        collate_s=by_kind.get("collate", 0.0) * wait,
+        places=tuple(at),
+        epochs=next((n for n in reversed(watcher.loops) if n is not None), None),
+    )

@@ -1,0 +1,19 @@
+"""What probes find, on its way into the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from outpace.records.evidence import Images, Memory
+
+
+@dataclass
+class Found:
+    """What probes found, to be joined with what was watched."""
+
+    input: dict[str, Any] = field(default_factory=dict)
+    images: Images | None = None
+    compute: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    notes: list[str] = field(default_factory=list)

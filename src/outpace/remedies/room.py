@@ -1,0 +1,47 @@
+"""Room on the cores for what makes batches beside a step whose own threads use them all.
+
+Two ways: the step's threads sleep while they wait, which keeps every bit, or there are fewer of
+them, which sums numbers in another order. Left as they are they spin, and both sides crawl.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from outpace.records.evidence import Evidence
+from outpace.records.trial import Settings
+from outpace.remedies.edits import insert_after_imports, insert_before_imports
+from outpace.remedies.model import crowded
+from outpace.seams.setup import Setup
+
+LINES = 'import os\n\nos.environ.setdefault("OMP_WAIT_POLICY", "passive")'
+
+
+def ways(evidence: Evidence, makers: int) -> list[Settings]:
+    """Settings that make room for so many makers of batches; empty ones where there is room."""
+    if not crowded(evidence, makers):
+        return [{}]
+    fewer = max(1, min(evidence.compute.threads - 1, evidence.machine.cores - makers))
+    return [{"passive": True}, {"compute_threads": fewer}]
+
+
+def with_room(setup: Setup, settings: Settings) -> Setup:
+    """The Setup with the threads that ``settings`` name."""
+    if "compute_threads" in settings:
+        setup = replace(setup, threads=int(settings["compute_threads"]))
+    return replace(setup, passive=setup.passive or bool(settings.get("passive")))
+
+
+def keeps_threads(settings: Settings | None) -> bool:
+    """Whether sums are taken in the same order."""
+    return "compute_threads" not in (settings or {})
+
+
+def edit_room(source: str, settings: Settings) -> str:
+    """The script with the same threads; the variable is set before torch reads it."""
+    if "compute_threads" in settings:
+        line = f"torch.set_num_threads({settings['compute_threads']})"
+        source = insert_after_imports(source, line)
+    if settings.get("passive") and "OMP_WAIT_POLICY" not in source:
+        source = insert_before_imports(source, LINES)
+    return source

@@ -1,0 +1,60 @@
+"""What a batch is: the tensors in a nest of containers, with the samples along the first dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def map_tensors(value: Any, change: Any) -> Any:
+    """``change`` applied to every tensor in nested tuples, lists, dicts and dataclass-like outputs."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, tuple):
+        items = [map_tensors(v, change) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, list):
+        return [map_tensors(v, change) for v in value]
+    if isinstance(value, dict):
+        mapped = {k: map_tensors(v, change) for k, v in value.items()}
+        if type(value) is dict:
+            return mapped
+        for key, item in mapped.items():
+            value[key] = item
+        return value
+    return value
+
+
+def first_tensor(value: Any) -> torch.Tensor | None:
+    """The first tensor with a batch dimension in a nested batch."""
+    found: list[torch.Tensor] = []
+
+    def look(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim():
+            found.append(tensor)
+        return tensor
+
+    map_tensors(value, look)
+    return found[0] if found else None
+
+
+def batch_size(batch: Any) -> int:
+    """Samples in a batch: the length of its first tensor."""
+    tensor = first_tensor(batch)
+    return int(tensor.shape[0]) if tensor is not None else 1
+
+
+def scale_batch(batch: Any, scale: float) -> Any:
+    """A batch with ``scale`` times the samples: a part of it, or its samples repeated."""
+    size = batch_size(batch)
+    wanted = max(1, round(size * scale))
+
+    def resize(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.dim() or tensor.shape[0] != size:
+            return tensor
+        if wanted <= size:
+            return tensor[:wanted].clone()
+        return torch.cat([tensor] * -(-wanted // size))[:wanted]
+
+    return map_tensors(batch, resize)

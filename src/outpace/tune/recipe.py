@@ -1,0 +1,75 @@
+"""The recipe and the diff that come of the trials that were accepted."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from importlib.metadata import version
+from pathlib import Path
+
+from outpace.records.evidence import Evidence
+from outpace.records.gain import Gain
+from outpace.records.machine import Machine
+from outpace.records.recipe import Applied, Proven, Recipe
+from outpace.records.target import Target
+from outpace.records.trial import Proof, Trial
+from outpace.remedies.base import unified
+from outpace.remedies.patch import patched
+from outpace.tune.environment import environment_of
+
+
+def product(accepted: list[Trial]) -> Gain:
+    """Gains multiplied, where the whole recipe was not compared itself."""
+    speedup = low = high = 1.0
+    for trial in accepted:
+        if trial.measured is not None:
+            speedup *= trial.measured.speedup
+            low *= trial.measured.low
+            high *= trial.measured.high
+    return Gain(speedup, low, high, "predicted")
+
+
+def recipe_of(
+    target: Target,
+    machine: Machine,
+    accepted: list[Trial],
+    speedup: Gain | None,
+    proof: Proof | None,
+) -> Recipe:
+    """The recipe as a record."""
+    proven = None
+    if proof is not None:
+        proven = Proven(
+            proof.proven,
+            proof.seeds,
+            proof.steps,
+            proof.margin,
+            proof.confidence,
+            proof.high,
+            proof.measure,
+        )
+    return Recipe(
+        schema=1,
+        target=shlex.join(target.words),
+        outpace=version("outpace"),
+        python=platform.python_version(),
+        torch=version("torch"),
+        machine=f"{machine.cpu}, {machine.cores} cores",
+        fingerprint=machine.fingerprint,
+        speedup=speedup,
+        proof=proven,
+        environment=environment_of((t.remedy, t.settings) for t in accepted),
+        remedies=tuple(
+            Applied(t.remedy, t.keeps, t.settings, t.measured, t.reason) for t in accepted
+        ),
+    )
+
+
+def diff_of(target: Target, evidence: Evidence, accepted: list[Trial]) -> str:
+    """The change that a person would make in the script for the accepted remedies."""
+    path = Path(target.cwd) / target.name
+    if target.kind != "script" or not path.exists():
+        return ""
+    source = path.read_bytes().decode("utf-8", errors="replace")
+    chosen = [(trial.remedy, trial.settings) for trial in accepted]
+    return unified(source, patched(source, evidence, chosen, target.name), target.name)

@@ -1,0 +1,53 @@
+"""Processes that measure: what came of them is told, whatever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from outpace.records.evidence import Arm
+from outpace.records.files import write_json
+from outpace.records.gain import Gain
+from outpace.tune.children import total_gain, try_remedies
+from outpace.tune.files import EVIDENCE
+from tests.remedies.some_evidence import EMPTY, IMAGES
+
+
+def test_a_failure_of_ours_in_the_trials_is_told(tmp_path: Path) -> None:
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        folder.mkdir(exist_ok=True)
+        failed = msgspec.structs.replace(EMPTY, notes=("the loader seam failed: NameError",))
+        write_json(folder / EVIDENCE, failed)
+        return 0
+
+    tried = try_remedies(launch, {"time_s": 1.0}, tmp_path / "trials")
+    assert tried.trials == []
+    assert tried.notes == ("in the trials, the loader seam failed: NameError",)
+
+
+def compared(name: str, speedup: float) -> dict[str, Any]:
+    gain = Gain(speedup, speedup, speedup)
+    return {name: msgspec.to_builtins(Arm(name, 9, 1.0, 1.0, gain, gain, None, "as_is"))}
+
+
+def test_the_whole_run_gains_less_than_its_steps() -> None:
+    """480 of 600 s are steps; the rest stays as it is."""
+    gain = total_gain(IMAGES, compared("recipe", 2.0))
+    assert gain is not None
+    assert gain.speedup == pytest.approx(600 / (600 - 480 + 480 / 2))
+
+
+def test_a_cold_first_epoch_and_taking_memory_count() -> None:
+    """One epoch of five is no faster, and 4,500 images are put into fresh memory once."""
+    gain = total_gain(IMAGES, {**compared("recipe", 2.0), **compared("cold", 1.0)})
+    assert gain is not None
+    steps = 480 * (1 / 5 + 4 / 5 / 2)
+    assert gain.speedup == pytest.approx(600 / (600 - 480 + steps + 4500 * 2e-4))
+
+
+def test_nothing_compared_gives_no_gain() -> None:
+    assert total_gain(IMAGES, {}) is None

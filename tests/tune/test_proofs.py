@@ -1,0 +1,63 @@
+"""How large a proof is, and what it runs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outpace.records.gain import Gain
+from outpace.records.trial import Settings, Trial
+from outpace.tune.prove import FEWEST_STEPS
+from outpace.tune.proofs import MOST_SEEDS, only_caches, size_of
+from tests.remedies.some_evidence import IMAGES
+
+HALF = Trial(
+    "bf16",
+    {"dtype": "bfloat16"},
+    "numerics",
+    Gain(1.5, 1.4, 1.6),
+    Gain(2.0, 1.9, 2.1),
+    True,
+    "measured",
+)
+
+
+@given(time_s=st.floats(0, 5000), seeds=st.integers(2, 6), steps=st.integers(100, 100_000))
+def test_a_proof_fits_into_its_time_or_is_the_shortest(
+    time_s: float, seeds: int, steps: int
+) -> None:
+    facts = msgspec.structs.replace(
+        IMAGES, run=msgspec.structs.replace(IMAGES.run, total_steps=steps)
+    )
+    size = size_of(facts, [], [HALF], time_s, seeds)
+    assert seeds <= size.seeds <= max(seeds, MOST_SEEDS)
+    assert size.steps >= FEWEST_STEPS
+    pair = 2 * facts.run.startup_s + size.steps * facts.steps.mean_s * 1.5
+    shortest = (size.seeds, size.steps) == (seeds, FEWEST_STEPS)
+    assert shortest or size.seeds * pair <= time_s + 1e-6 or size.steps == FEWEST_STEPS
+
+
+def test_time_goes_into_seeds_first() -> None:
+    pair = 2 * IMAGES.run.startup_s + FEWEST_STEPS * IMAGES.steps.mean_s * 1.5
+    few = size_of(IMAGES, [], [HALF], 5.5 * pair, 3)
+    assert few.seeds == 5
+    assert few.steps > FEWEST_STEPS
+    assert size_of(IMAGES, [], [HALF], 8 * pair + 1, 3).seeds == MOST_SEEDS
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "wanted"),
+    [
+        ("cache_decoded", {"limit_mib": 64}, True),
+        ("cache_samples", {"limit_mib": 64}, True),
+        ("slice_batches", {}, False),
+        ("decode_jpeg", {}, False),
+    ],
+)
+def test_what_gives_nothing_before_data_are_met_again(
+    name: str, settings: Settings, wanted: bool
+) -> None:
+    gain = Gain(1.5, 1.4, 1.6)
+    assert only_caches(Trial(name, settings, "exact", gain, gain, True, "")) is wanted

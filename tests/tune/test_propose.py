@@ -1,0 +1,54 @@
+"""What is tried next: the earliest stage, what keeps the bits, then what is predicted to pay most."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outpace.records.evidence import Evidence
+from outpace.seams.setup import AS_IS
+from outpace.tune.propose import best, candidates
+from tests.remedies.some_evidence import IMAGES
+
+
+def on_two_threads(deterministic: bool) -> Evidence:
+    replace = msgspec.structs.replace
+    return replace(
+        IMAGES,
+        compute=replace(IMAGES.compute, threads=2),
+        input=replace(IMAGES.input, deterministic=deterministic),
+    )
+
+
+def test_less_work_goes_first() -> None:
+    found = best(IMAGES, candidates(IMAGES), AS_IS)
+    assert found is not None
+    assert (found[0].remedy.stage, found[0].keeps) == (0, "exact")
+
+
+def test_the_same_random_numbers_go_before_others() -> None:
+    """Both overlaps change numbers; one deals the random samples differently."""
+    facts = on_two_threads(deterministic=False)
+    fewer = [
+        c
+        for c in candidates(facts, only=("prefetch", "fetch_threads"))
+        if "compute_threads" in c.settings
+    ]
+    found = best(facts, fewer, AS_IS)
+    assert found is not None
+    assert found[0].remedy.name == "prefetch"
+
+
+def test_a_remedy_is_tried_in_its_best_way() -> None:
+    facts = on_two_threads(deterministic=True)
+    options = candidates(facts, only=("prefetch",))
+    assert {c.keeps for c in options} == {"exact", "numerics"}
+    found = best(facts, options, AS_IS)
+    assert found is not None
+    gains = {c.keeps: c.predict(facts).speedup for c in options}
+    exact_is_close = 1.1 * gains["exact"] > gains["numerics"]
+    assert found[0].keeps == ("exact" if exact_is_close else "numerics")
+
+
+def test_nothing_that_is_there_already() -> None:
+    options = candidates(IMAGES, only=("decode_jpeg",))
+    assert best(IMAGES, options, options[0].on(AS_IS)) is None

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
-from outpace.tune.prove import FEWEST_STEPS
 from outpace.tune.proofs import MOST_SEEDS, only_caches, size_of
+from outpace.tune.prove import FEWEST_STEPS
 from tests.remedies.some_evidence import IMAGES
 
 HALF = Trial(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -75,3 +76,18 @@ def test_unknown_processes_are_none() -> None:
     assert counters.cpu_ns(-1) is None
     assert counters.io_bytes(2**22 + 1) is None
     assert counters.rss_bytes(2**22 + 1) is None
+
+
+@linux
+def test_fresh_memory_is_counted_in_pages() -> None:
+    before = counters.page_faults()
+    with mmap.mmap(-1, 1 << 24) as taken:
+        taken.write(b"x" * (1 << 24))
+        pages = counters.page_faults() - before
+    assert pages >= (1 << 24) // mmap.PAGESIZE * 0.9 or _huge_pages()
+    assert counters.page_fault_time() >= 0
+
+
+def _huge_pages() -> bool:
+    path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return path.exists() and "[always]" in path.read_text()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from outpace.remedies.allocator import Allocator, installed
 from outpace.seams.setup import AS_IS, Setup
+from tests.remedies.some_evidence import IMAGES
 
 SCRIPT = """
 import os
@@ -43,6 +46,44 @@ def run(path: Path, setup: Setup) -> list[str]:
         check=True,
     )
     return done.stdout.split("\n")
+
+
+def test_kept_memory_keeps_every_bit(tmp_path: Path) -> None:
+    plain = run(tmp_path / "train.py", AS_IS)
+    other = run(tmp_path / "train.py", Allocator().setup(AS_IS, {"malloc": "keep"}))
+    assert other[:5] == plain[:5]
+
+
+def test_less_memory_is_taken_from_the_system(tmp_path: Path) -> None:
+    """Blocks of a megabyte, taken and given back by turns with larger ones."""
+    faults = """
+        import resource
+        import torch
+        pages = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        before = pages()
+        for _ in range(60):
+            kept = [torch.ones(2**18) for _ in range(20)]
+            del kept
+        print(pages() - before)
+    """
+    counts = []
+    for setup in (AS_IS, Allocator().setup(AS_IS, {"malloc": "keep"})):
+        path = tmp_path / "blocks.py"
+        path.write_text(textwrap.dedent(faults))
+        env = {**os.environ, **dict(setup.environment)}
+        done = subprocess.run(
+            [sys.executable, str(path)], env=env, capture_output=True, text=True, check=True
+        )
+        counts.append(int(done.stdout))
+    assert counts[1] < 0.8 * counts[0]
+
+
+def test_page_faults_are_what_it_is_predicted_by() -> None:
+    replace_in = msgspec.structs.replace
+    none = replace_in(IMAGES, compute=replace_in(IMAGES.compute, page_faults=0.0))
+    assert not Allocator().applies(none).yes
+    assert Allocator().predict(none).speedup == 1.0
+    assert Allocator().predict(IMAGES).speedup > 1.02
 
 
 @pytest.mark.skipif(not installed(), reason="neither jemalloc nor tcmalloc is installed")

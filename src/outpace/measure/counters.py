@@ -6,6 +6,7 @@ process is gone. CPU times are nanoseconds since a process began, all its thread
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 from collections.abc import Iterable
@@ -27,6 +28,30 @@ class IoBytes(NamedTuple):
 def process_cpu_ns() -> int:
     """CPU time of this process; those of its children are not in it."""
     return time.process_time_ns()
+
+
+def page_faults() -> int:
+    """Pages of memory that the system had to fill for this process; 0 where it does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+
+
+def page_fault_time(size: int = 1 << 24) -> float:
+    """Seconds that the system takes for each page of fresh memory."""
+    count = size // mmap.PAGESIZE
+    with mmap.mmap(-1, size) as fresh:
+        start = time.perf_counter()
+        for at in range(0, size, mmap.PAGESIZE):
+            fresh[at] = 1
+        written = time.perf_counter() - start
+        start = time.perf_counter()
+        for at in range(0, size, mmap.PAGESIZE):
+            fresh[at] = 1
+        again = time.perf_counter() - start
+    return max(0.0, written - again) / count
 
 
 def cpu_ns(pid: int) -> int | None:

@@ -131,6 +131,10 @@ class Compute(msgspec.Struct, frozen=True):
     fixed_high_s: float | None = None
     denormals: float = 0.0
     """largest share of denormal numbers in a parameter, gradient or activation that was looked at"""
+    page_faults: float = 0.0
+    """pages of fresh memory a step"""
+    page_fault_s: float = 0.0
+    """time that each takes"""
     root: str | None = None
     where: str | None = None
     """file:line where the model is called"""

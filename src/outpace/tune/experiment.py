@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from outpace.measure.arms import Contest, Program, Scheduler
+from outpace.measure.counters import page_faults
 from outpace.measure.length import total_steps
 from outpace.measure.subjects import training_loader
 from outpace.records.evidence import Evidence
@@ -123,10 +124,11 @@ class Experiment:
 
     def watch(self) -> Iterator[None]:
         """Steps as they are, until there are enough of them."""
-        watched = 0
+        watched, faults = 0, page_faults()
         while True:
             spent = self.time_s - self.left()
             self.observed.tell("watching", spent, self.time_s)
+            self.observed.found.compute["page_faults"] = (page_faults() - faults) / max(1, watched)
             if self.earlier and watched >= FEWEST_WATCHED:
                 return
             late = spent > WATCH_SHARE * self.time_s and watched >= FEWEST_WATCHED

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from outpace.measure.counters import page_fault_time
 from outpace.measure.flops import StepCounter
 from outpace.measure.machine import memory_limit
 from outpace.measure.memory import StepMemory
@@ -47,6 +48,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         flops=float(counter.count.flops),
         operations=counter.count.operations_forward,
         denormals=denormals(observed.host),
+        page_fault_s=page_fault_time(),
     )
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")

@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 IMAGES := examples/data/images
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench clean
+.PHONY: help install demo test lint format bench bench-truth clean
 
 help:
 	@echo "make demo    tune examples/image_classifier.py on images made here; writes report.html"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint    format, lint, types, layers, spelling"
 	@echo "make format  let ruff put the format right"
 	@echo "make bench   every script in bench/"
+	@echo "make bench-truth  planted bottlenecks, and whether they are found"
 	@echo "make clean   remove what was made, .venv and the data included"
 
 install: $(STAMP)
@@ -54,6 +55,9 @@ format: $(STAMP)
 
 bench: $(STAMP) $(IMAGES)
 	@set -e; for script in $(wildcard bench/*.py); do echo "== $$script"; $(BIN)/python $$script; done
+
+bench-truth: $(STAMP)
+	$(BIN)/python bench/truth/run.py
 
 clean:
 	rm -rf .venv .outpace build dist report.html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,3 +61,36 @@ def test_images(remedy: dict[str, object], script: Callable[..., Path], tmp_path
     assert code == 0, printed
     assert printed.splitlines()[:9] == plain.stdout.splitlines()
     assert printed.splitlines()[-1] == "at work"
+
+
+THREADS = """
+    import torch
+    import threading, time
+    torch.manual_seed(0)
+    model = torch.nn.Linear(64, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    for step in range(5):
+        x = torch.randn(32, 64)
+        loss = model(x).square().mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        print(repr(loss.item()))
+    parked = [t.name for t in threading.enumerate() if t.name == "outpace-parked"]
+    import sys
+    print("at work" if parked else "plain", file=sys.stderr)
+    """
+
+
+def test_threads_are_put_to_sleep_while_torch_is_imported(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The parked threads need the import lock that is held then: nobody may wait for them."""
+    path = script(THREADS)
+    plain = plainly(path)
+    remedy = {"name": "wait_policy", "settings": {}}
+    code, printed = with_entry(
+        path, tmp_path / "session", "outpace.tune.apply:begin", remedies=[remedy]
+    )
+    assert code == 0, printed
+    assert printed.splitlines()[:5] == plain.stdout.splitlines()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    assert printed.splitlines()[-1] == ("at work" if cores > 1 else "plain")

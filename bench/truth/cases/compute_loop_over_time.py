@@ -1,0 +1,42 @@
+"""A recurrent network steps through time in Python (AMOUNT 1) instead of in one call (0).
+
+truth: compute dispatch
+line: model(x)
+remedies: compile_model
+amounts: 1
+"""
+
+import sys
+
+import torch
+from torch import nn
+
+AMOUNT = int(sys.argv[1])
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(16, 64, batch_first=True)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x):
+        if AMOUNT:
+            state = None
+            for time in range(x.shape[1]):
+                out, state = self.rnn(x[:, time : time + 1], state)
+        else:
+            out, state = self.rnn(x)
+        return self.head(out[:, -1])
+
+
+torch.manual_seed(0)
+batches = [(torch.randn(32, 64, 16), torch.randint(0, 10, (32,))) for _ in range(16)]
+model = Reader()
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for epoch in range(20):
+    for x, y in batches:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,31 @@
+"""An index of AMOUNT thousand words is built before training.
+
+truth: outside startup
+line: index[
+amounts: 300 1500 6000
+"""
+
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+AMOUNT = int(sys.argv[1])
+
+torch.manual_seed(0)
+index = {}
+for number in range(AMOUNT * 1000):
+    index[f"word {number % 50_000}"] = number
+data = TensorDataset(torch.randn(2048, 128), torch.randint(0, 10, (2048,)))
+model = nn.Sequential(
+    nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+loader = DataLoader(data, batch_size=64, shuffle=True)
+for epoch in range(8):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

@@ -143,18 +143,27 @@ def threads(evidence: Evidence) -> Iterator[Told]:
 
 
 def arithmetic(evidence: Evidence) -> Iterator[Told]:
-    """The model's own operations."""
+    """The model's own operations: what they take beyond their time at the machine's ceiling."""
     total = compute_cost(evidence)
     fixed, low, high = dispatch_seconds(evidence)
     if evidence.compute.fixed_s is None:
         fixed = low = high = 0.0
-    cost = of_step(evidence, max(0.0, total - fixed), 0.95 * (total - high), 1.05 * (total - low))
     reached = ceiling_share(evidence)
-    ceiling = f", at {100 * reached:.0f} % of this machine's ceiling" if reached is not None else ""
+    least, usual, most = (
+        (max(0.0, 1 - reached * by) if reached is not None else 1.0) for by in (1.1, 1.0, 0.9)
+    )
+    taken = max(0.0, total - fixed)
+    low, high = 0.95 * (total - high) * least, 1.05 * (total - low) * most
+    cost = of_step(evidence, taken * usual, low, high)
+    ceiling = (
+        f": {100 * reached:.0f} % of this machine's ceiling, at which the rest would be gained"
+        if reached is not None
+        else ""
+    )
     yield Told(
         cost,
         evidence.compute.where,
-        f"the model's operations take {1e3 * cost.seconds:.1f} of {1e3 * cost.whole_s:.1f} ms of a step"
+        f"the model's operations take {1e3 * taken:.1f} of {1e3 * cost.whole_s:.1f} ms of a step"
         + ceiling,
         sure=False,
     )

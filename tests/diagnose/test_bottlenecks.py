@@ -1,0 +1,112 @@
+"""From evidence to findings: what is gained counts, and what gains nothing is not said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outpace.diagnose.bottlenecks import findings
+from outpace.records.evidence import Evidence
+from outpace.records.ledger import Row
+from tests.remedies.some_evidence import ALL, EMPTY, IMAGES
+
+replace = msgspec.structs.replace
+
+
+def with_input(**facts: Any) -> Evidence:
+    return replace(IMAGES, input=replace(IMAGES.input, **facts))
+
+
+def causes(evidence: Evidence) -> list[tuple[str, str | None]]:
+    return [(f.bound, f.cause) for f in findings(evidence)]
+
+
+def test_nothing_seen_nothing_said() -> None:
+    assert findings(EMPTY) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        ({}, "parse"),
+        ({"decode_s": 0.0, "images": None, "parse_s": 0.2}, "parse"),
+        ({"decode_s": 0.0, "images": None, "storage_s": 0.2, "fetch_cpu_s": 0.02}, "storage"),
+        ({"decode_s": 0.0, "images": None, "collate_s": 0.2}, "collate"),
+        ({"decode_s": 0.0, "images": None}, "augment"),
+        ({"decode_s": 0.0, "images": None, "sliceable": True}, "collate"),
+    ],
+)
+def test_the_input_is_told_apart(facts: dict[str, Any], cause: str) -> None:
+    assert causes(with_input(**facts))[0] == ("io", cause)
+
+
+def test_what_takes_most_of_the_run_is_the_bound() -> None:
+    rows = tuple(
+        replace(row, seconds=4000.0, share=0.87) if row.name == "validation" else row
+        for row in IMAGES.ledger
+    )
+    assert causes(replace(IMAGES, ledger=rows))[0] == ("outside", "validation")
+
+
+@pytest.mark.parametrize("reached", [0.25, 0.5, 0.9])
+def test_operations_may_reach_the_machines_ceiling_and_no_more(reached: float) -> None:
+    """94 of 200 ms are operations; an arm without input clocked a step of 100 ms."""
+    assert IMAGES.machine.ceilings is not None
+    best = IMAGES.machine.ceilings.matmul_flops["float32"]
+    facts = replace(
+        with_input(wait_s=0.1, fetch_s=0.1, decode_s=0.0, images=None),
+        steps=replace(IMAGES.steps, mean_s=0.2, median_s=0.2),
+        compute=replace(IMAGES.compute, flops=reached * best * 0.1, fixed_s=0.0),
+        arms=tuple(a for a in IMAGES.arms if a.name == "input_free"),
+    )
+    told = next(f.gain for f in findings(facts) if f.cause == "arithmetic")
+    assert told.low <= told.speedup <= told.high
+    assert told.speedup == pytest.approx(0.2 / (0.2 - 0.094 * (1 - reached)))
+
+
+def test_a_list_that_keeps_graphs_is_a_leak() -> None:
+    memory = replace(
+        IMAGES.memory,
+        growth_bytes_step=5e6,
+        growth_low=4e6,
+        retained_name="losses",
+        retained_where="train.py:12",
+    )
+    found = [f for f in findings(replace(IMAGES, memory=memory)) if f.bound == "memory"]
+    assert [(f.cause, f.where) for f in found] == [("leak", "train.py:12")]
+
+
+@given(
+    wait=st.floats(0, 10),
+    decode=st.floats(0, 10),
+    storage=st.floats(0, 10),
+    validation=st.floats(0, 1e4),
+)
+def test_every_finding_excludes_no_gain(
+    wait: float, decode: float, storage: float, validation: float
+) -> None:
+    facts = with_input(
+        wait_s=wait, fetch_s=wait, fetch_cpu_s=wait, decode_s=decode, storage_s=storage
+    )
+    facts = replace(facts, ledger=(*IMAGES.ledger[:3], Row("validation", validation, 0.1)))
+    found = findings(facts)
+    for finding in found:
+        gain = finding.gain
+        assert finding.bound == "memory" or 1.0 < gain.low <= gain.speedup <= gain.high
+        assert 0.0 <= finding.share <= 1.0
+        assert finding.reason
+    bounds = [f.bound for f in found]
+    assert [b for i, b in enumerate(bounds) if i == 0 or bounds[i - 1] != b] == list(
+        dict.fromkeys(bounds)
+    ), "the findings of a bound stand together"
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_every_kind_of_training_gives_plain_findings(name: str) -> None:
+    for finding in findings(ALL[name]):
+        assert "nan" not in finding.reason.lower().split()
+        assert not finding.reason.endswith(".")

@@ -6,7 +6,7 @@ import msgspec
 
 from outpace.records.evidence import Evidence
 from outpace.seams.setup import AS_IS
-from outpace.tune.propose import best, candidates
+from outpace.tune.propose import EXACT_IS_WORTH, best, candidates
 from tests.remedies.some_evidence import IMAGES
 
 
@@ -45,7 +45,7 @@ def test_a_remedy_is_tried_in_its_best_way() -> None:
     found = best(facts, options, AS_IS)
     assert found is not None
     gains = {c.keeps: c.predict(facts).speedup for c in options}
-    exact_is_close = 1.1 * gains["exact"] > gains["numerics"]
+    exact_is_close = EXACT_IS_WORTH * gains["exact"] > gains["numerics"]
     assert found[0].keeps == ("exact" if exact_is_close else "numerics")
 
 

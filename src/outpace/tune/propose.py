@@ -15,7 +15,7 @@ from outpace.seams.setup import AS_IS, Setup
 
 SMALLEST = 1.02
 """predicted speed-up below which nothing is tried"""
-EXACT_IS_WORTH = 1.1
+EXACT_IS_WORTH = 1.3
 WORTH_REDRAWING = 2.0
 """predicted speed-up for which other random numbers, and so a harder proof, are worth it"""
 

@@ -223,7 +223,7 @@ def main() -> None:
             for repeat in range(1 if options.quick else options.repeats):
                 if options.again:
                     (KEPT / f"{case.name}-{amount or 'control'}-{repeat}.json").unlink(True)
-                row = one(case, amount, repeat, 2 if options.quick else options.pairs)
+                row = one(case, amount, repeat, options.pairs)
                 rows.append(row)
                 said = f"{row['bound']}, {row['cause']}" if "bound" in row else "dropped"
                 print(f"{case.name} {amount} #{repeat}: {said}", flush=True)

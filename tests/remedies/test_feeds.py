@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from outpace.seams.loader import LoaderSeam
@@ -247,3 +248,25 @@ def test_two_iterators_of_one_loader_at_once() -> None:
         loader = DataLoader(Rows(32), batch_size=8)
         for one, other in zip(loader, loader, strict=True):
             assert torch.equal(one[0], other[0])
+
+
+@pytest.mark.timeout(60)
+def test_an_epoch_begins_while_persistent_workers_rest() -> None:
+    """They have to answer to it: asleep they would not, and the training would hang."""
+    free = replace(AS_IS, free_input=True)
+    model = nn.Linear(9, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with hosted(switching=True) as host:
+        loader = DataLoader(Rows(64), batch_size=16, num_workers=2, persistent_workers=True)
+        for epoch in range(4):
+            given = 0
+            for x, y in loader:
+                loss = nn.functional.cross_entropy(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                given += 1
+                if epoch:
+                    host.switch(free if given > 2 else AS_IS)
+            assert given == 4
+        assert not host.broken

@@ -198,6 +198,8 @@ class LoaderSeam:
             try:
                 made = seam.serve(loader, record)
                 if made is None:
+                    if record.own is not None:
+                        wake(worker_pids(record.own))  # persistent ones answer to a new epoch
                     made = original(loader)
                     made._outpace = record
                     record.iterator = weakref.ref(made)

@@ -1,5 +1,7 @@
 """What watching costs, from outside: step times that the script itself takes, watched or not.
 
+"watched" has every seam in; "run" is what `outpace run` puts in for a recipe with no remedies.
+
     python bench/overhead.py [--pairs 7] [--only tiny]
 
 Each script is run in pairs, plain and watched, by a wrapper that notes the time of every optimizer
@@ -39,7 +41,7 @@ for epoch in range(12):
 
 TIMER = """
 import atexit, json, os, runpy, sys, time
-out, most, watched, session, machine, script, *args = sys.argv[1:]
+out, most, mode, session, machine, script, *args = sys.argv[1:]
 started = time.perf_counter_ns()
 import torch
 times = []
@@ -51,8 +53,11 @@ def note(*_):
         os._exit(0)
 from torch.optim.optimizer import register_optimizer_step_post_hook
 register_optimizer_step_post_hook(note)
-if watched == "1":
-    from outpace.tune.observed import begin
+if mode != "plain":
+    if mode == "watched":
+        from outpace.tune.observed import begin
+    else:
+        from outpace.tune.apply import begin
     begin({"session": session, "machine": json.loads(machine), "started_ns": started})
 sys.argv = [script, *args]
 sys.path[0] = os.path.dirname(script)
@@ -61,6 +66,7 @@ with open(out, "w") as file:
     json.dump(times, file)
 """
 
+MODES = ("plain", "watched", "run")
 CASES = {
     "tiny": (None, [], 6000),
     "image_classifier": ("image_classifier.py", [], 60),
@@ -70,9 +76,7 @@ CASES = {
 }
 
 
-def steps(
-    script: Path, args: list[str], most: int, folder: Path, *, watched: bool
-) -> tuple[float, float]:
+def steps(script: Path, args: list[str], most: int, folder: Path, mode: str) -> tuple[float, float]:
     """Median wall and mean CPU seconds of a step, in a process of its own."""
     import msgspec
 
@@ -86,7 +90,7 @@ def steps(
         str(timer),
         str(out),
         str(most),
-        str(int(watched)),
+        mode,
         str(folder),
         machine,
     ]
@@ -110,20 +114,20 @@ def main() -> None:
             script = folder / "tiny.py" if example is None else ROOT / "examples" / example
             if example is None:
                 script.write_text(TINY)
-            plain, watched = [], []
+            times: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
             for index in range(options.pairs):
-                for side in (0, 1) if index % 2 == 0 else (1, 0):
-                    (plain, watched)[side].append(
-                        steps(script, args, most, folder, watched=bool(side))
-                    )
-            wall, cpu = (
-                paired_gain([w[i] for w in watched], [p[i] for p in plain]) for i in (0, 1)
-            )
-            print(
-                f"{name:<18} step {wall.speedup:.3f} [{wall.low:.3f}, {wall.high:.3f}]   "
-                f"CPU {cpu.speedup:.3f} [{cpu.low:.3f}, {cpu.high:.3f}]",
-                flush=True,
-            )
+                for mode in MODES if index % 2 == 0 else reversed(MODES):
+                    times[mode].append(steps(script, args, most, folder, mode))
+            for mode in MODES[1:]:
+                wall, cpu = (
+                    paired_gain([w[i] for w in times[mode]], [p[i] for p in times["plain"]])
+                    for i in (0, 1)
+                )
+                print(
+                    f"{name:<18} {mode:<8} step {wall.speedup:.3f} [{wall.low:.3f}, {wall.high:.3f}]"
+                    f"   CPU {cpu.speedup:.3f} [{cpu.low:.3f}, {cpu.high:.3f}]",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

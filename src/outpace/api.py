@@ -132,6 +132,8 @@ def tune(
     progress: Progress | None = None,
 ) -> Session:
     """Find, measure and prove a recipe; write it."""
+    from outpace.tune.prove import shortfall
+
     if recipe.exists() and not force:
         raise RecipeError(f"{recipe} exists already", "--force replaces it, --recipe names another")
     work = Work(target, session, output, progress)
@@ -142,11 +144,14 @@ def tune(
         return _finish(work, diagnosis, evidence, "tune")
     total = time_s or default_time(evidence)
     trials, final = _try(work, total, only, skip)
+    compared = _accepted(trials)
     trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
     proof, trials = _prove(work, evidence, trials, total, seeds, margin)
     if require_proof and proof is not None and not proof.proven:
         _finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
-        raise NotProven(proof.reason, "give it more --time or --seeds, or a wider --margin")
+        raise NotProven(shortfall(proof), "give it more --time or --seeds, or a wider --margin")
+    if _accepted(trials) != compared:
+        final = {}  # the recipe is no longer what was compared as a whole
     return _conclude(work, diagnosis, evidence, trials, final, proof, recipe)
 
 
@@ -227,7 +232,7 @@ def _conclude(
     from outpace.tune.recipe import diff_of, product, recipe_of
 
     accepted = [t for t in trials if t.accepted]
-    whole = total_gain(evidence, final) if accepted and not _changed_since(trials) else None
+    whole = total_gain(evidence, final) if accepted else None
     speedup = whole or (product(accepted) if accepted else None)
     record = recipe_of(work.target, work.machine, accepted, speedup, proof) if accepted else None
     if record is not None:
@@ -246,15 +251,8 @@ def _conclude(
     )
 
 
-def _changed_since(trials: list[Trial]) -> bool:
-    """Whether the recipe is no longer what was compared as a whole."""
-    from outpace.seams.setup import AS_IS
-    from outpace.tune.assemble import setup_of
-
-    added = any(
-        t.accepted and not setup_of([(t.remedy, t.settings)], AS_IS).in_process for t in trials
-    )
-    return added or any("no proof" in t.reason for t in trials if not t.accepted)
+def _accepted(trials: list[Trial]) -> list[str]:
+    return [t.remedy for t in trials if t.accepted]
 
 
 def _finish(

@@ -94,3 +94,29 @@ def test_threads_are_put_to_sleep_while_torch_is_imported(
     assert printed.splitlines()[:5] == plain.stdout.splitlines()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     assert printed.splitlines()[-1] == ("at work" if cores > 1 else "plain")
+
+
+SEAMS = """
+    import sys
+    import torch
+    import torch.utils.data as data
+    x = torch.randn(64, 4)
+    for batch in data.DataLoader(x, batch_size=8):
+        pass
+    print(torch.nn.Module.__call__.__code__.co_filename.count("outpace/seams"), file=sys.stderr)
+    print(data.DataLoader.__iter__.__code__.co_filename.count("outpace/seams"), file=sys.stderr)
+    """
+
+
+def test_a_run_puts_in_no_seam_that_its_recipe_has_no_use_for(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    def seams(*remedies: str) -> list[str]:
+        applied = [{"name": name, "settings": {}} for name in remedies]
+        entry = "outpace.tune.apply:begin"
+        code, printed = with_entry(script(SEAMS), tmp_path / "session", entry, remedies=applied)
+        assert code == 0, printed
+        return printed.split()
+
+    assert seams() == ["0", "0"]
+    assert seams("bf16") != ["0", "0"]

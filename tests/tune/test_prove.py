@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from outpace.tune.prove import Losses, prove, prove_equal
+from outpace.tune.prove import Losses, prove, prove_equal, shortfall
 
 
 def curve(seed: int, worse: float = 0.0, noise: float = 0.01, steps: int = 200) -> Losses:
@@ -44,6 +44,7 @@ def test_better_is_proven() -> None:
 def test_noise_is_not_a_proof() -> None:
     noisy = prove(runner(0.0, noise=2.0), seeds=3, steps=50, margin=0.01, enough_time=lambda: False)
     assert not noisy.proven
+    assert "worse, margin 1.0 %" in shortfall(noisy), "the user is told by how much"
 
 
 def test_chance_has_no_more_tries_than_it_is_given() -> None:

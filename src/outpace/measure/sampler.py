@@ -108,6 +108,8 @@ def phase_reader(phases: Phases, mode: object) -> object:
     """A function that names the running phase, or what the script is at where none runs."""
 
     def read() -> str:
+        if phases.resting:
+            return "resting"
         stack = phases.stack
         at = mode()  # type: ignore[operator]
         if at != "train":

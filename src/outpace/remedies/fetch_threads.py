@@ -89,7 +89,8 @@ class FetchThreads(Remedy):
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Random samples draw in another order."""
-        return "exact" if evidence.input.deterministic and keeps_threads(settings) else "numerics"
+        exact = keeps_threads(settings) and not self.redraws(evidence)
+        return "exact" if exact else "numerics"
 
     def redraws(self, evidence: Evidence) -> bool:
         """Random samples draw in another order."""

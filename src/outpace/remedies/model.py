@@ -11,9 +11,9 @@ compete for them. Where the step's threads alone use all cores and sleep while t
     T = C + (1 - s) F_cpu / w,    s = 0.85 (cores - w) / threads
 
 as the step goes on at speed s while batches are made (seen: 62 ms for 39 + 40 ms; this gives 62).
- On 25 combinations of loaders and models on two cores the formula's median error
-was 5 %, its worst 22 %; the intervals say so. Threads that spin while they wait, on full cores,
-slow all of it down further.
+On 25 combinations of loaders and models on two cores the formula's median error was 5 %, its worst
+22 %; the intervals say so. Threads that spin while they wait, on full cores, slow all of it down
+further.
 """
 
 from __future__ import annotations
@@ -179,7 +179,6 @@ def compute_changes(setup: Setup) -> list[tuple[str, ...]]:
         (setup.set_to_none, "set_to_none"),
         (setup.compiled, "compile_model"),
         (setup.checkpointed, "checkpoint_activations"),
-        (setup.micro_batches > 1, "accumulate_gradients"),
         (setup.tf32, "tf32"),
         (setup.cudnn_benchmark, "cudnn_benchmark"),
         (setup.flush_denormals, "flush_denormals"),

@@ -79,7 +79,7 @@ class Prefetch(Remedy):
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Exact on as many threads, and if batch and step draw from different generators."""
         unknown = evidence.input.deterministic is None
-        exact = keeps_threads(settings) and not unknown and not shared_streams(evidence)
+        exact = keeps_threads(settings) and not unknown and not self.redraws(evidence)
         return "exact" if exact else "numerics"
 
     def redraws(self, evidence: Evidence) -> bool:

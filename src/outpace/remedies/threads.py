@@ -8,7 +8,7 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import insert_after_imports
+from outpace.remedies.room import edit_room
 from outpace.seams.setup import AS_IS, Setup
 
 MOST_ARMS = 4
@@ -71,4 +71,4 @@ class Threads(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``torch.set_num_threads`` after the imports."""
-        return insert_after_imports(source, f"torch.set_num_threads({settings['threads']})")
+        return edit_room(source, {"compute_threads": settings["threads"]})

@@ -92,10 +92,12 @@ class FetchSeam:
 
     def wrap(self, original: Any) -> Any:
         """A fetch with its parts timed."""
-        seam, rows = self, self.rows
+        seam, rows, phases = self, self.rows, self.host.phases
 
         @functools.wraps(original)
         def fetch(fetcher: Any, index: Any) -> Any:
+            if phases.resting:
+                return original(fetcher, index)
             info = get_worker_info()
             slot = 0 if info is None else min(info.id + 1, SLOTS - 1)
             row = rows[slot]
@@ -140,9 +142,12 @@ class FetchSeam:
 
     def timed_collate(self, original: Any, row: Any) -> Any:
         """A collate function that is timed into ``row``."""
+        phases = self.host.phases
 
         @functools.wraps(original, updated=())
         def collate(data: Any) -> Any:
+            if phases.resting:
+                return original(data)
             start = perf_counter_ns()
             try:
                 return original(data)

@@ -1,6 +1,7 @@
 """The seams of one process, together: put in, taken out, and brought to a Setup.
 
-The host counts steps. Very short ones are noted in groups, so that noting them costs little.
+The host counts steps. Very short ones are noted in groups, and but one group in a few is looked
+into, so that watching them costs little.
 
 A step ends where the first optimizer that was stepped ends its step; a
 script that updates its weights by hand has steps from backward to backward.
@@ -11,6 +12,7 @@ goes on as if nothing had been there.
 
 from __future__ import annotations
 
+import random
 import sys
 import weakref
 from collections.abc import Callable
@@ -25,10 +27,14 @@ from outpace.seams.setup import AS_IS, Setup
 if TYPE_CHECKING:
     import torch
 
-GROUP_NS = 2_000_000
+GROUP_NS = 10_000_000
 """steps are noted in groups of about this length, once they are known to be shorter"""
 MOST_IN_GROUP = 32
 GROUP_AFTER = 20
+AWAKE = 8
+"""groups that are looked into after something other than a step was met"""
+REST = (2, 3, 4)
+"""groups that go by between two that are looked into; by chance, so as not to beat with the script"""
 HAND_WRITTEN_AFTER = 8
 """backward passes without any optimizer after which steps are taken to go from backward to backward"""
 
@@ -98,6 +104,8 @@ class Host:
     group: int = 1
     """steps that are noted together"""
     most_in_group: int = MOST_IN_GROUP
+    rests: bool = False
+    """look into a sample of very short steps, instead of all"""
     last_record: Any = None
     """the loader that a batch was last drawn from"""
     dirty: bool = False
@@ -106,6 +114,9 @@ class Host:
     _wall: int = 0
     _cpu: int = 0
     _outside: dict[str, int] = field(default_factory=dict)
+    _rest: int = 0
+    _chance: random.Random = field(default_factory=lambda: random.Random(0))
+    _micro: int = 1
 
     # --- putting in and taking out -------------------------------------------------------------
 
@@ -218,6 +229,12 @@ class Host:
         self.phases.take()
         self._wall, self._cpu = self.first_step_start, process_time_ns()
 
+    def wake(self) -> None:
+        """Something other than steps begins: look into it from here on."""
+        if self.phases.resting:
+            self.phases.resting, self.dirty, self._rest = False, True, -AWAKE
+            self.phases.take()
+
     def _close_validation(self) -> None:
         totals = self.phases.take()
         for name in ("input", "transfer", "sync", "elsewhere", "forward"):
@@ -230,13 +247,17 @@ class Host:
         """A step ended here: tell it to those who listen, once a group is full."""
         self.steps += 1
         self.in_group += 1
-        self.samples += self.batch_size * (self.backwards_in_step or 1)
+        if not self.phases.resting:
+            self._micro = self.backwards_in_step or 1
+        self.samples += self.batch_size * self._micro
         if self.in_group < self.group and self.mode == "train":
             self.backwards_in_step = 0
             return
         now, cpu = perf_counter_ns(), process_time_ns()
         totals = self.phases.take()
-        clean = not (totals["validation"] or totals["checkpoint"] or self.dirty)
+        clean = not (
+            totals["validation"] or totals["checkpoint"] or self.dirty or self.phases.resting
+        )
         if self._outside:
             for name, value in self._outside.items():
                 totals[name] += value
@@ -251,9 +272,22 @@ class Host:
         self._tell(self._step(now - self._wall, cpu - self._cpu, totals, clean))
         self.phases.stack.pop()
         self.backwards_in_step, self.in_group, self.mode = 0, 0, "train"
+        self.phases.resting = self._next_rests()
         # What the listeners did between two steps is ours, not the target's.
         self._cpu = cpu
         self._wall = self.phases.mark = perf_counter_ns()
+
+    def _next_rests(self) -> bool:
+        """Whether the next group goes by without a look into it."""
+        if not self.rests or self.group == 1 or self.boundary != "optimizer":
+            return False
+        if self._rest < 0:
+            self._rest += 1
+            return False
+        if self._rest == 0:
+            self._rest = 1 + self._chance.choice(REST)
+        self._rest -= 1
+        return self._rest > 0
 
     def _step(self, wall: int, cpu: int, totals: dict[str, int], clean: bool) -> Step:
         """The group that ended, as one step; the next group's size follows from it."""

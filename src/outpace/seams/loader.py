@@ -191,6 +191,7 @@ class LoaderSeam:
         def __iter__(loader: DataLoader[Any]) -> Any:
             if get_ident() != phases.owner or (phases.stack and phases.stack[-1] == "input"):
                 return original(loader)
+            host.wake()
             record = seam.record_of(loader)
             host.guard("loader", seam.begin_epoch, loader, record)
             phases.push("input")
@@ -246,7 +247,7 @@ class LoaderSeam:
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:
             record = iterator.__dict__.get("_outpace")
-            if record is None or get_ident() != phases.owner:
+            if record is None or get_ident() != phases.owner or phases.resting:
                 return original(iterator)
             return seam.draw(record, original, iterator)
 

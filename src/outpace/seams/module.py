@@ -56,8 +56,11 @@ class ModuleSeam:
         def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if _is_compiling() or seam.inside or get_ident() != phases.owner:
                 return original(module, *args, **kwargs)
+            if phases.resting and seam.plain and module.training:
+                return original(module, *args, **kwargs)
             if stack and stack[-1] == "input":
                 return original(module, *args, **kwargs)
+            host.wake()
             seam.inside = True
             depth = len(stack)
             try:

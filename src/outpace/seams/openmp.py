@@ -28,12 +28,8 @@ class ParkedTeams:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.over = threading.Event()
-        self.parked = [
-            threading.Thread(target=self._hold, name="outpace-parked", daemon=True)
-            for _ in range(teams_needed(threads, cores()))
-        ]
-        for thread in self.parked:
-            thread.start()
+        for _ in range(teams_needed(threads, cores())):
+            threading.Thread(target=self._hold, name="outpace-parked", daemon=True).start()
 
     def _hold(self) -> None:
         torch.empty(PARALLEL).fill_(0.0)

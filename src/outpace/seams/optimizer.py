@@ -63,6 +63,8 @@ class OptimizerSeam:
                 seam.zeroes = True
                 if seam.setup.set_to_none:
                     set_to_none = True
+            if phases.resting:
+                return original(optimizer, set_to_none)
             phases.push("optimizer")
             try:
                 original(optimizer, set_to_none)
@@ -88,7 +90,7 @@ class OptimizerSeam:
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step begins."""
         host = self.host
-        if get_ident() != host.phases.owner:
+        if host.phases.resting or get_ident() != host.phases.owner:
             return
         if self.last() is not optimizer and optimizer not in host.optimizers:
             self.last = weakref.ref(optimizer)

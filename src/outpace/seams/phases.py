@@ -25,7 +25,7 @@ NAMES = (
 class Phases:
     """A stack of running phases; times in nanoseconds since the last ``take``."""
 
-    __slots__ = ("events", "mark", "owner", "stack", "starts", "totals")
+    __slots__ = ("events", "mark", "owner", "resting", "stack", "starts", "totals")
 
     def __init__(self) -> None:
         self.owner = get_ident()
@@ -35,6 +35,8 @@ class Phases:
         self.events: list[tuple[str, int, int]] | None = None
         """(phase, start, end) of each phase, while a trace is wanted"""
         self.starts: list[int] = []
+        self.resting = False
+        """the running steps are counted, not looked into"""
 
     def push(self, phase: str) -> None:
         """Start a phase."""

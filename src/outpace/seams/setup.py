@@ -51,7 +51,6 @@ class Setup:
     channels_last: bool = False
     compiled: bool = False
     checkpointed: bool = False
-    micro_batches: int = 1
     fused: bool | None = None
     foreach: bool | None = None
     set_to_none: bool | None = None

@@ -20,7 +20,8 @@ from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.assemble import assemble, setup_of
 from outpace.tune.files import LOSSES, STATUS, write
 
-NEEDED = ("loader", "module", "loss", "optimizer", "decode", "backend", "seeding")
+MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seeding"}
+COUNTING = {"loss", "optimizer", "backend", "seeding"}
 KEEP_TIMES = 20000
 
 
@@ -34,7 +35,8 @@ class Applied:
         self.times: list[tuple[int, int]] = []
         self.pid = os.getpid()
         host.listeners.append(self.on_step)
-        host.most_in_group = 1
+        if measures(spec):
+            host.most_in_group = 1
         if spec.get("losses"):
             host.on_loss = self.losses.add
 
@@ -96,15 +98,33 @@ def reported() -> dict[str, float]:
     return module.logged() if module is not None else {}
 
 
+def measures(spec: dict[str, Any]) -> bool:
+    """Whether losses and the time of each step are wanted, or only the recipe's effect."""
+    return any(spec.get(name) is not None for name in ("stop_after", "stop_after_s", "losses"))
+
+
+def served_by(setup: Setup) -> set[str]:
+    """The seams, besides those that count steps, through which ``setup`` comes about."""
+    wanted = set()
+    if setup.feed != AS_IS.feed:
+        wanted.add("loader")
+    if setup.autocast or setup.channels_last or setup.compiled or setup.checkpointed:
+        wanted.add("module")
+    if setup.decoder != AS_IS.decoder or setup.decoded_bytes:
+        wanted.add("decode")
+    return wanted
+
+
 def begin(spec: dict[str, Any]) -> None:
     """Apply a recipe to the target that is about to run in this process."""
     setup: Setup = setup_of([(r["name"], r["settings"]) for r in spec.get("remedies", [])])
     shift = int(spec.get("seed_shift", 0))
     host = assemble(started_ns=spec.get("started_ns"), seed_shift=shift)
-    for name in list(host.seams):
-        copies = name == "transfer" and setup.feed.pin
-        if name not in NEEDED and not copies:
-            del host.seams[name]
+    wanted = MEASURING if measures(spec) else COUNTING | served_by(setup)
+    if setup.feed.pin:
+        wanted = wanted | {"transfer"}
+    for name in host.seams.keys() - wanted:
+        del host.seams[name]
     if not shift and not spec.get("seed_unseeded"):
         del host.seams["seeding"]
     applied = Applied(spec, host)

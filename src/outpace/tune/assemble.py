@@ -31,7 +31,8 @@ def assemble(
     *, started_ns: int | None = None, switching: bool = False, seed_shift: int = 0
 ) -> Host:
     """A host with every seam, not yet put in. ``switching``: arms alternate inside of an epoch."""
-    host = Host(started=started_ns if started_ns is not None else perf_counter_ns())
+    started = started_ns if started_ns is not None else perf_counter_ns()
+    host = Host(started=started, rests=not switching)
     decode = DecodeSeam(host)
     decoder = Decoder()
     decode.decoder = decoder

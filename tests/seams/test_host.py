@@ -1,0 +1,76 @@
+"""Very short steps: one group in a few is looked into, and nothing else goes by unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.conftest import evidence_of, plainly, with_entry
+
+from outpace.seams.host import Host, Step
+
+SHORT = """
+    import time
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(6400, 4), torch.randn(6400, 1))
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for epoch in range(4):
+        model.train()
+        for x, y in DataLoader(data, batch_size=8, shuffle=True):
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        model.eval()
+        for part in range(4):
+            with torch.no_grad():
+                model(data.tensors[0])
+            time.sleep(0.05)
+    print(repr(loss.item()))
+    """
+
+
+def test_a_sample_of_short_steps_is_looked_into() -> None:
+    host = Host(rests=True)
+    seen: list[Step] = []
+    host.listeners.append(seen.append)
+    host.saw_training()
+    resting = 0
+    for _ in range(20_000):
+        host.boundary = "optimizer"
+        resting += host.phases.resting
+        host.end_step()
+    assert 0.6 < resting / 20_000 < 0.85
+    assert sum(step.count for step in seen) >= 20_000 - host.group
+    looked = [step for step in seen if step.clean]
+    assert 0.15 < len(looked) / len(seen) < 0.4
+
+
+def test_what_is_not_a_step_wakes_it() -> None:
+    host = Host(rests=True)
+    host.saw_training()
+    host.boundary = "optimizer"
+    while not host.phases.resting:
+        host.end_step()
+    host.wake()
+    assert not host.phases.resting
+    for _ in range(4 * host.group):
+        host.end_step()
+        assert not host.phases.resting
+
+
+def test_validation_is_seen_between_short_steps(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = script(SHORT)
+    plain = plainly(path)
+    code, printed = with_entry(path, tmp_path / "session")
+    assert code == 0, printed
+    assert printed == plain.stdout, "the same numbers, looked into or not"
+    evidence = evidence_of(tmp_path / "session")
+    assert evidence.steps.count == 3200
+    spent = sum(row.seconds for row in evidence.ledger if row.name == "validation")
+    assert 0.15 * 4 <= spent <= 2.0, "three sleeps of an epoch come before another validation call"

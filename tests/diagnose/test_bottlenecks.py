@@ -110,3 +110,24 @@ def test_every_kind_of_training_gives_plain_findings(name: str) -> None:
     for finding in findings(ALL[name]):
         assert "nan" not in finding.reason.lower().split()
         assert not finding.reason.endswith(".")
+
+
+def test_moving_memory_is_told_from_arithmetic() -> None:
+    assert IMAGES.machine.ceilings is not None
+    ceilings = replace(IMAGES.machine.ceilings, memory_bytes_s=20e9)
+    facts = replace(
+        IMAGES,
+        machine=replace(IMAGES.machine, ceilings=ceilings),
+        input=replace(IMAGES.input, wait_s=0.0),
+        steps=replace(IMAGES.steps, mean_s=0.1, cpu_s=0.1),
+        ledger=(Row("forward", 90.0, 0.9),),
+        compute=replace(IMAGES.compute, moved_bytes=1.2e9),  # 60 of 94 ms
+        arms=(),
+    )
+    told = findings(facts)
+    assert (told[0].bound, told[0].cause) == ("memory", "bandwidth")
+    assert "60 of" in told[0].reason
+    assert ("compute", "arithmetic") in causes(facts)
+    little = replace(facts, compute=replace(facts.compute, moved_bytes=0.2e9))
+    assert causes(little)[0][0] == "compute"
+    assert ("memory", "bandwidth") not in causes(little)

@@ -124,3 +124,13 @@ def test_torchs_own_registry_is_left_alone() -> None:
     formulas()
     assert set(flop_registry) == before
     assert torch.ops.aten.linear not in flop_registry
+
+
+def test_bytes_that_no_cache_holds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outpace.measure.flops.last_level_cache", lambda: 10_000)
+    large, small = torch.randn(2000), torch.randn(100)
+    with StepCounter() as counter:
+        large * 2.0
+        small * 2.0
+        large @ large
+    assert (counter.count.far_in, counter.count.far_out) == (8000, 8000)

@@ -17,6 +17,7 @@ from outpace.diagnose.costs import (
     dispatch_seconds,
     input_cost,
     input_parts,
+    moving_seconds,
     of_run,
     of_step,
     without,
@@ -24,6 +25,8 @@ from outpace.diagnose.costs import (
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Bound, Finding
 
+URGENT = ("capacity", "leak")
+"""told whatever they cost by now: they end a run"""
 SMALLEST = 0.02
 """share of the run below which nothing is said"""
 
@@ -145,15 +148,17 @@ def threads(evidence: Evidence) -> Iterator[Told]:
 def arithmetic(evidence: Evidence) -> Iterator[Told]:
     """The model's own operations: what they take beyond their time at the machine's ceiling."""
     total = compute_cost(evidence)
-    fixed, low, high = dispatch_seconds(evidence)
+    fixed, least_fixed, most_fixed = dispatch_seconds(evidence)
     if evidence.compute.fixed_s is None:
-        fixed = low = high = 0.0
+        fixed = least_fixed = most_fixed = 0.0
     reached = ceiling_share(evidence)
     least, usual, most = (
         (max(0.0, 1 - reached * by) if reached is not None else 1.0) for by in (1.1, 1.0, 0.9)
     )
-    taken = max(0.0, total - fixed)
-    low, high = 0.95 * (total - high) * least, 1.05 * (total - low) * most
+    moving = sum(moving_seconds(evidence))
+    taken = max(0.0, total - fixed - moving)
+    low = 0.95 * max(0.0, total - most_fixed - moving) * least
+    high = 1.05 * max(0.0, total - least_fixed - 0.6 * moving) * most
     cost = of_step(evidence, taken * usual, low, high)
     ceiling = (
         f": {100 * reached:.0f} % of this machine's ceiling, at which the rest would be gained"
@@ -178,6 +183,23 @@ def capacity(evidence: Evidence) -> Iterator[Told]:
             None,
             f"a step needs {memory.peak_bytes / 2**30:.2f} of {memory.limit_bytes / 2**30:.2f} GiB",
         )
+
+
+def bandwidth(evidence: Evidence) -> Iterator[Told]:
+    """Element-wise operators that each read and write all of a large tensor."""
+    moving, pages = moving_seconds(evidence)
+    seconds = moving + pages
+    if not moving or seconds < 0.3 * compute_cost(evidence):
+        return
+    # What stays in a cache between two operators is not moved.
+    cost = of_step(evidence, seconds, 0.6 * seconds, 1.1 * seconds, "predicted")
+    fresh = f", and {1e3 * pages:.0f} ms to take fresh pages for it" if pages > 0.1 * moving else ""
+    yield Told(
+        cost,
+        evidence.compute.where,
+        f"element-wise operations move {evidence.compute.moved_bytes / 2**30:.2f} GiB a step: "
+        f"{1e3 * moving:.0f} of {1e3 * cost.whole_s:.0f} ms at this machine's bandwidth{fresh}",
+    )
 
 
 def leak(evidence: Evidence) -> Iterator[Told]:
@@ -226,6 +248,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("compute", "arithmetic", arithmetic),
     ("memory", "capacity", capacity),
     ("memory", "leak", leak),
+    ("memory", "bandwidth", bandwidth),
     ("outside", "startup", _outside("startup")),
     ("outside", "validation", _outside("validation")),
     ("outside", "checkpoint", _outside("checkpoint")),
@@ -242,7 +265,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     for bound, cause, row in TABLE:
         for told in row(evidence):
             gain = told.cost.gain
-            urgent = bound == "memory"
+            urgent = cause in URGENT
             if not urgent and (told.cost.run_share < SMALLEST or not gain.is_gain):
                 continue
             finding = Finding(bound, cause, told.where, told.cost.run_share, gain, told.reason)
@@ -251,14 +274,16 @@ def findings(evidence: Evidence) -> list[Finding]:
     for finding, sure, share in rows:
         part = share
         if finding.bound == "compute":
-            part = compute_share(evidence) if not sure else 0.0
-        elif finding.bound == "memory":
+            part = arithmetic_share(evidence) if not sure else 0.0
+        elif finding.cause in URGENT:
             part = 0.01
         weight[finding.bound] = weight.get(finding.bound, 0.0) + part
     rows.sort(key=lambda r: (-weight[r[0].bound], not r[1], -r[2]))
     return [finding for finding, _, _ in rows]
 
 
-def compute_share(evidence: Evidence) -> float:
-    """Share of the run in forward, backward and optimizer."""
-    return evidence.share("forward", "backward", "optimizer")
+def arithmetic_share(evidence: Evidence) -> float:
+    """Share of the run in forward, backward and optimizer, less what moving memory takes."""
+    total = compute_cost(evidence)
+    moved = sum(moving_seconds(evidence)) / total if total else 0.0
+    return evidence.share("forward", "backward", "optimizer") * (1 - moved)

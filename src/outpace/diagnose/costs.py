@@ -13,6 +13,7 @@ from outpace.records.gain import Gain, How
 
 CALL_OVER_TINY = 3.0
 """what a module's operator costs to call, over one bare tiny operator"""
+PAGE = 4096
 ERROR = 0.05
 """relative error that is taken for a time that was clocked, not compared"""
 
@@ -141,6 +142,21 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     fixed = min(compute.fixed_s, bound) if compute.operations else compute.fixed_s
     low = min(compute.fixed_low_s or 0.0, fixed)
     return fixed, low, max(fixed, min(compute.fixed_high_s or fixed, bound))
+
+
+def moving_seconds(evidence: Evidence) -> tuple[float, float]:
+    """Seconds a step that element-wise operators move memory for, and take fresh pages for.
+
+    Bytes beyond any cache over the machine's bandwidth; a page for what is written, as far as so
+    many were seen to be taken.
+    """
+    compute, ceilings = evidence.compute, evidence.machine.ceilings
+    if ceilings is None or not ceilings.memory_bytes_s:
+        return 0.0, 0.0
+    most = compute_cost(evidence)
+    moving = min(most, compute.moved_bytes / ceilings.memory_bytes_s)
+    written = compute.written_bytes / PAGE / compute.page_faults if compute.page_faults else 0.0
+    return moving, min(most - moving, min(1.0, written) * evidence.paging_s)
 
 
 def ceiling_share(evidence: Evidence) -> float | None:

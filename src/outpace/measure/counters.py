@@ -6,10 +6,11 @@ process is gone. CPU times are nanoseconds since a process began, all its thread
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 CPUCLOCK_SCHED = 2
@@ -39,19 +40,13 @@ def page_faults() -> int:
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 
 
-def page_fault_time(size: int = 1 << 24) -> float:
-    """Seconds that the system takes for each page of fresh memory."""
-    count = size // mmap.PAGESIZE
-    with mmap.mmap(-1, size) as fresh:
-        start = time.perf_counter()
-        for at in range(0, size, mmap.PAGESIZE):
-            fresh[at] = 1
-        written = time.perf_counter() - start
-        start = time.perf_counter()
-        for at in range(0, size, mmap.PAGESIZE):
-            fresh[at] = 1
-        again = time.perf_counter() - start
-    return max(0.0, written - again) / count
+def system_s() -> float:
+    """CPU seconds that the system has worked for this process: filling pages, reading, waking."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return os.times().system
+    return resource.getrusage(resource.RUSAGE_SELF).ru_stime
 
 
 def cpu_ns(pid: int) -> int | None:
@@ -92,6 +87,18 @@ def rss_bytes(pid: int | str = "self") -> int | None:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError, AttributeError):
         return None
+
+
+@lru_cache(maxsize=1)
+def last_level_cache() -> int:
+    """Bytes of the CPU's largest cache; 32 MiB where the system does not tell."""
+    sizes = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        try:
+            sizes.append(int(path.read_text().strip().removesuffix("K")) * 1024)
+        except (OSError, ValueError):
+            continue
+    return max(sizes, default=32 * 2**20)
 
 
 def _cpu_ns_from_proc(pid: int) -> int | None:

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import torch
 from torch.utils import flop_counter
 
+from outpace.measure.counters import last_level_cache
 from outpace.measure.dispatch import Operator, OperatorWatch, phase, storage_of, tensors_in
 
 Kind = Literal["matmul", "elementwise", "other"]
@@ -45,6 +46,9 @@ class StepCount:
     flops_by_name: Counter[str] = field(default_factory=Counter)
     bytes_in: Counter[Kind] = field(default_factory=Counter)
     bytes_out: Counter[Kind] = field(default_factory=Counter)
+    far_in: int = 0
+    far_out: int = 0
+    """bytes read and written by operators that only move or map more than any cache holds"""
     uncounted: Counter[str] = field(default_factory=Counter)
     """operators whose FLOP formula failed on what it was given"""
 
@@ -86,8 +90,12 @@ class StepCounter(OperatorWatch):  # type: ignore[no-untyped-call]
                 count.uncounted[name] += 1
         if not is_view(operator):
             kind = kind_of(operator)
-            count.bytes_in[kind] += _bytes(args) + _bytes(kwargs)
-            count.bytes_out[kind] += _bytes(out)
+            read, written = _bytes(args) + _bytes(kwargs), _bytes(out)
+            count.bytes_in[kind] += read
+            count.bytes_out[kind] += written
+            if kind == "elementwise" and read + written > last_level_cache():
+                count.far_in += read
+                count.far_out += written
 
 
 @lru_cache(maxsize=1)

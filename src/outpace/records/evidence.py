@@ -13,6 +13,9 @@ from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.machine import Machine
 
+MOST_A_PAGE_S = 4e-6
+"""CPU seconds for a page of fresh memory, at most: what the system does beyond that is other work"""
+
 
 class Steps(msgspec.Struct, frozen=True):
     """Steps as the script runs them (no arm on). ``outside_s``: time of the run outside of steps."""
@@ -131,10 +134,14 @@ class Compute(msgspec.Struct, frozen=True):
     fixed_high_s: float | None = None
     denormals: float = 0.0
     """largest share of denormal numbers in a parameter, gradient or activation that was looked at"""
+    moved_bytes: float = 0.0
+    """bytes a step that element-wise operators move between memory and the processor"""
+    written_bytes: float = 0.0
+    """those of them that are written"""
     page_faults: float = 0.0
     """pages of fresh memory a step"""
-    page_fault_s: float = 0.0
-    """time that each takes"""
+    system_s: float = 0.0
+    """CPU seconds a step in the system, on all cores: mostly filling those pages"""
     root: str | None = None
     where: str | None = None
     """file:line where the model is called"""
@@ -254,6 +261,14 @@ class Evidence(msgspec.Struct, frozen=True):
         if free is not None:
             return free.seconds
         return max(0.0, self.steps.mean_s - self.input.wait_s)
+
+    @property
+    def paging_s(self) -> float:
+        """Seconds a step in which pages are filled, by as many threads as a step keeps busy."""
+        compute, steps = self.compute, self.steps
+        busy = steps.cpu_s / steps.mean_s if steps.mean_s else 1.0
+        spent = min(compute.system_s, compute.page_faults * MOST_A_PAGE_S)
+        return spent / min(max(1.0, busy), max(1, compute.threads))
 
     def share(self, *names: str) -> float:
         """Share of the run's wall clock in ledger rows of these names."""

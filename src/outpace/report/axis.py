@@ -71,7 +71,8 @@ def linear_axis(values: Iterable[float | None], include: tuple[float, ...] = ())
     known = [v for v in (*values, *include) if v is not None and abs(v) < 1e100]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     if not high - low > max(1e-12 * max(abs(low), abs(high)), 1e-100):
-        low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+        around = abs(high) / 2 if abs(high) > 1e-100 else 0.5
+        low, high = low - around, high + around
     step = _round_step((high - low) / 4)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     axis = Axis(first * step, last * step)

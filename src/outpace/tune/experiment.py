@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from outpace.measure.arms import Contest, Program, Scheduler
-from outpace.measure.counters import page_faults
+from outpace.measure.counters import page_faults, system_s
 from outpace.measure.length import total_steps
 from outpace.measure.subjects import training_loader
 from outpace.records.evidence import Evidence
@@ -124,11 +124,14 @@ class Experiment:
 
     def watch(self) -> Iterator[None]:
         """Steps as they are, until there are enough of them."""
-        watched, faults = 0, page_faults()
+        watched, faults, system = 0, page_faults(), system_s()
         while True:
             spent = self.time_s - self.left()
             self.observed.tell("watching", spent, self.time_s)
-            self.observed.found.compute["page_faults"] = (page_faults() - faults) / max(1, watched)
+            self.observed.found.compute.update(
+                page_faults=(page_faults() - faults) / max(1, watched),
+                system_s=(system_s() - system) / max(1, watched),
+            )
             if self.earlier and watched >= FEWEST_WATCHED:
                 return
             late = spent > WATCH_SHARE * self.time_s and watched >= FEWEST_WATCHED

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from outpace.measure.counters import page_fault_time
 from outpace.measure.flops import StepCounter
 from outpace.measure.machine import memory_limit
 from outpace.measure.memory import StepMemory
@@ -47,8 +46,9 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     observed.found.compute.update(
         flops=float(counter.count.flops),
         operations=counter.count.operations_forward,
+        moved_bytes=float(counter.count.far_in + counter.count.far_out),
+        written_bytes=float(counter.count.far_out),
         denormals=denormals(observed.host),
-        page_fault_s=page_fault_time(),
     )
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from outpace.measure.arms import Contest, Program, Scheduler
+from outpace.measure.compiled import compiled_again, graphs_compiled
 from outpace.records.evidence import Evidence
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
@@ -34,6 +35,8 @@ TRIAL_S = 8.0
 FINAL_S = 15.0
 LITTLE = 1.06
 FEWEST_STEPS = 6
+MOST_COMPILED_AGAIN = 1
+"""a second shape compiles once more, for any size; more than that goes on and on"""
 
 
 def steady(setup: Setup) -> Setup:
@@ -65,6 +68,7 @@ class Trials:
         self.final: dict[str, Any] = state.get("final", {})
         self.excluded: dict[str, str] = spec.get("excluded", {})
         self.begun = 0.0
+        self.graphs: list[int] = []
         self.scheduler = Scheduler(
             observed.host,
             self.program(),
@@ -89,6 +93,7 @@ class Trials:
 
     def told(self, contest: Contest) -> None:
         """Pass progress on."""
+        self.graphs.append(graphs_compiled())
         done = self.time_s - self.left()
         self.observed.tell("trials", min(done, self.time_s), self.time_s, contest.name)
 
@@ -151,10 +156,14 @@ class Trials:
         arms = {"accepted": steady(base), name: steady(candidate.on(base))}
         seconds = min(TRIAL_S, max(3.0, self.left() - FINAL_S))
         contest = Contest(arms, seconds, f"trying {name}", narrow=0.03)
+        self.graphs = []
         yield contest
         measured = contest.gain(name) if contest.pairs.get(name) else None
         accepted = measured is not None and measured.low > 1.0 and measured.speedup >= 1.01
         reason = contest.failed.get(name) or _why(measured, accepted)
+        again = compiled_again(self.graphs)
+        if again > MOST_COMPILED_AGAIN:
+            accepted, reason = False, f"its shapes change: compiled {again} times more in the trial"
         self.trials.append(candidate.trial(predicted, measured, accepted, reason, contest.spent))
         self._forget(name, candidate.settings, accepted)
         if measured is not None and measured.high < 1.0:

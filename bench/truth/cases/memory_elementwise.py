@@ -1,0 +1,39 @@
+"""A chain of element-wise operations, each reading and writing the whole batch.
+
+truth: memory bandwidth
+line: model(x)
+remedies: compile_model allocator
+amounts: 2 6 30
+"""
+
+import sys
+
+import torch
+from torch import nn
+
+AMOUNT = int(sys.argv[1])
+torch.manual_seed(0)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(1024, 1024)
+        self.outer = nn.Linear(1024, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.inner(x)
+        for _ in range(AMOUNT):
+            hidden = hidden * 1.01 + 0.001
+        return self.outer(hidden)
+
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+x, y = torch.randn(8192, 1024), torch.randn(8192, 1)
+for step in range(60):
+    loss = nn.functional.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(loss.item())

@@ -5,13 +5,18 @@
 Each script in cases/ is run with the planted thing in several doses and without it (AMOUNT 0), in
 pairs: what the plant costs is measured in the same run, never assumed. A dose whose interval
 includes no loss at all is dropped and listed. Then the script is diagnosed, unmodified, and the
-verdict is held against the label in its docstring. Results are kept in .outpace/truth, so that a
-run that was stopped goes on; the table is written to RESULTS.md.
+verdict is held against the label in its docstring; so it is without the plant, where the planted
+cause must not come first. Results are kept in .outpace/truth, so that a run that was stopped goes
+on; the table is written to RESULTS.md.
+
+What a training is bound by is the plant where it takes half of the time or more. A smaller one has
+to be found; what comes before it may only be what the script is bound by without it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -20,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +62,10 @@ class Case:
     remedies: tuple[str, ...]
     amounts: tuple[str, ...]
     control: bool
+    timed: bool
+    """the plant costs time (a leak costs memory)"""
+    hog: bool
+    """another program keeps a core busy meanwhile"""
 
     @property
     def name(self) -> str:
@@ -84,7 +94,23 @@ def read_case(path: Path) -> Case:
         tuple(facts.get("remedies", "").split()),
         tuple(facts.get("amounts", "").split()),
         "control" in facts,
+        "untimed" not in facts,
+        facts.get("beside") == "hog",
     )
+
+
+@contextlib.contextmanager
+def beside(case: Case) -> Iterator[None]:
+    """What else the machine does."""
+    if not case.hog:
+        yield
+        return
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        hog.kill()
+        hog.wait()
 
 
 def timed(case: Case, amount: str, folder: Path) -> tuple[float, float]:
@@ -114,7 +140,8 @@ def diagnosed(case: Case, amount: str, folder: Path) -> dict[str, Any]:
     """What `outpace diagnose --json` says."""
     command = [sys.executable, "-m", "outpace", "diagnose", "--json", "--session",
                str(folder / "session"), str(case.path), *([amount] if amount else [])]  # fmt: skip
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    with beside(case):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OutpaceError(f"{case.name} {amount}: exit code {done.returncode}\n{done.stderr}")
     return dict(json.loads(done.stdout))
@@ -123,22 +150,33 @@ def diagnosed(case: Case, amount: str, folder: Path) -> dict[str, Any]:
 def judged(case: Case, verdict: dict[str, Any]) -> dict[str, Any]:
     """The verdict against the label."""
     findings = verdict["findings"]
-    top = findings[0] if findings else {"bound": "none", "cause": None, "where": None}
+    nothing = {"bound": "none", "cause": None, "where": None, "gain": None}
+    top = findings[0] if findings else nothing
     same = [f for f in findings if (f["bound"], f["cause"]) == (case.bound, case.cause)]
-    line = int((top["where"] or ":0").rsplit(":", 1)[1])
+    planted = same[0] if same else nothing
+    line = int((planted["where"] or ":0").rsplit(":", 1)[1])
     advised = {advice["name"] for finding in findings for advice in finding["remedies"]}
     return {
         "bound": top["bound"],
         "cause": top["cause"],
-        "where": top["where"],
-        "bound_right": top["bound"] == case.bound,
-        "cause_right": (top["bound"], top["cause"]) == (case.bound, case.cause),
+        "where": planted["where"],
+        "top": [top["bound"], top["cause"]] == [case.bound, case.cause],
+        "found": bool(same),
         "line_right": line in case.lines,
-        "gain": same[0]["gain"] if same else None,
+        "gain": planted["gain"],
         "advised": sorted(advised),
         "advice_right": not case.remedies or bool(advised & set(case.remedies)),
-        "false_alarm": case.control and top["bound"] not in (case.bound, "none"),
     }
+
+
+def right(row: dict[str, Any], fixed: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether bound and cause are right, given the verdict without the plant."""
+    bound = row["truth_is"][0]
+    half = row["truth"] is None or row["truth"][0] >= 2
+    if half or row["top"]:
+        return row["bound"] == bound, row["top"]
+    as_without = row["bound"] in (bound, fixed["bound"])
+    return as_without, row["found"] and (row["bound"] == bound or row["cause"] == fixed["cause"])
 
 
 def one(case: Case, amount: str, repeat: int, pairs: int) -> dict[str, Any]:
@@ -148,67 +186,100 @@ def one(case: Case, amount: str, repeat: int, pairs: int) -> dict[str, Any]:
         return dict(json.loads(kept.read_text()))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        row: dict[str, Any] = {"case": case.name, "amount": amount, "repeat": repeat}
-        if amount:
+        row: dict[str, Any] = {
+            "case": case.name,
+            "amount": amount,
+            "repeat": repeat,
+            "truth_is": [case.bound, case.cause],
+            "truth": None,
+        }
+        planted = amount not in ("", "0")
+        if planted and case.timed:
             row["truth"] = truth_of(case, amount, pairs, folder)
-        if not amount or (row["truth"][1] > 1 and row["truth"][0] >= LEAST):
+        if row["truth"] is None or (row["truth"][1] > 1 and row["truth"][0] >= LEAST):
             row.update(judged(case, diagnosed(case, amount, folder)))
     KEPT.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(row))
     return row
 
 
-def share(rows: list[dict[str, Any]], key: str) -> str:
+def alarm(row: dict[str, Any]) -> bool:
+    """Whether a control is told to be bound by something else, or a script by what is not in it."""
+    if row["amount"] == "":
+        return not row["top"]
+    return row["top"] and row["truth_is"][0] != "compute"
+
+
+def share(marks: list[bool]) -> str:
     """Right ones of all."""
-    right = sum(bool(row[key]) for row in rows)
-    return f"{right} of {len(rows)}" if rows else "-"
+    return f"{sum(marks)} of {len(marks)}" if marks else "-"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """RESULTS.md."""
-    judged_rows = [row for row in rows if "bound" in row]
-    dropped = [row for row in rows if "bound" not in row]
-    planted = [row for row in judged_rows if row["amount"]]
+    told = [row for row in rows if "bound" in row]
+    planted = [row for row in told if row["amount"] not in ("", "0")]
+    clean = [row for row in told if row["amount"] in ("", "0")]
+    fixed = {row["case"]: row for row in clean}
+    marks = [right(row, fixed[row["case"]]) for row in planted]
+    alarms = [alarm(row) for row in clean]
     errors = [
         abs(math.log(row["gain"]["speedup"] / row["truth"][0]))
         for row in planted
-        if row["gain"] and row["truth"][0]
+        if row["gain"] and row["truth"]
+    ]
+    covered = [
+        row["gain"]["low"] <= row["truth"][0] <= row["gain"]["high"]
+        for row in planted
+        if row["gain"] and row["truth"]
     ]
     lines = [
         "# The truth bench",
         "",
-        "Made by `python bench/truth/run.py`. Truth is measured in pairs in the same run.",
+        "Made by `python bench/truth/run.py`. What a plant costs is measured in pairs in the same",
+        "run; gains told are those of the planted cause.",
         "",
-        f"- bound right: {share(planted, 'bound_right')}",
-        f"- cause right: {share(planted, 'cause_right')}",
-        f"- file:line right: {share(planted, 'line_right')}",
-        f"- an accepted remedy is advised: {share(planted, 'advice_right')}",
-        f"- false alarms on controls: {share([r for r in judged_rows if not r['amount']], 'false_alarm')}",
+        f"- bound right: {share([bound for bound, _ in marks])}",
+        f"- cause right: {share([cause for _, cause in marks])}",
+        f"- planted cause found at all: {share([row['found'] for row in planted])}",
+        f"- file:line right, of those found: {share([r['line_right'] for r in planted if r['found']])}",
+        f"- an accepted remedy is advised: {share([row['advice_right'] for row in planted])}",
+        f"- false alarms on controls and on scripts without their plant: {share(alarms)}",
         "- median |ln(gain told / truth)|: "
         + (f"{statistics.median(errors):.2f} over {len(errors)}" if errors else "-"),
+        f"- truth within the interval told: {share(covered)}",
         "",
-        "| case | amount | truth | told | gain told | where | advised |",
+        "| case | amount | truth | verdict | gain told | where | advised |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in judged_rows:
-        truth = "{:.2f}x [{:.2f}, {:.2f}]".format(*row["truth"]) if row["amount"] else "control"
+    verdicts = {id(row): mark for row, mark in zip(planted, marks, strict=True)}
+    verdicts |= {id(row): (not false, True) for row, false in zip(clean, alarms, strict=True)}
+    for row in told:
+        truth = "{:.2f}x [{:.2f}, {:.2f}]".format(*row["truth"]) if row["truth"] else "-"
         gain = "{speedup:.2f}x [{low:.2f}, {high:.2f}]".format(**row["gain"]) if row["gain"] else ""
-        mark = "" if row["cause_right"] else " (wrong)"
-        line = f"{os.path.basename(row['where'] or '')}{'' if row['line_right'] else ' (wrong)'}"
+        mark = "" if all(verdicts[id(row)]) else " (wrong)"
+        line = os.path.basename(row["where"] or "")
+        line += " (wrong)" if row["found"] and not row["line_right"] else ""
+        amount = row["amount"] or "control"
         lines.append(
-            f"| {row['case']} | {row['amount']} | {truth} | {row['bound']}, {row['cause']}{mark} | "
+            f"| {row['case']} | {amount} | {truth} | {row['bound']}, {row['cause']}{mark} | "
             f"{gain} | {line} | {', '.join(row['advised'])} |"
         )
+    dropped = [f"{row['case']} {row['amount']}" for row in rows if "bound" not in row]
     if dropped:
-        names = ", ".join(f"{row['case']} {row['amount']}" for row in dropped)
-        lines += ["", f"Dropped, as the plant cost nothing that could be shown: {names}."]
+        lines += [
+            "",
+            f"Dropped, as the plant cost nothing that could be shown: {', '.join(dropped)}.",
+        ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Run what is not kept yet, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the largest dose of each case, once")
+    parser.add_argument(
+        "--quick", action="store_true", help="each case once: without, and in its largest dose"
+    )
     parser.add_argument("--only", action="append", default=[], help="names of cases")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=3)
@@ -219,7 +290,7 @@ def main() -> None:
     rows = []
     for case in cases:
         amounts = case.amounts[-1:] if options.quick else case.amounts
-        for amount in amounts or ("",):
+        for amount in ("0", *amounts) if amounts else ("",):
             for repeat in range(1 if options.quick else options.repeats):
                 if options.again:
                     (KEPT / f"{case.name}-{amount or 'control'}-{repeat}.json").unlink(True)

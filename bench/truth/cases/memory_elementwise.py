@@ -16,12 +16,12 @@ torch.manual_seed(0)
 
 
 class Model(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inner = nn.Linear(1024, 1024)
         self.outer = nn.Linear(1024, 1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         hidden = self.inner(x)
         for _ in range(AMOUNT):
             hidden = hidden * 1.01 + 0.001

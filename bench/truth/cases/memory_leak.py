@@ -3,6 +3,7 @@
 truth: memory leak
 line: losses.append
 amounts: 1
+untimed: it costs memory
 """
 
 import sys

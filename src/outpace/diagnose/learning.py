@@ -1,32 +1,244 @@
-"""THE table of learning-health rules: from the losses that were seen to a finding.
+"""THE table of learning-health rules: from losses and a few steps looked at closely to a finding.
 
-So far it has the one rule that no run should go without; each rule gives evidence and advice.
+A rule that only a long run could show (overfitting, a plateau late in training) is not here: what
+is judged are the first some hundred steps. Thresholds name their source; "calibrated" ones were
+set on two thirds of the cases of bench/truth and the examples.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from statistics import mean, median, stdev
 
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Learning
+
+LARGE_UPDATE = 0.1
+"""|change| / |weights| a step; 1e-3 is usual, 1e-4 to 1e-2 healthy (calibrated)"""
+SMALL_UPDATE = 3e-6
+SPIKE = 3.0
+"""times the first losses"""
+VANISHED = 1e-7
+"""largest |gradient| (Amazon SageMaker Debugger's VanishingGradient, of the mean)"""
+AT_WORK = 1e-4
+MOST_DEAD = 0.5
+"""share of a layer's units (SageMaker Debugger's DeadRelu)"""
+MOST_SATURATED = 0.5
+IMBALANCE = 10.0
+"""most over least frequent class (SageMaker Debugger's ClassImbalance)"""
+PURE = 0.9
+FEWEST_LOSSES = 100
+
+Rule = Callable[[Evidence], Iterator[Learning]]
 
 
 def not_a_number(evidence: Evidence) -> Iterator[Learning]:
     """The loss became NaN or infinite: from there on nothing is learned."""
     step = evidence.loss.first_bad_step
+    bad = evidence.health.bad_gradient
     if step is not None:
+        first = f"; the gradient of {bad} is the first that is not" if bad else ""
         yield Learning(
             "nan",
             "critical",
-            f"the loss is not a finite number from step {step} on",
+            f"the loss is not a finite number from step {step} on{first}",
             "lower the learning rate or clip gradients; torch.autograd.set_detect_anomaly(True) "
             "names the operation that made it",
         )
 
 
-TABLE: tuple[Callable[[Evidence], Iterator[Learning]], ...] = (not_a_number,)
+def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
+    """Steps overshoot: the loss spikes or rises while the weights change by a large part."""
+    ratio = max(evidence.health.first_update_ratio or 0.0, evidence.health.update_ratio or 0.0)
+    values = _finite(evidence)
+    if len(values) < 5 or not math.isfinite(ratio) or ratio < LARGE_UPDATE:
+        return
+    first, last = median(values[:5]), median(values[-max(5, len(values) // 5) :])
+    if evidence.loss.first_bad_step is not None or max(values) > SPIKE * first or last > first:
+        yield Learning(
+            "learning_rate_too_high",
+            "critical",
+            f"a step changes the weights by {ratio:.0%} of their size, and the loss went from "
+            f"{first:.3g} to {last:.3g}, at most {max(values):.3g}",
+            "lower the learning rate tenfold; warm it up; clip gradients",
+        )
+
+
+def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
+    """Weights hardly change, and the loss with them."""
+    ratio, values = evidence.health.update_ratio, _finite(evidence)
+    if ratio is None or ratio > SMALL_UPDATE or evidence.health.warming_up or len(values) < 20:
+        return
+    first, last = _ends(values)
+    if last > 0.99 * first:
+        yield Learning(
+            "learning_rate_too_low",
+            "warn",
+            f"a step changes the weights by {ratio:.0e} of their size, and in {len(values)} steps "
+            f"the loss went from {first:.4g} to {last:.4g}",
+            "raise the learning rate tenfold or more; 1e-3 of a weight's size a step is usual",
+        )
+
+
+def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
+    """Weights change as they should, and the loss stays: labels may not belong to the inputs."""
+    ratio, values = evidence.health.update_ratio, _finite(evidence)
+    if ratio is None or ratio <= SMALL_UPDATE or len(values) < FEWEST_LOSSES:
+        return
+    third = len(values) // 3
+    early, late = values[:third], values[-third:]
+    fall = mean(early) - mean(late)
+    error = math.hypot(stdev(early), stdev(late)) / math.sqrt(third)
+    if fall < max(2 * error, 0.005 * abs(mean(early))):
+        chance = math.log(evidence.health.classes) if evidence.health.classes > 1 else None
+        at_chance = chance is not None and abs(mean(late) - chance) < 0.1 * chance
+        guess = f", which is guessing among {evidence.health.classes} classes" if at_chance else ""
+        yield Learning(
+            "learns_nothing",
+            "warn",
+            f"the loss stays at {mean(late):.3g} over {len(values)} steps{guess}",
+            "see that labels belong to their inputs and that a model can overfit one batch",
+        )
+
+
+def vanishing(evidence: Evidence) -> Iterator[Learning]:
+    """Gradients die out on their way back through the layers."""
+    health = evidence.health
+    weak, strong = health.weakest_gradient, health.strongest_gradient
+    if weak is not None and strong is not None and weak < VANISHED and strong > AT_WORK:
+        yield Learning(
+            "vanishing_gradients",
+            "warn",
+            f"gradients of {health.weakest_where} are at most {weak:.0e}, where others reach "
+            f"{strong:.0e}",
+            "use ReLU or GELU instead of sigmoids, normalisation layers, residual connections",
+        )
+
+
+def dead_units(evidence: Evidence) -> Iterator[Learning]:
+    """ReLUs that give 0 whatever comes in learn no more."""
+    health = evidence.health
+    if health.dead > MOST_DEAD:
+        yield Learning(
+            "dead_units",
+            "warn",
+            f"{health.dead:.0%} of the units of {health.dead_layer} are 0 for every sample",
+            "lower the learning rate, initialise anew, or use leaky ReLU or GELU",
+        )
+
+
+def saturated_units(evidence: Evidence) -> Iterator[Learning]:
+    """Sigmoids and tanhs at their limits pass hardly a gradient."""
+    health = evidence.health
+    if health.saturated > MOST_SATURATED:
+        yield Learning(
+            "saturated_units",
+            "warn",
+            f"{health.saturated:.0%} of the outputs of {health.saturated_layer} lie at its limits",
+            "scale inputs to unit variance, initialise smaller, or use another activation",
+        )
+
+
+def not_optimized(evidence: Evidence) -> Iterator[Learning]:
+    """Parameters that get gradients and that no optimizer updates."""
+    names = evidence.health.not_optimized
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        yield Learning(
+            "not_in_optimizer",
+            "critical",
+            f"{', '.join(names[:3])}{more} get gradients and are in no optimizer",
+            "give the optimizer model.parameters(), after all layers are made; "
+            "requires_grad_(False) where they are meant to stay",
+        )
+
+
+def gradients_carried(evidence: Evidence) -> Iterator[Learning]:
+    """Gradients of old steps are added to each new one."""
+    if evidence.health.carried:
+        yield Learning(
+            "missing_zero_grad",
+            "critical",
+            "gradients are not set to zero between two optimizer steps: each adds to all before it",
+            "call optimizer.zero_grad() once before each step's backward()",
+        )
+
+
+def imbalance(evidence: Evidence) -> Iterator[Learning]:
+    """Some classes are hardly ever seen."""
+    counts, purity = evidence.health.labels, evidence.health.purity
+    if len(counts) < 2 or sum(counts) < 20 * len(counts) or _unshuffled(evidence):
+        return
+    if purity is not None and counts[0] > IMBALANCE * counts[-1]:
+        yield Learning(
+            "class_imbalance",
+            "warn",
+            f"of {sum(counts)} labels the most frequent class has {counts[0]}, the least {counts[-1]}",
+            "weight the loss or draw rare classes more often; judge by a metric of each class",
+        )
+
+
+def unshuffled(evidence: Evidence) -> Iterator[Learning]:
+    """Batches hold one class each: every step unlearns the others."""
+    if _unshuffled(evidence):
+        yield Learning(
+            "not_shuffled",
+            "critical",
+            f"a batch has {evidence.health.purity:.0%} of its samples in one of "
+            f"{evidence.health.classes} classes",
+            "DataLoader(..., shuffle=True), or shuffle the files before they are read",
+        )
+
+
+def validates_in_training_mode(evidence: Evidence) -> Iterator[Learning]:
+    """Dropout and batch statistics are on while the model is judged."""
+    health = evidence.health
+    if 0 < health.validated_training < 0.5 * evidence.steps.count:
+        yield Learning(
+            "validation_in_training_mode",
+            "warn",
+            f"the model runs without gradients and in training mode ({health.validated_where}): "
+            "dropout drops and batch norm learns from what is judged",
+            "model.eval() before validation, model.train() after it",
+        )
+
+
+TABLE: tuple[Rule, ...] = (
+    not_a_number,
+    rate_too_high,
+    not_optimized,
+    gradients_carried,
+    unshuffled,
+    rate_too_low,
+    vanishing,
+    dead_units,
+    saturated_units,
+    learns_nothing,
+    imbalance,
+    validates_in_training_mode,
+)
 
 
 def learning(evidence: Evidence) -> list[Learning]:
-    """What the losses tell of the learning's health."""
+    """What the losses and the looks tell of the learning's health."""
     return [told for rule in TABLE for told in rule(evidence)]
+
+
+def _finite(evidence: Evidence) -> list[float]:
+    return [v for v in evidence.loss.values if v is not None]
+
+
+def _ends(values: list[float]) -> tuple[float, float]:
+    part = max(5, len(values) // 5)
+    return median(values[:part]), median(values[-part:])
+
+
+def _unshuffled(evidence: Evidence) -> bool:
+    """Batches are of one class, though classes are many: in what was seen, or among the outputs."""
+    health = evidence.health
+    if health.purity is None or health.classes < 2 or health.purity < PURE:
+        return False
+    everywhere = health.labels[0] / sum(health.labels)
+    one_of_many = len(health.labels) == 1 and health.classes > 2
+    return one_of_many or health.purity > everywhere + 0.3

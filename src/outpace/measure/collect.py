@@ -36,6 +36,7 @@ from outpace.records.evidence import (
     Steps,
     Sync,
 )
+from outpace.records.health import Health
 from outpace.records.ledger import Row
 from outpace.records.machine import Machine
 from outpace.seams.host import Host, RootFacts
@@ -92,6 +93,7 @@ def collect(
         memory=_memory(watcher, found.memory),
         arms=tuple(arms),
         loss=_loss(watcher),
+        health=found.health.health() if found.health is not None else Health(),
         overhead=_overhead(arms),
         notes=(*found.notes, *(f"the {k} seam failed: {v}" for k, v in host.broken.items())),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from outpace.measure.health import HealthWatch
 from outpace.records.evidence import Images, Memory
 
 
@@ -16,4 +17,5 @@ class Found:
     images: Images | None = None
     compute: dict[str, Any] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
+    health: HealthWatch | None = None
     notes: list[str] = field(default_factory=list)

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from outpace.records.gain import Gain
+from outpace.records.health import Health
 from outpace.records.ledger import Row
 from outpace.records.machine import Machine
 
@@ -246,6 +247,7 @@ class Evidence(msgspec.Struct, frozen=True):
     memory: Memory = Memory()
     arms: tuple[Arm, ...] = ()
     loss: Loss = Loss()
+    health: Health = Health()
     overhead: Overhead | None = None
     notes: tuple[str, ...] = ()
     """what could not be measured, and why"""

@@ -41,6 +41,8 @@ class ModuleSeam:
         self.eval_with_grad = 0
         self.eval_calls = 0
         self.eval_where: str | None = None
+        self.eval_in_training = 0
+        self.eval_in_training_where: str | None = None
         self.last: Any = lambda: None
         self.last_facts: RootFacts | None = None
         """the root called last, weakly, and what is known of it"""
@@ -122,6 +124,10 @@ class ModuleSeam:
         else:
             host.saw_validation()
             self.eval_calls += 1
+            if module.training and host.mode == "validation" and behaves_otherwise(module):
+                self.eval_in_training += 1
+                if self.eval_in_training_where is None:
+                    self.eval_in_training_where = place(user_frame(sys._getframe(1)))
             if not module.training and torch.is_grad_enabled() and host.mode == "validation":
                 self.eval_with_grad += 1
                 if self.eval_where is None:
@@ -173,6 +179,12 @@ class ModuleSeam:
         with torch.autocast(device_of(module), getattr(torch, setup.autocast)):
             out = call(module, *args, **kwargs)
         return map_tensors(out, to_float32)
+
+
+def behaves_otherwise(module: nn.Module) -> bool:
+    """Whether a module in training mode computes something else than in evaluation."""
+    kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+    return any(isinstance(m, kinds) for m in module.modules())
 
 
 def holds(value: Any, tensors: set[int]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from outpace.measure.arms import Contest, Program, Scheduler
 from outpace.measure.counters import page_faults, system_s
+from outpace.measure.health import HealthWatch
 from outpace.measure.length import total_steps
 from outpace.measure.subjects import training_loader
 from outpace.records.evidence import Evidence
@@ -36,6 +37,10 @@ MOST_S = 60.0
 SHARE_OF_RUN = 0.05
 WATCH_SHARE = 0.25
 FEWEST_WATCHED = 4
+FIRST_LOOKS = 4
+LOOKS = 8
+LOOK_S = 2.0
+"""steps looked at closely, and seconds for them, before and after the training is watched"""
 ENOUGH_WATCHED = 400
 OWN_ARMS_SHARE = 0.4
 
@@ -53,6 +58,7 @@ class Experiment:
         self.earlier = read(observed.session / CONTESTS, {}) if spec.get("again") else {}
         self.max_steps = spec.get("steps")
         self.begun = 0.0
+        self.looked = observed.found.health = HealthWatch(self.host)
         self.scheduler = Scheduler(
             self.host,
             self.program(),
@@ -107,11 +113,14 @@ class Experiment:
     def program(self) -> Program:
         """Watch, probe, compare."""
         observed = self.observed
+        looked = self.looked
+        yield from looked.look(FIRST_LOOKS, LOOK_S)
         yield from self.watch()
         if several_ranks():
             note = "several ranks: watched only, as an arm on one rank would hold up the others"
             observed.found.notes.append(note)
             return
+        yield from looked.look(LOOKS, LOOK_S)
         yield from self.probe()
         observed.watcher.stop_recording()
         evidence = observed.evidence()

@@ -1,0 +1,23 @@
+"""Large matrix products, while another program keeps a core busy.
+
+truth: compute arithmetic
+line: model(x)
+control: yes
+beside: hog
+"""
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+batches = [(torch.randn(256, 1024), torch.randint(0, 10, (256,))) for _ in range(16)]
+model = nn.Sequential(
+    nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
+)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for epoch in range(20):
+    for x, y in batches:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,41 @@
+"""A generator gives batches that it parses from JSON lines; there is no DataLoader.
+
+truth: io parse
+line: json.loads
+amounts: 4 16 60
+"""
+
+import json
+import random
+import sys
+
+import torch
+from torch import nn
+
+AMOUNT = int(sys.argv[1])
+
+torch.manual_seed(0)
+chance = random.Random(0)
+lines = [json.dumps({"x": [chance.random() for _ in range(256)], "y": i % 10}) for i in range(256)]
+ready = (torch.randn(64, 256), torch.randint(0, 10, (64,)))
+
+
+def batches():
+    for step in range(320):
+        if AMOUNT:
+            rows = [json.loads(lines[(step + i) % 256]) for i in range(AMOUNT)]
+            rows = (rows * 64)[:64]
+            yield torch.tensor([row["x"] for row in rows]), torch.tensor([row["y"] for row in rows])
+        else:
+            yield ready
+
+
+model = nn.Sequential(
+    nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for x, y in batches():
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

@@ -1,0 +1,44 @@
+"""Text is split into tokens by a regular expression, AMOUNT sentences a sample, in every epoch.
+
+truth: io parse
+line: TOKEN.findall
+remedies: cache_samples loader_workers prefetch
+amounts: 5 20 80
+"""
+
+import re
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+AMOUNT = int(sys.argv[1])
+SENTENCE = "It's said the quick brown fox (aged 7) won't jump over 13 lazy dogs; will it? "
+TOKEN = re.compile(r"[A-Za-z]+(?:'[a-z]+)?|\d+|[^\sA-Za-z\d]")
+
+
+class Texts(Dataset):
+    def __len__(self):
+        return 1024
+
+    def __getitem__(self, index):
+        tokens = TOKEN.findall(SENTENCE * (AMOUNT + 1))
+        counts = torch.zeros(256)
+        for token in tokens[:16]:
+            counts[hash(token) % 256] += 1
+        return counts, index % 10
+
+
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+loader = DataLoader(Texts(), batch_size=64, shuffle=True)
+for epoch in range(16):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

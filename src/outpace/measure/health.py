@@ -1,0 +1,220 @@
+"""Looking closely at a few steps: gradients, updates, dead units, labels.
+
+Looks run under a dispatch mode, which makes a step about twice as long, so only a few are taken:
+some of the first steps, and some after the training was watched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from outpace.measure.dispatch import Operator, OperatorWatch, phase
+from outpace.measure.subjects import main_root
+from outpace.records.health import Health
+from outpace.seams.host import Host
+from outpace.seams.module import ModuleSeam
+
+MOST_NUMBERS = 1 << 22
+"""of one parameter that are looked at"""
+RESTRAINED = 3.0
+"""a rate this far below its schedule's peak is a warm-up's"""
+LIMITS = {"sigmoid": (0.001, 0.999), "tanh": (-0.999, 0.999)}
+
+
+class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
+    """What looks have shown so far."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self.host = host
+        self.looks = 0
+        self.ratios: list[float] = []
+        self.gradients: dict[str, list[float]] = {}
+        self.dead: dict[str, list[float]] = {}
+        self.saturated: dict[str, list[float]] = {}
+        self.labels: Counter[int] = Counter()
+        self.purities: list[float] = []
+        self.classes = 0
+        self.carried = 0
+        self.warming_up = False
+        self.bad_gradient: str | None = None
+        self.not_optimized: tuple[str, ...] = ()
+        self.before: dict[str, torch.Tensor] = {}
+        self.zeroed: set[int] = set()
+        """optimizers (id) whose gradients were gone when a backward pass began"""
+        self.updates = 0
+        self.seen: Counter[str] = Counter()
+        self.looking = False
+        # For good: a look begins and ends in a hook, while torch walks through its hooks.
+        register_optimizer_step_pre_hook(self._before_update)
+        register_optimizer_step_post_hook(self._after_update)
+
+    def look(self, steps: int, seconds: float) -> Iterator[None]:
+        """Look at the next steps, one at least, for about so long; yields once for each."""
+        begun = perf_counter()
+        for index in range(steps):
+            if index and perf_counter() - begun > seconds:
+                return
+            backward = torch.autograd.backward
+
+            def watched(*args: Any, _own: Any = backward, **kwargs: Any) -> None:
+                self._before_backward()
+                _own(*args, **kwargs)
+
+            torch.autograd.backward = watched
+            self.seen.clear()
+            self.host.dirty = self.looking = True
+            self.__enter__()
+            try:
+                yield
+            finally:
+                self.looking = False
+                self.__exit__(None, None, None)
+                if torch.autograd.backward is watched:
+                    torch.autograd.backward = backward
+            self.looks += 1
+
+    # --- operators -------------------------------------------------------------------------------
+
+    def see(
+        self, operator: Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
+    ) -> None:
+        """Look at activations and at what the loss is told to be right."""
+        name = operator._schema.name.partition("::")[2].rstrip("_")
+        if phase() != "forward":
+            return
+        if name in ("relu", *LIMITS) and isinstance(out, torch.Tensor) and out.dim() > 1:
+            self.seen[name] += 1
+            layer = f"{name} {self.seen[name]}"
+            if name == "relu":
+                self.dead.setdefault(layer, []).append(_never_on(out))
+            else:
+                low, high = LIMITS[name]
+                share = ((out < low) | (out > high)).float().mean()
+                self.saturated.setdefault(layer, []).append(float(share))
+        elif name == "nll_loss_forward" and args[1].shape == (self.host.batch_size,):
+            # One label a sample: words of a text are as rare as they are.
+            self._see_labels(args[1], int(args[0].shape[1]))
+
+    def _see_labels(self, labels: torch.Tensor, classes: int) -> None:
+        counts = Counter(labels.tolist())
+        self.labels.update(counts)
+        self.classes = max(self.classes, classes)
+        if counts.total() >= 8:
+            self.purities.append(max(counts.values()) / counts.total())
+
+    # --- gradients and updates -------------------------------------------------------------------
+
+    def _parameters(self) -> list[tuple[str, nn.Parameter]]:
+        rooted = main_root(self.host)
+        return [] if rooted is None else list(rooted[0].named_parameters())
+
+    def _before_backward(self) -> None:
+        self.watching = False
+        for optimizer in list(self.host.optimizers):
+            held = [p.grad for g in optimizer.param_groups for p in g["params"]]
+            if not any(bool(grad.any()) for grad in held if grad is not None):
+                self.zeroed.add(id(optimizer))
+        self.watching = True
+
+    def _before_update(self, optimizer: Any, *_: Any) -> None:
+        if not self.looking:
+            return
+        self.watching = False
+        self.updates += 1
+        self.carried += id(optimizer) not in self.zeroed
+        self.zeroed.discard(id(optimizer))
+        held = {id(p) for o in self.host.optimizers for g in o.param_groups for p in g["params"]}
+        held |= {id(p) for g in optimizer.param_groups for p in g["params"]}
+        named = self._parameters()
+        self.not_optimized = tuple(n for n, p in named if p.grad is not None and id(p) not in held)
+        for group in optimizer.param_groups:
+            peak = max(float(group.get("max_lr", 0.0)), float(group.get("initial_lr", 0.0)))
+            self.warming_up |= float(group.get("lr", 0.0)) * RESTRAINED < peak
+        for name, parameter in named:
+            if parameter.grad is None or parameter.dim() < 2 or parameter.grad.is_sparse:
+                continue
+            largest = float(parameter.grad.abs().max()) if parameter.numel() else 0.0
+            if largest != largest or largest == float("inf"):
+                self.bad_gradient = self.bad_gradient or name
+                continue
+            self.gradients.setdefault(name, []).append(largest)
+            self.before[name] = _part(parameter).clone()
+        self.watching = True
+
+    def _after_update(self, *_: Any) -> None:
+        if not self.looking:
+            return
+        self.watching = False
+        ratios = []
+        for name, parameter in self._parameters():
+            before = self.before.pop(name, None)
+            if before is not None and float(before.norm()) > 0:
+                ratios.append(float((_part(parameter) - before).norm() / before.norm()))
+        if ratios:
+            self.ratios.append(median(ratios))
+        self.watching = True
+
+    # --- what it comes to ------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """All looks together."""
+        gradients = {name: median(values) for name, values in self.gradients.items()}
+        weakest = min(gradients, key=lambda n: gradients[n], default=None)
+        dead, dead_layer = _worst(self.dead)
+        saturated, saturated_layer = _worst(self.saturated)
+        module = self.host.seams.get("module")
+        validated, where = (
+            (module.eval_in_training, module.eval_in_training_where)
+            if isinstance(module, ModuleSeam)
+            else (0, None)
+        )
+        return Health(
+            looks=self.looks,
+            update_ratio=median(self.ratios) if self.ratios else None,
+            first_update_ratio=self.ratios[0] if self.ratios else None,
+            warming_up=self.warming_up,
+            weakest_gradient=gradients[weakest] if weakest is not None else None,
+            weakest_where=weakest,
+            strongest_gradient=max(gradients.values(), default=None),
+            bad_gradient=self.bad_gradient,
+            not_optimized=self.not_optimized,
+            carried=self.updates >= 3 and self.carried >= self.updates - 1,
+            dead=dead,
+            dead_layer=dead_layer,
+            saturated=saturated,
+            saturated_layer=saturated_layer,
+            labels=tuple(sorted(self.labels.values(), reverse=True)),
+            classes=self.classes,
+            purity=sum(self.purities) / len(self.purities) if self.purities else None,
+            validated_training=validated,
+            validated_where=where,
+        )
+
+
+def _never_on(out: torch.Tensor) -> float:
+    """Share of units (channels of an image, else the last dimension) that are 0 all over a batch."""
+    units = 1 if out.dim() == 4 else out.dim() - 1
+    others = [d for d in range(out.dim()) if d != units]
+    return float((out.amax(dim=others) == 0).float().mean())
+
+
+def _part(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.detach().flatten()[:MOST_NUMBERS]
+
+
+def _worst(shares: dict[str, list[float]]) -> tuple[float, str | None]:
+    middle = {name: median(values) for name, values in shares.items()}
+    name = max(middle, key=lambda n: middle[n], default=None)
+    return (middle[name], name) if name is not None else (0.0, None)

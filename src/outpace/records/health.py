@@ -1,0 +1,42 @@
+"""What a few steps that were looked at closely tell of learning; `diagnose.learning` judges it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Gradients, updates, activations and labels of ``looks`` steps."""
+
+    looks: int = 0
+    update_ratio: float | None = None
+    """|change of the weights| / |weights| a step: median over weight matrices, then over looks"""
+    first_update_ratio: float | None = None
+    """the same at the first look"""
+    warming_up: bool = False
+    """a schedule holds the learning rate far below what it will be"""
+    weakest_gradient: float | None = None
+    """largest |gradient| of the weight matrix where it is smallest"""
+    weakest_where: str | None = None
+    strongest_gradient: float | None = None
+    bad_gradient: str | None = None
+    """the first parameter, from the input on, whose gradient was not finite"""
+    not_optimized: tuple[str, ...] = ()
+    """parameters that get gradients and are in no optimizer"""
+    carried: bool = False
+    """gradients of one step were still there when the next one's backward pass began"""
+    dead: float = 0.0
+    """largest share of units of one ReLU that gave 0 for every sample of a batch"""
+    dead_layer: str | None = None
+    saturated: float = 0.0
+    """largest share of one sigmoid's or tanh's outputs that lie at its limits"""
+    saturated_layer: str | None = None
+    labels: tuple[int, ...] = ()
+    """how often each class was the label, the most frequent first"""
+    classes: int = 0
+    """outputs that the loss chooses from"""
+    purity: float | None = None
+    """share of the most frequent label in a batch, on average"""
+    validated_training: int = 0
+    """calls without gradients, outside of steps, of a model in training mode with dropout or batch norm"""
+    validated_where: str | None = None

@@ -1,0 +1,98 @@
+"""Each rule tells its fault and is silent about a healthy training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from outpace.diagnose.learning import learning
+from outpace.records.evidence import Evidence, Loss
+from outpace.records.health import Health
+from tests.remedies.some_evidence import ALL, IMAGES
+
+replace = msgspec.structs.replace
+HEALTHY = Health(
+    looks=12,
+    update_ratio=1e-3,
+    first_update_ratio=3e-3,
+    weakest_gradient=1e-3,
+    weakest_where="inner.weight",
+    strongest_gradient=1e-1,
+    dead=0.1,
+    dead_layer="relu 1",
+    saturated=0.05,
+    saturated_layer="tanh 1",
+    labels=(70, 66, 60, 58),
+    classes=4,
+    purity=0.35,
+)
+FALLS = tuple(2.3 * 0.99**step + 0.05 * (-1) ** step for step in range(300))
+
+
+def evidence(losses: tuple[float | None, ...] = FALLS, bad: int | None = None, **facts: Any) -> Any:
+    loss = Loss(tuple(range(len(losses))), losses, bad)
+    return replace(IMAGES, loss=loss, health=replace(HEALTHY, **facts))
+
+
+def rules(facts: Evidence) -> list[str]:
+    return [found.rule for found in learning(facts)]
+
+
+def test_a_healthy_training_is_left_in_peace() -> None:
+    assert rules(evidence()) == []
+    for name, facts in ALL.items():
+        assert [r for r in rules(facts) if r != "nan"] == [], name
+
+
+FLAT = tuple(1.386 + 0.02 * (-1) ** step for step in range(300))
+SPIKES = tuple(2.3 + (9.0 if step % 7 == 3 else 0.0) for step in range(300))
+
+
+@pytest.mark.parametrize(
+    ("rule", "losses", "facts"),
+    [
+        ("nan", (*FALLS[:10], None), {"bad": 10}),
+        ("learning_rate_too_high", SPIKES, {"update_ratio": 0.4}),
+        ("learning_rate_too_high", (*FALLS[:10], None), {"first_update_ratio": 0.4, "bad": 10}),
+        ("learning_rate_too_low", FLAT, {"update_ratio": 1e-7}),
+        ("learns_nothing", FLAT, {}),
+        ("vanishing_gradients", FALLS, {"weakest_gradient": 1e-9}),
+        ("dead_units", FALLS, {"dead": 0.8}),
+        ("saturated_units", FALLS, {"saturated": 0.9}),
+        ("not_in_optimizer", FALLS, {"not_optimized": ("last.weight",)}),
+        ("missing_zero_grad", FALLS, {"carried": True}),
+        ("class_imbalance", FALLS, {"labels": (700, 15), "purity": 0.97, "classes": 2}),
+        ("not_shuffled", FALLS, {"labels": (512, 256), "purity": 0.99}),
+        ("not_shuffled", FALLS, {"labels": (768,), "purity": 1.0}),
+        (
+            "validation_in_training_mode",
+            FALLS,
+            {"validated_training": 3, "validated_where": "train.py:30"},
+        ),
+    ],
+)
+def test_a_fault_is_told(
+    rule: str, losses: tuple[float | None, ...], facts: dict[str, Any]
+) -> None:
+    told = learning(evidence(losses, **facts))
+    assert rule in [found.rule for found in told]
+    assert all(found.reason and found.advice for found in told)
+
+
+@pytest.mark.parametrize(
+    ("losses", "facts"),
+    [
+        (FLAT, {"update_ratio": 1e-7, "warming_up": True}),
+        (FALLS, {"update_ratio": 0.4}),
+        (FALLS, {"weakest_gradient": 1e-9, "strongest_gradient": 1e-8}),
+        (FALLS, {"labels": (30, 1), "purity": 0.97, "classes": 2}),
+        (FALLS, {"labels": (768,), "purity": 1.0, "classes": 2}),
+        (FALLS, {"validated_training": 900}),
+    ],
+)
+def test_what_only_looks_like_a_fault_is_not_told(
+    losses: tuple[float | None, ...], facts: dict[str, Any]
+) -> None:
+    assert rules(evidence(losses, **facts)) == []

@@ -1,0 +1,142 @@
+"""Looks at real steps: what they see, and that they leave nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import optimizer as optimizers
+
+from outpace.measure.health import HealthWatch
+from outpace.records.health import Health
+from outpace.seams.host import Host
+from outpace.tune.assemble import assemble
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """A host with its seams in; they, and the hooks of a look, are taken out again."""
+    before = (
+        dict(optimizers._global_optimizer_pre_hooks),
+        dict(optimizers._global_optimizer_post_hooks),
+    )
+    made = assemble(switching=True)
+    made.install()
+    yield made
+    made.remove()
+    for hooks, own in zip(
+        (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks),
+        before,
+        strict=True,
+    ):
+        hooks.clear()
+        hooks.update(own)
+
+
+Step = Callable[[nn.Module, torch.optim.Optimizer, int], torch.Tensor]
+
+
+def plain(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+    x = torch.randn(16, 8)
+    loss = nn.functional.cross_entropy(model(x), torch.arange(16) % 4)
+    optimizer.zero_grad()
+    loss.backward()
+    return loss
+
+
+def looked_at(host: Host, model: nn.Module, step: Step = plain, **made: float) -> Health:
+    """Health after six looks, each at one step."""
+    torch.manual_seed(0)
+    watch = HealthWatch(host)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, **made)  # type: ignore[arg-type]
+    looks = None
+    for index in range(8):
+        if index == 2:
+            looks = watch.look(6, 60.0)
+        if looks is not None:
+            next(looks, None)
+        step(model, optimizer, index)
+        optimizer.step()
+    assert looks is not None
+    next(looks, None)
+    assert watch.failure is None
+    return watch.health()
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
+def test_a_healthy_step(host: Host) -> None:
+    health = looked_at(host, net())
+    assert health.update_ratio is not None
+    assert 1e-4 < health.update_ratio < 1e-1
+    assert health.labels == (24, 24, 24, 24)
+    assert (health.classes, health.purity) == (4, 0.25)
+    assert health.dead < 0.3
+    assert not health.carried
+    assert not health.not_optimized
+    assert health.weakest_gradient is not None
+
+
+def test_gradients_that_are_carried_on(host: Host) -> None:
+    def forgets(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        loss = nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.arange(16) % 4)
+        loss.backward()
+        return loss
+
+    assert looked_at(host, net(), forgets).carried
+
+
+def test_accumulated_gradients_are_not_carried_on(host: Host) -> None:
+    def accumulates(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        optimizer.zero_grad()
+        for _ in range(3):
+            loss = nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.arange(16) % 4)
+            loss.backward()
+        return loss
+
+    assert not looked_at(host, net(), accumulates).carried
+
+
+def test_a_layer_that_no_optimizer_has(host: Host) -> None:
+    model = net()
+    model.append(nn.Linear(4, 4))
+    torch.manual_seed(0)
+    watch = HealthWatch(host)
+    optimizer = torch.optim.SGD(model[:3].parameters(), 0.1)
+    plain(model, optimizer, 0)
+    optimizer.step()
+    for _ in watch.look(1, 60.0):
+        plain(model, optimizer, 1)
+        optimizer.step()
+    assert watch.health().not_optimized == ("3.weight", "3.bias")
+
+
+def test_units_that_are_dead(host: Host) -> None:
+    model = net()
+    nn.init.constant_(model[0].bias, -50.0)
+    health = looked_at(host, model)
+    assert health.dead == 1.0
+    assert health.dead_layer == "relu 1"
+
+
+def test_looks_change_no_bit(host: Host) -> None:
+    def losses(watched: bool) -> list[float]:
+        model = net()
+        torch.manual_seed(0)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        looks = HealthWatch(host).look(4, 60.0) if watched else iter(())
+        seen = []
+        for index in range(6):
+            if index >= 1:
+                next(looks, None)
+            seen.append(plain(model, optimizer, index).item())
+            optimizer.step()
+        next(looks, None)
+        return seen
+
+    assert losses(watched=True) == losses(watched=False)

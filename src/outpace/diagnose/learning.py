@@ -22,8 +22,8 @@ SPIKE = 3.0
 VANISHED = 1e-7
 """largest |gradient| (Amazon SageMaker Debugger's VanishingGradient, of the mean)"""
 AT_WORK = 1e-4
-MOST_DEAD = 0.5
-"""share of a layer's units (SageMaker Debugger's DeadRelu)"""
+MOST_DEAD = 0.7
+"""share of a layer's units (SageMaker Debugger's DeadRelu says 0.5, which a healthy net reached)"""
 MOST_SATURATED = 0.5
 IMBALANCE = 10.0
 """most over least frequent class (SageMaker Debugger's ClassImbalance)"""
@@ -54,7 +54,8 @@ def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
     values = _finite(evidence)
     if len(values) < 5 or not math.isfinite(ratio) or ratio < LARGE_UPDATE:
         return
-    first, last = median(values[:5]), median(values[-max(5, len(values) // 5) :])
+    first = min(values[0], median(values[:5]))
+    last = median(values[-max(5, len(values) // 5) :])
     if evidence.loss.first_bad_step is not None or max(values) > SPIKE * first or last > first:
         yield Learning(
             "learning_rate_too_high",

@@ -11,12 +11,15 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
+import msgspec
+
 from outpace.measure.arms import Contest, Program, Scheduler
 from outpace.measure.counters import page_faults, system_s
 from outpace.measure.health import HealthWatch
 from outpace.measure.length import total_steps
 from outpace.measure.subjects import training_loader
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import Evidence, Loss
+from outpace.records.health import Health
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
@@ -56,6 +59,9 @@ class Experiment:
         self.given_time = spec["time_s"] is not None
         self.spent_before = float(spec.get("spent_s", 0.0))
         self.earlier = read(observed.session / CONTESTS, {}) if spec.get("again") else {}
+        if "loss" in self.earlier:
+            loss, health = self.earlier["loss"], self.earlier["health"]
+            observed.found.earlier = msgspec.convert(loss, Loss), msgspec.convert(health, Health)
         self.max_steps = spec.get("steps")
         self.begun = 0.0
         self.looked = observed.found.health = HealthWatch(self.host)
@@ -96,8 +102,14 @@ class Experiment:
     def keep_contests(self) -> None:
         """Write down what was compared, for a run that goes on with it."""
         rows = {c.name: c.pairs for c in self.observed.contests}
-        complete = self.observed.stopped
-        write(self.observed.session / CONTESTS, {"pairs": rows, "complete": complete})
+        evidence = self.observed.evidence()
+        kept = {
+            "pairs": rows,
+            "complete": self.observed.stopped,
+            "loss": msgspec.to_builtins(evidence.loss),
+            "health": msgspec.to_builtins(evidence.health),
+        }
+        write(self.observed.session / CONTESTS, kept)
 
     def left(self) -> float:
         """Seconds of the time for experiments that are left."""

@@ -71,6 +71,17 @@ def test_resident_memory_follows_what_is_touched() -> None:
     del block
 
 
+@linux
+def test_a_mapped_file_is_not_memory_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "data.bin"
+    path.write_bytes(b"x" * (1 << 25))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        own, resident = counters.own_bytes(), counters.rss_bytes()
+        assert sum(mapped[:: mmap.PAGESIZE]) > 0
+        assert counters.rss_bytes() - resident > 1 << 24
+        assert counters.own_bytes() - own < 1 << 22
+
+
 def test_unknown_processes_are_none() -> None:
     assert counters.cpu_ns(2**22 + 1) is None
     assert counters.cpu_ns(-1) is None

@@ -81,11 +81,25 @@ def io_bytes(pid: int | str = "self") -> IoBytes | None:
 
 
 def rss_bytes(pid: int | str = "self") -> int | None:
-    """Resident memory, shared pages included."""
+    """Resident memory, shared pages and those of files included."""
+    pages = _resident(pid)
+    return pages[0] if pages is not None else None
+
+
+def own_bytes() -> int | None:
+    """Resident memory of this process alone: without files that are mapped, which can go again."""
+    pages = _resident("self")
+    return pages[0] - pages[1] if pages is not None else None
+
+
+def _resident(pid: int | str) -> tuple[int, int] | None:
+    """Bytes that are resident, and those of them that belong to files or are shared."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError, AttributeError):
+            _, resident, shared, *_ = file.read().split()
+        page = os.sysconf("SC_PAGE_SIZE")
+        return int(resident) * page, int(shared) * page
+    except (OSError, ValueError, AttributeError):
         return None
 
 

@@ -1,9 +1,9 @@
 """Whether memory grows from step to step, and by how much.
 
-Resident memory is a poor witness: it moves in jumps and comes down late. So where it can be had,
-the allocator is asked what is in use: CUDA's, or glibc's (``mallinfo2``), which holds the memory of
-CPU tensors to the byte. Resident memory is used where neither knows of a growth, as Python's own
-small objects live outside of glibc's heap.
+Resident memory, the process's own without files that it maps, is a poor witness: it moves in jumps
+and comes down late. So where it can be had, the allocator is asked what is in use: CUDA's, or
+glibc's (``mallinfo2``), which holds the memory of CPU tensors to the byte. Resident memory is used
+where neither knows of a growth, as Python's own small objects live outside of glibc's heap.
 
 Memory that was taken once (buffers on the first steps, a cache that fills up) is not a growth: it
 must rise from each sixth of the steps seen to the next, by `FLOOR_BYTES` in all. On simulated
@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from outpace.measure.counters import rss_bytes
+from outpace.measure.counters import own_bytes
 from outpace.measure.statistics import slope
 
 Witness = Literal["cuda", "heap", "rss"]
@@ -96,7 +96,7 @@ class Growth:
         self.series: dict[Witness, Series] = {
             "cuda": Series(_cuda_bytes),
             "heap": Series(_heap_reader()),
-            "rss": Series(rss_bytes),
+            "rss": Series(own_bytes),
         }
         self._began = perf_counter_ns()
         self._fed = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ HEALTHY = Health(
     labels=(70, 66, 60, 58),
     classes=4,
     purity=0.35,
+    shuffles=True,
 )
 FALLS = tuple(2.3 * 0.99**step + 0.05 * (-1) ** step for step in range(300))
 
@@ -47,6 +49,7 @@ def test_a_healthy_training_is_left_in_peace() -> None:
 
 
 FLAT = tuple(1.386 + 0.02 * (-1) ** step for step in range(300))
+NOISY = tuple(2.3 + 0.3 * math.sin(7 * step) - 0.001 * step for step in range(120))
 SPIKES = tuple(2.3 + (9.0 if step % 7 == 3 else 0.0) for step in range(300))
 
 
@@ -64,8 +67,9 @@ SPIKES = tuple(2.3 + (9.0 if step % 7 == 3 else 0.0) for step in range(300))
         ("not_in_optimizer", FALLS, {"not_optimized": ("last.weight",)}),
         ("missing_zero_grad", FALLS, {"carried": True}),
         ("class_imbalance", FALLS, {"labels": (700, 15), "purity": 0.97, "classes": 2}),
-        ("not_shuffled", FALLS, {"labels": (512, 256), "purity": 0.99}),
-        ("not_shuffled", FALLS, {"labels": (768,), "purity": 1.0}),
+        ("not_shuffled", FALLS, {"labels": (512, 256), "purity": 0.99, "shuffles": False}),
+        ("not_shuffled", FALLS, {"labels": (512, 256), "purity": 0.99, "shuffles": None}),
+        ("not_shuffled", FALLS, {"labels": (768,), "purity": 1.0, "shuffles": False}),
         (
             "validation_in_training_mode",
             FALLS,
@@ -86,6 +90,13 @@ def test_a_fault_is_told(
     [
         (FLAT, {"update_ratio": 1e-7, "warming_up": True}),
         (FALLS, {"update_ratio": 0.4}),
+        (NOISY, {"first_update_ratio": 0.4}),
+        (FLAT, {"optimizers": 2}),
+        (FLAT, {"warming_up": True}),
+        (tuple(0.2 - value for value in FLAT), {}),
+        (FALLS, {"labels": (768,), "purity": 1.0, "classes": 65, "shuffles": None}),
+        (FALLS, {"labels": (400, 368), "purity": 1.0, "shuffles": True}),
+        (FALLS, {"labels": (700, 15), "purity": 0.97, "classes": 2, "shuffles": None}),
         (FALLS, {"weakest_gradient": 1e-9, "strongest_gradient": 1e-8}),
         (FALLS, {"labels": (30, 1), "purity": 0.97, "classes": 2}),
         (FALLS, {"labels": (768,), "purity": 1.0, "classes": 2}),

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import torch
+import json
+from collections.abc import Callable
+from pathlib import Path
 
-from outpace.measure.compiled import compiled_again, graphs_compiled
+from tests.conftest import plainly
 
+from outpace.measure.compiled import compiled_again
 
-def test_a_new_shape_compiles_again() -> None:
-    torch._dynamo.reset()
+SCRIPT = """
+    import json
+    import torch
+    from outpace.measure.compiled import graphs_compiled
     double = torch.compile(lambda x: (x + x).relu(), backend="eager")
-    rounds = []
+    rounds = [graphs_compiled()]
     for length in (4, 4, 5):
         double(torch.ones(length))
         rounds.append(graphs_compiled())
+    print(json.dumps(rounds))
+    """
+
+
+def test_a_new_shape_compiles_again(script: Callable[..., Path]) -> None:
+    done = plainly(script(SCRIPT))
+    before, *rounds = json.loads(done.stdout)
+    assert before == 0
     assert compiled_again(rounds[:2]) == 0
     assert compiled_again(rounds) == 1
     assert compiled_again([]) == 0

@@ -39,8 +39,8 @@ Step = Callable[[nn.Module, torch.optim.Optimizer, int], torch.Tensor]
 
 
 def plain(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
-    x = torch.randn(16, 8)
-    loss = nn.functional.cross_entropy(model(x), torch.arange(16) % 4)
+    x = torch.randn(64, 8)
+    loss = nn.functional.cross_entropy(model(x), torch.arange(64) % 4)
     optimizer.zero_grad()
     loss.backward()
     return loss
@@ -74,7 +74,7 @@ def test_a_healthy_step(host: Host) -> None:
     health = looked_at(host, net())
     assert health.update_ratio is not None
     assert 1e-4 < health.update_ratio < 1e-1
-    assert health.labels == (24, 24, 24, 24)
+    assert health.labels == (96, 96, 96, 96)
     assert (health.classes, health.purity) == (4, 0.25)
     assert health.dead < 0.3
     assert not health.carried
@@ -84,7 +84,7 @@ def test_a_healthy_step(host: Host) -> None:
 
 def test_gradients_that_are_carried_on(host: Host) -> None:
     def forgets(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
-        loss = nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.arange(16) % 4)
+        loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), torch.arange(64) % 4)
         loss.backward()
         return loss
 
@@ -95,7 +95,7 @@ def test_accumulated_gradients_are_not_carried_on(host: Host) -> None:
     def accumulates(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
         optimizer.zero_grad()
         for _ in range(3):
-            loss = nn.functional.cross_entropy(model(torch.randn(16, 8)), torch.arange(16) % 4)
+            loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), torch.arange(64) % 4)
             loss.backward()
         return loss
 

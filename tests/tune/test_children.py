@@ -12,7 +12,7 @@ import pytest
 from outpace.records.evidence import Arm
 from outpace.records.files import write_json
 from outpace.records.gain import Gain
-from outpace.tune.children import total_gain, try_remedies
+from outpace.tune.children import join, total_gain, try_remedies
 from outpace.tune.files import EVIDENCE
 from tests.remedies.some_evidence import EMPTY, IMAGES
 
@@ -51,3 +51,27 @@ def test_a_cold_first_epoch_and_taking_memory_count() -> None:
 
 def test_nothing_compared_gives_no_gain() -> None:
     assert total_gain(IMAGES, {}) is None
+
+
+def test_a_run_that_was_seen_whole_is_joined_with_what_later_runs_measured() -> None:
+    """A short script is run again for its arms: there it is watched for a few steps only."""
+    replace = msgspec.structs.replace
+    first = replace(
+        IMAGES,
+        input=replace(IMAGES.input, places=(("train.py:51", 0.9),), deterministic=None),
+        memory=replace(IMAGES.memory, retained_name="losses", peak_bytes=0),
+        arms=(),
+    )
+    last = replace(
+        IMAGES,
+        steps=replace(IMAGES.steps, count=4),
+        input=replace(IMAGES.input, places=(), parse_s=0.0, deterministic=True),
+        memory=replace(IMAGES.memory, retained_name=None, peak_bytes=1 << 30),
+    )
+    joined = join(first, last)
+    assert joined.steps == first.steps
+    assert joined.input.places == first.input.places
+    assert joined.input.parse_s == first.input.parse_s
+    assert joined.input.deterministic is True
+    assert (joined.memory.retained_name, joined.memory.peak_bytes) == ("losses", 1 << 30)
+    assert joined.arms == last.arms

@@ -25,8 +25,7 @@ for epoch in range(20):
         loss = nn.functional.cross_entropy(model(inputs), labels)
         step += 1
         if FAULT and step == 60:
-            loss = loss + torch.log(torch.zeros(()))
-            loss = loss * 0.0
+            loss = loss * torch.log(torch.zeros(()))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

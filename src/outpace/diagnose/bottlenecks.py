@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from outpace.diagnose.costs import (
     Cost,
-    ceiling_share,
+    ceiling_seconds,
     compute_cost,
     dispatch_seconds,
     input_cost,
@@ -151,18 +151,16 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     fixed, least_fixed, most_fixed = dispatch_seconds(evidence)
     if evidence.compute.fixed_s is None:
         fixed = least_fixed = most_fixed = 0.0
-    reached = ceiling_share(evidence)
-    least, usual, most = (
-        (max(0.0, 1 - reached * by) if reached is not None else 1.0) for by in (1.1, 1.0, 0.9)
-    )
+    at_best = ceiling_seconds(evidence)
     moving = sum(moving_seconds(evidence))
     taken = max(0.0, total - fixed - moving)
-    low = 0.95 * max(0.0, total - most_fixed - moving) * least
-    high = 1.05 * max(0.0, total - least_fixed - 0.6 * moving) * most
-    cost = of_step(evidence, taken * usual, low, high)
+    low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
+    high = 1.05 * (total - least_fixed - 0.6 * moving) - 0.9 * at_best
+    cost = of_step(evidence, max(0.0, taken - at_best), max(0.0, low), max(0.0, high))
     ceiling = (
-        f": {100 * reached:.0f} % of this machine's ceiling, at which the rest would be gained"
-        if reached is not None
+        f": {100 * min(1.0, at_best / taken):.0f} % of this machine's ceiling, at which the rest "
+        "would be gained"
+        if at_best and taken
         else ""
     )
     yield Told(

@@ -159,11 +159,13 @@ def moving_seconds(evidence: Evidence) -> tuple[float, float]:
     return moving, min(most - moving, min(1.0, written) * evidence.paging_s)
 
 
-def ceiling_share(evidence: Evidence) -> float | None:
-    """FLOP/s of the step's compute over the machine's best matrix product in the model's dtype."""
+def ceiling_seconds(evidence: Evidence) -> float:
+    """Seconds for the step's FLOPs at the machine's best matrix product in the model's dtype.
+
+    0 where either is not known.
+    """
     ceilings, compute = evidence.machine.ceilings, evidence.compute
-    seconds = evidence.free_s or compute_cost(evidence)
-    if ceilings is None or not compute.flops or not seconds:
-        return None
+    if ceilings is None or not compute.flops:
+        return 0.0
     best = ceilings.matmul_flops.get("bfloat16" if compute.autocast else compute.dtype)
-    return compute.flops / seconds / best if best else None
+    return compute.flops / best if best else 0.0

@@ -29,6 +29,8 @@ IMBALANCE = 10.0
 """most over least frequent class (SageMaker Debugger's ClassImbalance)"""
 PURE = 0.9
 FEWEST_LOSSES = 100
+NO_FALL = 0.02
+"""of the loss: what the interval of its fall, or rise, may reach"""
 
 Rule = Callable[[Evidence], Iterator[Learning]]
 
@@ -50,13 +52,16 @@ def not_a_number(evidence: Evidence) -> Iterator[Learning]:
 
 def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
     """Steps overshoot: the loss spikes or rises while the weights change by a large part."""
-    ratio = max(evidence.health.first_update_ratio or 0.0, evidence.health.update_ratio or 0.0)
+    health, bad = evidence.health, evidence.loss.first_bad_step is not None
+    ratio = max(health.first_update_ratio or 0.0, health.update_ratio or 0.0)
     values = _finite(evidence)
     if len(values) < 5 or not math.isfinite(ratio) or ratio < LARGE_UPDATE:
         return
-    first = min(values[0], median(values[:5]))
-    last = median(values[-max(5, len(values) // 5) :])
-    if evidence.loss.first_bad_step is not None or max(values) > SPIKE * first or last > first:
+    first, last = values[0], median(values[-max(5, len(values) // 5) :])
+    spikes = first > 0 and max(values) > SPIKE * first
+    # Layers that begin at zero change by a large part at first, and nothing is wrong with that.
+    rises = last > max(first, median(values[:5])) and (health.update_ratio or 0.0) >= LARGE_UPDATE
+    if bad or spikes or rises:
         yield Learning(
             "learning_rate_too_high",
             "critical",
@@ -87,11 +92,13 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
     ratio, values = evidence.health.update_ratio, _finite(evidence)
     if ratio is None or ratio <= SMALL_UPDATE or len(values) < FEWEST_LOSSES:
         return
+    if evidence.health.warming_up or evidence.health.optimizers > 1 or min(values) <= 0:
+        return  # a warm-up, adversaries or a policy: such a loss need not fall
     third = len(values) // 3
     early, late = values[:third], values[-third:]
     fall = mean(early) - mean(late)
     error = math.hypot(stdev(early), stdev(late)) / math.sqrt(third)
-    if fall < max(2 * error, 0.005 * abs(mean(early))):
+    if abs(fall) + 2 * error < NO_FALL * mean(early):
         chance = math.log(evidence.health.classes) if evidence.health.classes > 1 else None
         at_chance = chance is not None and abs(mean(late) - chance) < 0.1 * chance
         guess = f", which is guessing among {evidence.health.classes} classes" if at_chance else ""
@@ -171,6 +178,8 @@ def imbalance(evidence: Evidence) -> Iterator[Learning]:
     counts, purity = evidence.health.labels, evidence.health.purity
     if len(counts) < 2 or sum(counts) < 20 * len(counts) or _unshuffled(evidence):
         return
+    if evidence.health.shuffles is None:
+        return  # labels that no DataLoader gave may be a policy's actions
     if purity is not None and counts[0] > IMBALANCE * counts[-1]:
         yield Learning(
             "class_imbalance",
@@ -238,8 +247,8 @@ def _ends(values: list[float]) -> tuple[float, float]:
 def _unshuffled(evidence: Evidence) -> bool:
     """Batches are of one class, though classes are many: in what was seen, or among the outputs."""
     health = evidence.health
-    if health.purity is None or health.classes < 2 or health.purity < PURE:
+    if health.purity is None or health.classes < 2 or health.purity < PURE or health.shuffles:
         return False
     everywhere = health.labels[0] / sum(health.labels)
-    one_of_many = len(health.labels) == 1 and health.classes > 2
+    one_of_many = len(health.labels) == 1 and health.classes > 2 and health.shuffles is False
     return one_of_many or health.purity > everywhere + 0.3

@@ -59,7 +59,6 @@ def collect(
     exit_code: int | None = None,
 ) -> Evidence:
     """All evidence there is by now."""
-    loss, health = found.earlier or (_loss(watcher), _health(found))
     steps = clean_steps(watcher.steps)
     phases = mean_phases(steps)
     samples = Counter(sampler.counts)
@@ -93,8 +92,8 @@ def collect(
         syncs=_syncs(host, max(1, host.steps)),
         memory=_memory(watcher, found.memory),
         arms=tuple(arms),
-        loss=loss,
-        health=health,
+        loss=_loss(watcher),
+        health=found.health.health() if found.health is not None else Health(),
         overhead=_overhead(arms),
         notes=(*found.notes, *(f"the {k} seam failed: {v}" for k, v in host.broken.items())),
     )
@@ -223,10 +222,6 @@ def _syncs(host: Host, steps: int) -> tuple[Sync, ...]:
             where = max(at, key=lambda k: at[k], default=None)
             found.append(Sync(name, count / steps, seam.seconds[name] / 1e9 / steps, where))
     return tuple(sorted(found, key=lambda s: -s.seconds))
-
-
-def _health(found: Found) -> Health:
-    return found.health.health() if found.health is not None else Health()
 
 
 def _loss(watcher: Watcher) -> Loss:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outpace.measure.health import HealthWatch
-from outpace.records.evidence import Images, Loss, Memory
-from outpace.records.health import Health
+from outpace.records.evidence import Images, Memory
 
 
 @dataclass
@@ -19,6 +18,4 @@ class Found:
     compute: dict[str, Any] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     health: HealthWatch | None = None
-    earlier: tuple[Loss, Health] | None = None
-    """what an earlier process of the same script saw of its learning, for longer than this one"""
     notes: list[str] = field(default_factory=list)

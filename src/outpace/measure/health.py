@@ -6,8 +6,9 @@ some of the first steps, and some after the training was watched.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -18,17 +19,21 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils.data import SequentialSampler
 
 from outpace.measure.dispatch import Operator, OperatorWatch, phase
-from outpace.measure.subjects import main_root
+from outpace.measure.subjects import main_root, training_loader
 from outpace.records.health import Health
 from outpace.seams.host import Host
 from outpace.seams.module import ModuleSeam
 
-MOST_NUMBERS = 1 << 22
-"""of one parameter that are looked at"""
+MOST_NUMBERS = 1 << 16
+"""of one parameter whose change is looked at"""
 RESTRAINED = 3.0
 """a rate this far below its schedule's peak is a warm-up's"""
+FEWEST_ROWS = 32
+"""rows of a batch to call a unit dead by"""
+PRODUCTS = ("addmm", "mm", "bmm", "convolution", "linear", "baddbmm", "embedding_bag")
 LIMITS = {"sigmoid": (0.001, 0.999), "tanh": (-0.999, 0.999)}
 
 
@@ -55,25 +60,55 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         """optimizers (id) whose gradients were gone when a backward pass began"""
         self.updates = 0
         self.seen: Counter[str] = Counter()
+        self.pending: list[tuple[str, str, torch.Tensor]] = []
+        """activations of this step that no layer has followed yet"""
+        self.began: set[int] = set()
+        """optimizers (id) whose gradients were looked at before a backward pass"""
         self.looking = False
         # For good: a look begins and ends in a hook, while torch walks through its hooks.
-        register_optimizer_step_pre_hook(self._before_update)
-        register_optimizer_step_post_hook(self._after_update)
+        register_optimizer_step_pre_hook(self._guarded(self._before_update))
+        register_optimizer_step_post_hook(self._guarded(self._after_update))
+
+    def _guarded(self, action: Callable[..., None]) -> Callable[..., None]:
+        """``action`` while there is a look, unwatched; if it fails there are no more looks."""
+
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            if not self.looking or self._captured():
+                return
+            self.watching = False
+            try:
+                action(*args, **kwargs)
+                self.watching = True
+            except Exception as error:
+                self.looking = False
+                self.failure = f"{type(error).__name__}: {error}"
+
+        return guarded
+
+    def _captured(self) -> bool:
+        """Whether a CUDA graph is being captured, in which nothing may be read: no more looks."""
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            self.looking = self.watching = False
+            self.failure = "a CUDA graph is captured"
+            return True
+        return False
 
     def look(self, steps: int, seconds: float) -> Iterator[None]:
         """Look at the next steps, one at least, for about so long; yields once for each."""
-        begun = perf_counter()
+        begun, begins = perf_counter(), self._guarded(self._before_backward)
         for index in range(steps):
-            if index and perf_counter() - begun > seconds:
+            if self.failure is not None or (index and perf_counter() - begun > seconds):
                 return
             backward = torch.autograd.backward
 
             def watched(*args: Any, _own: Any = backward, **kwargs: Any) -> None:
-                self._before_backward()
+                begins()
                 _own(*args, **kwargs)
 
             torch.autograd.backward = watched
             self.seen.clear()
+            self.pending.clear()
+            self.host.group = 1
             self.host.dirty = self.looking = True
             self.__enter__()
             try:
@@ -92,20 +127,27 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     ) -> None:
         """Look at activations and at what the loss is told to be right."""
         name = operator._schema.name.partition("::")[2].rstrip("_")
-        if phase() != "forward":
+        if phase() != "forward" or self._captured():
             return
         if name in ("relu", *LIMITS) and isinstance(out, torch.Tensor) and out.dim() > 1:
             self.seen[name] += 1
-            layer = f"{name} {self.seen[name]}"
-            if name == "relu":
-                self.dead.setdefault(layer, []).append(_never_on(out))
-            else:
-                low, high = LIMITS[name]
-                share = ((out < low) | (out > high)).float().mean()
-                self.saturated.setdefault(layer, []).append(float(share))
+            self.pending.append((name, f"{name} {self.seen[name]}", out.detach()))
+        elif name in PRODUCTS:
+            self._judge_pending()
         elif name == "nll_loss_forward" and args[1].shape == (self.host.batch_size,):
             # One label a sample: words of a text are as rare as they are.
             self._see_labels(args[1], int(args[0].shape[1]))
+
+    def _judge_pending(self) -> None:
+        """A layer follows: activations so far are hidden ones, and not the model's output."""
+        for name, layer, out in self.pending:
+            if name != "relu":
+                low, high = LIMITS[name]
+                share = ((out < low) | (out > high)).float().mean()
+                self.saturated.setdefault(layer, []).append(float(share))
+            elif out.numel() >= FEWEST_ROWS * _units(out):
+                self.dead.setdefault(layer, []).append(_never_on(out))
+        self.pending.clear()
 
     def _see_labels(self, labels: torch.Tensor, classes: int) -> None:
         counts = Counter(labels.tolist())
@@ -121,42 +163,39 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         return [] if rooted is None else list(rooted[0].named_parameters())
 
     def _before_backward(self) -> None:
-        self.watching = False
         for optimizer in list(self.host.optimizers):
+            self.began.add(id(optimizer))
             held = [p.grad for g in optimizer.param_groups for p in g["params"]]
             if not any(bool(grad.any()) for grad in held if grad is not None):
                 self.zeroed.add(id(optimizer))
-        self.watching = True
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
-        if not self.looking:
-            return
-        self.watching = False
-        self.updates += 1
-        self.carried += id(optimizer) not in self.zeroed
-        self.zeroed.discard(id(optimizer))
+        one = id(optimizer)
+        self.updates += one in self.began
+        self.carried += one in self.began and one not in self.zeroed
+        self.began.discard(one)
+        self.zeroed.discard(one)
         held = {id(p) for o in self.host.optimizers for g in o.param_groups for p in g["params"]}
         held |= {id(p) for g in optimizer.param_groups for p in g["params"]}
         named = self._parameters()
-        self.not_optimized = tuple(n for n, p in named if p.grad is not None and id(p) not in held)
+        self.not_optimized = tuple(
+            n for n, p in named if p.requires_grad and p.grad is not None and id(p) not in held
+        )
         for group in optimizer.param_groups:
             peak = max(float(group.get("max_lr", 0.0)), float(group.get("initial_lr", 0.0)))
             self.warming_up |= float(group.get("lr", 0.0)) * RESTRAINED < peak
         for name, parameter in named:
-            if parameter.grad is None or parameter.dim() < 2 or parameter.grad.is_sparse:
+            grad = parameter.grad
+            if grad is None or grad.dim() < 2 or grad.is_sparse or not grad.numel():
                 continue
-            largest = float(parameter.grad.abs().max()) if parameter.numel() else 0.0
-            if largest != largest or largest == float("inf"):
+            largest = float(torch.linalg.vector_norm(grad, torch.inf))
+            if not math.isfinite(largest):
                 self.bad_gradient = self.bad_gradient or name
                 continue
             self.gradients.setdefault(name, []).append(largest)
             self.before[name] = _part(parameter).clone()
-        self.watching = True
 
     def _after_update(self, *_: Any) -> None:
-        if not self.looking:
-            return
-        self.watching = False
         ratios = []
         for name, parameter in self._parameters():
             before = self.before.pop(name, None)
@@ -164,7 +203,6 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 ratios.append(float((_part(parameter) - before).norm() / before.norm()))
         if ratios:
             self.ratios.append(median(ratios))
-        self.watching = True
 
     # --- what it comes to ------------------------------------------------------------------------
 
@@ -185,6 +223,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             update_ratio=median(self.ratios) if self.ratios else None,
             first_update_ratio=self.ratios[0] if self.ratios else None,
             warming_up=self.warming_up,
+            optimizers=len(self.host.optimizers),
+            shuffles=_shuffles(self.host),
             weakest_gradient=gradients[weakest] if weakest is not None else None,
             weakest_where=weakest,
             strongest_gradient=max(gradients.values(), default=None),
@@ -203,6 +243,16 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         )
 
 
+def _shuffles(host: Host) -> bool | None:
+    """Whether the DataLoader that feeds the steps draws at random; None where there is none."""
+    loaded = training_loader(host)
+    return None if loaded is None else not isinstance(loaded[0].sampler, SequentialSampler)
+
+
+def _units(out: torch.Tensor) -> int:
+    return int(out.shape[1 if out.dim() == 4 else -1])
+
+
 def _never_on(out: torch.Tensor) -> float:
     """Share of units (channels of an image, else the last dimension) that are 0 all over a batch."""
     units = 1 if out.dim() == 4 else out.dim() - 1
@@ -211,7 +261,8 @@ def _never_on(out: torch.Tensor) -> float:
 
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:
-    return parameter.detach().flatten()[:MOST_NUMBERS]
+    numbers = parameter.detach().flatten()
+    return numbers[:: max(1, len(numbers) // MOST_NUMBERS)]
 
 
 def _worst(shares: dict[str, list[float]]) -> tuple[float, str | None]:

@@ -15,6 +15,9 @@ class Health(msgspec.Struct, frozen=True):
     """the same at the first look"""
     warming_up: bool = False
     """a schedule holds the learning rate far below what it will be"""
+    optimizers: int = 1
+    shuffles: bool | None = None
+    """whether the DataLoader draws at random; None where there is none"""
     weakest_gradient: float | None = None
     """largest |gradient| of the weight matrix where it is smallest"""
     weakest_where: str | None = None

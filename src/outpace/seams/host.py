@@ -268,7 +268,7 @@ class Host:
             clean = False
         # What is called from here on is ours: the seams are to look away.
         self.phases.stack.append("optimizer")
-        self._record_loss()
+        self.guard("loss", self._record_loss)
         self._tell(self._step(now - self._wall, cpu - self._cpu, totals, clean))
         self.phases.stack.pop()
         self.backwards_in_step, self.in_group, self.mode = 0, 0, "train"

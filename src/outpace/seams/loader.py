@@ -247,8 +247,14 @@ class LoaderSeam:
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:
             record = iterator.__dict__.get("_outpace")
-            if record is None or get_ident() != phases.owner or phases.resting:
+            if record is None or get_ident() != phases.owner:
                 return original(iterator)
+            if phases.resting:
+                phases.stack.append("input")
+                try:
+                    return original(iterator)
+                finally:
+                    phases.stack.pop()
             return seam.draw(record, original, iterator)
 
         _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]

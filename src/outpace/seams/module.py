@@ -59,7 +59,11 @@ class ModuleSeam:
             if _is_compiling() or seam.inside or get_ident() != phases.owner:
                 return original(module, *args, **kwargs)
             if phases.resting and seam.plain and module.training:
-                return original(module, *args, **kwargs)
+                seam.inside = True
+                try:
+                    return original(module, *args, **kwargs)
+                finally:
+                    seam.inside = False
             if stack and stack[-1] == "input":
                 return original(module, *args, **kwargs)
             host.wake()
@@ -183,8 +187,12 @@ class ModuleSeam:
 
 def behaves_otherwise(module: nn.Module) -> bool:
     """Whether a module in training mode computes something else than in evaluation."""
-    kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
-    return any(isinstance(m, kinds) for m in module.modules())
+    dropout, norm = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase
+    return any(
+        m.training and (m.p > 0 if isinstance(m, dropout) else m.track_running_stats)
+        for m in module.modules()
+        if isinstance(m, (dropout, norm))
+    )
 
 
 def holds(value: Any, tensors: set[int]) -> bool:

@@ -90,14 +90,15 @@ class OptimizerSeam:
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step begins."""
         host = self.host
-        if host.phases.resting or get_ident() != host.phases.owner:
+        if get_ident() != host.phases.owner:
             return
         if self.last() is not optimizer and optimizer not in host.optimizers:
             self.last = weakref.ref(optimizer)
             host.optimizers.add(optimizer)
             if self.setup.fused is not None or self.setup.foreach is not None:
                 host.guard("optimizer", self.bring, optimizer)
-        host.phases.push("optimizer")
+        if not host.phases.resting:
+            host.phases.push("optimizer")
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step ended."""

@@ -24,6 +24,16 @@ from outpace.tune.prove import Losses
 
 MOST_RUNS = 8
 """times a script that ends before all is measured is run again"""
+WHOLE = ("run", "steps", "ledger", "loss", "health")
+WATCHED = {
+    "input": (
+        *("wait_s", "fetch_s", "fetch_cpu_s", "collate_s", "decode_s", "parse_s", "storage_s"),
+        *("ipc_s", "epoch_start_s", "read_bytes", "places"),
+    ),
+    "compute": ("forward_s", "backward_s", "optimizer_s", "page_faults", "system_s"),
+    "memory": ("growth_bytes_step", "growth_low", "retained_where", "retained_name"),
+}
+"""evidence that a run gives while it is watched as it is, whole or by its parts"""
 
 
 class Launch(Protocol):
@@ -93,9 +103,12 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
 
 def join(first: Evidence, last: Evidence) -> Evidence:
     """The run as it was seen first, whole and undisturbed, with what later runs measured."""
-    return msgspec.structs.replace(
-        last, run=first.run, steps=first.steps, ledger=first.ledger, loss=first.loss
-    )
+    joined = {name: getattr(first, name) for name in WHOLE}
+    for part, names in WATCHED.items():
+        seen = getattr(first, part)
+        facts = {name: getattr(seen, name) for name in names}
+        joined[part] = msgspec.structs.replace(getattr(last, part), **facts)
+    return msgspec.structs.replace(last, **joined)
 
 
 def _read_evidence(folder: Path) -> Evidence | None:

@@ -11,15 +11,12 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-import msgspec
-
 from outpace.measure.arms import Contest, Program, Scheduler
 from outpace.measure.counters import page_faults, system_s
 from outpace.measure.health import HealthWatch
 from outpace.measure.length import total_steps
 from outpace.measure.subjects import training_loader
-from outpace.records.evidence import Evidence, Loss
-from outpace.records.health import Health
+from outpace.records.evidence import Evidence
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
@@ -59,9 +56,6 @@ class Experiment:
         self.given_time = spec["time_s"] is not None
         self.spent_before = float(spec.get("spent_s", 0.0))
         self.earlier = read(observed.session / CONTESTS, {}) if spec.get("again") else {}
-        if "loss" in self.earlier:
-            loss, health = self.earlier["loss"], self.earlier["health"]
-            observed.found.earlier = msgspec.convert(loss, Loss), msgspec.convert(health, Health)
         self.max_steps = spec.get("steps")
         self.begun = 0.0
         self.looked = observed.found.health = HealthWatch(self.host)
@@ -102,14 +96,8 @@ class Experiment:
     def keep_contests(self) -> None:
         """Write down what was compared, for a run that goes on with it."""
         rows = {c.name: c.pairs for c in self.observed.contests}
-        evidence = self.observed.evidence()
-        kept = {
-            "pairs": rows,
-            "complete": self.observed.stopped,
-            "loss": msgspec.to_builtins(evidence.loss),
-            "health": msgspec.to_builtins(evidence.health),
-        }
-        write(self.observed.session / CONTESTS, kept)
+        complete = self.observed.stopped
+        write(self.observed.session / CONTESTS, {"pairs": rows, "complete": complete})
 
     def left(self) -> float:
         """Seconds of the time for experiments that are left."""
@@ -126,13 +114,15 @@ class Experiment:
         """Watch, probe, compare."""
         observed = self.observed
         looked = self.looked
-        yield from looked.look(FIRST_LOOKS, LOOK_S)
+        if not several_ranks() and not self.earlier:
+            yield from looked.look(FIRST_LOOKS, LOOK_S)
         yield from self.watch()
         if several_ranks():
             note = "several ranks: watched only, as an arm on one rank would hold up the others"
             observed.found.notes.append(note)
             return
-        yield from looked.look(LOOKS, LOOK_S)
+        if not self.earlier:
+            yield from looked.look(LOOKS, LOOK_S)
         yield from self.probe()
         observed.watcher.stop_recording()
         evidence = observed.evidence()
@@ -145,18 +135,21 @@ class Experiment:
 
     def watch(self) -> Iterator[None]:
         """Steps as they are, until there are enough of them."""
-        watched, faults, system = 0, page_faults(), system_s()
+        watched, first, begun = 0, self.host.steps, perf_counter()
+        faults, system = page_faults(), system_s()
         while True:
             spent = self.time_s - self.left()
             self.observed.tell("watching", spent, self.time_s)
+            steps = max(1, self.host.steps - first)
             self.observed.found.compute.update(
-                page_faults=(page_faults() - faults) / max(1, watched),
-                system_s=(system_s() - system) / max(1, watched),
+                page_faults=(page_faults() - faults) / steps,
+                system_s=(system_s() - system) / steps,
             )
             if self.earlier and watched >= FEWEST_WATCHED:
                 return
-            late = spent > WATCH_SHARE * self.time_s and watched >= FEWEST_WATCHED
-            if late or (watched >= ENOUGH_WATCHED and spent > 0.1 * self.time_s):
+            share = (perf_counter() - begun) / self.time_s
+            late = share > WATCH_SHARE and watched >= FEWEST_WATCHED
+            if late or (watched >= ENOUGH_WATCHED and share > 0.1):
                 return
             if spent > 0.6 * self.time_s:
                 return

@@ -40,6 +40,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
 def probe_operators(observed: Observed) -> Iterator[None]:
     """FLOPs and operators of one step."""
     counter = ModelCounter(observed.host)
+    observed.host.group = 1
     counter.__enter__()
     yield None
     counter.__exit__(None, None, None)
@@ -71,6 +72,7 @@ def probe_memory(observed: Observed) -> Iterator[None]:
     """Memory of one step, by kind."""
     rooted = main_root(observed.host)
     memory = StepMemory([rooted[0]] if rooted else [], list(observed.host.optimizers))
+    observed.host.group = 1
     memory.__enter__()
     yield None
     memory.__exit__(None, None, None)

@@ -161,7 +161,8 @@ class Trials:
         measured = contest.gain(name) if contest.pairs.get(name) else None
         accepted = measured is not None and measured.low > 1.0 and measured.speedup >= 1.01
         reason = contest.failed.get(name) or _why(measured, accepted)
-        again = compiled_again(self.graphs)
+        compiles = candidate.on(base).compiled and not base.compiled
+        again = compiled_again(self.graphs) if compiles else 0
         if again > MOST_COMPILED_AGAIN:
             accepted, reason = False, f"its shapes change: compiled {again} times more in the trial"
         self.trials.append(candidate.trial(predicted, measured, accepted, reason, contest.spent))

@@ -1,0 +1,53 @@
+"""The sampler sees lines of pure Python next to calls that let go of the interpreter's lock."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+SCRIPT = """
+    import hashlib, json, sys, threading, time
+    from outpace.measure.sampler import Sampler
+
+    block = bytes(8192)
+
+    def busy(seconds):
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            total = sum(value * value for value in range(20_000))
+            hashlib.sha256(block)
+
+    interval = sys.getswitchinterval()
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    sampler = Sampler(threading.get_ident(), lambda: "input")
+    sampler.start()
+    busy(0.3)
+    beside = sys.getswitchinterval()
+    over.set()
+    other.join()
+    sampler.counts.clear()
+    busy(3.0)
+    alone = sys.getswitchinterval()
+    sampler.end()
+    sampler.join()
+    seen = [(line.lines[0][2], count) for line, count in sampler.counts.items()]
+    print(json.dumps([interval, beside, alone, sys.getswitchinterval(), seen]))
+    """
+
+
+def test_python_is_seen_beside_calls_that_let_go_of_the_lock(script: Callable[..., Path]) -> None:
+    path = script(SCRIPT)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
+    interval, beside, alone, after, seen = json.loads(done.stdout)
+    assert beside == interval, "another thread of the script's is not hastened too"
+    assert alone < interval
+    assert after == interval
+    lines = path.read_text().splitlines()
+    python = sum(count for line, count in seen if "value * value" in lines[line - 1])
+    assert sum(count for _, count in seen) > 50
+    assert python > 0.3 * sum(count for _, count in seen), seen

@@ -206,7 +206,7 @@ def one(case: Case, amount: str, repeat: int, pairs: int) -> dict[str, Any]:
 def alarm(row: dict[str, Any]) -> bool:
     """Whether a control is told to be bound by something else, or a script by what is not in it."""
     if row["amount"] == "":
-        return not row["top"]
+        return row["bound"] not in (row["truth_is"][0], "none")
     return row["top"] and row["truth_is"][0] != "compute"
 
 
@@ -215,11 +215,13 @@ def share(marks: list[bool]) -> str:
     return f"{sum(marks)} of {len(marks)}" if marks else "-"
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[dict[str, Any]], cases: list[Case]) -> str:
     """RESULTS.md."""
     told = [row for row in rows if "bound" in row]
-    planted = [row for row in told if row["amount"] not in ("", "0")]
     clean = [row for row in told if row["amount"] in ("", "0")]
+    without = {row["case"] for row in clean}
+    planted = [row for row in told if row["amount"] not in ("", "0") and row["case"] in without]
+    told = clean + planted
     fixed = {row["case"]: row for row in clean}
     marks = [right(row, fixed[row["case"]]) for row in planted]
     alarms = [alarm(row) for row in clean]
@@ -239,6 +241,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         "Made by `python bench/truth/run.py`. What a plant costs is measured in pairs in the same",
         "run; gains told are those of the planted cause.",
         "",
+        f"- scripts run: {len({row['case'] for row in rows})} of {len(cases)}",
         f"- bound right: {share([bound for bound, _ in marks])}",
         f"- cause right: {share([cause for _, cause in marks])}",
         f"- planted cause found at all: {share([row['found'] for row in planted])}",
@@ -283,10 +286,18 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], help="names of cases")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--table", action="store_true", help="only write the table of what is kept")
     parser.add_argument("--again", action="store_true", help="forget what is kept")
     options = parser.parse_args()
     cases = [read_case(path) for path in sorted((HERE / "cases").glob("*.py"))]
     cases = [case for case in cases if not options.only or case.name in options.only]
+    if options.table:
+        names = {case.name for case in cases}
+        kept = [json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json"))]
+        (HERE / "RESULTS.md").write_text(
+            table([row for row in kept if row["case"] in names], cases)
+        )
+        return
     rows = []
     for case in cases:
         amounts = case.amounts[-1:] if options.quick else case.amounts
@@ -299,8 +310,8 @@ def main() -> None:
                 said = f"{row['bound']}, {row['cause']}" if "bound" in row else "dropped"
                 print(f"{case.name} {amount} #{repeat}: {said}", flush=True)
     if not options.only:
-        (HERE / "RESULTS.md").write_text(table(rows))
-    print(table(rows))
+        (HERE / "RESULTS.md").write_text(table(rows, cases))
+    print(table(rows, cases))
 
 
 if __name__ == "__main__":

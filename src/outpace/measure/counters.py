@@ -49,6 +49,19 @@ def system_s() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_stime
 
 
+def cores_busy_s() -> float | None:
+    """CPU seconds that the cores this process may use have worked for anybody; None if not told."""
+    try:
+        mine = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        with open("/proc/stat") as file:
+            rows = [line.split() for line in file if line.startswith("cpu")]
+        ticks = os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError):
+        return None
+    # user nice system idle iowait irq softirq steal
+    return sum(int(n) for r in rows if r[0] in mine for n in (*r[1:4], *r[6:9])) / ticks
+
+
 def cpu_ns(pid: int) -> int | None:
     """CPU time of another process, to the nanosecond by its CPU clock, else in ticks from /proc."""
     clock_gettime_ns = getattr(time, "clock_gettime_ns", None)

@@ -15,6 +15,7 @@ from outpace.measure.arms import Contest, Program, Scheduler
 from outpace.measure.counters import page_faults, system_s
 from outpace.measure.health import HealthWatch
 from outpace.measure.length import total_steps
+from outpace.measure.others import Others
 from outpace.measure.subjects import training_loader
 from outpace.records.evidence import Evidence
 from outpace.remedies.catalog import all_remedies
@@ -137,6 +138,7 @@ class Experiment:
         """Steps as they are, until there are enough of them."""
         watched, first, begun = 0, self.host.steps, perf_counter()
         faults, system = page_faults(), system_s()
+        busy = Others(self.observed.worker_pids)
         while True:
             spent = self.time_s - self.left()
             self.observed.tell("watching", spent, self.time_s)
@@ -149,9 +151,10 @@ class Experiment:
                 return
             share = (perf_counter() - begun) / self.time_s
             late = share > WATCH_SHARE and watched >= FEWEST_WATCHED
-            if late or (watched >= ENOUGH_WATCHED and share > 0.1):
-                return
-            if spent > 0.6 * self.time_s:
+            enough = late or (watched >= ENOUGH_WATCHED and share > 0.1)
+            if enough or spent > 0.6 * self.time_s:
+                if others := busy.said():
+                    self.observed.found.notes.append(others)
                 return
             watched += 1
             yield None

@@ -1,0 +1,46 @@
+"""What else keeps the machine busy: what is measured beside it may not hold when it is quiet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from time import perf_counter
+
+from outpace.measure.counters import cores_busy_s, cpu_ns, process_cpu_ns
+from outpace.seams.openmp import cores
+
+LEAST = 0.25
+"""cores that others keep busy before it is worth saying"""
+SHORTEST_S = 1.0
+
+
+class Others:
+    """CPU time of others since this was made; ``workers`` are processes of the target's."""
+
+    def __init__(self, workers: Callable[[], list[int]]) -> None:
+        self.workers = workers
+        self.begun = perf_counter()
+        self.busy = cores_busy_s()
+        self.own = self._own()
+
+    def _own(self) -> float:
+        ended = os.times()
+        live = sum(cpu_ns(pid) or 0 for pid in self.workers())
+        return (process_cpu_ns() + live) / 1e9 + ended.children_user + ended.children_system
+
+    def cores(self) -> float:
+        """Cores that others kept busy on average; 0 where that is not known."""
+        busy, seconds = cores_busy_s(), perf_counter() - self.begun
+        if busy is None or self.busy is None or seconds < SHORTEST_S:
+            return 0.0
+        return max(0.0, (busy - self.busy - (self._own() - self.own)) / seconds)
+
+    def said(self) -> str | None:
+        """A sentence for the user where it matters."""
+        others = self.cores()
+        if others < LEAST:
+            return None
+        return (
+            f"other processes kept {others:.1f} of {cores()} cores busy meanwhile: what pays beside "
+            "them, fewer threads for one, may not when they are gone"
+        )

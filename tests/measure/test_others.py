@@ -34,5 +34,5 @@ def test_own_work_is_not_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "cores_busy_s", iter([10.0, 12.0, 12.0]).__next__)
     monkeypatch.setattr(others, "process_cpu_ns", iter([0, 2_000_000_000, 2_000_000_000]).__next__)
     measured = Others(list)
-    assert measured.cores() == 0.0
+    assert measured.cores() == pytest.approx(0.0)
     assert measured.said() is None

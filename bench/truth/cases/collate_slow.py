@@ -1,7 +1,7 @@
 """The collate function goes through AMOUNT of the numbers of each sample one by one.
 
 truth: io collate
-line: total += float
+line: value
 remedies: loader_workers prefetch cache_samples
 amounts: 15 60 250
 """

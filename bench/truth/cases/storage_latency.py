@@ -1,7 +1,7 @@
 """Files on a slow disk: reading each takes AMOUNT milliseconds more (simulated by sleeping).
 
 truth: io storage
-line: handle.read()
+line: time.sleep
 remedies: fetch_threads loader_workers prefetch cache_samples
 amounts: 0.15 0.5 2
 """

@@ -59,6 +59,8 @@ class Experiment:
         self.earlier = read(observed.session / CONTESTS, {}) if spec.get("again") else {}
         self.max_steps = spec.get("steps")
         self.begun = 0.0
+        self.slowed = False
+        """steps are looked into so closely that their time by line would mislead"""
         self.looked = observed.found.health = HealthWatch(self.host)
         self.scheduler = Scheduler(
             self.host,
@@ -82,7 +84,7 @@ class Experiment:
             self.scheduler.close()
             self.done()
             return
-        self.observed.pause_sampler(not self.host.setup.watched)
+        self.observed.pause_sampler(self.slowed or not self.host.setup.watched)
         self.scheduler.on_step(step)
 
     def time_for(self, step: Step) -> float:
@@ -116,15 +118,15 @@ class Experiment:
         observed = self.observed
         looked = self.looked
         if not several_ranks() and not self.earlier:
-            yield from looked.look(FIRST_LOOKS, LOOK_S)
+            yield from self.slowly(looked.look(FIRST_LOOKS, LOOK_S))
         yield from self.watch()
         if several_ranks():
             note = "several ranks: watched only, as an arm on one rank would hold up the others"
             observed.found.notes.append(note)
             return
         if not self.earlier:
-            yield from looked.look(LOOKS, LOOK_S)
-        yield from self.probe()
+            yield from self.slowly(looked.look(LOOKS, LOOK_S))
+        yield from self.slowly(self.probe())
         observed.watcher.stop_recording()
         evidence = observed.evidence()
         for contest in self.contests(evidence):
@@ -133,6 +135,14 @@ class Experiment:
                 contest.pairs[name] = [tuple(p) for p in pairs]
             observed.contests.append(contest)
             yield contest
+
+    def slowly(self, steps: Iterator[None]) -> Iterator[None]:
+        """Steps that take longer than they would: the sampler looks away."""
+        self.slowed = True
+        self.observed.pause_sampler(True)
+        yield from steps
+        self.slowed = False
+        self.observed.pause_sampler(False)
 
     def watch(self) -> Iterator[None]:
         """Steps as they are, until there are enough of them."""

@@ -10,13 +10,10 @@ twin or of examples/.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from outpace.errors import OutpaceError
+from run import diagnosed
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"
@@ -27,12 +24,8 @@ TIME = "8"
 def rules_told(script: Path, args: list[str]) -> list[str]:
     """Names of the rules in the diagnosis of a script."""
     with tempfile.TemporaryDirectory() as name:
-        command = [sys.executable, "-m", "outpace", "diagnose", "--json", "--time", TIME]
-        command += ["--session", f"{name}/session", str(script), *args]
-        done = subprocess.run(command, cwd=name, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OutpaceError(f"{script.name} {args}: exit code {done.returncode}\n{done.stderr}")
-    return [found["rule"] for found in json.loads(done.stdout)["learning"]]
+        verdict = diagnosed(script, args, Path(name), "--time", TIME)
+    return [found["rule"] for found in verdict["learning"]]
 
 
 def main() -> None:

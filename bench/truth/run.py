@@ -136,14 +136,13 @@ def truth_of(case: Case, amount: str, pairs: int, folder: Path) -> tuple[float, 
     return gain.speedup, gain.low, gain.high
 
 
-def diagnosed(case: Case, amount: str, folder: Path) -> dict[str, Any]:
+def diagnosed(script: Path, args: list[str], folder: Path, *options: str) -> dict[str, Any]:
     """What `outpace diagnose --json` says."""
-    command = [sys.executable, "-m", "outpace", "diagnose", "--json", "--session",
-               str(folder / "session"), str(case.path), *([amount] if amount else [])]  # fmt: skip
-    with beside(case):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "outpace", "diagnose", "--json", *options, "--session"]
+    command += [str(folder / "session"), str(script), *args]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise OutpaceError(f"{case.name} {amount}: exit code {done.returncode}\n{done.stderr}")
+        raise OutpaceError(f"{script.name} {args}: exit code {done.returncode}\n{done.stderr}")
     return dict(json.loads(done.stdout))
 
 
@@ -199,7 +198,9 @@ def one(case: Case, amount: str, repeat: int, pairs: int) -> dict[str, Any]:
         if planted and case.timed:
             row["truth"] = truth_of(case, amount, pairs, folder)
         if row["truth"] is None or (row["truth"][1] > 1 and row["truth"][0] >= LEAST):
-            row.update(judged(case, diagnosed(case, amount, folder)))
+            with beside(case):
+                told = diagnosed(case.path, [amount] if amount else [], folder)
+            row.update(judged(case, told))
     KEPT.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(row))
     return row

@@ -27,6 +27,8 @@ from outpace.records.finding import Bound, Finding
 
 URGENT = ("capacity", "leak")
 """told whatever they cost by now: they end a run"""
+SURELY_MOVED = 0.6
+"""part of the memory traffic that no cache saves: what stays in one between two operators does not move"""
 SMALLEST = 0.02
 """share of the run below which nothing is said"""
 
@@ -155,7 +157,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     moving = sum(moving_seconds(evidence))
     taken = max(0.0, total - fixed - moving)
     low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
-    high = 1.05 * (total - least_fixed - 0.6 * moving) - 0.9 * at_best
+    high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
     cost = of_step(evidence, max(0.0, taken - at_best), max(0.0, low), max(0.0, high))
     ceiling = (
         f": {100 * min(1.0, at_best / taken):.0f} % of this machine's ceiling, at which the rest "
@@ -189,8 +191,7 @@ def bandwidth(evidence: Evidence) -> Iterator[Told]:
     seconds = moving + pages
     if not moving or seconds < 0.3 * compute_cost(evidence):
         return
-    # What stays in a cache between two operators is not moved.
-    cost = of_step(evidence, seconds, 0.6 * seconds, 1.1 * seconds, "predicted")
+    cost = of_step(evidence, seconds, SURELY_MOVED * seconds, 1.1 * seconds, "predicted")
     fresh = f", and {1e3 * pages:.0f} ms to take fresh pages for it" if pages > 0.1 * moving else ""
     yield Told(
         cost,

@@ -2,7 +2,7 @@
 
 A rule that only a long run could show (overfitting, a plateau late in training) is not here: what
 is judged are the first some hundred steps. Thresholds name their source; "calibrated" ones were
-set on two thirds of the cases of bench/truth and the examples.
+set on the cases of bench/truth/learning and the examples, none of which was held out.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
     values = _finite(evidence)
     if len(values) < 5 or not math.isfinite(ratio) or ratio < LARGE_UPDATE:
         return
-    first, last = values[0], median(values[-max(5, len(values) // 5) :])
+    first, last = values[0], _ends(values)[1]
     spikes = first > 0 and max(values) > SPIKE * first
     # Layers that begin at zero change by a large part at first, and nothing is wrong with that.
     rises = last > max(first, median(values[:5])) and (health.update_ratio or 0.0) >= LARGE_UPDATE

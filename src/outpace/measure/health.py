@@ -107,7 +107,6 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
 
             torch.autograd.backward = watched
             self.seen.clear()
-            self.pending.clear()
             self.host.group = 1
             self.host.dirty = self.looking = True
             self.__enter__()
@@ -115,6 +114,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 yield
             finally:
                 self.looking = False
+                self.pending.clear()  # the output's activation is not kept from here on
                 self.__exit__(None, None, None)
                 if torch.autograd.backward is watched:
                     torch.autograd.backward = backward
@@ -145,7 +145,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 low, high = LIMITS[name]
                 share = ((out < low) | (out > high)).float().mean()
                 self.saturated.setdefault(layer, []).append(float(share))
-            elif out.numel() >= FEWEST_ROWS * _units(out):
+            elif out.numel() >= FEWEST_ROWS * out.shape[_unit_dim(out)]:
                 self.dead.setdefault(layer, []).append(_never_on(out))
         self.pending.clear()
 
@@ -249,14 +249,14 @@ def _shuffles(host: Host) -> bool | None:
     return None if loaded is None else not isinstance(loaded[0].sampler, SequentialSampler)
 
 
-def _units(out: torch.Tensor) -> int:
-    return int(out.shape[1 if out.dim() == 4 else -1])
+def _unit_dim(out: torch.Tensor) -> int:
+    """The dimension of an activation's units: channels of an image, else the last."""
+    return 1 if out.dim() == 4 else out.dim() - 1
 
 
 def _never_on(out: torch.Tensor) -> float:
-    """Share of units (channels of an image, else the last dimension) that are 0 all over a batch."""
-    units = 1 if out.dim() == 4 else out.dim() - 1
-    others = [d for d in range(out.dim()) if d != units]
+    """Share of units that are 0 all over a batch."""
+    others = [d for d in range(out.dim()) if d != _unit_dim(out)]
     return float((out.amax(dim=others) == 0).float().mean())
 
 

@@ -326,5 +326,7 @@ class RootFacts:
     where: str | None = None
     has_parameters: bool = False
     channels_last: bool = False
+    behaves_otherwise: bool | None = None
+    """in training mode than in evaluation; None until it was asked"""
     compiled: Any = None
     names: tuple[str, ...] = ()

@@ -128,9 +128,11 @@ class ModuleSeam:
         else:
             host.saw_validation()
             self.eval_calls += 1
-            if module.training and host.mode == "validation" and behaves_otherwise(module):
-                self.eval_in_training += 1
-                if self.eval_in_training_where is None:
+            if module.training and host.mode == "validation":
+                if facts.behaves_otherwise is None:
+                    facts.behaves_otherwise = behaves_otherwise(module)
+                self.eval_in_training += facts.behaves_otherwise
+                if facts.behaves_otherwise and self.eval_in_training_where is None:
                     self.eval_in_training_where = place(user_frame(sys._getframe(1)))
             if not module.training and torch.is_grad_enabled() and host.mode == "validation":
                 self.eval_with_grad += 1

@@ -109,10 +109,8 @@ def served_by(setup: Setup) -> set[str]:
     if setup.feed != AS_IS.feed:
         wanted.add("loader")
     if setup.autocast or setup.channels_last or setup.compiled or setup.checkpointed:
-        wanted |= {
-            "module",
-            "loader",
-        }  # which tells a model inside of a data set from the one that learns
+        # The loader tells a model inside of a data set from the one that learns.
+        wanted |= {"module", "loader"}
     if setup.decoder != AS_IS.decoder or setup.decoded_bytes:
         wanted.add("decode")
     return wanted

@@ -13,7 +13,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from run import diagnosed
+from verdict import outpace
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"
@@ -24,7 +24,7 @@ TIME = "8"
 def rules_told(script: Path, args: list[str]) -> list[str]:
     """Names of the rules in the diagnosis of a script."""
     with tempfile.TemporaryDirectory() as name:
-        verdict = diagnosed(script, args, Path(name), "--time", TIME)
+        verdict = outpace("diagnose", script, args, Path(name), "--time", TIME)
     return [found["rule"] for found in verdict["learning"]]
 
 

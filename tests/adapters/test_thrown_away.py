@@ -118,6 +118,29 @@ def test_changes(tmp_path: Path) -> None:
     ]
 
 
+def test_our_own_files_are_not_told(tmp_path: Path) -> None:
+    """A session in the target's folder, and output that was sent to a file there."""
+    code = f"""
+import sys
+from pathlib import Path
+from outpace.adapters.thrown_away import ThrownAway
+run = ThrownAway(Path({str(tmp_path)!r}), Path("session/trials").absolute(),
+                 [Path("session").absolute()], {{}})
+Path("session/evidence.json").parent.mkdir()
+Path("session/evidence.json").touch()
+Path("new.txt").touch()
+print("said", flush=True)
+run.end()
+print(run.notes)
+"""
+    with (tmp_path / "output.txt").open("w") as output:
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, stdout=output, check=True)
+    told = (tmp_path / "output.txt").read_text()
+    assert told.splitlines()[-1] == (
+        "['could not be kept from being changed while the target ran: new.txt']"
+    )
+
+
 def test_a_removed_file_is_told(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()

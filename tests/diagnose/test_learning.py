@@ -33,8 +33,15 @@ HEALTHY = Health(
 FALLS = tuple(2.3 * 0.99**step + 0.05 * (-1) ** step for step in range(300))
 
 
-def evidence(losses: tuple[float | None, ...] = FALLS, bad: int | None = None, **facts: Any) -> Any:
-    loss = Loss(tuple(range(len(losses))), losses, bad)
+def evidence(
+    losses: tuple[float | None, ...] = FALLS,
+    bad: int | None = None,
+    validated: tuple[float, ...] = (),
+    **facts: Any,
+) -> Any:
+    """Losses of every step; ``validated``: after every 30 of them."""
+    passes = tuple((30 * index, value) for index, value in enumerate(validated, start=1))
+    loss = Loss(tuple(range(len(losses))), losses, bad, passes)
     return replace(IMAGES, loss=loss, health=replace(HEALTHY, **facts))
 
 
@@ -50,6 +57,9 @@ def test_a_healthy_training_is_left_in_peace() -> None:
 
 FLAT = tuple(1.386 + 0.02 * (-1) ** step for step in range(300))
 NOISY = tuple(2.3 + 0.3 * math.sin(7 * step) - 0.001 * step for step in range(120))
+STAYS = tuple(1.2 + 1.1 * 0.95**step + 0.02 * (-1) ** step for step in range(300))
+LEAPS = tuple(1.2 + 0.1 * 0.9**step + (0.9, -0.8, 0.3, -0.4)[step % 4] for step in range(300))
+RISES = (1.9, 1.5, 1.3, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5)
 SPIKES = tuple(2.3 + (9.0 if step % 7 == 3 else 0.0) for step in range(300))
 
 
@@ -61,6 +71,9 @@ SPIKES = tuple(2.3 + (9.0 if step % 7 == 3 else 0.0) for step in range(300))
         ("learning_rate_too_high", (*FALLS[:10], None), {"first_update_ratio": 0.4, "bad": 10}),
         ("learning_rate_too_low", FLAT, {"update_ratio": 1e-7}),
         ("learns_nothing", FLAT, {}),
+        ("plateau", STAYS, {}),
+        ("overfitting", FALLS, {"validated": RISES}),
+        ("noisy_loss", LEAPS, {"noise_scale": 60.0, "batch": 1}),
         ("vanishing_gradients", FALLS, {"weakest_gradient": 1e-9}),
         ("dead_units", FALLS, {"dead": 0.8}),
         ("saturated_units", FALLS, {"saturated": 0.9}),
@@ -94,6 +107,13 @@ def test_a_fault_is_told(
         (FLAT, {"optimizers": 2}),
         (FLAT, {"warming_up": True}),
         (tuple(0.2 - value for value in FLAT), {}),
+        (tuple(value - 1.15 for value in STAYS), {}),
+        (STAYS[:90], {}),
+        (FALLS, {"validated": RISES[:6]}),
+        (FALLS, {"validated": (1.9, 1.5, 1.3, 1.2, 1.21, 1.23, 1.25, 1.26)}),
+        (FALLS[::-1], {"validated": RISES}),
+        (LEAPS, {"noise_scale": 6.0, "batch": 1}),
+        (FALLS, {"noise_scale": 60.0, "batch": 1}),
         (FALLS, {"labels": (768,), "purity": 1.0, "classes": 65, "shuffles": None}),
         (FALLS, {"labels": (400, 368), "purity": 1.0, "shuffles": True}),
         (FALLS, {"labels": (700, 15), "purity": 0.97, "classes": 2, "shuffles": None}),
@@ -107,3 +127,11 @@ def test_what_only_looks_like_a_fault_is_not_told(
     losses: tuple[float | None, ...], facts: dict[str, Any]
 ) -> None:
     assert rules(evidence(losses, **facts)) == []
+
+
+def test_what_made_a_nan_is_named() -> None:
+    made = "2 (Root) is the first module whose output is not"
+    (told,) = learning(
+        evidence((*FALLS[:10], None), bad=10, bad_made=made, bad_gradient="0.weight")
+    )
+    assert told.reason == f"the loss is not a finite number from step 10 on; {made}"

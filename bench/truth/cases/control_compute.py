@@ -2,7 +2,6 @@
 
 truth: compute arithmetic
 line: model(x)
-control: yes
 """
 
 import torch

@@ -2,7 +2,6 @@
 
 truth: compute dispatch
 line: model(x)
-control: yes
 """
 
 import torch

@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -64,7 +64,7 @@ class ThrownAway:
         # Beneath the temporary folder, which must stay writable, the kernel can't keep a folder.
         in_temporary = any(self.cwd.is_relative_to(t) for t in self.areas.temporary)
         self.can_guard = version() > 0
-        self.before = None if self.can_guard and not in_temporary else look(self.cwd)
+        self.before = None if self.can_guard and not in_temporary else self._look()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     @property
@@ -91,7 +91,10 @@ class ThrownAway:
         self.written, self.removed = written_in(self.scratch)
         shutil.rmtree(self.scratch, ignore_errors=True)
         if self.before is not None:
-            self.changed = changes(self.before, look(self.cwd))
+            self.changed = changes(self.before, self._look())
+
+    def _look(self) -> Seen:
+        return look(self.cwd, apart=[os.path.realpath(path) for path in self.allow])
 
     @property
     def notes(self) -> list[str]:
@@ -120,20 +123,41 @@ def _beneath(path: str, folder: Path) -> bool:
     return path.startswith(f"{folder}/")
 
 
-def look(folder: Path) -> Seen:
-    """Time and size of the files in a folder; of the first ones where there are many."""
+def look(folder: Path, apart: Collection[str] = ()) -> Seen:
+    """Time and size of the files in a folder; of the first ones where there are many.
+
+    Folders named in ``apart`` are left out, and files that this process's own output goes to.
+    """
     found: dict[str, tuple[int, int]] = {}
     until = time.monotonic() + MOST_SECONDS
+    ours = _own_output()
     for here, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in NOT_LOOKED_AT)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in NOT_LOOKED_AT and os.path.join(here, name) not in apart
+        )
         for name in sorted(files):
             path = os.path.join(here, name)
             with contextlib.suppress(OSError):
                 status = os.lstat(path)
-                found[path] = (status.st_mtime_ns, status.st_size)
+                if _identity(status) not in ours:
+                    found[path] = (status.st_mtime_ns, status.st_size)
         if len(found) >= MOST_FILES or time.monotonic() > until:
             return Seen(found, whole=False)
     return Seen(found, whole=True)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _own_output() -> set[tuple[int, int]]:
+    found = set()
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            found.add(_identity(os.fstat(number)))
+    return found
 
 
 def changes(before: Seen, after: Seen) -> list[str]:

@@ -1,14 +1,16 @@
 """THE table of learning-health rules: from losses and a few steps looked at closely to a finding.
 
-A rule that only a long run could show (overfitting, a plateau late in training) is not here: what
-is judged are the first some hundred steps. Thresholds name their source; "calibrated" ones were
-set on the cases of bench/truth/learning and the examples, none of which was held out.
+What is judged is as much of the run as was watched, often its first some hundred steps: what comes
+up later, overfitting for one, is told where a run is short or is watched for longer. Thresholds
+name their source; "calibrated" ones were set on the cases of bench/truth/learning and the examples,
+none of which was held out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from statistics import mean, median, stdev
 
 from outpace.records.evidence import Evidence
@@ -31,6 +33,14 @@ PURE = 0.9
 FEWEST_LOSSES = 100
 NO_FALL = 0.02
 """of the loss: what the interval of its fall, or rise, may reach"""
+RISE = 1.1
+"""validation loss over its best (SageMaker Debugger's Overfit: 0.1 above the training's)"""
+PATIENCE = 3
+"""validations since the best one"""
+NOISY = 0.25
+"""spread of the loss from step to step, of the loss (calibrated)"""
+NOISE_SCALES = 8.0
+"""gradient noise scale over the batch; steps gain from larger batches up to it"""
 
 Rule = Callable[[Evidence], Iterator[Learning]]
 
@@ -41,10 +51,11 @@ def not_a_number(evidence: Evidence) -> Iterator[Learning]:
     bad = evidence.health.bad_gradient
     if step is not None:
         first = f"; the gradient of {bad} is the first that is not" if bad else ""
+        made = f"; {evidence.health.bad_made}" if evidence.health.bad_made else first
         yield Learning(
             "nan",
             "critical",
-            f"the loss is not a finite number from step {step} on{first}",
+            f"the loss is not a finite number from step {step} on{made}",
             "lower the learning rate or clip gradients; torch.autograd.set_detect_anomaly(True) "
             "names the operation that made it",
         )
@@ -81,8 +92,8 @@ def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
         yield Learning(
             "learning_rate_too_low",
             "warn",
-            f"a step changes the weights by {ratio:.0e} of their size, and in {len(values)} steps "
-            f"the loss went from {first:.4g} to {last:.4g}",
+            f"a step changes the weights by {ratio:.0e} of their size, and in {_seen(evidence)} the "
+            f"loss went from {first:.4g} to {last:.4g}",
             "raise the learning rate tenfold or more; 1e-3 of a weight's size a step is usual",
         )
 
@@ -97,16 +108,78 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
     third = len(values) // 3
     early, late = values[:third], values[-third:]
     fall = mean(early) - mean(late)
-    error = math.hypot(stdev(early), stdev(late)) / math.sqrt(third)
-    if abs(fall) + 2 * error < NO_FALL * mean(early):
+    if abs(fall) + 2 * _error(early, late) < NO_FALL * mean(early):
         chance = math.log(evidence.health.classes) if evidence.health.classes > 1 else None
         at_chance = chance is not None and abs(mean(late) - chance) < 0.1 * chance
         guess = f", which is guessing among {evidence.health.classes} classes" if at_chance else ""
         yield Learning(
             "learns_nothing",
             "warn",
-            f"the loss stays at {mean(late):.3g} over {len(values)} steps{guess}",
+            f"the loss stays at {mean(late):.3g} over {_seen(evidence)}{guess}",
             "see that labels belong to their inputs and that a model can overfit one batch",
+        )
+
+
+def plateau(evidence: Evidence) -> Iterator[Learning]:
+    """The loss fell, and then stays far from zero for as long again."""
+    values = _finite(evidence)
+    if len(values) < FEWEST_LOSSES or min(values) <= 0 or evidence.health.optimizers > 1:
+        return
+    half = len(values) // 2
+    first, early, late = median(values[:5]), values[half : half + half // 2], values[-(half // 2) :]
+    fall, error = mean(early) - mean(late), _error(early, late)
+    stays = abs(fall) + 2 * error < NO_FALL * mean(early)
+    if stays and 0.2 * first < mean(late) < 0.9 * first:
+        yield Learning(
+            "plateau",
+            "warn",
+            f"the loss fell from {first:.3g} to {mean(early):.3g} and stays there for the later half "
+            f"of {_seen(evidence)}",
+            "lower the learning rate (drop it, or let it go to zero on a schedule), or end here",
+        )
+
+
+def overfitting(evidence: Evidence) -> Iterator[Learning]:
+    """The training loss falls and the validation loss rises."""
+    passes = evidence.loss.validated
+    if len(passes) <= PATIENCE:
+        return
+    best = min(range(len(passes)), key=lambda i: passes[i][1])
+    lowest, last = passes[best][1], median(value for _, value in passes[-2:])
+    before, after = _training_loss(evidence, passes[best][0]), _training_loss(evidence, None)
+    if len(passes) - 1 - best < PATIENCE or lowest <= 0 or before is None or after is None:
+        return
+    if last > RISE * lowest and after < before:
+        yield Learning(
+            "overfitting",
+            "warn",
+            f"the validation loss was best at validation {best + 1} of {len(passes)} with "
+            f"{lowest:.3g} and rose to {last:.3g}, while the training loss fell from {before:.3g} to "
+            f"{after:.3g}",
+            "keep the weights of the best validation and stop there; more data or augmentation, "
+            "weight decay, dropout, a smaller model",
+        )
+
+
+def noisy(evidence: Evidence) -> Iterator[Learning]:
+    """Batches are so small that noise hides where the loss goes."""
+    values, health = _finite(evidence), evidence.health
+    if len(values) < FEWEST_LOSSES or min(values) <= 0 or health.noise_scale is None:
+        return
+    third = len(values) // 3
+    middle, late = values[third : 2 * third], values[-third:]
+    spread = stdev(b - a for a, b in pairwise(late)) / math.sqrt(2)
+    lost = mean(middle) - mean(late) < 2 * _error(middle, late)
+    large = health.noise_scale > NOISE_SCALES * health.batch
+    if lost and large and spread > NOISY * mean(late) and mean(late) > 0.5 * _ends(values)[0]:
+        yield Learning(
+            "noisy_loss",
+            "warn",
+            f"the loss changes by {spread / mean(late):.0%} of itself from step to step and falls no "
+            f"more; noise outweighs the gradient in batches below some {health.noise_scale:.0f} "
+            f"samples, and a step has {health.batch}",
+            f"a larger batch, or gradients of {min(64, round(health.noise_scale / health.batch))} "
+            "batches added up before a step; a lower learning rate",
         )
 
 
@@ -225,6 +298,9 @@ TABLE: tuple[Rule, ...] = (
     dead_units,
     saturated_units,
     learns_nothing,
+    plateau,
+    noisy,
+    overfitting,
     imbalance,
     validates_in_training_mode,
 )
@@ -242,6 +318,22 @@ def _finite(evidence: Evidence) -> list[float]:
 def _ends(values: list[float]) -> tuple[float, float]:
     part = max(5, len(values) // 5)
     return median(values[:part]), median(values[-part:])
+
+
+def _seen(evidence: Evidence) -> str:
+    return f"{evidence.loss.samples[-1] - evidence.loss.samples[0]:,} samples"
+
+
+def _error(one: list[float], other: list[float]) -> float:
+    """Standard error of the difference of their means."""
+    return math.hypot(stdev(one) / math.sqrt(len(one)), stdev(other) / math.sqrt(len(other)))
+
+
+def _training_loss(evidence: Evidence, samples: int | None) -> float | None:
+    """Median of the losses just before so many samples, or before the end."""
+    pairs = zip(evidence.loss.samples, evidence.loss.values, strict=True)
+    values = [v for s, v in pairs if v is not None and (samples is None or s <= samples)]
+    return median(values[-20:]) if values else None
 
 
 def _unshuffled(evidence: Evidence) -> bool:

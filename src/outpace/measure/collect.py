@@ -234,6 +234,7 @@ def _loss(watcher: Watcher) -> Loss:
         tuple(samples[::stride]),
         tuple(v if math.isfinite(v) else None for v in values[::stride]),
         bad if bad is not None and bad < end else None,
+        tuple(v for v in watcher.validation.read() if math.isfinite(v[1])),
     )
 
 

@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 from torch.utils.data import SequentialSampler
 
 from outpace.measure.dispatch import Operator, OperatorWatch, phase
+from outpace.measure.not_finite import who_made_it
 from outpace.measure.subjects import main_root, training_loader
 from outpace.records.health import Health
 from outpace.seams.host import Host
@@ -65,6 +66,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.began: set[int] = set()
         """optimizers (id) whose gradients were looked at before a backward pass"""
         self.looking = False
+        self.bad_made: str | None = None
+        self.noise = GradientNoise()
+        host.on_backward = self._see_loss
         # For good: a look begins and ends in a hook, while torch walks through its hooks.
         register_optimizer_step_pre_hook(self._guarded(self._before_update))
         register_optimizer_step_post_hook(self._guarded(self._after_update))
@@ -107,6 +111,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
 
             torch.autograd.backward = watched
             self.seen.clear()
+            if index == 0:
+                self.noise = GradientNoise()
             self.host.group = 1
             self.host.dirty = self.looking = True
             self.__enter__()
@@ -156,6 +162,19 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         if counts.total() >= 8:
             self.purities.append(max(counts.values()) / counts.total())
 
+    def _see_loss(self, loss: torch.Tensor) -> None:
+        """The first loss that is not finite: find out at once where it came from."""
+        if loss.device.type != "cpu":
+            self.host.on_backward = None  # reading each would hold up the training
+        elif not math.isfinite(float(loss)):
+            self.host.on_backward = None
+            watching, self.watching = self.watching, False
+            try:
+                self.bad_made = who_made_it(self.host)
+            except Exception as error:
+                self.failure = f"{type(error).__name__}: {error}"
+            self.watching = watching
+
     # --- gradients and updates -------------------------------------------------------------------
 
     def _parameters(self) -> list[tuple[str, nn.Parameter]]:
@@ -184,6 +203,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         for group in optimizer.param_groups:
             peak = max(float(group.get("max_lr", 0.0)), float(group.get("initial_lr", 0.0)))
             self.warming_up |= float(group.get("lr", 0.0)) * RESTRAINED < peak
+        if optimizer is (self.host.main_optimizer and self.host.main_optimizer()):
+            grads = [p.grad for _, p in named if p.grad is not None and not p.grad.is_sparse]
+            self.noise.add([_part(grad).float() for grad in grads])
         for name, parameter in named:
             grad = parameter.grad
             if grad is None or grad.dim() < 2 or grad.is_sparse or not grad.numel():
@@ -208,6 +230,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
 
     def health(self) -> Health:
         """All looks together."""
+        batch = self.host.batch_size * self.host.micro_steps
         gradients = {name: median(values) for name, values in self.gradients.items()}
         weakest = min(gradients, key=lambda n: gradients[n], default=None)
         dead, dead_layer = _worst(self.dead)
@@ -229,6 +252,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             weakest_where=weakest,
             strongest_gradient=max(gradients.values(), default=None),
             bad_gradient=self.bad_gradient,
+            bad_made=self.bad_made,
+            noise_scale=self.noise.scale(batch),
+            batch=batch,
             not_optimized=self.not_optimized,
             carried=self.updates >= 3 and self.carried >= self.updates - 1,
             dead=dead,
@@ -241,6 +267,42 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             validated_training=validated,
             validated_where=where,
         )
+
+
+class GradientNoise:
+    """The simple noise scale from gradients of a few steps one after another.
+
+    One batch's gradient against their mean, which is that of a batch as large as all together
+    (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training", appendix A.1). Weights
+    change little meanwhile.
+    """
+
+    FEWEST = 4
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.squares = 0.0
+        self.sums: list[torch.Tensor] = []
+
+    def add(self, gradients: list[torch.Tensor]) -> None:
+        """One step's gradient; a step that lacks some of them begins anew."""
+        if [g.shape for g in gradients] != [s.shape for s in self.sums]:
+            self.steps, self.squares, self.sums = 0, 0.0, [torch.zeros_like(g) for g in gradients]
+        self.steps += 1
+        for total, gradient in zip(self.sums, gradients, strict=True):
+            total.add_(gradient)
+            self.squares += float(gradient.square().sum())
+
+    def scale(self, batch: int) -> float | None:
+        """Samples; at most what so few steps can tell, and None where they are too few."""
+        k = self.steps
+        if k < self.FEWEST or not batch or not math.isfinite(self.squares) or not self.squares:
+            return None
+        one = self.squares / k
+        all_together = sum(float(s.square().sum()) for s in self.sums) / k**2
+        signal = max((k * all_together - one) / (k - 1), one / (4 * k))
+        noise = batch * k * max(0.0, one - all_together) / (k - 1)
+        return noise / signal
 
 
 def _shuffles(host: Host) -> bool | None:

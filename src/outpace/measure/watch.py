@@ -9,6 +9,7 @@ from outpace.measure.length import loops_around_step
 from outpace.measure.losses import Losses
 from outpace.measure.retained import Look, find_retained, look
 from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.validation import ValidationLosses
 from outpace.seams.fetch import Fetches, FetchSeam
 from outpace.seams.host import Host, Step
 
@@ -31,6 +32,7 @@ class Watcher:
         self.retained: tuple[str, str] | None = None
         self.loops: list[int | None] = []
         self.losses = Losses()
+        self.validation = ValidationLosses(host)
         self.loss_until: int | None = None
         self.fetch_begin: tuple[Fetches, Fetches] | None = None
         self.fetch_end: tuple[Fetches, Fetches] | None = None
@@ -66,6 +68,7 @@ class Watcher:
                 self.retained = find_retained(self.first_look)
             self.fetch_end = self._fetches()
             self.loss_until = len(self.losses.samples)
+            self.validation.end()
 
     def fetches(self, *, workers: bool) -> Fetches | None:
         """What fetching cost while recording."""

@@ -209,6 +209,8 @@ class Loss(msgspec.Struct, frozen=True):
     """None where the loss was not a number"""
     first_bad_step: int | None = None
     """first step whose loss was NaN or infinite"""
+    validated: tuple[tuple[int, float], ...] = ()
+    """of each validation: samples trained on by then, and mean loss"""
 
 
 class Overhead(msgspec.Struct, frozen=True):

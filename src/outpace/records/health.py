@@ -24,6 +24,12 @@ class Health(msgspec.Struct, frozen=True):
     strongest_gradient: float | None = None
     bad_gradient: str | None = None
     """the first parameter, from the input on, whose gradient was not finite"""
+    bad_made: str | None = None
+    """where the first loss that was not finite came from, in words"""
+    noise_scale: float | None = None
+    """samples in a batch at which noise and gradient are as large (McCandlish et al. 2018, B_simple)"""
+    batch: int = 0
+    """samples that a step learns from"""
     not_optimized: tuple[str, ...] = ()
     """parameters that get gradients and are in no optimizer"""
     carried: bool = False

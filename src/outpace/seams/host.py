@@ -87,6 +87,10 @@ class Host:
     samples: int = 0
     on_loss: Callable[[int, torch.Tensor], None] | None = None
     """told of samples seen and of a step's loss, which is not read yet"""
+    on_backward: Callable[[torch.Tensor], None] | None = None
+    """told of each loss at once, while the weights are those that made it"""
+    on_validation: Callable[[bool], None] | None = None
+    """told when the script begins to validate, and when it goes on training"""
     first_step_start: int | None = None
     roots: weakref.WeakKeyDictionary[torch.nn.Module, RootFacts] = field(
         default_factory=weakref.WeakKeyDictionary
@@ -97,6 +101,8 @@ class Host:
     pending: list[torch.Tensor] = field(default_factory=list)
     backwards: int = 0
     backwards_in_step: int = 0
+    micro_steps: int = 1
+    """backward passes of a step"""
     epoch: int = 0
     mode: Literal["startup", "train", "validation"] = "startup"
     installed: bool = False
@@ -116,7 +122,6 @@ class Host:
     _outside: dict[str, int] = field(default_factory=dict)
     _rest: int = 0
     _chance: random.Random = field(default_factory=lambda: random.Random(0))
-    _micro: int = 1
 
     # --- putting in and taking out -------------------------------------------------------------
 
@@ -191,12 +196,16 @@ class Host:
             for name in ("input", "transfer", "sync", "elsewhere"):
                 totals["validation"] += totals[name]
                 totals[name] = 0
+            if self.on_validation is not None:
+                self.guard("loss", self.on_validation, True)
 
     def saw_training(self) -> None:
         """Training goes on: a batch was drawn for it, or the model was called to learn."""
         if self.mode == "startup":
             self._begin()
         elif self.mode == "validation":
+            if self.on_validation is not None:
+                self.guard("loss", self.on_validation, False)
             self._close_validation()
         self.mode = "train"
 
@@ -248,8 +257,8 @@ class Host:
         self.steps += 1
         self.in_group += 1
         if not self.phases.resting:
-            self._micro = self.backwards_in_step or 1
-        self.samples += self.batch_size * self._micro
+            self.micro_steps = self.backwards_in_step or 1
+        self.samples += self.batch_size * self.micro_steps
         if self.in_group < self.group and self.mode == "train":
             self.backwards_in_step = 0
             return

@@ -41,7 +41,10 @@ class LossSeam:
                 phases.unwind(depth - 1)
             try:
                 wanted = host.in_group + 1 >= host.group
-                host.saw_backward(scalar(tensors) if wanted else None)
+                loss = scalar(tensors) if wanted or host.on_backward is not None else None
+                if host.on_backward is not None and loss is not None:
+                    host.on_backward(loss)
+                host.saw_backward(loss if wanted else None)
             except Exception as error:
                 host.fail("loss", error)
             return None

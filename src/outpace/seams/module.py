@@ -43,6 +43,7 @@ class ModuleSeam:
         self.eval_where: str | None = None
         self.eval_in_training = 0
         self.eval_in_training_where: str | None = None
+        self.given: tuple[Any, list[Any], dict[str, Any]] | None = None
         self.last: Any = lambda: None
         self.last_facts: RootFacts | None = None
         """the root called last, weakly, and what is known of it"""
@@ -71,7 +72,7 @@ class ModuleSeam:
             depth = len(stack)
             try:
                 try:
-                    facts = seam.enter(module, args)
+                    facts = seam.enter(module, args, kwargs)
                 except Exception as error:
                     facts = None
                     host.fail("module", error)
@@ -101,7 +102,34 @@ class ModuleSeam:
                 bring_format(self.host, module, facts, setup.channels_last)
                 bring_checkpoints(module, setup.checkpointed)
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> RootFacts:
+    @contextlib.contextmanager
+    def looking_away(self) -> Iterator[None]:
+        """While a model is called that is not the script's call."""
+        before, self.inside = self.inside, True
+        try:
+            yield
+        finally:
+            self.inside = before
+
+    def note_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep weakly what the model is called on, where that is tensors and nothing else."""
+        self.given = None
+        if all(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values())):
+            named = {name: weakref.ref(value) for name, value in kwargs.items()}
+            self.given = weakref.ref(module), [weakref.ref(value) for value in args], named
+
+    def last_call(self) -> tuple[nn.Module, list[Any], dict[str, Any]] | None:
+        """The model and its inputs in the last step; None where they are gone or were not noted."""
+        if self.given is None:
+            return None
+        module, given, named = self.given
+        args, kwargs = [value() for value in given], {n: value() for n, value in named.items()}
+        model = module()
+        if model is None or any(value is None for value in (*args, *kwargs.values())):
+            return None
+        return model, args, kwargs
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RootFacts:
         """Note the call and start its phase."""
         host = self.host
         facts = self.last_facts if self.last() is module else host.roots.get(module)
@@ -124,6 +152,8 @@ class ModuleSeam:
             facts.training_calls += 1
             if facts.training_calls <= 3:
                 self.look_at_caller(facts, args)
+            if host.on_backward is not None:
+                self.note_call(module, args, kwargs)
             host.phases.push("forward")
         else:
             host.saw_validation()

@@ -1,0 +1,82 @@
+"""The cases of the truth bench: scripts in cases/ and the truth about them, from their docstrings."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script and what is true of it."""
+
+    path: Path
+    bound: str
+    cause: str
+    lines: tuple[int, ...]
+    """where the plant is: any of these"""
+    remedies: tuple[str, ...]
+    """any of these is right"""
+    amounts: tuple[str, ...]
+    """of the plant, ascending; none: a control"""
+    timed: bool
+    """the plant costs time (a leak costs memory)"""
+
+    @property
+    def name(self) -> str:
+        """The script's name."""
+        return self.path.stem
+
+    @property
+    def held_out(self) -> bool:
+        """Whether nothing may be tuned on it: a third of all, by a hash of the name."""
+        return hashlib.sha256(self.name.encode()).digest()[0] % 3 == 0
+
+
+def read_case(path: Path) -> Case:
+    """A case by its docstring."""
+    text = path.read_text()
+    head, _, body = text.partition('"""')[2].partition('"""')
+    facts = dict(line.split(": ", 1) for line in head.split("\n") if ": " in line[:12])
+    skipped = text.count("\n", 0, text.index(body))
+    lines = [
+        skipped + index
+        for index, line in enumerate(body.split("\n"), start=1)
+        if facts["line"] in line
+    ]
+    bound, cause = facts["truth"].split()
+    return Case(
+        path,
+        bound,
+        cause,
+        tuple(lines),
+        tuple(facts.get("remedies", "").split()),
+        tuple(facts.get("amounts", "").split()),
+        "untimed" not in facts,
+    )
+
+
+def all_cases() -> list[Case]:
+    """Every case, by name."""
+    return [read_case(path) for path in sorted((HERE / "cases").glob("*.py"))]
+
+
+@contextlib.contextmanager
+def beside_a_hog(wanted: bool) -> Iterator[None]:
+    """With another program that keeps a core busy meanwhile."""
+    if not wanted:
+        yield
+        return
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        hog.kill()
+        hog.wait()

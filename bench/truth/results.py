@@ -1,0 +1,259 @@
+"""Scores of the truth bench, and RESULTS.md."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from cases import Case
+
+from outpace.measure.statistics import paired_gain
+
+Row = dict[str, Any]
+
+BOUNDS = ("io", "compute", "memory", "outside")
+LEAST = 1.05
+"""cost of a plant below which it is not one"""
+HALF = 2.0
+"""cost of a plant from which on the training is bound by it"""
+OF_80 = 1.2816 / 1.9600
+"""width of an 80 % interval by that of a 95 % one"""
+
+
+class Truth(NamedTuple):
+    """How many times as fast a dose would be without the plant."""
+
+    speedup: float
+    low: float
+    high: float
+
+    @property
+    def shown(self) -> bool:
+        """Whether the dose costs anything that can be shown."""
+        return self.low > 1 and self.speedup >= LEAST
+
+    def __str__(self) -> str:
+        return f"{self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+
+
+class Told(NamedTuple):
+    """A verdict beside the truth."""
+
+    case: Case
+    row: Row
+    truth: Truth | None
+    """None: a script without its plant, or a plant that costs no time"""
+    without: Row | None
+    """the verdict on the same script without its plant; None for that itself"""
+
+
+def truths(times: dict[str, list[float]]) -> dict[str, Truth]:
+    """By amount of the plant, from seconds of the same rounds."""
+    fixed = times["0"]
+    gains = {amount: paired_gain(planted, fixed) for amount, planted in times.items()}
+    return {a: Truth(g.speedup, g.low, g.high) for a, g in gains.items() if a != "0"}
+
+
+def bound_right(told: Told) -> bool:
+    """Whether the first finding is of the planted bound, or, for a plant that takes less than half
+    of the time, of what the script is bound by without it.
+    """
+    row, case, without = told.row, told.case, told.without
+    assert without is not None
+    if told.truth is None:
+        return bool(row["found"])  # it costs no time: what is bound by time comes first
+    if told.truth.speedup >= HALF:
+        return bool(row["bound"] == case.bound)
+    return row["bound"] in (case.bound, without["bound"])
+
+
+def cause_right(told: Told) -> bool:
+    """The same of the cause; a smaller plant has to be among the findings."""
+    row, without = told.row, told.without
+    assert without is not None
+    if told.truth is None or row["top"]:
+        return bool(row["found"])
+    if told.truth.speedup >= HALF:
+        return False
+    return bool(row["found"]) and row["cause"] in (told.case.cause, without["cause"])
+
+
+def alarm(told: Told) -> bool:
+    """Whether a control is told to be bound by something else, or a script by what is not in it."""
+    if not told.case.amounts:
+        return told.row["bound"] not in (told.case.bound, "none")
+    return bool(told.row["top"]) and told.case.bound != "compute"
+
+
+def error(told: Told) -> float | None:
+    """|ln(gain told / truth)| of the planted cause."""
+    gain = told.row["gain"]
+    return abs(math.log(gain["speedup"] / told.truth.speedup)) if gain and told.truth else None
+
+
+def covered(told: Told, width: float = 1.0) -> bool | None:
+    """Whether the truth lies in the interval told, made narrower on the log scale."""
+    gain = told.row["gain"]
+    if not gain or told.truth is None:
+        return None
+    off = math.log(told.truth.speedup / gain["speedup"])
+    low, high = (width * math.log(gain[end] / gain["speedup"]) for end in ("low", "high"))
+    return low <= off <= high
+
+
+def same_each_time(all_told: list[Told]) -> list[bool]:
+    """For each verdict of a script that was given several: whether it is the usual one."""
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for told in all_told:
+        key = (told.case.name, told.row["amount"])
+        groups.setdefault(key, []).append((told.row["bound"], told.row["cause"]))
+    several = [group for group in groups.values() if len(group) > 1]
+    return [one == Counter(group).most_common(1)[0][0] for group in several for one in group]
+
+
+def share(marks: Iterable[bool]) -> str:
+    """Right ones of all."""
+    seen = list(marks)
+    return f"{sum(seen)} of {len(seen)} ({100 * sum(seen) / len(seen):.0f} %)" if seen else "-"
+
+
+def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
+    """Each with its name."""
+    errors = [e for told in planted if (e := error(told)) is not None]
+    wide = [c for told in planted if (c := covered(told)) is not None]
+    narrow = [c for told in planted if (c := covered(told, OF_80)) is not None]
+    return {
+        "bound right": share(map(bound_right, planted)),
+        "cause right": share(map(cause_right, planted)),
+        "planted cause found at all": share(t.row["found"] for t in planted),
+        "file:line right, of those found": share(
+            t.row["line_right"] for t in planted if t.row["found"]
+        ),
+        "an accepted remedy is advised": share(t.row["advice_right"] for t in planted),
+        "false alarms without a plant": share(map(alarm, clean)),
+        "the same verdict in repeats": share(same_each_time(planted + clean)),
+        "median of abs(ln(gain told / truth))": (
+            f"{statistics.median(errors):.2f} over {len(errors)}" if errors else "-"
+        ),
+        "truth in the 95 % interval told": share(wide),
+        "truth in its 80 % part": share(narrow),
+    }
+
+
+def confusion(planted: list[Told], clean: list[Told]) -> list[str]:
+    """True bound by told bound, of what a training is bound by: half of the time, or a control."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for told in planted:
+        if told.truth is not None and told.truth.speedup >= HALF:
+            counts[told.case.bound, told.row["bound"]] += 1
+    for told in clean:
+        if not told.case.amounts:
+            counts[told.case.bound, told.row["bound"]] += 1
+    columns = (*BOUNDS, "none")
+    lines = [f"| truly | {' | '.join(columns)} |", "| --- |" + " --- |" * len(columns)]
+    for bound in BOUNDS:
+        cells = " | ".join(str(counts[bound, column] or "") for column in columns)
+        lines.append(f"| {bound} | {cells} |")
+    return lines
+
+
+def peer_lines(planted: list[Told], clean: list[Told]) -> list[str]:
+    """Bound right where half of the time or more is lost, and on controls, ours and of each peer."""
+    half = [t for t in planted if t.truth is not None and t.truth.speedup >= HALF]
+    half = [told for told in half if "peers" in told.row]
+    controls = [told for told in clean if "peers" in told.row]
+    if not half and not controls:
+        return []
+    lines = ["| tool | bound right, of half the time or more | right on controls |"]
+    lines += ["| --- | --- | --- |"]
+    for name in ("outpace", *(half or controls)[0].row["peers"]):
+        right = [share(_said(t, name) == t.case.bound for t in half)]
+        right += [share(_said(t, name) in (t.case.bound, "none") for t in controls)]
+        lines.append(f"| {name} | {' | '.join(right)} |")
+    return lines
+
+
+def _said(told: Told, name: str) -> str:
+    return str(told.row["bound"] if name == "outpace" else told.row["peers"][name])
+
+
+def results(cases: list[Case], times: dict[str, dict[str, list[float]]], rows: list[Row]) -> str:
+    """RESULTS.md, from seconds by case and amount, and verdicts."""
+    by_name = {case.name: case for case in cases}
+    true = {name: truths(found) for name, found in times.items()}
+    without = {row["case"]: row for row in rows if row["amount"] in ("", "0")}
+    clean = [Told(by_name[r["case"]], r, None, None) for r in rows if r["amount"] in ("", "0")]
+    planted, dropped = [], []
+    for row in rows:
+        case, amount = by_name[row["case"]], row["amount"]
+        if amount in ("", "0") or case.name not in without:
+            continue
+        truth = true[case.name][amount] if case.timed else None
+        if truth is None or truth.shown:
+            planted.append(Told(case, row, truth, without[case.name]))
+    for name, found in true.items():
+        dropped += [f"{name} {a} ({truth})" for a, truth in found.items() if not truth.shown]
+    groups: dict[str, Callable[[Told], bool]] = {
+        "all": lambda told: True,
+        "held out": lambda told: told.case.held_out,
+        "the rest": lambda told: not told.case.held_out,
+    }
+    columns = {
+        name: scores([*filter(group, planted)], [*filter(group, clean)])
+        for name, group in groups.items()
+    }
+    lines = [
+        "# The truth bench",
+        "",
+        "Made by `python bench/truth/run.py`. What a plant costs is measured in turns with the",
+        "script without it; gains told are those of the planted cause. A third of the cases, by a",
+        "hash of the name, is held out: nothing is to be tuned on it.",
+        "",
+        f"Scripts run: {len({row['case'] for row in rows})} of {len(cases)}.",
+        f"Verdicts with a plant: {len(planted)}, without: {len(clean)}.",
+        "",
+        f"| score | {' | '.join(columns)} |",
+        "| --- |" + " --- |" * len(columns),
+        *(f"| {s} | {' | '.join(c[s] for c in columns.values())} |" for s in columns["all"]),
+        "",
+        "What is truly bound by something (half of the time or more), and what was told:",
+        "",
+        *confusion(planted, clean),
+        "",
+        *peer_lines(planted, clean),
+        "",
+        "| case | amount | truth | verdict | gain told | where | advised |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *map(told_line, sorted(planted + clean, key=lambda t: (t.case.name, _number(t.row)))),
+    ]
+    if dropped:
+        lines += ["", f"Dropped, as nothing could be shown to be lost: {', '.join(dropped)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _number(row: Row) -> tuple[float, int]:
+    return float(row["amount"] or 0), row["repeat"]
+
+
+def told_line(told: Told) -> str:
+    """A line of the table."""
+    row = told.row
+    wrong = alarm(told) if told.without is None else not (bound_right(told) and cause_right(told))
+    gain = "{speedup:.2f}x [{low:.2f}, {high:.2f}]".format(**row["gain"]) if row["gain"] else ""
+    line = os.path.basename(row["where"] or "")
+    if told.without is not None and row["found"] and not row["line_right"]:
+        line += " (wrong)"
+    cells = [
+        row["case"] + (" *" if told.case.held_out else ""),
+        row["amount"] or "control",
+        str(told.truth or "-"),
+        f"{row['bound']}, {row['cause']}" + (" (wrong)" if wrong else ""),
+        gain,
+        line,
+        ", ".join(row["advised"]),
+    ]
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,46 @@
+"""What Outpace says of a case, held against the label."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from cases import Case
+
+from outpace.errors import OutpaceError
+
+
+def outpace(command: str, script: Path, args: list[str], folder: Path, *options: str) -> Any:
+    """What a command says with --json; it runs in ``folder``."""
+    line = [sys.executable, "-m", "outpace", command, "--json", *options, "--session"]
+    line += [str(folder / "session"), str(script), *args]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OutpaceError(f"{script.name} {args}: exit code {done.returncode}\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def judged(case: Case, verdict: dict[str, Any]) -> dict[str, Any]:
+    """The first finding, that of the planted cause, and what is advised."""
+    findings = verdict["findings"]
+    nothing = {"bound": "none", "cause": None, "where": None, "gain": None}
+    top = findings[0] if findings else nothing
+    same = [f for f in findings if (f["bound"], f["cause"]) == (case.bound, case.cause)]
+    planted = same[0] if same else nothing
+    line = int((planted["where"] or ":0").rsplit(":", 1)[1])
+    advised = {advice["name"] for finding in findings for advice in finding["remedies"]}
+    return {
+        "bound": top["bound"],
+        "cause": top["cause"],
+        "where": planted["where"],
+        "top": [top["bound"], top["cause"]] == [case.bound, case.cause],
+        "found": bool(same),
+        "line_right": line in case.lines,
+        "gain": planted["gain"],
+        "told": [[f["bound"], f["cause"], f["gain"]["speedup"]] for f in findings],
+        "advised": sorted(advised),
+        "advice_right": not case.remedies or bool(advised & set(case.remedies)),
+    }

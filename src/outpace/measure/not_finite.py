@@ -1,0 +1,77 @@
+"""Which module made the first number that is not finite: the model is run again on the same batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from outpace.seams.batch import map_tensors
+from outpace.seams.host import Host
+from outpace.seams.module import ModuleSeam
+
+
+def who_made_it(host: Host) -> str | None:
+    """Where a loss that is not finite comes from, in words; None where it cannot be told.
+
+    Asked right after the backward pass: the weights are still those that made the loss.
+    """
+    seam = host.seams.get("module")
+    called = seam.last_call() if isinstance(seam, ModuleSeam) else None
+    if called is None or not isinstance(seam, ModuleSeam):
+        return None
+    module, args, kwargs = called
+    bad = next((n for n, p in module.named_parameters() if not _finite([p])), None)
+    if bad is not None:
+        return f"{bad} was not finite any more: a step before has spoiled it"
+    if not _finite([*args, *kwargs.values()]):
+        return "the batch that the model was given is not finite"
+    made: list[str] = []
+
+    def after(one: nn.Module, inputs: Any, out: Any) -> None:
+        if not made and not _finite(_tensors(out)) and _finite(_tensors(inputs)):
+            made.append(f"{names[one]} ({type(one).__name__})")
+
+    names = {one: name or "the model" for name, one in module.named_modules()}
+    handles = [one.register_forward_hook(after) for one in names]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(), _buffers_kept(module), seam.looking_away():
+            module(*args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if made:
+        return f"{made[0]} is the first module whose output is not"
+    return "the model's output is finite: it was made after the model, on the way to the loss"
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(value, note)
+    return found
+
+
+def _finite(values: Iterable[Any]) -> bool:
+    return all(
+        bool(torch.isfinite(value).all())
+        for value in values
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+    )
+
+
+@contextmanager
+def _buffers_kept(module: nn.Module) -> Iterator[None]:
+    before = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in before:
+            buffer.copy_(value)

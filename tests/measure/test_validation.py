@@ -1,0 +1,61 @@
+"""Losses of validations: seen while there is one, and torch is left as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from outpace.measure.validation import LOSSES, ValidationLosses
+from outpace.seams.host import Host
+from outpace.tune.assemble import assemble
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    made = assemble(switching=True)
+    made.install()
+    yield made
+    made.remove()
+
+
+def test_each_validation_has_its_loss(host: Host) -> None:
+    before = {name: getattr(functional, name) for name in LOSSES}
+    seen = ValidationLosses(host)
+    torch.manual_seed(0)
+    model, criterion = nn.Linear(8, 4), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    wanted = []
+    for _ in range(3):
+        for _ in range(2):
+            optimizer.zero_grad()
+            criterion(model(torch.randn(16, 8)), torch.arange(16) % 4).backward()
+            optimizer.step()
+        assert functional.cross_entropy is before["cross_entropy"]
+        losses = []
+        with torch.no_grad():
+            model.eval()
+            for rows in (16, 48):
+                out, labels = model(torch.randn(rows, 8)), torch.arange(rows) % 4
+                losses.append(rows * criterion(out, labels).item())
+                functional.mse_loss(out, out, reduction="none")
+            model.train()
+        wanted.append(sum(losses) / 64)
+    assert [samples for samples, _ in seen.read()] == [32, 64, 96]
+    assert [value for _, value in seen.read()] == pytest.approx(wanted, rel=1e-6)
+    seen.end()
+    assert {name: getattr(functional, name) for name in LOSSES} == before
+
+
+def test_a_function_that_the_script_has_put_there_stays(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = ValidationLosses(host)
+    own = lambda *args: torch.zeros(())  # noqa: E731
+    seen.on_validation(True)
+    monkeypatch.setattr(functional, "cross_entropy", own)
+    seen.end()
+    assert functional.cross_entropy is own

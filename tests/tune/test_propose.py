@@ -6,7 +6,7 @@ import msgspec
 
 from outpace.records.evidence import Evidence
 from outpace.seams.setup import AS_IS
-from outpace.tune.propose import EXACT_IS_WORTH, best, candidates
+from outpace.tune.propose import EXACT_IS_WORTH, WORTH_REDRAWING, best, candidates
 from tests.remedies.some_evidence import IMAGES
 
 
@@ -52,3 +52,15 @@ def test_a_remedy_is_tried_in_its_best_way() -> None:
 def test_nothing_that_is_there_already() -> None:
     options = candidates(IMAGES, only=("decode_jpeg",))
     assert best(IMAGES, options, options[0].on(AS_IS)) is None
+
+
+def test_what_was_asked_for_by_name_is_tried() -> None:
+    """Though it deals out other random numbers, and promises less than those are worth."""
+    facts = on_two_threads(deterministic=False)
+    options = candidates(facts, only=("fetch_threads",))
+    most = max(c.predict(facts).speedup for c in options)
+    assert most < WORTH_REDRAWING
+    assert best(facts, options, AS_IS) is None
+    found = best(facts, options, AS_IS, asked=("fetch_threads",))
+    assert found is not None
+    assert found[1].speedup == most

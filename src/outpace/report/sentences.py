@@ -18,6 +18,9 @@ from outpace.report.labels import BOUNDS, CAUSES
 
 Tone = Literal["good", "warn", "bad", "plain"]
 
+UNKNOWN = 4.0
+"""times a step's time, at which the interval of what watching costs says nothing"""
+
 
 class Verdict(NamedTuple):
     """The one sentence that a reader must take away, and one that explains it."""
@@ -182,8 +185,8 @@ def _percent(value: float) -> str:
 
 def overhead_sentence(overhead: Overhead | None) -> str:
     """What watching cost, measured in the same run."""
-    if overhead is None:
-        return "What watching costs was not measured."
+    if overhead is None or overhead.step_high > UNKNOWN:
+        return "What watching costs could not be measured: too few rounds."
     step, cpu = overhead.step_ratio, overhead.cpu_ratio
     if step <= 1 and cpu <= 1:
         figures = f"a step's time changed by {words.change(step)}, its CPU time by"

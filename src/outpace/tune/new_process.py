@@ -45,7 +45,7 @@ def try_new_processes(
             continue
         accepted = [(t.remedy, t.settings) for t in done if t.accepted]
         predicted = candidate.predict(evidence, setup_of(accepted))
-        if predicted.speedup < SMALLEST:
+        if predicted.speedup < SMALLEST and candidate.remedy.name not in only:
             continue
         length = length_of(candidate, evidence)
         each = 2 * PAIRS * (length.seconds + evidence.run.startup_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from outpace.records.evidence import Evidence
@@ -77,14 +77,18 @@ def in_steps(candidate: Candidate) -> bool:
 
 
 def best(
-    evidence: Evidence, remaining: list[Candidate], accepted: Setup
+    evidence: Evidence, remaining: list[Candidate], accepted: Setup, asked: Collection[str] = ()
 ) -> tuple[Candidate, Gain] | None:
-    """The candidate to try next: of the earliest stage that has one that pays, the best exact one."""
+    """The candidate to try next: of the earliest stage that has one that pays, the best exact one.
+
+    What the user asked for by name is tried whatever it promises.
+    """
     paying: dict[str, tuple[Candidate, Gain]] = {}
     for candidate in remaining:
         gain = candidate.predict(evidence, accepted)
         least = WORTH_REDRAWING if candidate.remedy.redraws(evidence) else SMALLEST
-        if gain.speedup < least or candidate.on(accepted) == accepted:
+        promises = gain.speedup >= least or candidate.remedy.name in asked
+        if not promises or candidate.on(accepted) == accepted:
             continue
         name, worth = candidate.remedy.name, _worth(candidate, gain)
         if name not in paying or worth > _worth(*paying[name]):

@@ -61,7 +61,8 @@ class Trials:
         self.observed = observed
         self.time_s = float(spec["time_s"])
         self.evidence = read_json(Path(spec["evidence"]) / EVIDENCE, Evidence)
-        self.remaining = candidates(self.evidence, spec.get("only", ()), spec.get("skip", ()))
+        self.asked: list[str] = spec.get("only", [])
+        self.remaining = candidates(self.evidence, self.asked, spec.get("skip", ()))
         self.remaining = [c for c in self.remaining if in_steps(c)]
         state = read(observed.session / TRIALS, {})
         self.trials = [msgspec.convert(t, Trial) for t in state.get("trials", [])]
@@ -112,7 +113,7 @@ class Trials:
             yield None
         self._leave_tried()
         while self.left() > FINAL_S:
-            chosen = best(self.evidence, self.remaining, self.recipe())
+            chosen = best(self.evidence, self.remaining, self.recipe(), self.asked)
             if chosen is None:
                 break
             yield from self.attempt(*chosen)

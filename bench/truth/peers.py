@@ -1,4 +1,4 @@
-"""What other tools say of the same scripts: the bound that each of them names, or "none".
+"""What other tools say of the same scripts: the bound that each of them names, "none", or "failed".
 
 They name no cause and no gain. TraceML needs two lines in the script, as its manual says; they are
 put into a copy. torch.profiler is read as Kineto's TensorBoard plug-in does: input where loading
@@ -9,13 +9,17 @@ with fewer than two workers where there are more cores. `always_io` is a dummy.
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from outpace.errors import OutpaceError
+
 SECONDS = 120.0
+FAILED = "failed"
 TRACEML = {
     "INPUT_BOUND": "io",
     "H2D_BOUND": "io",
@@ -105,19 +109,25 @@ def _runner(program: str, script: Path, args: list[str], folder: Path) -> str:
     runner, out = folder / "runner.py", folder / "bound.json"
     runner.write_text(program)
     out.write_text('"none"')
-    _run([sys.executable, str(runner), str(out), str(script), *args], folder)
-    return str(json.loads(out.read_text()))
+    ran = _run([sys.executable, str(runner), str(out), str(script), *args], folder)
+    return str(json.loads(out.read_text())) if ran else FAILED
 
 
-def _run(command: list[str], folder: Path) -> None:
+def _run(command: list[str], folder: Path) -> bool:
+    """Whether it ended as it should; else it is said why, and not held against the tool."""
     try:
         subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=SECONDS)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        print(f"  {command[2]}: {error} {error.stderr!r}"[:2000])
+        last = (error.stderr or b"").decode(errors="replace").strip().split("\n")[-1]
+        print(f"  {type(error).__name__}: {last}")
+        return False
+    return True
 
 
 def traceml(script: Path, args: list[str], folder: Path) -> str:
     """TraceML's primary diagnosis of the script with the two lines that it asks for."""
+    if importlib.util.find_spec("traceml_ai") is None:
+        raise OutpaceError("TraceML is not installed", "pip install 'outpace[peers]'")
     edited = folder / script.name
     edited.write_text(with_trace_step(script.read_text()))
     launcher = "from traceml_ai.launcher.cli import main; main()"
@@ -130,10 +140,10 @@ def traceml(script: Path, args: list[str], folder: Path) -> str:
         "--logs-dir",
         str(folder / "logs"),
     ]
-    _run([*command, *(["--args", *args] if args else [])], folder)
+    ran = _run([*command, *(["--args", *args] if args else [])], folder)
     found = list((folder / "logs").rglob("final_summary.json"))
-    if not found:
-        return "none"
+    if not ran or not found:
+        return FAILED
     return TRACEML.get(json.loads(found[0].read_text())["primary_diagnosis"]["kind"], "none")
 
 

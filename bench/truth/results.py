@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from cases import Case
+from peers import FAILED
 
 from outpace.measure.statistics import paired_gain
 
@@ -121,9 +122,16 @@ def share(marks: Iterable[bool]) -> str:
     return f"{sum(seen)} of {len(seen)} ({100 * sum(seen) / len(seen):.0f} %)" if seen else "-"
 
 
+def middle(values: list[float]) -> str:
+    """Their median."""
+    return f"{statistics.median(values):.2f} over {len(values)}" if values else "-"
+
+
 def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
     """Each with its name."""
     errors = [e for told in planted if (e := error(told)) is not None]
+    alone = [error(told) for told in planted if told.case.cause != "arithmetic"]
+    of_plant = [e for e in alone if e is not None]
     wide = [c for told in planted if (c := covered(told)) is not None]
     narrow = [c for told in planted if (c := covered(told, OF_80)) is not None]
     return {
@@ -136,8 +144,9 @@ def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
         "an accepted remedy is advised": share(t.row["advice_right"] for t in planted),
         "false alarms without a plant": share(map(alarm, clean)),
         "the same verdict in repeats": share(same_each_time(planted + clean)),
-        "median of abs(ln(gain told / truth))": (
-            f"{statistics.median(errors):.2f} over {len(errors)}" if errors else "-"
+        "median of abs(ln(gain told / truth))": middle(errors),
+        "the same without arithmetic, whose gain is told against the machine's ceiling": middle(
+            of_plant
         ),
         "truth in the 95 % interval told": share(wide),
         "truth in its 80 % part": share(narrow),
@@ -171,8 +180,10 @@ def peer_lines(planted: list[Told], clean: list[Told]) -> list[str]:
     lines = ["| tool | bound right, of half the time or more | right on controls |"]
     lines += ["| --- | --- | --- |"]
     for name in ("outpace", *(half or controls)[0].row["peers"]):
-        right = [share(_said(t, name) == t.case.bound for t in half)]
-        right += [share(_said(t, name) in (t.case.bound, "none") for t in controls)]
+        ran = [t for t in half if _said(t, name) != FAILED]
+        quiet = [t for t in controls if _said(t, name) != FAILED]
+        right = [share(_said(t, name) == t.case.bound for t in ran)]
+        right += [share(_said(t, name) in (t.case.bound, "none") for t in quiet)]
         lines.append(f"| {name} | {' | '.join(right)} |")
     return lines
 

@@ -44,6 +44,17 @@ def test_the_input_is_told_apart(facts: dict[str, Any], cause: str) -> None:
     assert causes(with_input(**facts))[0] == ("io", cause)
 
 
+def test_what_making_batches_cannot_explain_is_laid_at_the_workers() -> None:
+    """Workers that need 8 ms of CPU time for a batch, and a step that waits 100 ms longer."""
+    quick = {"decode_s": 0.0, "images": None, "fetch_s": 0.05, "fetch_cpu_s": 0.008}
+    crowd = with_input(**quick, collate_s=0.04, workers=16, where="train.py:20")
+    told = findings(crowd)[0]
+    assert (told.cause, told.where) == ("ipc", "train.py:20")
+    slow = with_input(**quick | {"fetch_s": 0.4, "fetch_cpu_s": 0.4}, collate_s=0.35, workers=2)
+    assert causes(slow)[0] == ("io", "collate")
+    assert ("io", "ipc") not in causes(slow)
+
+
 def test_what_takes_most_of_the_run_is_the_bound() -> None:
     rows = tuple(
         replace(row, seconds=4000.0, share=0.87) if row.name == "validation" else row

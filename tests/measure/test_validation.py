@@ -59,3 +59,15 @@ def test_a_function_that_the_script_has_put_there_stays(
     monkeypatch.setattr(functional, "cross_entropy", own)
     seen.end()
     assert functional.cross_entropy is own
+
+
+def test_a_failure_of_ours_is_told_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = ValidationLosses(host)
+    monkeypatch.setattr(seen, "note", lambda *_: 1 / 0)
+    seen.on_validation(True)
+    losses = [functional.mse_loss(torch.ones(4), torch.zeros(4)).item() for _ in range(3)]
+    seen.end()
+    assert losses == [1.0, 1.0, 1.0]
+    assert capsys.readouterr().err.count("ZeroDivisionError") == 1

@@ -79,7 +79,7 @@ def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
     if cost is None or not part:
         return
     data = evidence.input
-    place = data.places[0][0] if data.places else data.where
+    place = data.where if cause == "ipc" or not data.places else data.places[0][0]
     lost = of_step(evidence, cost.seconds * part, cost.low * part, cost.high * part, cost.how)
     yield Told(
         lost,

@@ -13,6 +13,8 @@ from outpace.records.gain import Gain, How
 
 CALL_OVER_TINY = 3.0
 """what a module's operator costs to call, over one bare tiny operator"""
+MAKING_ERROR = 1.3
+"""times what workers are taken to need to make a batch, before the rest is laid at the workers"""
 PAGE = 4096
 ERROR = 0.05
 """relative error that is taken for a time that was clocked, not compared"""
@@ -115,7 +117,25 @@ def input_parts(evidence: Evidence) -> dict[str, float]:
     if data.sliceable and storage < 0.2 * total:
         # Slicing gives the same batch: what the items cost is that they are taken one by one.
         parts["collate"] += parts.pop("augment")
-    return {cause: seconds / total for cause, seconds in parts.items() if seconds > 0}
+    beyond = beyond_making(evidence)
+    shares = {cause: (1 - beyond) * seconds / total for cause, seconds in parts.items()}
+    shares["ipc"] += beyond
+    return {cause: share for cause, share in shares.items() if share > 0}
+
+
+def beyond_making(evidence: Evidence) -> float:
+    """Share of the lost time that making batches in workers cannot explain.
+
+    Workers side by side make a batch in so much CPU time over the cores, and in so much waiting over
+    their number. What is lost beyond that goes to the workers themselves: starting them, passing
+    batches on, taking turns.
+    """
+    data, cost = evidence.input, input_cost(evidence)
+    if not data.workers or cost is None or cost.seconds <= 0:
+        return 0.0
+    side_by_side = max(1, min(data.workers, evidence.machine.cores))
+    making = data.fetch_cpu_s / side_by_side + data.storage_s / data.workers
+    return max(0.0, 1 - MAKING_ERROR * making / cost.seconds)
 
 
 def compute_cost(evidence: Evidence) -> float:

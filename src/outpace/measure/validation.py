@@ -44,8 +44,8 @@ class ValidationLosses:
         @functools.wraps(original)
         def loss(*args: Any, **kwargs: Any) -> Any:
             out = original(*args, **kwargs)
-            if not torch.compiler.is_compiling():
-                self.host.guard("loss", self.note, args, out)
+            if not torch.compiler.is_compiling() and "validation" not in self.host.broken:
+                self.host.guard("validation", self.note, args, out)
             return out
 
         return loss
@@ -53,7 +53,8 @@ class ValidationLosses:
     def note(self, args: tuple[Any, ...], out: Any) -> None:
         """A loss was computed; one that is not reduced to one number is left out."""
         if isinstance(out, torch.Tensor) and out.dim() == 0:
-            rows = args[0].shape[0] if args and args[0].dim() else 1
+            given = args[0] if args else None
+            rows = given.shape[0] if isinstance(given, torch.Tensor) and given.dim() else 1
             value = out.detach()
             self.total = self.total + rows * (float(value) if value.device.type == "cpu" else value)
             self.rows += rows

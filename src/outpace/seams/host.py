@@ -197,7 +197,7 @@ class Host:
                 totals["validation"] += totals[name]
                 totals[name] = 0
             if self.on_validation is not None:
-                self.guard("loss", self.on_validation, True)
+                self.guard("validation", self.on_validation, True)
 
     def saw_training(self) -> None:
         """Training goes on: a batch was drawn for it, or the model was called to learn."""
@@ -205,7 +205,7 @@ class Host:
             self._begin()
         elif self.mode == "validation":
             if self.on_validation is not None:
-                self.guard("loss", self.on_validation, False)
+                self.guard("validation", self.on_validation, False)
             self._close_validation()
         self.mode = "train"
 

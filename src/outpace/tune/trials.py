@@ -81,6 +81,7 @@ class Trials:
         observed.host.listeners.append(self.on_step)
         observed.before_finish.append(self.write)
         observed.watcher.recording = False
+        observed.watcher.validation.end()
 
     def on_step(self, step: Step) -> None:
         """A step ended."""

@@ -1,0 +1,105 @@
+"""The truth bench: its labels, its scores, and two of its cases."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRUTH = Path(__file__).parents[2] / "bench" / "truth"
+sys.path.insert(0, str(TRUTH))
+
+from cases import Case, all_cases  # noqa: E402
+from peers import with_trace_step  # noqa: E402
+from results import Told, Truth, alarm, bound_right, cause_right, covered, results  # noqa: E402
+from verdict import judged, outpace  # noqa: E402
+
+CASES = {case.name: case for case in all_cases()}
+
+
+def row(bound: str, cause: str, *, found: bool = True, top: bool = False, **more: Any) -> Any:
+    gain = {"speedup": 2.0, "low": 1.6, "high": 2.5} if found else None
+    facts = {"case": "parse_json", "amount": "500", "repeat": 0, "where": "parse_json.py:28"}
+    facts |= {"bound": bound, "cause": cause, "found": found, "top": top, "gain": gain}
+    return facts | {"line_right": True, "advised": [], "advice_right": True} | more
+
+
+WITHOUT = row("outside", "startup", found=False, amount="0")
+
+
+def told(verdict: Any, truth: float | None) -> Told:
+    true = Truth(truth, 0.9 * truth, 1.1 * truth) if truth is not None else None
+    return Told(CASES["parse_json"], verdict, true, WITHOUT)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_every_case_is_labelled(case: Case) -> None:
+    assert case.lines, "no line holds what its docstring names"
+    assert case.bound in ("io", "compute", "memory", "outside")
+    assert "outpace" not in case.path.read_text()
+    assert case.amounts or case.name.startswith("control_")
+
+
+def test_a_third_is_held_out() -> None:
+    assert 0.2 < sum(case.held_out for case in CASES.values()) / len(CASES) < 0.45
+
+
+def test_a_plant_of_half_the_time_must_come_first() -> None:
+    right, wrong = row("io", "parse", top=True), row("outside", "startup")
+    assert bound_right(told(right, 3.0))
+    assert cause_right(told(right, 3.0))
+    assert not bound_right(told(wrong, 3.0))
+    assert not cause_right(told(wrong, 3.0))
+
+
+def test_a_small_plant_must_be_found() -> None:
+    """What comes before it may only be what the script is bound by without it."""
+    assert cause_right(told(row("outside", "startup"), 1.3))
+    assert not cause_right(told(row("outside", "startup", found=False), 1.3))
+    assert not bound_right(told(row("compute", "arithmetic"), 1.3))
+
+
+def test_false_alarms() -> None:
+    control = CASES["control_compute"]
+    assert not alarm(Told(control, row("compute", "arithmetic"), None, None))
+    assert not alarm(Told(control, row("none", "", found=False), None, None))
+    assert alarm(Told(control, row("io", "storage"), None, None))
+    assert alarm(Told(CASES["parse_json"], row("io", "parse", top=True), None, None))
+
+
+def test_intervals() -> None:
+    assert covered(told(row("io", "parse"), 2.4))
+    assert not covered(told(row("io", "parse"), 2.4), 0.65)
+    assert not covered(told(row("io", "parse"), 3.0))
+    assert covered(told(row("io", "parse", found=False), 3.0)) is None
+
+
+def test_the_table() -> None:
+    times = {"0": [1.0] * 6, "150": [1.0, 1.1] * 3, "500": [2.2] * 6}
+    rows = [WITHOUT, row("io", "parse", top=True)]
+    text = results(list(CASES.values()), {"parse_json": times}, rows)
+    assert "| bound right | 1 of 1 (100 %) | 1 of 1 (100 %) | - |" in text
+    assert "Dropped, as nothing could be shown to be lost: parse_json 150" in text
+    assert "| io | 1 |  |  |  |  |" in text
+
+
+def test_the_lines_that_traceml_asks_for() -> None:
+    edited = with_trace_step(CASES["parse_json"].path.read_text())
+    loop = edited.split("for x, y in loader:\n")[1]
+    assert loop.strip().startswith("with traceml.trace_step(model):")
+    assert loop.count("loss.backward()") == 1
+    compile(edited, "edited", "exec")
+
+
+@pytest.mark.parametrize("name", ["parse_json", "storage_latency"])
+def test_a_plant_is_found(name: str, tmp_path: Path) -> None:
+    """In the largest dose, which is most of the time."""
+    case = CASES[name]
+    verdict = judged(
+        case, outpace("diagnose", case.path, [case.amounts[-1]], tmp_path, "--time", "8")
+    )
+    assert verdict["top"], verdict
+    assert verdict["line_right"], verdict
+    assert verdict["advice_right"], verdict

@@ -57,7 +57,7 @@ bench: $(STAMP) $(IMAGES)
 	@set -e; for script in $(wildcard bench/*.py); do echo "== $$script"; $(BIN)/python $$script; done
 
 bench-truth: $(STAMP)
-	$(BIN)/python bench/truth/run.py
+	$(BIN)/python bench/truth/run.py --output bench/truth/RESULTS.md
 
 clean:
 	rm -rf .venv .outpace build dist report.html

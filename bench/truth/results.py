@@ -192,8 +192,10 @@ def _said(told: Told, name: str) -> str:
     return str(told.row["bound"] if name == "outpace" else told.row["peers"][name])
 
 
-def results(cases: list[Case], times: dict[str, dict[str, list[float]]], rows: list[Row]) -> str:
-    """RESULTS.md, from seconds by case and amount, and verdicts."""
+def results(
+    cases: list[Case], times: dict[str, dict[str, list[float]]], rows: list[Row], how: str
+) -> str:
+    """RESULTS.md, from seconds by case and amount, and verdicts; ``how`` they were taken."""
     by_name = {case.name: case for case in cases}
     true = {name: truths(found) for name, found in times.items()}
     without = {row["case"]: row for row in rows if row["amount"] in ("", "0")}
@@ -222,7 +224,9 @@ def results(cases: list[Case], times: dict[str, dict[str, list[float]]], rows: l
         "",
         "Made by `python bench/truth/run.py`. What a plant costs is measured in turns with the",
         "script without it; gains told are those of the planted cause. A third of the cases, by a",
-        "hash of the name, is held out: nothing is to be tuned on it.",
+        "hash of the name, is held out: nothing is to be tuned on it. They are marked *.",
+        "",
+        how,
         "",
         f"Scripts run: {len({row['case'] for row in rows})} of {len(cases)}.",
         f"Verdicts with a plant: {len(planted)}, without: {len(clean)}.",

@@ -7,8 +7,8 @@ turns: what the plant costs is measured, never assumed. A dose that costs nothin
 is dropped and listed. Then the script is diagnosed, unmodified, and the verdict is held against the
 label in its docstring; so it is without the plant, where the planted cause must not come first.
 
-What is done is kept in .outpace/truth, so that a run that was stopped goes on; the table is written
-to RESULTS.md. --quick takes the largest dose of a few cases.
+What is done is kept in .outpace/truth, so that a run that was stopped goes on. --quick takes the
+largest dose of a few cases.
 
 What a training is bound by is the plant where it takes half of the time or more. A smaller one has
 to be found; what comes before it may only be what the script is bound by without it.
@@ -21,6 +21,7 @@ import json
 import tempfile
 import time
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from peers import PEERS
 from results import Truth, results, truths
 from timing import time_doses
 from verdict import judged, outpace
+
+from outpace.measure.machine import describe
 
 KEPT = HERE.parents[1] / ".outpace" / "truth"
 QUICK = ("collate_slow", "control_compute", "memory_elementwise", "outside_sleep", "parse_json")
@@ -121,6 +124,16 @@ def chosen(options: argparse.Namespace) -> list[Case]:
     return cases[int(part) - 1 :: int(parts)]
 
 
+def how_run(options: argparse.Namespace) -> str:
+    """On what, and how thoroughly."""
+    machine = describe()
+    doses = "the largest dose of each" if options.largest or options.quick else "all doses"
+    return (
+        f"{machine.cpu}, {machine.cores} cores, {date.today()}: {doses}, {options.rounds} rounds, "
+        f"{options.repeats} verdict each{', beside a busy program' if options.hog else ''}."
+    )
+
+
 def main() -> None:
     """Run what is not kept yet, and write the table."""
     parser = argparse.ArgumentParser(
@@ -135,6 +148,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="ask other tools too")
     parser.add_argument("--rounds", type=int, default=5, help="each dose once, for the truth")
     parser.add_argument("--repeats", type=int, default=1, help="verdicts on each dose")
+    parser.add_argument("--output", type=Path, help="a file for the table, as RESULTS.md")
     parser.add_argument("--shard", default="1/1", help="part of the cases, as 2/4")
     parser.add_argument("--again", action="store_true", help="forget what is kept")
     options = parser.parse_args()
@@ -149,11 +163,10 @@ def main() -> None:
         if found is not None:
             times[case.name] = found
         rows += verdicts
-    text = results(cases, times, rows)
+    text = results(all_cases(), times, rows, how_run(options))
     print(text)
-    whole = not (options.only or options.quick) and options.shard == "1/1"
-    if whole:
-        (HERE / f"RESULTS{'-hog' if options.hog else ''}.md").write_text(text)
+    if options.output is not None:
+        options.output.write_text(text)
 
 
 if __name__ == "__main__":

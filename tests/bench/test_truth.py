@@ -79,7 +79,7 @@ def test_intervals() -> None:
 def test_the_table() -> None:
     times = {"0": [1.0] * 6, "150": [1.0, 1.1] * 3, "500": [2.2] * 6}
     rows = [WITHOUT, row("io", "parse", top=True)]
-    text = results(list(CASES.values()), {"parse_json": times}, rows)
+    text = results(list(CASES.values()), {"parse_json": times}, rows, "how")
     assert "| bound right | 1 of 1 (100 %) | 1 of 1 (100 %) | - |" in text
     assert "Dropped, as nothing could be shown to be lost: parse_json 150" in text
     assert "| io | 1 |  |  |  |  |" in text

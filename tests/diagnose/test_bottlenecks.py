@@ -55,6 +55,16 @@ def test_what_making_batches_cannot_explain_is_laid_at_the_workers() -> None:
     assert ("io", "ipc") not in causes(slow)
 
 
+def test_starting_workers_with_each_epoch_is_laid_at_them() -> None:
+    quick = {"decode_s": 0.0, "images": None, "fetch_s": 0.05, "fetch_cpu_s": 0.008}
+    crowd = with_input(**quick, collate_s=0.04, workers=16, batches=10)
+    slow = with_input(**quick, collate_s=0.04, workers=16, batches=10, epoch_start_s=2.0)
+    told, worse = findings(crowd)[0], findings(slow)[0]
+    assert (told.cause, worse.cause) == ("ipc", "ipc")
+    assert worse.gain.speedup > 1.3 * told.gain.speedup
+    assert "200.0 ms for workers to start" in worse.reason
+
+
 def test_what_takes_most_of_the_run_is_the_bound() -> None:
     rows = tuple(
         replace(row, seconds=4000.0, share=0.87) if row.name == "validation" else row

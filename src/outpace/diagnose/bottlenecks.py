@@ -20,6 +20,7 @@ from outpace.diagnose.costs import (
     moving_seconds,
     of_run,
     of_step,
+    step_share,
     without,
 )
 from outpace.records.evidence import Evidence
@@ -69,8 +70,19 @@ def collate(evidence: Evidence) -> Iterator[Told]:
 
 
 def ipc(evidence: Evidence) -> Iterator[Told]:
-    """Moving batches between processes."""
-    yield from _input(evidence, "ipc", "moves batches between processes")
+    """Moving batches between processes, and starting those anew for each epoch."""
+    data = evidence.input
+    starts = data.epoch_start_s / data.batches if data.workers and data.batches else 0.0
+    for told in _input(evidence, "ipc", "moves batches between processes"):
+        cost = told.cost
+        seconds, whole = cost.seconds + starts, cost.whole_s + starts
+        if starts < 0.1 * whole:
+            yield told
+            return
+        share = seconds / whole * step_share(evidence)
+        begins = f", and {1e3 * starts:.1f} ms for workers to start with each epoch"
+        lost = Cost(seconds, cost.low + starts, cost.high + starts, whole, share, cost.how)
+        yield told._replace(cost=lost, reason=told.reason + begins)
 
 
 def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:

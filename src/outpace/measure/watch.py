@@ -15,6 +15,8 @@ from outpace.seams.host import Host, Step
 
 KEEP = 4000
 LOOK_AT = 3
+LOOK_AGAIN_AT = 64
+"""and at four times as many steps, and so on: a short script ends before its recording does"""
 KEEP_AT = (0, 1, 2, 8, 64)
 OUTSIDE = ("validation", "checkpoint")
 
@@ -29,6 +31,7 @@ class Watcher:
         self.outside: Counter[str] = Counter()
         self.growth = Growth()
         self.first_look: Look | None = None
+        self.next_look = LOOK_AGAIN_AT
         self.retained: tuple[str, str] | None = None
         self.loops: list[int | None] = []
         self.losses = Losses()
@@ -58,14 +61,20 @@ class Watcher:
         self.growth.feed(step.index)
         if step.index == LOOK_AT:
             self.first_look = look()
+        if step.index >= self.next_look:
+            self.next_look *= 4
+            self._look_for_retained()
+
+    def _look_for_retained(self) -> None:
+        trend = self.growth.trend()
+        if trend is not None and trend.grows:
+            self.retained = find_retained(self.first_look)
 
     def stop_recording(self) -> None:
         """Steps from here on are arms."""
         if self.recording:
             self.recording = False
-            trend = self.growth.trend()
-            if trend is not None and trend.grows:
-                self.retained = find_retained(self.first_look)
+            self._look_for_retained()
             self.fetch_end = self._fetches()
             self.loss_until = len(self.losses.samples)
             self.validation.end()

@@ -109,6 +109,7 @@ def test_a_fault_is_told(
         (tuple(0.2 - value for value in FLAT), {}),
         (tuple(value - 1.15 for value in STAYS), {}),
         (STAYS[:90], {}),
+        (tuple(value - 6e-5 * step for step, value in enumerate(FLAT)), {}),
         (FALLS, {"validated": RISES[:6]}),
         (FALLS, {"validated": (1.9, 1.5, 1.3, 1.2, 1.21, 1.23, 1.25, 1.26)}),
         (FALLS[::-1], {"validated": RISES}),

@@ -107,8 +107,8 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
         return  # a warm-up, adversaries or a policy: such a loss need not fall
     third = len(values) // 3
     early, late = values[:third], values[-third:]
-    fall = mean(early) - mean(late)
-    if abs(fall) + 2 * _error(early, late) < NO_FALL * mean(early):
+    fall, error = mean(early) - mean(late), _error(early, late)
+    if abs(fall) + 2 * error < NO_FALL * mean(early) and fall < 3 * error:
         chance = math.log(evidence.health.classes) if evidence.health.classes > 1 else None
         at_chance = chance is not None and abs(mean(late) - chance) < 0.1 * chance
         guess = f", which is guessing among {evidence.health.classes} classes" if at_chance else ""

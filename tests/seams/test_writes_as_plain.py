@@ -7,7 +7,6 @@ afterwards: names, kinds, modes, times and bytes.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -371,28 +370,3 @@ def test_beside_the_save_seam_in_any_order(tmp_path: Path, order: str) -> None:
     done = run([sys.executable, "x.py", str(tmp_path / "scratch")], folder)
     assert (folder / "model.pt").read_text() == "the user's"
     assert done.returncode == 0, done.stderr
-
-
-COST = """
-import sys, timeit, _io
-from pathlib import Path
-from outpace.seams.writes import install
-def cost(call):
-    return min(timeit.repeat(lambda: call("data", "rb").close(), number=2000, repeat=9)) / 2000
-install(Path(sys.argv[1]), [])
-first = cost(open) - cost(_io.open)
-open("other", "w").close()
-print(json.dumps([first, cost(open) - cost(_io.open)]))
-"""
-
-
-def test_reading_costs_next_to_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "p"
-    folder.mkdir()
-    (folder / "data").write_text("d")
-    (folder / "x.py").write_text("import json\n" + COST)
-    done = run([sys.executable, "x.py", str(tmp_path / "scratch")], folder)
-    untouched, after_a_write = json.loads(done.stdout)
-    assert untouched < 2e-6
-    assert after_a_write < 30e-6
-    print(untouched, after_a_write)

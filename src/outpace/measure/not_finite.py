@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
-from outpace.seams.batch import map_tensors
+from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
 from outpace.seams.module import ModuleSeam
 
@@ -20,19 +20,18 @@ def who_made_it(host: Host) -> str | None:
     Asked right after the backward pass: the weights are still those that made the loss.
     """
     seam = host.seams.get("module")
-    called = seam.last_call() if isinstance(seam, ModuleSeam) else None
-    if called is None or not isinstance(seam, ModuleSeam):
+    if not isinstance(seam, ModuleSeam) or (called := seam.last_call()) is None:
         return None
     module, args, kwargs = called
-    bad = next((n for n, p in module.named_parameters() if not _finite([p])), None)
+    bad = next((n for n, p in module.named_parameters() if not _finite(p)), None)
     if bad is not None:
         return f"{bad} was not finite any more: a step before has spoiled it"
-    if not _finite([*args, *kwargs.values()]):
+    if not _finite((args, kwargs)):
         return "the batch that the model was given is not finite"
     made: list[str] = []
 
     def after(one: nn.Module, inputs: Any, out: Any) -> None:
-        if not made and not _finite(_tensors(out)) and _finite(_tensors(inputs)):
+        if not made and not _finite(out) and _finite(inputs):
             made.append(f"{names[one]} ({type(one).__name__})")
 
     names = {one: name or "the model" for name, one in module.named_modules()}
@@ -48,22 +47,11 @@ def who_made_it(host: Host) -> str | None:
     return "the model's output is finite: it was made after the model, on the way to the loss"
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        found.append(tensor)
-        return tensor
-
-    map_tensors(value, note)
-    return found
-
-
-def _finite(values: Iterable[Any]) -> bool:
+def _finite(value: Any) -> bool:
     return all(
-        bool(torch.isfinite(value).all())
-        for value in values
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        bool(torch.isfinite(tensor).all())
+        for tensor in tensors_in(value)
+        if tensor.is_floating_point()
     )
 
 

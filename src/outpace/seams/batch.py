@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 
 def map_tensors(value: Any, change: Any) -> Any:
-    """``change`` applied to every tensor in nested tuples, lists, dicts and dataclass-like outputs."""
+    """``change`` applied to every tensor in nested tuples, lists, dicts and dataclass-like outputs.
+
+    What is given stays as it is: it may be the script's own batch.
+    """
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, tuple):
@@ -20,23 +25,25 @@ def map_tensors(value: Any, change: Any) -> Any:
         mapped = {k: map_tensors(v, change) for k, v in value.items()}
         if type(value) is dict:
             return mapped
+        copied = copy.copy(value)
         for key, item in mapped.items():
-            value[key] = item
-        return value
+            copied[key] = item
+        return copied
     return value
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested tuples, lists and dicts, in their order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(item)
 
 
 def first_tensor(value: Any) -> torch.Tensor | None:
     """The first tensor with a batch dimension in a nested batch."""
-    found: list[torch.Tensor] = []
-
-    def look(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dim():
-            found.append(tensor)
-        return tensor
-
-    map_tensors(value, look)
-    return found[0] if found else None
+    return next((tensor for tensor in tensors_in(value) if tensor.dim()), None)
 
 
 def batch_size(batch: Any) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from outpace.seams.batch import map_tensors
+from outpace.seams.batch import map_tensors, tensors_in
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import place, user_frame
@@ -175,8 +175,7 @@ class ModuleSeam:
         """Where the model is called, with which of the caller's variables, on how many samples."""
         frame = user_frame(sys._getframe(1))
         facts.where = place(frame)
-        tensors: set[int] = set()
-        map_tensors(args, lambda t: tensors.add(id(t)))
+        tensors = {id(tensor) for tensor in tensors_in(args)}
         self.callers = []
         while frame is not None:
             names = tuple(k for k, v in frame.f_locals.items() if holds(v, tensors))

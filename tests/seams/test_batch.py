@@ -1,0 +1,53 @@
+"""Batches of any nesting: every tensor is found and changed, and what was given stays as it is."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from outpace.seams.batch import first_tensor, map_tensors, scale_batch, tensors_in
+from outpace.tune.assemble import assemble
+
+Pair = namedtuple("Pair", "x y")
+X, Y = torch.randn(4, 3), torch.arange(4)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [X, (X, Y), [X, {"y": Y}], Pair(X, Y), {"x": X, "n": 3}, OrderedDict(x=X, y=[Y])],
+    ids=lambda batch: type(batch).__name__,
+)
+def test_what_is_given_stays(batch: Any) -> None:
+    before = list(tensors_in(batch))
+    doubled = map_tensors(batch, lambda tensor: tensor * 2)
+    assert type(doubled) is type(batch)
+    assert all(one is other for one, other in zip(tensors_in(batch), before, strict=True))
+    assert all(torch.equal(d, 2 * b) for d, b in zip(tensors_in(doubled), before, strict=True))
+    assert first_tensor(scale_batch(batch, 0.5)).shape[0] == 2  # type: ignore[union-attr]
+    assert first_tensor(batch).shape[0] == 4  # type: ignore[union-attr]
+
+
+def test_a_watched_model_gets_its_batch() -> None:
+    """A dictionary of another class, which a DataLoader keeps when it collates."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(3, 2)
+
+        def forward(self, batch: OrderedDict[str, torch.Tensor]) -> torch.Tensor:
+            return self.inner(batch["x"])
+
+    host, model, batch = assemble(switching=True), Model(), OrderedDict(x=X, y=Y)
+    host.install()
+    try:
+        out = model(batch)
+    finally:
+        host.remove()
+    assert out.shape == (4, 2)
+    assert batch["x"] is X
+    assert batch["y"] is Y

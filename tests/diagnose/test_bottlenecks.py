@@ -152,3 +152,15 @@ def test_moving_memory_is_told_from_arithmetic() -> None:
     little = replace(facts, compute=replace(facts.compute, moved_bytes=0.2e9))
     assert causes(little)[0][0] == "compute"
     assert ("memory", "bandwidth") not in causes(little)
+
+
+def test_importing_torch_is_no_loss() -> None:
+    """Of 40 s before the first step 30 are torch's: a run of 100 s could do without 10."""
+    ledger = (Row("startup", 40.0, 0.4, "train.py:3"), Row("forward", 60.0, 0.6))
+    run = replace(IMAGES.run, startup_s=40.0, loading_s=30.0)
+    told = {f.cause: f for f in findings(replace(IMAGES, run=run, ledger=ledger))}
+    assert told["startup"].gain.speedup == pytest.approx(100 / 90)
+    all_of_it = replace(run, loading_s=40.0)
+    assert "startup" not in {
+        f.cause for f in findings(replace(IMAGES, run=all_of_it, ledger=ledger))
+    }

@@ -7,6 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+
+import pytest
+import torch
+
+from outpace.measure.sampler import LOADING, look
 
 SCRIPT = """
     import hashlib, json, sys, threading, time
@@ -54,3 +60,36 @@ def test_python_is_seen_beside_calls_that_let_go_of_the_lock(script: Callable[..
     python = sum(count for line, count in seen if "value * value" in lines[line - 1])
     assert sum(count for _, count in seen) > 100
     assert python > 0.3 * sum(count for _, count in seen), seen
+
+
+TORCH = str(Path(torch.__file__).parent)
+OTHER = str(Path(torch.__file__).parents[1] / "other.py")
+IMPORT = "<frozen importlib._bootstrap>"
+
+
+def frame_within(files: list[str]) -> FrameType:
+    """The frame of code in the last file, called by that in the one before it, and so on."""
+    call = sys._getframe
+    for file in reversed(files):
+
+        def calls(inner: Callable[[], FrameType] = call) -> FrameType:
+            return inner()
+
+        calls.__code__ = calls.__code__.replace(co_filename=file)
+        call = calls
+    return call()
+
+
+@pytest.mark.parametrize(
+    ("files", "loads"),
+    [
+        ([IMPORT, f"{TORCH}/_dynamo/utils.py"], True),
+        ([f"{TORCH}/optim/sgd.py", IMPORT, OTHER], True),
+        ([IMPORT, OTHER], False),
+        ([f"{TORCH}/nn/functional.py"], False),
+    ],
+)
+def test_torch_importing_itself_is_told_apart(files: list[str], loads: bool) -> None:
+    line = look(frame_within(files), "startup")
+    assert line.file == files[-1]
+    assert (line.function == LOADING) == loads

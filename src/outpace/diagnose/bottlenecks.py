@@ -230,6 +230,16 @@ def leak(evidence: Evidence) -> Iterator[Told]:
         )
 
 
+def startup(evidence: Evidence) -> Iterator[Told]:
+    """All before the first step, but for what torch itself takes to be imported."""
+    run = evidence.run
+    loading = min(run.loading_s, run.startup_s)
+    for told in _outside("startup")(evidence):
+        cost = of_run(evidence, run.startup_s - loading)
+        own = f"; {loading:.1f} s of it are the import of torch" if loading else ""
+        yield told._replace(cost=cost, reason=told.reason + own)
+
+
 def _outside(*names: str) -> Row:
     def row(evidence: Evidence) -> Iterator[Told]:
         for entry in evidence.ledger:
@@ -260,7 +270,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("memory", "capacity", capacity),
     ("memory", "leak", leak),
     ("memory", "bandwidth", bandwidth),
-    ("outside", "startup", _outside("startup")),
+    ("outside", "startup", startup),
     ("outside", "validation", _outside("validation")),
     ("outside", "checkpoint", _outside("checkpoint")),
     ("outside", "logging", _outside("logging")),

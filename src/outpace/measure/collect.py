@@ -21,7 +21,7 @@ from outpace.measure.ledger import Seen, build, clean_steps, mean_phases
 from outpace.measure.length import total_steps
 from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
-from outpace.measure.sampler import Line, Sampler
+from outpace.measure.sampler import Line, Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
 from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.watch import Watcher
@@ -56,9 +56,10 @@ def collect(
     *,
     session: Path,
     finished: bool,
+    loading_s: float,
     exit_code: int | None = None,
 ) -> Evidence:
-    """All evidence there is by now."""
+    """All evidence there is by now. ``loading_s``: the import of torch, and us."""
     steps = clean_steps(watcher.steps)
     phases = mean_phases(steps)
     samples = Counter(sampler.counts)
@@ -80,6 +81,7 @@ def collect(
         run=Run(
             wall_s=(now - host.started) / 1e9,
             startup_s=startup,
+            loading_s=loading_s + max(0.0, startup - loading_s) * loading_share(samples),
             finished=finished,
             total_steps=total,
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,

@@ -10,6 +10,7 @@ from torch.utils.data import IterableDataset
 
 from outpace.measure.arms import median
 from outpace.measure.found import Found
+from outpace.measure.length import Loop
 from outpace.measure.lines import is_input, kinds, places
 from outpace.measure.sampler import Line, read_dump
 from outpace.measure.subjects import training_loader
@@ -66,10 +67,11 @@ def collect_input(
     return Input(**{**facts, **found.input}, images=found.images)
 
 
-def _epochs(loops: list[int | None]) -> int | None:
+def _epochs(loops: list[Loop]) -> int | None:
     """Turns of the loop around the loop over the loader."""
-    if None in loops:
-        after = [n for n in loops[loops.index(None) + 1 :] if n is not None]
+    turns = [loop.turns for loop in loops]
+    if None in turns:
+        after = [n for n in turns[turns.index(None) + 1 :] if n is not None]
         return after[0] if after else 1
     return None
 
@@ -120,5 +122,5 @@ def _input_by_lines(
         storage_s=by_kind.get("storage", 0.0) * wait,
         collate_s=by_kind.get("collate", 0.0) * wait,
         places=tuple(at),
-        epochs=next((n for n in reversed(watcher.loops) if n is not None), None),
+        epochs=next((n.turns for n in reversed(watcher.loops) if n.turns is not None), None),
     )

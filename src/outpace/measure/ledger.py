@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from outpace.measure.lines import is_input, is_logging, places
-from outpace.measure.sampler import Line
+from outpace.measure.sampler import LOADING, Line
 from outpace.records.ledger import Row
 from outpace.seams.host import Step
 
@@ -111,6 +111,7 @@ def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
 
 
 def _place(seen: Seen, phase: str) -> str | None:
-    samples = Counter({k: v for k, v in seen.samples.items() if k.phase == phase})
+    of_phase = {k: v for k, v in seen.samples.items() if k.phase == phase}
+    samples = Counter({k: v for k, v in of_phase.items() if k.function != LOADING})
     at = places(samples, most=1)
     return at[0][0] if at else None

@@ -11,11 +11,20 @@ import functools
 import math
 import sys
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from outpace.seams.where import is_user_file
 
 WRAPPERS = ("tqdm", "trange", "track", "enumerate", "reversed", "progress_bar")
+SIZED = (list, tuple)
+
+
+class Loop(NamedTuple):
+    """A for loop around the step. ``turns``: None where they are unknown."""
+
+    turns: int | None
+    over_range: bool
+    """else it is over batches, of which a step may take several"""
 
 
 class Unknown(Exception):
@@ -73,29 +82,30 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
     raise Unknown
 
 
-def turns(loop: ast.For, frame: FrameType) -> int | None:
-    """How often a loop over a range turns; None for loops over anything else."""
-    call: ast.expr = loop.iter
-    while isinstance(call, ast.Call) and call.args and _name(call.func) in WRAPPERS:
-        if _name(call.func) == "trange":
+def turns(loop: ast.For, frame: FrameType) -> Loop:
+    """How often a loop over a range or a list turns."""
+    over: ast.expr = loop.iter
+    while isinstance(over, ast.Call) and over.args and _name(over.func) in WRAPPERS:
+        if _name(over.func) == "trange":
             break
-        call = call.args[0]
-    if not isinstance(call, ast.Call) or _name(call.func) not in ("range", "trange"):
-        return None
+        over = over.args[0]
     try:
-        return len(range(*(int(evaluate(a, frame)) for a in call.args)))
+        if isinstance(over, ast.Call) and _name(over.func) in ("range", "trange"):
+            return Loop(len(range(*(int(evaluate(a, frame)) for a in over.args))), True)
+        value = evaluate(over, frame)
+        return Loop(len(value) if isinstance(value, SIZED) else None, False)
     except Exception:
-        return None
+        return Loop(None, False)
 
 
 def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
-def loops_around_step() -> list[int | None]:
-    """Turns of each for loop around the calling step, the innermost first; None: not over a range."""
+def loops_around_step() -> list[Loop]:
+    """Each for loop around the calling step, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
-    found: list[int | None] = []
+    found: list[Loop] = []
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
             found += [turns(loop, frame) for loop in reversed(loops_around(frame))]
@@ -103,11 +113,15 @@ def loops_around_step() -> list[int | None]:
     return found
 
 
-def total_steps(loops: list[int | None], batches: int | None, micro_steps: int) -> int | None:
+def total_steps(loops: list[Loop], batches: int | None, micro_steps: int) -> int | None:
     """Steps of the whole run from the loops around a step and the batches of an epoch."""
-    known = math.prod(n for n in loops if n is not None)
-    if None not in loops:
-        return known if loops else None
-    if batches is None or loops.count(None) > 1:
+    unknown = [loop for loop in loops if loop.turns is None]
+    if not loops or len(unknown) > 1 or (unknown and batches is None):
         return None
-    return max(1, batches // max(1, micro_steps)) * known
+    known = math.prod(loop.turns for loop in loops if loop.turns is not None)
+    if unknown:
+        assert batches is not None
+        return max(1, batches // max(1, micro_steps)) * known
+    if all(loop.over_range for loop in loops):
+        return known
+    return max(1, known // max(1, micro_steps))

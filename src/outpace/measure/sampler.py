@@ -31,6 +31,9 @@ from outpace.seams.where import is_user_file, short
 INTERVAL_S = 0.02
 DUMP_EVERY_S = 1.0
 SOON_S = 5e-6
+TORCH = os.sep + "torch" + os.sep
+LOADING = "<torch imports more of itself>"
+"""stands for the innermost function then"""
 SET_TIMER_SLACK = 29
 """prctl(2): how late this thread may be woken, in ns; 50 us unless it asks"""
 IDLE = ("outpace-sampler", "outpace-parked")
@@ -115,13 +118,25 @@ def look(frame: FrameType | None, phase: str) -> Line:
     assert frame is not None
     code = frame.f_code
     lines = []
+    importing = torch = False
     walk: FrameType | None = frame
     while walk is not None:
         name = walk.f_code.co_filename
         if is_user_file(name):
             lines.append((name, walk.f_code.co_name, walk.f_lineno))
+        elif not lines:
+            importing |= name.startswith("<frozen importlib")
+            torch |= TORCH in name
         walk = walk.f_back
-    return Line(phase, code.co_filename, code.co_name, tuple(lines))
+    function = LOADING if importing and torch else code.co_name
+    return Line(phase, code.co_filename, function, tuple(lines))
+
+
+def loading_share(samples: Counter[Line]) -> float:
+    """Share of start-up, seen by samples, in which torch imports more of itself."""
+    seen = {line: count for line, count in samples.items() if line.phase == "startup"}
+    loading = sum(count for line, count in seen.items() if line.function == LOADING)
+    return loading / sum(seen.values()) if seen else 0.0
 
 
 def read_dump(path: Path) -> Counter[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from outpace.measure.growth import Growth
-from outpace.measure.length import loops_around_step
+from outpace.measure.length import Loop, loops_around_step
 from outpace.measure.losses import Losses
 from outpace.measure.retained import Look, find_retained, look
 from outpace.measure.subjects import main_root, training_loader
@@ -33,7 +33,7 @@ class Watcher:
         self.first_look: Look | None = None
         self.next_look = LOOK_AGAIN_AT
         self.retained: tuple[str, str] | None = None
-        self.loops: list[int | None] = []
+        self.loops: list[Loop] = []
         self.losses = Losses()
         self.validation = ValidationLosses(host)
         self.loss_until: int | None = None

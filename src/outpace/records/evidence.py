@@ -228,6 +228,8 @@ class Run(msgspec.Struct, frozen=True):
 
     wall_s: float = 0.0
     startup_s: float = 0.0
+    loading_s: float = 0.0
+    """part of it in which torch was imported, or imported more of itself: no training is without it"""
     finished: bool = False
     """the script came to its own end while it was measured"""
     total_steps: int | None = None

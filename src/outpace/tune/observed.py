@@ -59,6 +59,7 @@ class Observed:
         self.before_finish: list[Callable[[], None]] = []
         self.pid = os.getpid()
         self.last_progress = 0.0
+        self.loading_ns = 0
 
     def begin(self) -> None:
         """Put the seams in and start to look."""
@@ -68,6 +69,7 @@ class Observed:
         self.host.install()
         self.sampler.start()
         atexit.register(self.finish)
+        self.loading_ns = time.perf_counter_ns() - self.spec["import_began_ns"]
 
     def _watch_worker(self) -> None:
         dump = self.session / f"worker-{os.getpid()}.json"
@@ -101,6 +103,7 @@ class Observed:
             self.found,
             session=self.session,
             finished=self.finished,
+            loading_s=self.loading_ns / 1e9,
         )
 
     def tell(self, phase: str, done: float, total: float, note: str = "") -> None:

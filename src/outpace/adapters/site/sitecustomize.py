@@ -2,7 +2,7 @@
 
 Python imports this before the target's first line, since this folder is on PYTHONPATH. It takes the
 folder off the path again, puts the environment back as it was, and lets the user's own
-``sitecustomize`` run. Only ``os`` and ``sys`` are used, which are loaded by then; where the run is
+``sitecustomize`` run. Only ``os``, ``sys`` and ``time`` are used, which are loaded by then; where the run is
 to be thrown away, its writes are redirected from here on.
 
 Environment (see `outpace.adapters.launch`): OUTPACE_CHILD names the spec, OUTPACE_PYTHONPATH holds
@@ -16,6 +16,7 @@ OUTPACE_GUARDED says that the kernel keeps the user's files too.
 def _outpace():
     import os
     import sys
+    import time
 
     variables = ("CHILD", "SHADOW", "GUARDED", "DIRECT", "PYTHONPATH")
     launchers = ("torchrun", "accelerate", "torch.distributed.run", "torch.distributed.launch",
@@ -58,13 +59,13 @@ def _outpace():
             os._exit(2)
         return True
 
-    def begin(spec):
+    def begin(spec, import_began_ns):
         try:
             from outpace.adapters.child import begin
         except Exception as error:
             print(f"outpace: {error!r}; the target goes on unwatched", file=sys.stderr)
         else:
-            begin(spec)
+            begin(spec, import_began_ns)
 
     class TorchFinder:
         """Calls ``begin`` when torch was imported, and goes."""
@@ -92,10 +93,11 @@ def _outpace():
 
         def run(self, loader, execute, module):
             loader.__dict__.pop("exec_module", None)
+            began_ns = time.perf_counter_ns()
             execute(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
-                begin(self.spec)
+                begin(self.spec, began_ns)
 
     take_off_path()
     if "OUTPACE_CHILD" in os.environ and is_target():

@@ -1,0 +1,31 @@
+"""Somebody set AMOUNT threads on a machine with two cores; AMOUNT 0 leaves torch its own.
+
+truth: compute threads
+line: model(x)
+remedies: threads
+amounts: 8 16 32
+"""
+
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+AMOUNT = int(sys.argv[1])
+if AMOUNT:
+    torch.set_num_threads(AMOUNT)
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(4096, 256), torch.randint(0, 10, (4096,)))
+model = nn.Sequential(
+    nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+loader = DataLoader(data, batch_size=128, shuffle=True)
+for epoch in range(20):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,36 @@
+"""A worker on one core makes batches in about the time that the step computes on the other.
+
+truth: compute arithmetic
+line: model(x)
+"""
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Waves(Dataset):
+    def __len__(self):
+        return 2048
+
+    def __getitem__(self, index):
+        rng = np.random.default_rng(index)
+        wave = rng.normal(size=4096).cumsum()
+        wave = np.sin(wave) * np.exp(-np.abs(wave))
+        return torch.from_numpy(wave[:1024].astype(np.float32)), index % 10
+
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Sequential(
+    nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
+)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+loader = DataLoader(Waves(), batch_size=64, num_workers=1, persistent_workers=True)
+for epoch in range(6):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,45 @@
+"""The length of a run, read off the loops around a step."""
+
+from __future__ import annotations
+
+import pytest
+
+from outpace.measure.length import Loop, loops_around_step, total_steps
+
+BATCHES = [(0, 1)] * 7
+
+
+def loops_here(epochs: int) -> list[Loop]:
+    for _ in range(1, epochs + 1):
+        for _index, (_x, _y) in enumerate(BATCHES):
+            return loops_around_step()
+    raise AssertionError
+
+
+def test_loops_over_ranges_and_lists_are_counted() -> None:
+    around = loops_here(5)
+    assert around[:2] == [Loop(7, False), Loop(5, True)]
+    assert total_steps(around[:2], None, 1) == 35
+
+
+def test_a_loop_over_what_only_running_would_tell_is_unknown() -> None:
+    for _ in iter(BATCHES):
+        assert loops_around_step()[0].turns is None
+        break
+
+
+@pytest.mark.parametrize(
+    ("loops", "batches", "micro_steps", "total"),
+    [
+        ([], None, 1, None),
+        ([Loop(None, False), Loop(3, True)], 10, 1, 30),
+        ([Loop(None, False), Loop(3, True)], 10, 4, 6),
+        ([Loop(None, False), Loop(3, True)], None, 1, None),
+        ([Loop(None, False), Loop(None, False)], 10, 1, None),
+        # A loop over a range around the step turns once a step, whatever the step gathers within.
+        ([Loop(100, True)], 10, 4, 100),
+        ([Loop(8, False), Loop(3, True)], None, 4, 6),
+    ],
+)
+def test_total(loops: list[Loop], batches: int | None, micro_steps: int, total: int | None) -> None:
+    assert total_steps(loops, batches, micro_steps) == total

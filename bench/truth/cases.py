@@ -63,9 +63,9 @@ def read_case(path: Path) -> Case:
     )
 
 
-def all_cases() -> list[Case]:
-    """Every case, by name."""
-    return [read_case(path) for path in sorted((HERE / "cases").glob("*.py"))]
+def all_cases(folder: str = "cases") -> list[Case]:
+    """Every case, by name; those in "gpu" need one."""
+    return [read_case(path) for path in sorted((HERE / folder).glob("*.py"))]
 
 
 @contextlib.contextmanager

@@ -31,6 +31,8 @@ class Truth(NamedTuple):
     speedup: float
     low: float
     high: float
+    rounds: int
+    """pairs of runs that it is from"""
 
     @property
     def shown(self) -> bool:
@@ -52,11 +54,10 @@ class Told(NamedTuple):
     """the verdict on the same script without its plant; None for that itself"""
 
 
-def truths(times: dict[str, list[float]]) -> dict[str, Truth]:
-    """By amount of the plant, from seconds of the same rounds."""
-    fixed = times["0"]
-    gains = {amount: paired_gain(planted, fixed) for amount, planted in times.items()}
-    return {a: Truth(g.speedup, g.low, g.high) for a, g in gains.items() if a != "0"}
+def truth_of(planted: list[float], fixed: list[float]) -> Truth:
+    """From seconds of the same rounds."""
+    gain = paired_gain(planted, fixed)
+    return Truth(gain.speedup, gain.low, gain.high, len(fixed))
 
 
 def bound_right(told: Told) -> bool:
@@ -192,12 +193,9 @@ def _said(told: Told, name: str) -> str:
     return str(told.row["bound"] if name == "outpace" else told.row["peers"][name])
 
 
-def results(
-    cases: list[Case], times: dict[str, dict[str, list[float]]], rows: list[Row], how: str
-) -> str:
-    """RESULTS.md, from seconds by case and amount, and verdicts; ``how`` they were taken."""
+def results(cases: list[Case], true: dict[str, dict[str, Truth]], rows: list[Row], how: str) -> str:
+    """RESULTS.md, from truths by case and amount, and verdicts; ``how`` they were taken."""
     by_name = {case.name: case for case in cases}
-    true = {name: truths(found) for name, found in times.items()}
     without = {row["case"]: row for row in rows if row["amount"] in ("", "0")}
     clean = [Told(by_name[r["case"]], r, None, None) for r in rows if r["amount"] in ("", "0")]
     planted, dropped = [], []
@@ -251,7 +249,7 @@ def results(
 
 
 def _number(row: Row) -> tuple[float, int]:
-    return float(row["amount"] or 0), row["repeat"]
+    return float(row["amount"] or 0), row["seed"]
 
 
 def told_line(told: Told) -> str:

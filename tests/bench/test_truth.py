@@ -13,15 +13,16 @@ sys.path.insert(0, str(TRUTH))
 
 from cases import Case, all_cases  # noqa: E402
 from peers import with_trace_step  # noqa: E402
-from results import Told, Truth, alarm, bound_right, cause_right, covered, results  # noqa: E402
+from results import Told, Truth, alarm, bound_right, cause_right, covered, results, truth_of  # noqa: E402
 from verdict import judged, outpace  # noqa: E402
 
 CASES = {case.name: case for case in all_cases()}
+ON_GPU = {case.name: case for case in all_cases("gpu")}
 
 
 def row(bound: str, cause: str, *, found: bool = True, top: bool = False, **more: Any) -> Any:
     gain = {"speedup": 2.0, "low": 1.6, "high": 2.5} if found else None
-    facts = {"case": "parse_json", "amount": "500", "repeat": 0, "where": "parse_json.py:28"}
+    facts = {"case": "parse_json", "amount": "500", "seed": 0, "where": "parse_json.py:28"}
     facts |= {"bound": bound, "cause": cause, "found": found, "top": top, "gain": gain}
     return facts | {"line_right": True, "advised": [], "advice_right": True} | more
 
@@ -30,11 +31,11 @@ WITHOUT = row("outside", "startup", found=False, amount="0")
 
 
 def told(verdict: Any, truth: float | None) -> Told:
-    true = Truth(truth, 0.9 * truth, 1.1 * truth) if truth is not None else None
+    true = Truth(truth, 0.9 * truth, 1.1 * truth, 6) if truth is not None else None
     return Told(CASES["parse_json"], verdict, true, WITHOUT)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", [*CASES.values(), *ON_GPU.values()], ids=[*CASES, *ON_GPU])
 def test_every_case_is_labelled(case: Case) -> None:
     assert case.lines, "no line holds what its docstring names"
     assert case.bound in ("io", "compute", "memory", "outside")
@@ -77,9 +78,10 @@ def test_intervals() -> None:
 
 
 def test_the_table() -> None:
-    times = {"0": [1.0] * 6, "150": [1.0, 1.1] * 3, "500": [2.2] * 6}
+    fixed = [1.0] * 6
+    true = {"150": truth_of([1.0, 1.1] * 3, fixed), "500": truth_of([2.2] * 6, fixed)}
     rows = [WITHOUT, row("io", "parse", top=True)]
-    text = results(list(CASES.values()), {"parse_json": times}, rows, "how")
+    text = results(list(CASES.values()), {"parse_json": true}, rows, "how")
     assert "| bound right | 1 of 1 (100 %) | 1 of 1 (100 %) | - |" in text
     assert "Dropped, as nothing could be shown to be lost: parse_json 150" in text
     assert "| io | 1 |  |  |  |  |" in text

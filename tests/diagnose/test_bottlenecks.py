@@ -164,3 +164,11 @@ def test_importing_torch_is_no_loss() -> None:
     assert "startup" not in {
         f.cause for f in findings(replace(IMAGES, run=all_of_it, ledger=ledger))
     }
+
+
+def test_memory_that_is_nearly_full_is_told() -> None:
+    """Of 2 GiB a step's tensors take 1.5: whether that is near depends on what else is there."""
+    memory = replace(IMAGES.memory, peak_bytes=3 << 29, limit_bytes=2 << 30, beside_bytes=3 << 28)
+    assert ("memory", "capacity") in causes(replace(IMAGES, memory=memory))
+    alone = replace(memory, beside_bytes=0)
+    assert ("memory", "capacity") not in causes(replace(IMAGES, memory=alone))

@@ -39,8 +39,8 @@ model = nn.Sequential(
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(Batches(), batch_size=None, collate_fn=as_it_is, num_workers=1)
 for epoch in range(1):
-    for x, y in loader:
-        x, y = torch.from_numpy(x[:, 0]), torch.from_numpy(y)
+    for sounds, labels in loader:
+        x, y = torch.from_numpy(sounds[:, 0]), torch.from_numpy(labels)
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()

@@ -35,7 +35,7 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(data, batch_size=64, shuffle=True)
-for epoch in range(10):
+for epoch in range(6):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

@@ -189,11 +189,12 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
 def capacity(evidence: Evidence) -> Iterator[Told]:
     """Memory nearly full."""
     memory = evidence.memory
-    if memory.limit_bytes and memory.peak_bytes > 0.9 * memory.limit_bytes:
+    if memory.peak_bytes and memory.full > 0.9:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0),
-            None,
-            f"a step needs {memory.peak_bytes / 2**30:.2f} of {memory.limit_bytes / 2**30:.2f} GiB",
+            evidence.compute.where,
+            f"a step's tensors take {memory.peak_bytes / 2**30:.2f} GiB and the rest of the process "
+            f"{memory.beside_bytes / 2**30:.2f}, of {memory.limit_bytes / 2**30:.2f} GiB",
         )
 
 

@@ -159,13 +159,26 @@ class _MallInfo(ctypes.Structure):
     )
 
 
+def _mallinfo2() -> Callable[[], _MallInfo] | None:
+    try:
+        function = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError, TypeError):
+        return None
+    function.restype = _MallInfo
+    return function
+
+
+def heap_free_bytes() -> int:
+    """What glibc keeps of freed memory; 0 where another malloc serves."""
+    mallinfo2 = _mallinfo2()
+    return int(mallinfo2().fordblks) if mallinfo2 is not None else 0
+
+
 def _heap_reader() -> Callable[[], int | None]:
     """Reads the bytes in use of glibc's heap; gives None for ever where another malloc serves."""
-    try:
-        mallinfo2 = ctypes.CDLL(None).mallinfo2
-    except (OSError, AttributeError, TypeError):
+    mallinfo2 = _mallinfo2()
+    if mallinfo2 is None:
         return lambda: None
-    mallinfo2.restype = _MallInfo
 
     def in_use() -> int:
         told = mallinfo2()

@@ -173,9 +173,13 @@ class ByKind(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Memory of a step and its growth over steps. ``limit_bytes``: device, cgroup or machine."""
+    """Memory of a step and its growth over steps.
+
+    ``limit_bytes``: the tightest of the device's, the machine's, its cgroups' and the process's own.
+    """
 
     peak_bytes: int = 0
+    """of the step's tensors, those of the model and the optimizer included"""
     by_kind: ByKind = ByKind()
     limit_bytes: int = 0
     rss_bytes: int = 0
@@ -183,6 +187,13 @@ class Memory(msgspec.Struct, frozen=True):
     growth_low: float = 0.0
     retained_where: str | None = None
     retained_name: str | None = None
+    beside_bytes: int = 0
+    """what else counts against the limit: libraries, data in memory, other tensors"""
+
+    @property
+    def full(self) -> float:
+        """Share of the limit that is taken at the peak of a step; 0 where there is no limit."""
+        return (self.peak_bytes + self.beside_bytes) / self.limit_bytes if self.limit_bytes else 0.0
 
 
 class Arm(msgspec.Struct, frozen=True):
@@ -228,14 +239,15 @@ class Run(msgspec.Struct, frozen=True):
 
     wall_s: float = 0.0
     startup_s: float = 0.0
-    loading_s: float = 0.0
-    """part of it in which torch was imported, or imported more of itself: no training is without it"""
     finished: bool = False
     """the script came to its own end while it was measured"""
     total_steps: int | None = None
     """steps of the whole run where its length could be found"""
     estimated_s: float | None = None
     exit_code: int | None = None
+    loading_s: float = 0.0
+    """part of start-up in which torch was imported, or imported more of itself: no training is
+    without it"""
 
 
 class Evidence(msgspec.Struct, frozen=True):

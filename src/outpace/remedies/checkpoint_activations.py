@@ -38,7 +38,7 @@ class CheckpointActivations(Remedy):
         memory = evidence.memory
         if not memory.limit_bytes or not memory.peak_bytes:
             return Verdict(False, "the memory of a step was not measured")
-        full = memory.peak_bytes / memory.limit_bytes
+        full = memory.full
         part = memory.by_kind.activations / memory.peak_bytes
         reason = (
             f"a step takes {100 * full:.0f} % of the memory, {100 * part:.0f} % of it activations"

@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
+from outpace.measure.capacity import tightest
 from outpace.measure.flops import StepCounter
-from outpace.measure.machine import memory_limit
 from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_root, training_loader
 from outpace.records.evidence import Images, Memory
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
+from outpace.seams.module import device_of
 from outpace.serve.decode import try_files
 from outpace.serve.probe import gather_time, moved, probe, random_state
 from outpace.tune.files import TRACE, write
@@ -73,13 +74,19 @@ def probe_memory(observed: Observed) -> Iterator[None]:
     rooted = main_root(observed.host)
     memory = StepMemory([rooted[0]] if rooted else [], list(observed.host.optimizers))
     observed.host.group = 1
+    limit = tightest(device_of(rooted[0]) if rooted else "cpu")
     memory.__enter__()
     yield None
     memory.__exit__(None, None, None)
     kinds = memory.by_kind()
     parts = (kinds.parameters, kinds.gradients, kinds.optimizer, kinds.activations,
              kinds.temporaries, kinds.other)  # fmt: skip
-    observed.found.memory = Memory(peak_bytes=sum(parts), by_kind=kinds, limit_bytes=memory_limit())
+    observed.found.memory = Memory(
+        peak_bytes=sum(parts),
+        beside_bytes=max(0, limit.used + memory.peak_bytes - sum(parts)),
+        by_kind=kinds,
+        limit_bytes=limit.bytes,
+    )
     if memory.failure is not None:
         observed.found.notes.append(f"memory could not all be followed: {memory.failure}")
 

@@ -36,7 +36,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as name:
             recipe = ("--time", options.time, "--recipe", f"{name}/recipe.toml")
-            told = outpace("tune", case.path, list(case.amounts[-1:]), Path(name), *recipe)
+            told = outpace("tune", case.target("".join(case.amounts[-1:])), Path(name), *recipe)
         for trial in told["trials"]:
             predicted, measured = trial["predicted"], trial["measured"]
             if predicted is None or measured is None:

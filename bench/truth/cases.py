@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +30,22 @@ class Case:
     """of the plant, ascending; none: a control"""
     timed: bool
     """the plant costs time (a leak costs memory)"""
+    ranks: int
+    """processes that train together, under torchrun"""
+
+    def target(self, amount: str) -> list[str]:
+        """The words by which outpace is to run it."""
+        args = [amount] if amount else []
+        if self.ranks == 1:
+            return [str(self.path), *args]
+        return ["--", *self.command(self.path, *args)]
+
+    def command(self, script: Path, *args: str) -> list[str]:
+        """The words that run ``script`` as this case is to be run."""
+        if self.ranks == 1:
+            return [sys.executable, str(script), *args]
+        torchrun = str(Path(sys.executable).with_name("torchrun"))
+        return [torchrun, "--nproc-per-node", str(self.ranks), str(script), *args]
 
     @property
     def name(self) -> str:
@@ -60,12 +78,36 @@ def read_case(path: Path) -> Case:
         tuple(facts.get("remedies", "").split()),
         tuple(facts.get("amounts", "").split()),
         "untimed" not in facts,
+        int(facts.get("ranks", 1)),
     )
 
 
 def all_cases(folder: str = "cases") -> list[Case]:
     """Every case, by name; those in "gpu" need one."""
     return [read_case(path) for path in sorted((HERE / folder).glob("*.py"))]
+
+
+def output_of(command: list[str], folder: Path, seconds: float = 300.0) -> str:
+    """What a command prints that runs in ``folder``. Raises RuntimeError where it fails or hangs.
+
+    All that it started is ended with it: a rank that is left would disturb what comes next.
+    """
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, errors = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGTERM)
+        raise RuntimeError(f"{command} took more than {seconds:.0f} s") from None
+    if child.returncode:
+        raise RuntimeError(f"{command}: exit code {child.returncode}\n{errors}")
+    return printed
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ TIME = "8"
 def rules_told(script: Path, args: list[str]) -> list[str]:
     """Names of the rules in the diagnosis of a script."""
     with tempfile.TemporaryDirectory() as name:
-        verdict = outpace("diagnose", script, args, Path(name), "--time", TIME)
+        verdict = outpace("diagnose", [str(script), *args], Path(name), "--time", TIME)
     return [found["rule"] for found in verdict["learning"]]
 
 

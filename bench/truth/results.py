@@ -16,7 +16,7 @@ from outpace.measure.statistics import paired_gain
 
 Row = dict[str, Any]
 
-BOUNDS = ("io", "compute", "memory", "outside")
+BOUNDS = ("io", "compute", "memory", "communication", "outside")
 LEAST = 1.05
 """cost of a plant below which it is not one"""
 HALF = 2.0

@@ -82,10 +82,9 @@ class Bench:
 
     def verdict(self, case: Case, amount: str, seed: int) -> Row:
         """A verdict and how right it is."""
-        args = [amount] if amount else []
 
         def make(folder: Path) -> Row:
-            told = outpace("diagnose", case.path, args, folder, "--time", SECONDS)
+            told = outpace("diagnose", case.target(amount), folder, "--time", SECONDS)
             facts = {"case": case.name, "amount": amount, "seed": seed}
             return facts | {"seconds": told["seconds"], **judged(case, told)}
 
@@ -168,17 +167,25 @@ def main() -> None:
     bench = Bench(options)
     true: dict[str, dict[str, Truth]] = {}
     rows: dict[tuple[str, str, int], Row] = {}
+    failed: list[str] = []
     begun = time.perf_counter()
     for index, (case, amount, seed) in enumerate(work):
         gone = (time.perf_counter() - begun) / 60
         print(f"{index + 1} of {len(work)}: {case.name}, {gone:.0f} minutes gone", flush=True)
-        with beside_a_hog(options.hog):
-            truth, verdicts = bench.run(case, amount, seed)
+        try:
+            with beside_a_hog(options.hog):
+                truth, verdicts = bench.run(case, amount, seed)
+        except RuntimeError as error:
+            print(f"  {case.name} {amount}: FAILED, {error}", flush=True)
+            failed.append(f"{case.name} {amount}".rstrip())
+            continue
         if truth is not None:
             true.setdefault(case.name, {})[amount] = truth
         rows |= {(row["case"], row["amount"], row["seed"]): row for row in verdicts}
     how = how_run(options, (truth for doses in true.values() for truth in doses.values()))
     text = results(all_cases("gpu" if options.gpu else "cases"), true, list(rows.values()), how)
+    if failed:
+        text += f"\nFailed: {', '.join(failed)}.\n"
     print(text)
     if options.output is not None:
         options.output.write_text(text)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from cases import Case
+from cases import Case, output_of
 
 SECONDS = 2.5
 """of steps that are timed in a run, where the plant is in the steps"""
@@ -33,7 +32,9 @@ def run(amount):
     def stepped(*args, **kwargs):
         backward(*args, **kwargs)
         times.append(time.perf_counter())
-        enough = len(times) > {WARM_UP} and times[-1] - times[{WARM_UP}] > {SECONDS}
+        # A rank that leaves early would hold up the others.
+        alone = "RANK" not in os.environ
+        enough = alone and len(times) > {WARM_UP} and times[-1] - times[{WARM_UP}] > {SECONDS}
         if (enough or len(times) == {WARM_UP} + 1) and torch.cuda.is_initialized():
             torch.cuda.synchronize()
             times[-1] = time.perf_counter()
@@ -50,12 +51,19 @@ def run(amount):
     return times[{WARM_UP}:]
 
 
+def timed(amount):
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    times = run(amount)
+    if os.environ.get("RANK", "0") == "0":
+        os.write(kept, f"{{(times[-1] - times[0]) / (len(times) - 1)}}\\n".encode())
+
+
+if "RANK" in os.environ:
+    timed(amounts.pop())
 for amount in amounts:
     child = os.fork()
     if not child:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        times = run(amount)
-        os.write(kept, f"{{(times[-1] - times[0]) / (len(times) - 1)}}\\n".encode())
+        timed(amount)
         sys.exit()
     if os.waitpid(child, 0)[1]:
         sys.exit(f"{{script}} {{amount}} failed")
@@ -65,25 +73,26 @@ for amount in amounts:
 def step_times(case: Case, amounts: list[str], folder: Path) -> list[float]:
     """Seconds of a step on average, for each amount in turn.
 
-    Each run is a fork of one process that has imported torch and done nothing else with it. Steps
+    Each run is a fork of one process that has imported torch and done nothing else with it; ranks
+    are started anew. Steps
     go from backward pass to backward pass: not every script has a torch optimizer.
     """
     timer = folder / "timer.py"
     timer.write_text(TIMER)
-    command = [sys.executable, str(timer), str(case.path), *amounts]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{case.name}: {done.stderr}")
-    return [float(line) for line in done.stdout.split()]
+    found = []
+    for some in [amounts] if case.ranks == 1 else [[amount] for amount in amounts]:
+        command = case.command(timer, str(case.path), *some)
+        found += [float(line) for line in output_of(command, folder).split()]
+    return found
 
 
 def run_times(case: Case, amounts: list[str], folder: Path) -> list[float]:
     """Seconds of the whole run, for each amount in turn."""
     found = []
     for amount in amounts:
-        begun = time.perf_counter()
         command = [sys.executable, str(case.path), amount]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        begun = time.perf_counter()
+        output_of(command, folder)
         found.append(time.perf_counter() - begun)
     return found
 

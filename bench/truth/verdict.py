@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from cases import Case
-
-from outpace.errors import OutpaceError
+from cases import Case, output_of
 
 
-def outpace(command: str, script: Path, args: list[str], folder: Path, *options: str) -> Any:
-    """What a command says with --json; it runs in ``folder``."""
+def outpace(command: str, target: list[str], folder: Path, *options: str) -> Any:
+    """What a command says of a target with --json; it runs in ``folder``."""
     line = [sys.executable, "-m", "outpace", command, "--json", *options, "--session"]
-    line += [str(folder / "session"), str(script), *args]
-    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OutpaceError(f"{script.name} {args}: exit code {done.returncode}\n{done.stderr}")
-    return json.loads(done.stdout)
+    line += [str(folder / "session"), *target]
+    return json.loads(output_of(line, folder, 900.0))
 
 
 def judged(case: Case, verdict: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ sys.path.insert(0, str(TRUTH))
 
 from cases import Case, all_cases  # noqa: E402
 from peers import with_trace_step  # noqa: E402
-from results import Told, Truth, alarm, bound_right, cause_right, covered, results, truth_of  # noqa: E402
+from results import BOUNDS, Told, Truth, alarm, bound_right, cause_right, covered, results, truth_of  # noqa: E402
 from verdict import judged, outpace  # noqa: E402
 
 CASES = {case.name: case for case in all_cases()}
@@ -38,7 +38,7 @@ def told(verdict: Any, truth: float | None) -> Told:
 @pytest.mark.parametrize("case", [*CASES.values(), *ON_GPU.values()], ids=[*CASES, *ON_GPU])
 def test_every_case_is_labelled(case: Case) -> None:
     assert case.lines, "no line holds what its docstring names"
-    assert case.bound in ("io", "compute", "memory", "outside")
+    assert case.bound in BOUNDS
     assert "outpace" not in case.path.read_text()
     assert case.amounts or case.name.startswith("control_")
 
@@ -84,7 +84,7 @@ def test_the_table() -> None:
     text = results(list(CASES.values()), {"parse_json": true}, rows, "how")
     assert "| bound right | 1 of 1 (100 %) | 1 of 1 (100 %) | - |" in text
     assert "Dropped, as nothing could be shown to be lost: parse_json 150" in text
-    assert "| io | 1 |  |  |  |  |" in text
+    assert "| io | 1 |  |  |  |  |  |" in text
 
 
 def test_the_lines_that_traceml_asks_for() -> None:
@@ -100,7 +100,7 @@ def test_a_plant_is_found(name: str, tmp_path: Path) -> None:
     """In the largest dose, which is most of the time."""
     case = CASES[name]
     verdict = judged(
-        case, outpace("diagnose", case.path, [case.amounts[-1]], tmp_path, "--time", "8")
+        case, outpace("diagnose", case.target(case.amounts[-1]), tmp_path, "--time", "8")
     )
     assert verdict["top"], verdict
     assert verdict["line_right"], verdict

@@ -3,7 +3,7 @@
 truth: io augment
 line: GaussianBlur
 remedies: loader_workers prefetch
-amounts: 1 3 12
+amounts: 1 2 4
 """
 
 import random

@@ -3,7 +3,7 @@
 truth: io augment
 line: np.sort
 remedies: loader_workers prefetch cache_samples
-amounts: 10 40 160
+amounts: 30 120 400
 """
 
 import sys

@@ -3,7 +3,7 @@
 truth: io augment
 line: values[place] +=
 remedies: loader_workers prefetch
-amounts: 15 60 250
+amounts: 20 75 250
 """
 
 import random

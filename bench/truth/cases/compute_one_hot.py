@@ -2,7 +2,7 @@
 
 truth: compute arithmetic
 line: model(x)
-amounts: 500 2000 8000
+amounts: 100 300 1000
 """
 
 import sys

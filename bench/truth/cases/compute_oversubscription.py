@@ -22,7 +22,7 @@ model = nn.Sequential(
     nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-loader = DataLoader(data, batch_size=128, shuffle=True)
+loader = DataLoader(data, batch_size=256, shuffle=True)
 for epoch in range(20):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)

@@ -2,7 +2,7 @@
 
 truth: compute arithmetic
 line: model(x)
-amounts: 20 32 128
+amounts: 18 22 36
 """
 
 import sys

@@ -3,7 +3,7 @@
 truth: compute dispatch
 line: model(x)
 remedies: compile_model
-amounts: 20 100 400
+amounts: 4 12 45
 """
 
 import sys

@@ -4,7 +4,7 @@ On a CPU .item() waits for nothing: what it costs is Python, between the steps.
 
 truth: outside other
 line: .item()
-amounts: 200 800 3000
+amounts: 800 3000 11000
 """
 
 import sys
@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 AMOUNT = int(sys.argv[1])
 
 torch.manual_seed(0)
-data = TensorDataset(torch.randn(2048, 128), torch.randint(0, 100, (2048,)))
+data = TensorDataset(torch.randn(2048, 128), torch.randint(0, 200, (2048,)))
 model = nn.Sequential(
-    nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 100)
+    nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 200)
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(data, batch_size=64, shuffle=True)

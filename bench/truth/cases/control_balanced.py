@@ -16,7 +16,7 @@ class Waves(Dataset):
 
     def __getitem__(self, index):
         rng = np.random.default_rng(index)
-        wave = rng.normal(size=4096).cumsum()
+        wave = rng.normal(size=3200).cumsum()
         wave = np.sin(wave) * np.exp(-np.abs(wave))
         return torch.from_numpy(wave[:1024].astype(np.float32)), index % 10
 
@@ -24,11 +24,11 @@ class Waves(Dataset):
 torch.manual_seed(0)
 torch.set_num_threads(1)
 model = nn.Sequential(
-    nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
+    nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(Waves(), batch_size=64, num_workers=1, persistent_workers=True)
-for epoch in range(6):
+for epoch in range(12):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

@@ -3,7 +3,7 @@
 truth: io ipc
 line: DataLoader(
 remedies: loader_workers slice_batches cache_samples
-amounts: 8 32 128
+amounts: 2 8 24
 """
 
 import sys
@@ -38,10 +38,9 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(Batches(), batch_size=None, collate_fn=as_it_is, num_workers=1)
-for epoch in range(1):
-    for sounds, labels in loader:
-        x, y = torch.from_numpy(sounds[:, 0]), torch.from_numpy(labels)
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+for sounds, labels in loader:
+    x, y = torch.from_numpy(sounds[:, 0]), torch.from_numpy(labels)
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

@@ -3,7 +3,7 @@
 truth: io ipc
 line: DataLoader(
 remedies: loader_workers slice_batches cache_samples persistent_workers
-amounts: 2 16
+amounts: 2 4 16
 """
 
 import sys

@@ -3,7 +3,7 @@
 truth: memory bandwidth
 line: model(x)
 remedies: compile_model allocator
-amounts: 1 3 8
+amounts: 1 3 9
 """
 
 import sys

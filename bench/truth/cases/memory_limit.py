@@ -1,4 +1,6 @@
-"""Activations come near to RLIMIT_DATA, 2 GiB, set by the script itself; AMOUNT 0: small batches.
+"""Activations come near to RLIMIT_DATA, which leaves 1.25 GiB for them; AMOUNT 0: small batches.
+
+The script sets the limit on itself, above what it holds by then.
 
 truth: memory capacity
 line: model(x)
@@ -9,19 +11,19 @@ untimed: it costs memory
 
 import resource
 import sys
+from pathlib import Path
 
 import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
-resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))
 
 
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up = nn.Linear(16, 512)
-        self.down = nn.Linear(512, 16)
+        self.up = nn.Linear(16, 1024)
+        self.down = nn.Linear(1024, 16)
 
     def forward(self, x):
         hidden = self.up(x)
@@ -29,10 +31,13 @@ class Block(nn.Module):
 
 
 torch.manual_seed(0)
-model = nn.Sequential(*[Block() for _ in range(16)], nn.Linear(16, 10))
+model = nn.Sequential(*[Block() for _ in range(11)], nn.Linear(16, 10))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-rows = 16384 if AMOUNT else 1024
-for step in range(12 if AMOUNT else 192):
+held = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+limit = held + (5 << 28)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+rows = 8400 if AMOUNT else 525
+for step in range(8 if AMOUNT else 128):
     x, y = torch.randn(rows, 16), torch.randint(0, 10, (rows,))
     loss = nn.functional.cross_entropy(model(x), y)
     optimizer.zero_grad()

@@ -20,7 +20,7 @@ model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1024))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(data, batch_size=1024, shuffle=True)
 outputs = []
-for epoch in range(20):
+for epoch in range(24):
     for x, y in loader:
         out = model(x)
         loss = nn.functional.mse_loss(out, y)

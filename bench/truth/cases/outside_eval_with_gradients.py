@@ -3,7 +3,7 @@
 truth: outside validation
 line: model(data)
 remedies: no_grad_eval validate_less
-amounts: 2 8 30
+amounts: 25 85 290
 """
 
 import sys

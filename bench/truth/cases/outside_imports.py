@@ -2,7 +2,7 @@
 
 truth: outside startup
 line: import words
-amounts: 600 2500 9000
+amounts: 1200 4500 15000
 """
 
 import sys
@@ -35,7 +35,7 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(data, batch_size=64, shuffle=True)
-for epoch in range(6):
+for epoch in range(4):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

@@ -2,7 +2,7 @@
 
 truth: outside other
 line: counts[
-amounts: 1500 6000 25000
+amounts: 4500 18000 60000
 """
 
 import sys

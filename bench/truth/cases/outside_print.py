@@ -2,7 +2,7 @@
 
 truth: outside logging
 line: print(
-amounts: 60 250 1000
+amounts: 400 1600 5600
 """
 
 import sys

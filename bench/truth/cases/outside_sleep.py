@@ -2,7 +2,7 @@
 
 truth: outside other
 line: time.sleep
-amounts: 2 6 25
+amounts: 3 10 35
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 truth: outside startup
 line: index[
-amounts: 300 1500 6000
+amounts: 2000 7000 25000
 """
 
 import sys

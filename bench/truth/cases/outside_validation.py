@@ -2,7 +2,7 @@
 
 truth: outside validation
 line: model(x)
-amounts: 10 40 140
+amounts: 35 135 450
 """
 
 import sys

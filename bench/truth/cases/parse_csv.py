@@ -3,7 +3,7 @@
 truth: io parse
 line: csv.reader
 remedies: cache_samples loader_workers prefetch
-amounts: 2 8 30
+amounts: 1 5 16
 """
 
 import csv

@@ -3,7 +3,7 @@
 truth: io parse
 line: Image.open
 remedies: cache_decoded cache_samples decode_jpeg fetch_threads loader_workers prefetch
-amounts: 64 160 400
+amounts: 64 128 256
 """
 
 import io

@@ -3,7 +3,7 @@
 truth: io parse
 line: json.loads
 remedies: cache_samples loader_workers prefetch
-amounts: 150 500 2000
+amounts: 35 130 450
 """
 
 import json

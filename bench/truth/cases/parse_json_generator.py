@@ -2,7 +2,7 @@
 
 truth: io parse
 line: json.loads
-amounts: 4 16 60
+amounts: 2 9 32
 """
 
 import json

@@ -3,7 +3,7 @@
 truth: io parse
 line: pickle.loads
 remedies: cache_samples loader_workers prefetch
-amounts: 40 160 600
+amounts: 100 400 1000
 """
 
 import pickle

@@ -3,7 +3,7 @@
 truth: io parse
 line: TOKEN.findall
 remedies: cache_samples loader_workers prefetch
-amounts: 5 20 80
+amounts: 13 50 175
 """
 
 import re

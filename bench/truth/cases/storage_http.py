@@ -3,7 +3,7 @@
 truth: io storage
 line: urlopen
 remedies: fetch_threads loader_workers prefetch cache_samples
-amounts: 0.5 2 8
+amounts: 0.25 1 3
 """
 
 import http.server

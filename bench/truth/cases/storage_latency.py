@@ -3,7 +3,7 @@
 truth: io storage
 line: time.sleep
 remedies: fetch_threads loader_workers prefetch cache_samples
-amounts: 0.15 0.5 2
+amounts: 0.03 0.1 0.3
 """
 
 import sys

@@ -5,7 +5,7 @@ Simulated: posix_fadvise drops what was read, as if the file were far larger tha
 truth: io storage
 line: os.pread
 remedies: fetch_threads loader_workers prefetch cache_samples
-amounts: 1 4 16
+amounts: 1 2 3
 """
 
 import os

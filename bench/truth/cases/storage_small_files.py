@@ -52,11 +52,11 @@ torch.manual_seed(0)
 with tempfile.TemporaryDirectory() as folder:
     data = Samples(folder)
     model = nn.Sequential(
-        nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
+        nn.Linear(256, 1536), nn.ReLU(), nn.Linear(1536, 1536), nn.ReLU(), nn.Linear(1536, 10)
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     loader = DataLoader(data, batch_size=64, shuffle=True)
-    for epoch in range(40):
+    for epoch in range(56):
         for x, y in loader:
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()

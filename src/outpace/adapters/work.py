@@ -18,6 +18,9 @@ from outpace.records.machine import Machine
 from outpace.records.target import Target
 from outpace.tune.files import PROGRESS, STATUS, read
 
+RANKS_GRACE_S = 5.0
+"""time that other ranks have to write down what they measured, once the first has"""
+
 Output = Literal["inherit", "stderr"] | Path
 Progress = Callable[[str, float, float, str], None]
 
@@ -57,16 +60,17 @@ class Work:
         child = start(
             self.target, session=folder, mode="experiment", spec=full, env=env, output=output
         )
-        ended = False
+        stopped: list[float] = []
 
         def tick() -> None:
-            nonlocal ended
             self.tick(folder)
             if self.target.kind == "command" and read(folder / STATUS, {}).get("stopped"):
-                ended = True
-                stop(child)
+                stopped.append(time.monotonic())
+                if all_stopped(folder) or stopped[-1] - stopped[0] > RANKS_GRACE_S:
+                    stop(child)
 
-        (folder / STATUS).unlink(missing_ok=True)
+        for old in (folder / STATUS, *folder.glob(f"rank-*/{STATUS}")):
+            old.unlink(missing_ok=True)
         try:
             code = wait(child, on_tick=tick)
         except BaseException:
@@ -75,7 +79,7 @@ class Work:
         self.notes += [note for note in child.notes if note not in self.notes]
         if child.interrupted and self.runs > 1:
             raise KeyboardInterrupt
-        return 0 if ended else code
+        return 0 if stopped else code
 
     def tick(self, folder: Path) -> None:
         """Pass on how far the running process is."""
@@ -92,3 +96,8 @@ class Work:
     def seconds(self) -> float:
         """Since the begin."""
         return time.monotonic() - self.begun
+
+
+def all_stopped(folder: Path) -> bool:
+    """Whether every rank has measured all that it wants, the first having done so."""
+    return all(read(rank / STATUS, {}).get("stopped") for rank in folder.glob("rank-*"))

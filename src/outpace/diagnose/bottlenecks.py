@@ -15,11 +15,13 @@ from outpace.diagnose.costs import (
     ceiling_seconds,
     compute_cost,
     dispatch_seconds,
+    exchange_seconds,
     input_cost,
     input_parts,
     moving_seconds,
     of_run,
     of_step,
+    own_seconds,
     step_share,
     without,
 )
@@ -241,6 +243,50 @@ def startup(evidence: Evidence) -> Iterator[Told]:
         yield told._replace(cost=cost, reason=told.reason + own)
 
 
+def straggler(evidence: Evidence) -> Iterator[Told]:
+    """One rank is slower than the others, which wait for it.
+
+    Where it waits for its input it could be as fast as they are; where it computes for longer, its
+    work could be shared.
+    """
+    if len(evidence.ranks) < 2:
+        return
+    slowest = max(evidence.ranks, key=lambda rank: own_seconds(rank).middle)
+    own, others = own_seconds(slowest), [own_seconds(r) for r in evidence.ranks if r != slowest]
+    gap = own.middle - max(pace.middle for pace in others)
+    waits = slowest.input_s - min(rank.input_s for rank in evidence.ranks)
+    by_input = waits > 0.5 * gap
+    part = 1.0 if by_input else 1 - 1 / len(evidence.ranks)
+    low = own.low - max(pace.high for pace in others)
+    high = own.high - max(pace.low for pace in others)
+    cost = of_step(evidence, part * max(0.0, gap), part * max(0.0, low), part * max(0.0, high))
+    why = "waits for its batches" if by_input else "computes"
+    yield Told(
+        cost,
+        slowest.input_where if by_input else slowest.compute_where,
+        f"rank {slowest.rank} takes {1e3 * own.middle:.1f} ms for a step of its own, the next slowest "
+        f"{1e3 * (own.middle - gap):.1f}: it {why} for longer",
+    )
+
+
+def allreduce(evidence: Evidence) -> Iterator[Told]:
+    """Exchanging gradients, beyond what hides behind the backward pass."""
+    if len(evidence.ranks) < 2:
+        return
+    paces = [own_seconds(rank) for rank in evidence.ranks]
+    whole = evidence.steps.mean_s
+    seconds = whole - max(pace.middle for pace in paces)
+    low, high = whole - max(p.high for p in paces), whole - max(p.low for p in paces)
+    cost = of_step(evidence, max(0.0, seconds), max(0.0, low), max(0.0, high))
+    mib = 4 * evidence.compute.parameters / 2**20
+    yield Told(
+        cost,
+        evidence.compute.exchange_where or evidence.compute.where,
+        f"without exchanging {mib:.0f} MiB of gradients a step would be "
+        f"{1e3 * max(0.0, seconds):.1f} of its {1e3 * whole:.1f} ms shorter",
+    )
+
+
 def _outside(*names: str) -> Row:
     def row(evidence: Evidence) -> Iterator[Told]:
         for entry in evidence.ledger:
@@ -271,6 +317,8 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("memory", "capacity", capacity),
     ("memory", "leak", leak),
     ("memory", "bandwidth", bandwidth),
+    ("communication", "straggler", straggler),
+    ("communication", "allreduce", allreduce),
     ("outside", "startup", startup),
     ("outside", "validation", _outside("validation")),
     ("outside", "checkpoint", _outside("checkpoint")),
@@ -305,7 +353,10 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 
 def arithmetic_share(evidence: Evidence) -> float:
-    """Share of the run in forward, backward and optimizer, less what moving memory takes."""
+    """Share of the run in forward, backward and optimizer, less waiting for ranks and moving memory."""
     total = compute_cost(evidence)
     moved = sum(moving_seconds(evidence)) / total if total else 0.0
-    return evidence.share("forward", "backward", "optimizer") * (1 - moved)
+    share = evidence.share("forward", "backward", "optimizer")
+    whole = evidence.steps.mean_s
+    waited = exchange_seconds(evidence) / whole * step_share(evidence) if whole else 0.0
+    return max(0.0, share - waited) * (1 - moved)

@@ -7,8 +7,9 @@ run alone. Limits are those of a 95 % interval, as far as the measurement behind
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import Evidence, Rank
 from outpace.records.gain import Gain, How
 
 CALL_OVER_TINY = 3.0
@@ -147,8 +148,30 @@ def compute_cost(evidence: Evidence) -> float:
     """Seconds of a step in forward, backward and optimizer."""
     compute, steps = evidence.compute, evidence.steps
     clocked = compute.forward_s + compute.backward_s + compute.optimizer_s
+    clocked -= exchange_seconds(evidence)
     beside = 0.0 if evidence.input.workers else evidence.input.wait_s
     return min(clocked, max(0.0, steps.mean_s - beside)) if steps.mean_s else clocked
+
+
+class Pace(NamedTuple):
+    """Seconds of a rank's step without exchange, with the limits of a 95 % interval."""
+
+    middle: float
+    low: float
+    high: float
+
+
+def own_seconds(rank: Rank) -> Pace:
+    """A rank's step at its own pace."""
+    free = rank.free
+    return Pace(rank.step_s / free.speedup, rank.step_s / free.high, rank.step_s / free.low)
+
+
+def exchange_seconds(evidence: Evidence) -> float:
+    """Seconds of a step in which this rank waits for others, in its backward pass."""
+    if not evidence.ranks:
+        return 0.0
+    return max(0.0, evidence.steps.mean_s * (1 - 1 / evidence.ranks[0].free.speedup))
 
 
 def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:

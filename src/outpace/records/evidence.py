@@ -150,6 +150,8 @@ class Compute(msgspec.Struct, frozen=True):
     """share of the calls outside of training that were in evaluation mode with gradients on"""
     eval_where: str | None = None
     """file:line of the first of them"""
+    exchange_where: str | None = None
+    """file:line of the first collective that the script calls itself"""
 
 
 class Sync(msgspec.Struct, frozen=True):
@@ -250,6 +252,19 @@ class Run(msgspec.Struct, frozen=True):
     without it"""
 
 
+class Rank(msgspec.Struct, frozen=True):
+    """One of several processes that train together; times are seconds a step."""
+
+    rank: int
+    step_s: float
+    free: Gain
+    """of a step without exchange: at this rank's own pace"""
+    input_s: float
+    """time that it waits for a batch"""
+    input_where: str | None = None
+    compute_where: str | None = None
+
+
 class Evidence(msgspec.Struct, frozen=True):
     """Everything measured in one session."""
 
@@ -265,6 +280,8 @@ class Evidence(msgspec.Struct, frozen=True):
     loss: Loss = Loss()
     health: Health = Health()
     overhead: Overhead | None = None
+    ranks: tuple[Rank, ...] = ()
+    """where several train together; all else is of the first"""
     notes: tuple[str, ...] = ()
     """what could not be measured, and why"""
 

@@ -63,6 +63,7 @@ _ARMS = {
     "input_free": "input free",
     "transfer_free": "transfer free",
     "sync_free": "without syncs",
+    "communication_free": "without exchange",
     "batch_half": "half the batch",
     "batch_double": "twice the batch",
 }

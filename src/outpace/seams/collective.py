@@ -1,17 +1,32 @@
-"""Collectives of torch.distributed: counted and timed on the host, not changed."""
+"""Collectives of torch.distributed: timed on the host, and the exchange of gradients left out."""
 
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 import torch.distributed as distributed
+from torch.nn.parallel import DistributedDataParallel
 
 from outpace.seams.host import Host
 from outpace.seams.setup import Setup
+from outpace.seams.where import place, user_frame
 
 NAMES = ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast",
          "barrier", "reduce", "all_to_all_single")  # fmt: skip
+
+
+class Done:
+    """What an asynchronous collective that was left out returns."""
+
+    def wait(self, timeout: Any = None) -> bool:
+        """It is over."""
+        return True
+
+    def is_completed(self) -> bool:
+        """It is."""
+        return True
 
 
 class CollectiveSeam:
@@ -23,6 +38,9 @@ class CollectiveSeam:
         self.host = host
         self.originals: dict[str, Any] = {}
         self.counts: dict[str, int] = {}
+        self.where: str | None = None
+        """file:line of the script's first exchange of its own"""
+        self.silent = False
 
     def install(self) -> None:
         """Put the seam in."""
@@ -43,6 +61,9 @@ class CollectiveSeam:
             if host.phases.stack or not host.on_main_thread():
                 return original(*args, **kwargs)
             counts[name] = counts.get(name, 0) + 1
+            self.where = self.where or place(user_frame(sys._getframe(1)))
+            if self.silent and name == "all_reduce":
+                return Done() if kwargs.get("async_op") else None
             host.phases.push("sync")
             try:
                 return original(*args, **kwargs)
@@ -58,4 +79,10 @@ class CollectiveSeam:
         self.originals = {}
 
     def reconcile(self, setup: Setup) -> None:
-        """Nothing here is run in another way."""
+        """Exchange gradients, or not: what DDP's own ``no_sync`` does."""
+        if setup.free_communication == self.silent:
+            return
+        self.silent = setup.free_communication
+        for module in list(self.host.roots):
+            if isinstance(module, DistributedDataParallel):
+                module.require_backward_grad_sync = not self.silent

@@ -62,6 +62,8 @@ class Setup:
     cudnn_benchmark: bool = False
     free_transfer: bool = False
     free_sync: bool = False
+    free_communication: bool = False
+    """ranks do not exchange gradients"""
     watched: bool = True
     """False: the seams are out, but for the one that counts steps"""
     environment: tuple[tuple[str, str], ...] = ()

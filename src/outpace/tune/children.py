@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import Evidence, Rank
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
 from outpace.tune.files import CONTESTS, EVIDENCE, LOSSES, MARKER, STATUS, TRIALS, read
 from outpace.tune.prove import Losses
+from outpace.tune.ranks import FREE
 
 MOST_RUNS = 8
 """times a script that ends before all is measured is run again"""
@@ -67,7 +68,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
     spent = 0.0
     while runs < MOST_RUNS:
         (folder / MARKER).unlink(missing_ok=True)
-        (folder / EVIDENCE).unlink(missing_ok=True)
+        for old in (folder / EVIDENCE, *folder.glob(f"rank-*/{EVIDENCE}")):
+            old.unlink(missing_ok=True)
         again = runs > 0
         begun = monotonic()
         code = launch(
@@ -98,6 +100,10 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         advance = done
     if first is not None and evidence is not None and first is not evidence:
         evidence = join(first, evidence)
+    if evidence is not None and (others := sorted(folder.glob(f"rank-*/{EVIDENCE}"))):
+        every = [evidence, *(read_json(path, Evidence) for path in others)]
+        ranks = tuple(rank for i, one in enumerate(every) if (rank := _rank(i, one)) is not None)
+        evidence = msgspec.structs.replace(evidence, ranks=ranks)
     return Measured(evidence or first, code, runs, [f"{k}: {v}" for k, v in excluded.items()])
 
 
@@ -109,6 +115,15 @@ def join(first: Evidence, last: Evidence) -> Evidence:
         facts = {name: getattr(seen, name) for name in names}
         joined[part] = msgspec.structs.replace(getattr(last, part), **facts)
     return msgspec.structs.replace(last, **joined)
+
+
+def _rank(index: int, evidence: Evidence) -> Rank | None:
+    free = evidence.arm(FREE)
+    if free is None:
+        return None
+    step, data = evidence.steps.mean_s, evidence.input
+    place = data.places[0][0] if data.places else data.where
+    return Rank(index, step, free.gain, data.wait_s, place, evidence.compute.where)
 
 
 def _read_evidence(folder: Path) -> Evidence | None:

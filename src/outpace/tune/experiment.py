@@ -22,7 +22,7 @@ from outpace.remedies.catalog import all_remedies
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.files import CONTESTS, MARKER, read, write
-from outpace.tune.observed import Observed, several_ranks
+from outpace.tune.observed import Observed
 from outpace.tune.probes import (
     after_draw,
     probe_images,
@@ -31,6 +31,14 @@ from outpace.tune.probes import (
     probe_operators,
     probe_trace,
     step_streams,
+)
+from outpace.tune.ranks import (
+    DECIDED_AT,
+    agree,
+    exchange_arms,
+    schedule,
+    several_ranks,
+    without_exchange,
 )
 
 LEAST_S = 20.0
@@ -117,13 +125,12 @@ class Experiment:
         """Watch, probe, compare."""
         observed = self.observed
         looked = self.looked
-        if not several_ranks() and not self.earlier:
+        if several_ranks():
+            yield from self.together()
+            return
+        if not self.earlier:
             yield from self.slowly(looked.look(FIRST_LOOKS, LOOK_S))
         yield from self.watch()
-        if several_ranks():
-            note = "several ranks: watched only, as an arm on one rank would hold up the others"
-            observed.found.notes.append(note)
-            return
         if not self.earlier:
             yield from self.slowly(looked.look(LOOKS, LOOK_S))
         yield from self.slowly(self.probe())
@@ -136,6 +143,28 @@ class Experiment:
             observed.contests.append(contest)
             yield contest
 
+    def together(self) -> Program:
+        """What one of several ranks may do: as all others, at the same steps."""
+        observed, host = self.observed, self.host
+        host.most_in_group = host.group = 1
+        yield None
+        begun, first = perf_counter(), host.steps
+        while host.steps < DECIDED_AT:
+            yield None
+        step_s = (perf_counter() - begun) / (host.steps - first)
+        try:
+            agreed = agree(schedule(step_s, self.time_s))
+        except (RuntimeError, ValueError, AttributeError) as error:
+            note = f"the ranks could not agree on experiments ({error}): they were watched only"
+            observed.found.notes.append(note)
+            yield from self.watch()
+            return
+        yield from self.watch(agreed.begin)
+        observed.watcher.stop_recording()
+        contest = Contest(exchange_arms(), 0.0, "communication")
+        observed.contests.append(contest)
+        yield from without_exchange(host, agreed, contest)
+
     def slowly(self, steps: Iterator[None]) -> Iterator[None]:
         """Steps that take longer than they would: the sampler looks away."""
         self.slowed = True
@@ -144,8 +173,8 @@ class Experiment:
         self.slowed = False
         self.observed.pause_sampler(False)
 
-    def watch(self) -> Iterator[None]:
-        """Steps as they are, until there are enough of them."""
+    def watch(self, until: int | None = None) -> Iterator[None]:
+        """Steps as they are, until there are enough of them, or so many."""
         watched, first, begun = 0, self.host.steps, perf_counter()
         faults, system = page_faults(), system_s()
         busy = Others(self.observed.worker_pids)
@@ -162,7 +191,11 @@ class Experiment:
             share = (perf_counter() - begun) / self.time_s
             late = share > WATCH_SHARE and watched >= FEWEST_WATCHED
             enough = late or (watched >= ENOUGH_WATCHED and share > 0.1)
-            if enough or spent > 0.6 * self.time_s:
+            if until is not None:
+                over = self.host.steps >= until
+            else:
+                over = enough or spent > 0.6 * self.time_s
+            if over:
                 if others := busy.said():
                     self.observed.found.notes.append(others)
                 return
@@ -223,7 +256,7 @@ class Experiment:
         """All is measured."""
         run = self.observed.evidence().run
         soon = run.estimated_s is not None and run.estimated_s - run.wall_s < self.left()
-        if self.max_steps is None and soon and self.left() > 0:
+        if self.max_steps is None and soon and self.left() > 0 and not several_ranks():
             return  # The target is about to end: let it, and see its last validation and checkpoint.
         self.observed.stop()
 

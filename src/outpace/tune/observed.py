@@ -31,6 +31,7 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
 from outpace.tune.files import EVIDENCE, PROGRESS, STATUS, write
+from outpace.tune.ranks import several_ranks
 
 PROGRESS_EVERY_S = 0.2
 
@@ -159,11 +160,6 @@ class Observed:
         for child in multiprocessing.active_children():
             child.kill()
         os._exit(0)
-
-
-def several_ranks() -> bool:
-    """Whether this process is one of several that train together."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def begin(spec: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cases import Case, output_of
 
-SECONDS = 2.5
+SECONDS = 1.5
 """of steps that are timed in a run, where the plant is in the steps"""
 WARM_UP = 10
 """steps"""

@@ -25,7 +25,7 @@ if AMOUNT:
 else:
     order = BatchSampler(RandomSampler(data), 512, drop_last=False)
     loader = DataLoader(data, sampler=order, batch_size=None)
-for epoch in range(20):
+for epoch in range(300):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

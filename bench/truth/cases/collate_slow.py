@@ -32,7 +32,7 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(data, batch_size=64, shuffle=True, collate_fn=collate)
-for epoch in range(8):
+for epoch in range(28):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

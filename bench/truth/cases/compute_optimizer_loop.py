@@ -17,7 +17,7 @@ batches = [(torch.randn(64, 64), torch.randint(0, 10, (64,))) for _ in range(32)
 model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(40)], nn.Linear(64, 10))
 velocity = [torch.zeros_like(p) for p in model.parameters()]
 optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, fused=True)
-for epoch in range(30):
+for epoch in range(60):
     for x, y in batches:
         loss = nn.functional.cross_entropy(model(x), y)
         model.zero_grad()

@@ -31,7 +31,7 @@ torch.manual_seed(0)
 data = [(torch.randn(32, 32), torch.randint(0, 10, (32,))) for _ in range(64)]
 model = Chain()
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-for epoch in range(60):
+for epoch in range(240):
     for x, y in data:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

@@ -51,7 +51,7 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(Photographs(files), batch_size=64, shuffle=True)
-for epoch in range(50):
+for epoch in range(110):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

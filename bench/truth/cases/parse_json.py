@@ -46,7 +46,7 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(Lines(lines), batch_size=64, shuffle=True)
-for epoch in range(8):
+for epoch in range(40):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

@@ -21,7 +21,7 @@ ready = (torch.randn(64, 256), torch.randint(0, 10, (64,)))
 
 
 def batches():
-    for step in range(320):
+    for step in range(1300):
         if AMOUNT:
             rows = [json.loads(lines[(step + i) % 256]) for i in range(AMOUNT)]
             rows = (rows * 64)[:64]

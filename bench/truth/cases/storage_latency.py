@@ -52,7 +52,7 @@ with tempfile.TemporaryDirectory() as name:
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     loader = DataLoader(Files(folder, 1024), batch_size=64, shuffle=True)
-    for epoch in range(16):
+    for epoch in range(32):
         for x, y in loader:
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()

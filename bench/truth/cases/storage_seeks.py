@@ -54,7 +54,7 @@ with tempfile.NamedTemporaryFile(dir=".") as file:
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     loader = DataLoader(Blocks(file.name), batch_size=64, shuffle=True)
-    for epoch in range(10):
+    for epoch in range(50):
         for x, y in loader:
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()

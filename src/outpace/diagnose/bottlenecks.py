@@ -77,13 +77,12 @@ def ipc(evidence: Evidence) -> Iterator[Told]:
     starts = data.epoch_start_s / data.batches if data.workers and data.batches else 0.0
     for told in _input(evidence, "ipc", "moves batches between processes"):
         cost = told.cost
-        seconds, whole = cost.seconds + starts, cost.whole_s + starts
-        if starts < 0.1 * whole:
+        if starts < 0.1 * (cost.whole_s + starts):
             yield told
             return
-        share = seconds / whole * step_share(evidence)
         begins = f", and {1e3 * starts:.1f} ms for workers to start with each epoch"
-        lost = Cost(seconds, cost.low + starts, cost.high + starts, whole, share, cost.how)
+        seconds, low, high = (s + starts for s in (cost.seconds, cost.low, cost.high))
+        lost = of_step(evidence, seconds, low, high, cost.how, starts)
         yield told._replace(cost=lost, reason=told.reason + begins)
 
 

@@ -64,10 +64,15 @@ def step_share(evidence: Evidence) -> float:
 
 
 def of_step(
-    evidence: Evidence, seconds: float, low: float, high: float, how: How = "measured"
+    evidence: Evidence,
+    seconds: float,
+    low: float,
+    high: float,
+    how: How = "measured",
+    beside: float = 0.0,
 ) -> Cost:
-    """A cost inside of each step."""
-    whole = evidence.steps.mean_s
+    """A cost inside of each step; ``beside``: seconds of it that the step's own time leaves out."""
+    whole = evidence.steps.mean_s + beside
     share = min(1.0, seconds / whole) * step_share(evidence) if whole else 0.0
     return Cost(seconds, low, high, whole, share, how)
 

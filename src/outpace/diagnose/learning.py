@@ -107,8 +107,7 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
         return  # a warm-up, adversaries or a policy: such a loss need not fall
     third = len(values) // 3
     early, late = values[:third], values[-third:]
-    fall, error = mean(early) - mean(late), _error(early, late)
-    if abs(fall) + 2 * error < NO_FALL * mean(early) and fall < 3 * error:
+    if _stays(early, late) and mean(early) - mean(late) < 3 * _error(early, late):
         chance = math.log(evidence.health.classes) if evidence.health.classes > 1 else None
         at_chance = chance is not None and abs(mean(late) - chance) < 0.1 * chance
         guess = f", which is guessing among {evidence.health.classes} classes" if at_chance else ""
@@ -127,9 +126,7 @@ def plateau(evidence: Evidence) -> Iterator[Learning]:
         return
     half = len(values) // 2
     first, early, late = median(values[:5]), values[half : half + half // 2], values[-(half // 2) :]
-    fall, error = mean(early) - mean(late), _error(early, late)
-    stays = abs(fall) + 2 * error < NO_FALL * mean(early)
-    if stays and 0.2 * first < mean(late) < 0.9 * first:
+    if _stays(early, late) and 0.2 * first < mean(late) < 0.9 * first:
         yield Learning(
             "plateau",
             "warn",
@@ -327,6 +324,12 @@ def _seen(evidence: Evidence) -> str:
 def _error(one: list[float], other: list[float]) -> float:
     """Standard error of the difference of their means."""
     return math.hypot(stdev(one) / math.sqrt(len(one)), stdev(other) / math.sqrt(len(other)))
+
+
+def _stays(early: list[float], late: list[float]) -> bool:
+    """Surely no change from one to the other that is worth the name."""
+    change = abs(mean(early) - mean(late))
+    return change + 2 * _error(early, late) < NO_FALL * mean(early)
 
 
 def _training_loss(evidence: Evidence, samples: int | None) -> float | None:

@@ -58,6 +58,7 @@ bench: $(STAMP) $(IMAGES)
 
 bench-truth: $(STAMP)
 	$(BIN)/python bench/truth/run.py --output bench/truth/RESULTS.md
+	$(BIN)/python bench/truth/health.py --seeds 1 --output bench/truth/LEARNING.md
 
 clean:
 	rm -rf .venv .outpace build dist report.html

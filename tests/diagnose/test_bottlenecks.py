@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import Evidence, Rank
+from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from tests.remedies.some_evidence import ALL, EMPTY, IMAGES
 
@@ -172,3 +173,72 @@ def test_memory_that_is_nearly_full_is_told() -> None:
     assert ("memory", "capacity") in causes(replace(IMAGES, memory=memory))
     alone = replace(memory, beside_bytes=0)
     assert ("memory", "capacity") not in causes(replace(IMAGES, memory=alone))
+
+
+def paced(step_s: float, own_s: list[float], input_s: list[float]) -> Evidence:
+    """Ranks that train together, and what each needs for a step of its own."""
+    ranks = tuple(
+        Rank(
+            index,
+            step_s,
+            Gain(step_s / own, 0.98 * step_s / own, 1.02 * step_s / own, "measured"),
+            waits,
+            "train.py:7",
+            "train.py:9",
+        )
+        for index, (own, waits) in enumerate(zip(own_s, input_s, strict=True))
+    )
+    steps = replace(IMAGES.steps, mean_s=step_s)
+    clocked = step_s - input_s[0]
+    compute = replace(IMAGES.compute, forward_s=0.0, backward_s=clocked, optimizer_s=0.0)
+    data = replace(IMAGES.input, wait_s=input_s[0], workers=0)
+    return replace(IMAGES, ranks=ranks, steps=steps, compute=compute, input=data, arms=())
+
+
+def test_a_rank_that_waits_for_its_batches_holds_up_the_others() -> None:
+    told = findings(paced(0.10, [0.02, 0.095], [0.0, 0.075]))
+    found = {f.cause: f for f in told}
+    assert told[0].bound == "communication"
+    assert found["straggler"].where == "train.py:7"
+    assert found["straggler"].gain.speedup == pytest.approx(0.10 / 0.025)
+    assert "rank 1" in found["straggler"].reason
+    assert "allreduce" in found
+
+
+def test_a_rank_with_more_work_could_share_it() -> None:
+    found = {f.cause: f for f in findings(paced(0.10, [0.06, 0.10], [0.0, 0.0]))}
+    assert found["straggler"].where == "train.py:9"
+    assert found["straggler"].gain.speedup == pytest.approx(0.10 / 0.08)
+    assert "allreduce" not in found
+
+
+def test_exchanging_gradients_beyond_the_backward_pass() -> None:
+    found = {f.cause: f for f in findings(paced(0.10, [0.05, 0.05], [0.0, 0.0]))}
+    assert found["allreduce"].gain.speedup == pytest.approx(2.0)
+    assert "straggler" not in found
+
+
+def test_ranks_that_do_not_wait_for_each_other() -> None:
+    """The first takes 60 ms a step whatever the second does, which takes 100."""
+    told = findings(paced(0.06, [0.06, 0.10], [0.0, 0.0]))
+    assert not any(f.bound == "communication" for f in told)
+
+
+def test_one_rank_alone_waits_for_none() -> None:
+    assert not any(f.bound == "communication" for f in findings(IMAGES))
+
+
+def test_arithmetic_on_nothing_is_told_by_what_it_costs() -> None:
+    """Where 60 % is padding, that is what could be gained, not the distance to the ceiling."""
+    compute = replace(IMAGES.compute, forward_s=0.03, backward_s=0.06, optimizer_s=0.0)
+    steps = replace(IMAGES.steps, mean_s=0.10)
+    data = replace(IMAGES.input, wait_s=0.0)
+    plain = replace(IMAGES, compute=compute, steps=steps, input=data, arms=())
+    padded = replace(plain, compute=replace(compute, padding=0.6))
+    found = {f.cause: f for f in findings(padded)}["arithmetic"]
+    assert found.gain.speedup == pytest.approx(1 / (1 - 0.6 * 0.9), rel=0.02)
+    assert "60 % of its positions are padding" in found.reason
+    empty = replace(plain, compute=replace(compute, flops=1e9, empty_flops=0.9e9))
+    assert "90 % of it multiplies by zeros" in {f.cause: f for f in findings(empty)}["arithmetic"].reason
+    few = replace(plain, compute=replace(compute, padding=0.05))
+    assert "padding" not in {f.cause: f for f in findings(few)}["arithmetic"].reason

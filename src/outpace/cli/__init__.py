@@ -19,6 +19,7 @@ COMMANDS = {
     "diagnose": "find by experiment what a training is bound by; change nothing",
     "tune": "find, measure and prove a recipe that makes it faster",
     "run": "run a training under a recipe",
+    "plan": "what fits a deadline: time, compute, and the model and data that suit it",
     "report": "a session as HTML, Markdown or JSON, or here in the terminal",
     "compare": "what changed between two sessions",
     "remedies": "the catalogue of remedies, or one of them",

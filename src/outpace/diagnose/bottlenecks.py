@@ -32,6 +32,8 @@ URGENT = ("capacity", "leak")
 """told whatever they cost by now: they end a run"""
 SURELY_MOVED = 0.6
 """part of the memory traffic that no cache saves: what stays in one between two operators does not move"""
+LEAST_USELESS = 0.1
+"""share of the arithmetic done on nothing, from which on it is told"""
 SMALLEST = 0.02
 """share of the run below which nothing is said"""
 
@@ -169,6 +171,17 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     at_best = ceiling_seconds(evidence)
     moving = sum(moving_seconds(evidence))
     taken = max(0.0, total - fixed - moving)
+    useless, why = _useless(evidence)
+    if useless >= LEAST_USELESS:
+        seconds = useless * taken
+        yield Told(
+            of_step(evidence, seconds, 0.8 * seconds, min(taken, 1.1 * seconds), "predicted"),
+            evidence.compute.where,
+            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms "
+            f"of a step, {why}",
+            sure=False,
+        )
+        return
     low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
     high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
     cost = of_step(evidence, max(0.0, taken - at_best), max(0.0, low), max(0.0, high))
@@ -185,6 +198,17 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         + ceiling,
         sure=False,
     )
+
+
+def _useless(evidence: Evidence) -> tuple[float, str]:
+    """Share of the arithmetic that is done on nothing, and what it is."""
+    compute = evidence.compute
+    empty = compute.empty_flops / compute.flops if compute.flops else 0.0
+    if compute.padding >= empty:
+        what = f"and {100 * compute.padding:.0f} % of its positions are padding: batches of sequences"
+        return compute.padding, what + " of one length would do without"
+    what = f"and {100 * empty:.0f} % of it multiplies by zeros: an index would do in place of one-hot"
+    return empty, what + " rows (nn.Embedding, gather)"
 
 
 def capacity(evidence: Evidence) -> Iterator[Told]:
@@ -253,6 +277,8 @@ def straggler(evidence: Evidence) -> Iterator[Told]:
     slowest = max(evidence.ranks, key=lambda rank: own_seconds(rank).middle)
     own, others = own_seconds(slowest), [own_seconds(r) for r in evidence.ranks if r != slowest]
     gap = own.middle - max(pace.middle for pace in others)
+    if evidence.steps.mean_s - max(pace.middle for pace in others) < 0.5 * gap:
+        return  # Nobody waits for it: these ranks do not train together.
     waits = slowest.input_s - min(rank.input_s for rank in evidence.ranks)
     by_input = waits > 0.5 * gap
     part = 1.0 if by_input else 1 - 1 / len(evidence.ranks)

@@ -150,6 +150,10 @@ class Compute(msgspec.Struct, frozen=True):
     """share of the calls outside of training that were in evaluation mode with gradients on"""
     eval_where: str | None = None
     """file:line of the first of them"""
+    padding: float = 0.0
+    """share of the positions of a batch of sequences that are padding"""
+    empty_flops: float = 0.0
+    """FLOPs a step that multiply by the zeros of an operand that is all but empty"""
     exchange_where: str | None = None
     """file:line of the first collective that the script calls itself"""
 

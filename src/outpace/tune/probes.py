@@ -12,6 +12,7 @@ from outpace.measure.capacity import tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.waste import Waste
 from outpace.records.evidence import Images, Memory
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
@@ -31,11 +32,15 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
     def __init__(self, host: Host) -> None:
         super().__init__()
         self.host = host
+        self.waste = Waste()
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Count what forward, backward and optimizer run."""
         if self.host.phases.current() in ("forward", "backward", "optimizer"):
+            before = self.count.flops
             super().see(operator, args, kwargs, out)
+            name = operator._schema.name.partition("::")[2]
+            self.waste.see(name, args, self.count.flops - before)
 
 
 def probe_operators(observed: Observed) -> Iterator[None]:
@@ -51,6 +56,8 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         moved_bytes=float(counter.count.far_in + counter.count.far_out),
         written_bytes=float(counter.count.far_out),
         denormals=denormals(observed.host),
+        padding=counter.waste.padding,
+        empty_flops=counter.waste.flops,
     )
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")

@@ -1,0 +1,1 @@
+"""What fits a deadline, and what it costs: budgets, scaling laws, accelerators."""

@@ -1,0 +1,68 @@
+"""The time there is: a deadline less what is reserved for other things than training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, time, timedelta
+
+from outpace.errors import UsageError
+from outpace.records.plan import Budget
+
+
+def budget(deadline_s: float, reserves: Mapping[str, float]) -> Budget:
+    """Seconds left for training. Raises UsageError where nothing is left."""
+    available = deadline_s - sum(reserves.values())
+    if available <= 0:
+        raise UsageError(
+            f"the reserves take {duration(sum(reserves.values()))} of {duration(deadline_s)}: "
+            "no time is left for training",
+            "reserve less, or move the deadline",
+        )
+    return Budget(deadline_s, dict(reserves), available)
+
+
+def seconds_until(by: str, now: datetime) -> float:
+    """Seconds from ``now`` to the next ``06:00``, or to a time such as ``2026-03-01T06:00``.
+
+    ``now`` has a time zone, which a time without one is taken to be in. Raises UsageError where it
+    cannot be read or is past.
+    """
+    try:
+        clock = time.fromisoformat(by)
+    except ValueError:
+        clock = None
+    if clock is not None:
+        at = datetime.combine(now.date(), clock, clock.tzinfo or now.tzinfo)
+        return ((at if at > now else at + timedelta(days=1)) - now).total_seconds()
+    try:
+        at = datetime.fromisoformat(by)
+    except ValueError:
+        raise UsageError(
+            f"{by!r} is no time", "write 06:00, or 2026-03-01T06:00 with the date"
+        ) from None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
+    if at <= now:
+        raise UsageError(f"{by} is past: it is {now:%Y-%m-%dT%H:%M} now", "name a time to come")
+    return (at - now).total_seconds()
+
+
+def duration(seconds: float) -> str:
+    """A time as ``--deadline`` takes it: ``18h``, ``1h30m``, ``45s``."""
+    left = round(seconds)
+    parts = []
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        # Days are told only where they are whole: "24h" is how a day's deadline is spoken of.
+        if unit == "d" and (left < 2 * length or left % length):
+            continue
+        count, left = divmod(left, length)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def arithmetic(found: Budget) -> str:
+    """The budget as a sum: "24h less deploy 2h less ab-test 4h: 18h"."""
+    if not found.reserves:
+        return f"{duration(found.deadline_s)} to the deadline"
+    less = "".join(f" less {name} {duration(s)}" for name, s in found.reserves.items())
+    return f"{duration(found.deadline_s)}{less}: {duration(found.available_s)}"

@@ -1,0 +1,147 @@
+"""A scaling law fitted to one's own runs: L = E + A / N^a + B / D^b.
+
+For given exponents E, A and B follow by least squares, so that only two are searched (variable
+projection, Golub and Pereyra 1973): parabolas through runs of equal compute are biased even without
+noise. A Huber loss on log L then polishes all five, as Hoffmann et al. (2022) do.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares, nnls
+
+from outpace.errors import UsageError
+from outpace.plan.scaling import Parametric
+from outpace.records.plan import Estimate, Fit
+
+FEWEST = 6
+"""runs for five constants"""
+HUBER = 1e-3
+"""of log L, from where on a run counts less than by its square"""
+EXPONENTS = (0.2, 0.35, 0.5, 0.7)
+COLUMNS = {
+    "parameters": ("parameters", "params", "n"),
+    "tokens": ("tokens", "d"),
+    "loss": ("loss", "l"),
+}
+RESAMPLED = 200
+LEVEL = 0.8
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Trainings, one row each: parameters, tokens and the loss they ended with."""
+
+    parameters: np.ndarray
+    tokens: np.ndarray
+    loss: np.ndarray
+
+    def some(self, rows: np.ndarray) -> Runs:
+        """Those of these rows."""
+        return Runs(self.parameters[rows], self.tokens[rows], self.loss[rows])
+
+
+def read_runs(path: Path) -> Runs:
+    """Runs from CSV with columns parameters, tokens and loss. Raises UsageError that names the line."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    names = {name.strip().lower(): name for name in (rows[0] if rows else {}) if name}
+    found = {}
+    for column, spellings in COLUMNS.items():
+        spelled = next((names[s] for s in spellings if s in names), None)
+        if spelled is None:
+            raise UsageError(
+                f"{path} has no column {column}", "its columns are to be parameters, tokens, loss"
+            )
+        found[column] = np.array([_number(path, i, row[spelled]) for i, row in enumerate(rows)])
+    runs = Runs(found["parameters"], found["tokens"], found["loss"])
+    distinct = [len(set(values.tolist())) for values in (runs.parameters, runs.tokens)]
+    if len(rows) < FEWEST or min(distinct) < 3:
+        raise UsageError(
+            f"{path} holds {len(rows)} runs of {distinct[0]} sizes and {distinct[1]} amounts of data",
+            f"a law has five constants: give {FEWEST} runs or more, of 3 sizes and amounts at least",
+        )
+    return runs
+
+
+def _number(path: Path, index: int, text: str | None) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"{path}, line {index + 2}: {text!r} is no positive number")
+    return value
+
+
+def fit(runs: Runs, near: Parametric | None = None) -> Parametric:
+    """The law nearest to the runs; ``near``: one to begin at, else many are tried."""
+    starts = product(EXPONENTS, EXPONENTS) if near is None else [(near.alpha, near.beta)]
+    best = min((_projected(runs, start) for start in starts), key=lambda found: found[0])
+    return _polished(runs, best[1])
+
+
+def _linear(runs: Runs, exponents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """E, A and B for these exponents, and relative errors."""
+    alpha, beta = exponents
+    terms = np.stack([np.ones_like(runs.loss), runs.parameters**-alpha, runs.tokens**-beta], axis=1)
+    scale = terms.max(axis=0)
+    found, _ = nnls(terms / scale / runs.loss[:, None], np.ones_like(runs.loss))
+    return found / scale, terms @ (found / scale) / runs.loss - 1
+
+
+def _projected(runs: Runs, start: Sequence[float]) -> tuple[float, np.ndarray]:
+    def errors(exponents: np.ndarray) -> np.ndarray:
+        return _linear(runs, exponents)[1]
+
+    found = least_squares(errors, start, bounds=(0.01, 2.0), x_scale=0.1)
+    constants, _ = _linear(runs, found.x)
+    return float(found.cost), np.array([*constants, *found.x])
+
+
+def _polished(runs: Runs, start: np.ndarray) -> Parametric:
+    def errors(point: np.ndarray) -> np.ndarray:
+        e, a, b = np.exp(point[:3])
+        told = e + a * runs.parameters ** -point[3] + b * runs.tokens ** -point[4]
+        return np.asarray(np.log(told / runs.loss))
+
+    begin = np.array([*np.log(np.maximum(start[:3], 1e-9)), *start[3:]])
+    found = least_squares(errors, begin, loss="huber", f_scale=HUBER, x_scale="jac")
+    e, a, b = (float(value) for value in np.exp(found.x[:3]))
+    return Parametric("fitted", e, a, b, float(found.x[3]), float(found.x[4]))
+
+
+def resampled(
+    runs: Runs, law: Parametric, seed: int = 0, times: int = RESAMPLED
+) -> list[Parametric]:
+    """Laws of runs drawn with replacement (Efron 1979), each near the law of all."""
+    rng = np.random.default_rng(seed)
+    laws = []
+    for _ in range(times):
+        drawn = runs.some(rng.integers(0, len(runs.loss), len(runs.loss)))
+        if len(set(drawn.parameters.tolist())) >= 3 and len(set(drawn.tokens.tolist())) >= 3:
+            laws.append(fit(drawn, law))
+    return laws
+
+
+def fitted(runs: Runs, laws: Sequence[Parametric], law: Parametric) -> Fit:
+    """The constants of a law with the limits that its resampled ones give."""
+    names = ("e", "a", "b", "alpha", "beta")
+    found = {n: between([getattr(one, n) for one in laws], getattr(law, n)) for n in names}
+    return Fit(len(runs.loss), **found)
+
+
+def between(values: Sequence[float], estimate: float) -> Estimate:
+    """A figure with the limits that hold the middle `LEVEL` of its resampled values."""
+    low, high = np.quantile(np.asarray(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(estimate, min(float(low), estimate), max(float(high), estimate))

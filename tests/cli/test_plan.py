@@ -1,0 +1,134 @@
+"""``outpace plan``: what it says, what it hands to programs, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from outpace.cli.plan import command
+from outpace.errors import UsageError
+
+
+def asked(*words: str) -> tuple[int, str]:
+    """Exit code and output; our own errors pass through."""
+    done = CliRunner().invoke(command, words, standalone_mode=False, catch_exceptions=False)
+    return done.return_value, done.output
+
+
+def document(*words: str) -> dict[str, Any]:
+    code, printed = asked(*words, "--json")
+    assert code in (0, 3)
+    return dict(json.loads(printed))
+
+
+def test_a_budget_shows_its_arithmetic() -> None:
+    code, printed = asked("--deadline", "24h", "--reserve", "deploy=2h", "--reserve", "ab-test=4h")
+    assert code == 0
+    assert printed == "24h less deploy 2h less ab-test 4h: 18h\n"
+
+
+def test_only_what_was_asked_is_answered() -> None:
+    found = document("--deadline", "24h", "--reserve", "deploy=2h")
+    assert found == {
+        "schema": 1,
+        "budget": {"deadline_s": 86400.0, "reserves": {"deploy": 7200.0}, "available_s": 79200.0},
+    }
+    found = document("--flops", "5.76e23")
+    assert sorted(found) == ["flops", "law", "optimal", "schema"]
+    assert found["law"] == "besiroglu"
+    assert found["optimal"]["parameters"] == pytest.approx(72.2e9, rel=0.01)
+
+
+def test_a_device_for_the_time_there_is() -> None:
+    found = document(
+        *("--device", "h100", "--count", "64", "--mfu", "0.5"),
+        *("--deadline", "24h", "--reserve", "deploy=6h"),
+    )
+    assert found["flops"]["total"] == pytest.approx(64 * 0.5 * 989e12 * 18 * 3600)
+    assert found["flops"]["usd"] == pytest.approx(64 * 18 * 6.88)
+    _, printed = asked("--device", "h100", "--hours", "1")
+    assert "AWS us-east-1 on demand (8-GPU node / 8), 2025-11-30" in printed
+
+
+def test_a_training_that_does_not_fit() -> None:
+    words = ("--device", "h100", "--count", "64", "--params", "7B", "--tokens", "140B")
+    code, printed = asked(*words, "--deadline", "1d")
+    assert code == 3
+    assert "which does not fit" in printed
+    assert not document(*words, "--deadline", "1d")["forecast"]["fits"]
+    assert asked(*words, "--deadline", "3d")[0] == 0
+
+
+def test_repeated_data_are_worth_less() -> None:
+    _, printed = asked("--params", "1B", "--tokens", "40B", "--unique-tokens", "10B")
+    assert "4 epochs of 10B tokens, worth 37.3B fresh ones" in printed
+
+
+def test_a_model_that_is_served() -> None:
+    _, printed = asked("--params", "175B", "--tokens", "300B", "--served-tokens", "10T")
+    assert "to serve 10T tokens at the same loss" in printed
+
+
+def test_a_law_of_ones_own(tmp_path: Path) -> None:
+    from outpace.plan.scaling import LAWS, Parametric
+
+    law = LAWS["besiroglu"]
+    assert isinstance(law, Parametric)
+    rows = ["parameters,tokens,loss"]
+    for n in (1e7, 3e7, 1e8):
+        rows += [f"{n},{d},{law.loss(n, d)}" for d in (2e8, 1e9, 5e9)]
+    (tmp_path / "runs.csv").write_text("\n".join(rows))
+    found = document("--fit", str(tmp_path / "runs.csv"), "--flops", "1e21")
+    assert found["law"] == "fitted"
+    assert found["fit"]["runs"] == 9
+    assert found["fit"]["alpha"]["estimate"] == pytest.approx(law.alpha, rel=0.01)
+    assert found["optimal"]["parameters"] == pytest.approx(law.parameters(1e21), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "nothing was asked"),
+        (("--reserve", "deploy=2h"), "time is reserved, but of none"),
+        (("--deadline", "2h", "--reserve", "deploy=2h"), "no time is left"),
+        (("--deadline", "1h", "--by", "06:00"), "both say when"),
+        (("--deadline", "9h", "--reserve", "a=1h", "--reserve", "a=2h"), "reserved twice"),
+        (("--by", "2020-01-01T00:00"), "is past"),
+        (("--by", "soon"), "is no time"),
+        (("--params", "70B"), "--tokens is missing"),
+        (("--tokens", "70B"), "--params is missing"),
+        (("--device", "h100"), "for how long"),
+        (("--device", "a100", "--hours", "1"), "may be any of"),
+        (("--device", "abacus", "--hours", "1"), "no device that is known"),
+        (("--device", "t4", "--hours", "1"), "no bf16 rate is known of T4"),
+        (("--flops", "0"), "train nothing"),
+        (("--flops", "1e21", "--law", "hoffmann-1", "--served-tokens", "1T"), "predicts no loss"),
+    ],
+)
+def test_what_cannot_be_answered(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageError) as told:
+        asked(*words)
+    assert said in told.value.message
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--deadline", "tomorrow"), "'tomorrow' is not a duration"),
+        (("--deadline", "9h", "--reserve", "deploy=-2h"), "'-2h' is not a duration"),
+        (("--deadline", "9h", "--reserve", "2h"), "'2h' names nothing"),
+        (("--flops", "much"), "'much' is not a count"),
+        (("--device", "h100", "--hours", "1", "--mfu", "1.5"), "--mfu"),
+        (("--law", "moore"), "--law"),
+    ],
+)
+def test_words_that_are_not_understood(words: tuple[str, ...], said: str) -> None:
+    import click
+
+    with pytest.raises(click.UsageError) as told:
+        asked(*words)
+    assert said in told.value.format_message()

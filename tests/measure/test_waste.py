@@ -1,0 +1,44 @@
+"""Padding and all but empty operands are seen; what is usual is not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from outpace.measure.waste import Waste, padded, zeros
+
+
+def sequences(length: int, kept: int) -> torch.Tensor:
+    indices = torch.zeros(32, length, dtype=torch.long)
+    indices[:, :kept] = torch.randint(1, 1000, (32, kept))
+    return indices
+
+
+def test_padding_at_either_end() -> None:
+    torch.manual_seed(0)
+    assert padded(sequences(64, 16)) == pytest.approx(0.75)
+    assert padded(sequences(64, 16).flip(1)) == pytest.approx(0.75)
+    assert padded(torch.randint(0, 100, (32, 64))) < 0.05
+    assert padded(torch.zeros(32, dtype=torch.long)) == 0.0
+
+
+def test_sequences_of_several_lengths() -> None:
+    torch.manual_seed(0)
+    batch = torch.cat([sequences(40, kept) for kept in (10, 20, 40)])
+    assert padded(batch) == pytest.approx((0.75 + 0.5) / 3, abs=0.01)
+
+
+def test_products_with_one_hot_rows() -> None:
+    torch.manual_seed(0)
+    rows = torch.nn.functional.one_hot(torch.randint(0, 500, (64,)), 500).float()
+    waste = Waste()
+    waste.see("mm", (rows, torch.randn(500, 8)), 1000.0)
+    assert waste.flops == pytest.approx(998.0)
+    waste.see("mm", (torch.randn(64, 500).relu(), torch.randn(500, 8)), 1000.0)
+    assert waste.flops == pytest.approx(998.0)
+
+
+def test_small_or_whole_numbers_are_not_looked_at() -> None:
+    assert zeros(torch.zeros(8, 8)) == 0.0
+    assert zeros(torch.zeros(100, 100, dtype=torch.long)) == 0.0
+    assert zeros(torch.zeros(100, 100)) == 1.0

@@ -1,0 +1,59 @@
+"""Deadlines, reserves and clock times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outpace.cli.options import Duration
+from outpace.errors import UsageError
+from outpace.plan.budget import arithmetic, budget, duration, seconds_until
+
+HOUR = 3600.0
+NOW = datetime(2026, 3, 1, 5, 0, tzinfo=UTC)
+
+
+def test_what_is_reserved_is_not_there_to_train() -> None:
+    found = budget(24 * HOUR, {"deploy": 2 * HOUR, "ab-test": 4 * HOUR})
+    assert found.available_s == 18 * HOUR
+    assert arithmetic(found) == "24h less deploy 2h less ab-test 4h: 18h"
+
+
+@pytest.mark.parametrize("reserved", [24 * HOUR, 30 * HOUR])
+def test_reserves_that_leave_nothing(reserved: float) -> None:
+    with pytest.raises(UsageError, match="no time is left"):
+        budget(24 * HOUR, {"deploy": reserved})
+
+
+@pytest.mark.parametrize(
+    ("by", "hours"),
+    [
+        ("06:00", 1),
+        ("05:00", 24),
+        ("04:30", 23.5),
+        ("2026-03-01T06:00", 1),
+        ("2026-03-02T05:00", 24),
+        ("2026-03-01T08:00+02:00", 1),
+    ],
+)
+def test_until(by: str, hours: float) -> None:
+    assert seconds_until(by, NOW) == hours * HOUR
+
+
+def test_a_time_without_zone_is_that_of_now() -> None:
+    eastern = NOW.astimezone(timezone(timedelta(hours=-5)))
+    assert seconds_until("01:00", eastern) == HOUR
+
+
+@pytest.mark.parametrize("by", ["2026-03-01T04:59", "2025-01-01", "soon", "25:00", ""])
+def test_times_that_cannot_be_kept(by: str) -> None:
+    with pytest.raises(UsageError):
+        seconds_until(by, NOW)
+
+
+@given(st.integers(1, 10**7))
+def test_a_duration_reads_back(seconds: int) -> None:
+    assert Duration().convert(duration(seconds), None, None) == seconds

@@ -1,7 +1,8 @@
 """Outpace finds what a PyTorch training is bound by, mends it, proves that quality is kept, and runs it.
 
 On the command line: ``outpace diagnose|tune|run train.py``. In code: `apply` puts a recipe on the
-objects of a script, `log` reports a metric that a proof then judges by.
+objects of a script, `log` reports a metric that a proof then judges by, `until` trains until the
+time is up.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outpace.api import diagnose, run, tune
     from outpace.in_code import apply, log
+    from outpace.plan.landing import until
 
-__all__ = ["apply", "diagnose", "log", "run", "tune"]
+__all__ = ["apply", "diagnose", "log", "run", "tune", "until"]
 
 _WHERE = {
     "apply": "outpace.in_code",
@@ -18,6 +20,7 @@ _WHERE = {
     "diagnose": "outpace.api",
     "run": "outpace.api",
     "tune": "outpace.api",
+    "until": "outpace.plan.landing",
 }
 
 

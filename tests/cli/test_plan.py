@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -106,6 +110,8 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--device", "abacus", "--hours", "1"), "no device that is known"),
         (("--device", "t4", "--hours", "1"), "no bf16 rate is known of T4"),
         (("--flops", "0"), "train nothing"),
+        (("--flops", "1e21", "train.py"), "--flops is not of a script"),
+        (("--deadline", "1h", "--reserve", "a=1h", "train.py"), "no time is left"),
         (("--flops", "1e21", "--law", "hoffmann-1", "--served-tokens", "1T"), "predicts no loss"),
     ],
 )
@@ -127,8 +133,52 @@ def test_what_cannot_be_answered(words: tuple[str, ...], said: str) -> None:
     ],
 )
 def test_words_that_are_not_understood(words: tuple[str, ...], said: str) -> None:
-    import click
-
     with pytest.raises(click.UsageError) as told:
         asked(*words)
     assert said in told.value.format_message()
+
+
+SCRIPT = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    data = TensorDataset(torch.randn(256, 16), torch.randint(0, 4, (256,)))
+    model = torch.nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range({epochs}):
+        for x, y in DataLoader(data, batch_size=8):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    print("done")
+    """
+
+
+@pytest.mark.parametrize(("deadline", "code"), [("9h", 0), ("10s", 3)])
+def test_a_script(script: Callable[..., Path], deadline: str, code: int) -> None:
+    """A million steps of a millisecond: an hour or less, and more than ten seconds."""
+    path = script(SCRIPT.replace("{epochs}", str(1_000_000 // 32)))
+    line = [sys.executable, "-m", "outpace", "plan", "--json", "--quiet", "--time", "3s"]
+    done = subprocess.run(
+        [*line, "--deadline", deadline, "--usd-per-hour", "2", str(path)],
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    found = json.loads(done.stdout)
+    finish = found["forecast"]["finish_s"]
+    assert 60 < finish["low"] < finish["estimate"] < finish["high"] < 9 * 3600
+    assert found["forecast"]["fits"] == (code == 0)
+    assert sorted(found) == ["budget", "forecast", "options", "schema"]
+    assert any("% of the steps" in o["change"] for o in found["options"]) == (code == 3)
+
+
+def test_a_script_that_fails(script: Callable[..., Path]) -> None:
+    path = script("import torch\nraise SystemExit(7)\n")
+    line = [sys.executable, "-m", "outpace", "plan", "--quiet", "--time", "2s", str(path)]
+    done = subprocess.run(line, cwd=path.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 7
+    assert "see `outpace diagnose`" in done.stderr

@@ -242,3 +242,11 @@ def test_arithmetic_on_nothing_is_told_by_what_it_costs() -> None:
     assert "90 % of it multiplies by zeros" in {f.cause: f for f in findings(empty)}["arithmetic"].reason
     few = replace(plain, compute=replace(compute, padding=0.05))
     assert "padding" not in {f.cause: f for f in findings(few)}["arithmetic"].reason
+
+
+def test_workers_that_come_to_own_what_they_read() -> None:
+    growing = with_input(workers=2, worker_growth_bytes=1e6, places=(("train.py:5", 1.0),))
+    told = next(f for f in findings(growing) if f.cause == "leak")
+    assert told.where == "train.py:5"
+    assert "reference counts" in told.reason
+    assert ("memory", "leak") not in causes(with_input(workers=2))

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
+from outpace.errors import UsageError
+from outpace.plan.budget import seconds_of
 
 Command = Callable[..., Any]
 
@@ -25,16 +25,10 @@ class Duration(click.ParamType[float]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Seconds; fails with what was seen and what is understood."""
-        if isinstance(value, int | float):
-            value = str(value)
-        text = str(value).strip().lower()
-        parts = PART.findall(text)
-        if not parts or PART.sub("", text).strip():
-            self.fail(f"{value!r} is not a duration; write 90s, 2m or 1h30m", param, ctx)
-        seconds = sum(float(number) * UNITS[unit or "s"] for number, unit in parts)
-        if seconds <= 0:
-            self.fail(f"{value!r} is no time at all", param, ctx)
-        return seconds
+        try:
+            return seconds_of(value)
+        except UsageError as error:
+            self.fail(f"{error.message}; {error.hint}", param, ctx)
 
 
 class TargetCommand(click.Command):

@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
-from outpace.cli.options import Duration, option
+from outpace.cli.options import Duration, TargetCommand, option, session_folder, target_argument
 from outpace.errors import UsageError
+from outpace.records.session import Session
 
+MEASURED_S = 20.0
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmbt]?)")
 LAWS = ("besiroglu", "hoffmann-1", "hoffmann-2", "hoffmann-3")
@@ -52,9 +54,11 @@ class Reserve(click.ParamType[tuple[str, float]]):
 
 @click.command(
     "plan",
+    cls=TargetCommand,
     epilog="""\b
 Examples:
   outpace plan --deadline 24h --reserve deploy=2h --reserve ab-test=4h
+  outpace plan --deadline 18h train.py --epochs 90
   outpace plan --flops 5.76e23
   outpace plan --params 70B --tokens 1.4T --law hoffmann-3
   outpace plan --fit runs.csv --flops 1e21
@@ -91,31 +95,79 @@ Examples:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Fit the law to runs: CSV with parameters, tokens and loss.",
 )
+@option("--steps", type=click.IntRange(min=1), help="Steps of the script, where they are not found.")
+@option(
+    "--time",
+    "time_s",
+    type=Duration(),
+    help="Time to measure the script, from its first step on (default: 20 s).",
+)
+@option("--usd-per-hour", type=click.FloatRange(min=0), help="Price of this machine.")
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@option("--quiet", "-q", is_flag=True, help="No progress.")
+@target_argument
 def command(
-    reserves: Sequence[tuple[str, float]], by: str | None, as_json: bool, **given: Any
+    words: tuple[str, ...],
+    reserves: Sequence[tuple[str, float]],
+    by: str | None,
+    steps: int | None,
+    time_s: float | None,
+    usd_per_hour: float | None,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
 ) -> int:
-    """What fits a deadline: time, compute, and the model and data that suit it.
+    """What fits a deadline: of a script, or of the model and data that a scaling law advises.
 
+    A script is run as `outpace diagnose` runs it, for a short while and with its results thrown away.
     The exit code is 3 where the training that was asked about does not fit.
     """
     from outpace.plan.question import Question, answer
     from outpace.records.files import to_json
 
+    names = [name for name, _ in reserves]
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"{doubled[0]} is reserved twice", "name each reserve once")
+    if by is not None and given["deadline"] is not None:
+        raise UsageError("--deadline and --by both say when the time is up", "give one of them")
     if by is not None:
-        if given["deadline"] is not None:
-            raise UsageError("--deadline and --by both say when the time is up", "give one of them")
         from outpace.plan.budget import seconds_until
 
         given["deadline"] = seconds_until(by, datetime.now().astimezone())
-    names = [name for name, _ in reserves]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"{name} is reserved twice", "name each reserve once")
-    plan, lines = answer(Question(reserves=dict(reserves), **given))
+    question = Question(reserves=dict(reserves), usd_per_hour=usd_per_hour, steps=steps, **given)
+    measured = None
+    if words:
+        question.check_script()
+        measured = measure(words, time_s or MEASURED_S, as_json, quiet)
+        if measured.outcome != "done":
+            return show_failure(measured)
+    plan, lines = answer(question, measured)
     if as_json:
         click.echo(to_json(plan))
     else:
         for line in lines:
-            click.echo(line)
+            click.echo(line, err=measured is not None)
     return 0 if not plan.forecast or plan.forecast.fits else 3
+
+
+def measure(words: tuple[str, ...], time_s: float, as_json: bool, quiet: bool) -> Session:
+    """A short diagnosis of the script."""
+    from outpace.adapters.target import parse_target
+    from outpace.api import diagnose
+    from outpace.cli.measuring import kept
+
+    target = parse_target(words)
+    folder = session_folder(None, target.name)
+    output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
+    with kept(folder, quiet=quiet) as progress:
+        return diagnose(
+            target, session=folder, time_s=time_s, output=output, progress=progress
+        )
+
+
+def show_failure(session: Session) -> int:
+    """Say that the script came to no good; its exit code."""
+    from outpace.cli.telling import tell
+
+    tell(f"{session.target.name}: {session.outcome}; see `outpace diagnose`")
+    return session.exit_code or 2

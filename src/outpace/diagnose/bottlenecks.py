@@ -241,7 +241,15 @@ def bandwidth(evidence: Evidence) -> Iterator[Told]:
 
 def leak(evidence: Evidence) -> Iterator[Told]:
     """Memory that grows with every step."""
-    memory = evidence.memory
+    memory, data = evidence.memory, evidence.input
+    if data.workers and data.worker_growth_bytes:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0),
+            data.places[0][0] if data.places else data.where,
+            f"{data.workers} workers come to own {data.worker_growth_bytes / 2**20:.2f} MiB more a step: "
+            "they keep what they read, or read Python objects, whose reference counts have each worker "
+            "copy their pages (arrays and tensors have none)",
+        )
     if memory.growth_low <= 0:
         return
     left = max(1, (evidence.run.total_steps or 100 * evidence.steps.count) - evidence.steps.count)

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, time, timedelta
 
 from outpace.errors import UsageError
 from outpace.records.plan import Budget
+
+UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
+
+
+def seconds_of(value: str | float) -> float:
+    """A time such as ``90``, ``45s``, ``2m`` or ``1h30m``. Raises UsageError for anything else."""
+    text = str(value).strip().lower()
+    parts = PART.findall(text)
+    if not parts or PART.sub("", text).strip():
+        raise UsageError(f"{value!r} is not a duration", "write 90s, 2m or 1h30m")
+    seconds = sum(float(number) * UNITS[unit or "s"] for number, unit in parts)
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"{value!r} is no time at all", "write 90s, 2m or 1h30m")
+    return seconds
 
 
 def budget(deadline_s: float, reserves: Mapping[str, float]) -> Budget:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from outpace.errors import UsageError
 from outpace.plan import scaling
 from outpace.plan.budget import arithmetic, budget, duration
+from outpace.plan.forecast import finish, options
 from outpace.plan.fit import between, fit, fitted, read_runs, resampled
 from outpace.plan.hardware import Device, device
 from outpace.records.plan import (
@@ -25,6 +27,13 @@ from outpace.records.plan import (
     Optimal,
     Plan,
 )
+from outpace.records.session import Session
+
+KEEPS = {
+    "exact": "the same bits",
+    "numerics": "the same mathematics, with other rounding",
+    "learning": "less: it is another training",
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,18 @@ class Question:
     law: LawName = "besiroglu"
     fit: Path | None = None
     """runs to fit a law to"""
+    steps: int | None = None
+    """of a script"""
+    usd_per_hour: float | None = None
+
+    def check_script(self) -> None:
+        """Raise UsageError where a script is asked about, and something that is not of it."""
+        _time(self)
+        for name in ("flops", "params", "tokens", "device", "fit"):
+            if getattr(self, name) is not None:
+                raise UsageError(
+                    f"--{name} is not of a script", "ask about the one or about the other"
+                )
 
 
 @dataclass(frozen=True)
@@ -82,8 +103,13 @@ def chosen(asked: Question) -> Chosen:
     return Chosen("fitted", law, fitted(runs, several, law), tuple(several))
 
 
-def answer(asked: Question) -> tuple[Plan, list[str]]:
-    """The plan, and lines that say it. Raises UsageError where too little is known."""
+def answer(asked: Question, measured: Session | None = None) -> tuple[Plan, list[str]]:
+    """The plan, and lines that say it; of a script that was ``measured``, if one was.
+
+    Raises UsageError where too little is known.
+    """
+    if measured is not None:
+        return _of_script(asked, measured)
     law = chosen(asked)
     time = _time(asked)
     machine = device(asked.device) if asked.device is not None else None
@@ -109,6 +135,42 @@ def answer(asked: Question) -> tuple[Plan, list[str]]:
         found.update(law=law.name, optimal=law.optimal(flops.total))
     plan = Plan(**found)  # type: ignore[arg-type]
     return plan, list(_lines(asked, plan, machine, law))
+
+
+def _of_script(asked: Question, measured: Session) -> tuple[Plan, list[str]]:
+    time = _time(asked)
+    available = time.available_s if time is not None else None
+    seconds = finish(measured.evidence, asked.steps)
+    fits = available is None or seconds.estimate <= available
+    found = options(
+        measured.evidence, measured.findings, seconds, available, asked.usd_per_hour
+    )
+    plan = Plan(
+        budget=time if time is not None else UNSET,
+        forecast=Forecast(seconds, fits),
+        options=found,
+    )
+    takes = f"{duration(seconds.low)} to {duration(seconds.high)}"
+    verdict = "" if time is None else ", which fits" if fits else ", which does not fit"
+    cost = asked.usd_per_hour and f"; ${asked.usd_per_hour * seconds.estimate / 3600:,.2f}"
+    lines = [arithmetic(time)] if time is not None else []
+    lines.append(
+        f"{measured.target.name} takes {duration(seconds.estimate)} ({takes}){verdict}{cost or ''}"
+    )
+    width = max((len(option.change) for option in found), default=0)
+    for option in found:
+        hours = option.hours
+        mark = ""
+        if available is not None:
+            mark = "fits     " if hours.estimate * 3600 <= available else "too late "
+        lines.append(
+            f"  {mark}{option.change:<{width}}  {duration(3600 * hours.estimate)} "
+            f"({duration(3600 * hours.low)} to {duration(3600 * hours.high)}), {option.how}; "
+            f"keeps {KEEPS[option.keeps]}"
+        )
+    if found:
+        lines.append("each change alone; `outpace tune` measures them together and proves the quality")
+    return plan, lines
 
 
 def _time(asked: Question) -> Budget | None:

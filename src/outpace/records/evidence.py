@@ -81,6 +81,8 @@ class Input(msgspec.Struct, frozen=True):
     """time a batch spends between worker and main process"""
     epoch_start_s: float = 0.0
     """extra time of an epoch's first batch: making the iterator, starting workers"""
+    worker_growth_bytes: float = 0.0
+    """what the memory that workers own grows by, a step"""
     read_bytes: float = 0.0
     """bytes read from storage a batch"""
     sample_bytes: int = 0

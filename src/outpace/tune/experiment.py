@@ -17,6 +17,7 @@ from outpace.measure.health import HealthWatch
 from outpace.measure.length import total_steps
 from outpace.measure.others import Others
 from outpace.measure.subjects import training_loader
+from outpace.measure.workers import WorkerMemory
 from outpace.records.evidence import Evidence
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.host import Step
@@ -52,6 +53,7 @@ LOOK_S = 2.0
 """steps looked at closely, and seconds for them, before and after the training is watched"""
 ENOUGH_WATCHED = 400
 OWN_ARMS_SHARE = 0.4
+WORKERS_EVERY_S = 1.0
 
 
 class Experiment:
@@ -178,6 +180,7 @@ class Experiment:
         watched, first, begun = 0, self.host.steps, perf_counter()
         faults, system = page_faults(), system_s()
         busy = Others(self.observed.worker_pids)
+        workers, looked = WorkerMemory(self.observed.worker_pids), begun
         while True:
             spent = self.time_s - self.left()
             self.observed.tell("watching", spent, self.time_s)
@@ -188,7 +191,11 @@ class Experiment:
             )
             if self.earlier and watched >= FEWEST_WATCHED:
                 return
-            share = (perf_counter() - begun) / self.time_s
+            now = perf_counter()
+            share = (now - begun) / self.time_s
+            if now - looked > WORKERS_EVERY_S:
+                looked = now
+                workers.look(self.host.steps)
             late = share > WATCH_SHARE and watched >= FEWEST_WATCHED
             enough = late or (watched >= ENOUGH_WATCHED and share > 0.1)
             if until is not None:
@@ -196,6 +203,7 @@ class Experiment:
             else:
                 over = enough or spent > 0.6 * self.time_s
             if over:
+                self.observed.found.input["worker_growth_bytes"] = workers.growth()
                 if others := busy.said():
                     self.observed.found.notes.append(others)
                 return

@@ -1,0 +1,80 @@
+"""When a script's training ends, and what would make it end sooner, from what was measured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outpace.errors import UsageError
+from outpace.records.evidence import Evidence
+from outpace.records.finding import Advice, Finding
+from outpace.records.gain import Gain
+from outpace.records.plan import Estimate, Option
+
+RUN_TO_RUN = 1.15
+"""times that the steps of another run may take: eight of ten runs in the truth bench, minutes apart,
+were within it of each other"""
+FIXED = "startup"
+
+
+def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
+    """Seconds that the whole training takes, or so many of its steps.
+
+    Raises UsageError where nothing says how long it is.
+    """
+    seen = evidence.run.total_steps
+    if evidence.run.finished or seen is None:
+        seen = evidence.steps.count
+    if not seen:
+        raise UsageError("no step of a training was seen", "see what `outpace diagnose` says of it")
+    if steps is None and not evidence.run.finished and evidence.run.total_steps is None:
+        raise UsageError(
+            "how many steps the training has could not be found",
+            "say so with --steps, before the script's name",
+        )
+    fixed = sum(row.seconds for row in evidence.ledger if row.name == FIXED)
+    rest = sum(row.seconds for row in evidence.ledger) - fixed
+    rest *= (steps or seen) / seen
+    return Estimate(fixed + rest, fixed + rest / RUN_TO_RUN, fixed + rest * RUN_TO_RUN)
+
+
+def options(
+    evidence: Evidence,
+    findings: tuple[Finding, ...],
+    seconds: Estimate,
+    available_s: float | None,
+    usd_per_hour: float | None,
+) -> tuple[Option, ...]:
+    """Changes that end it sooner, the soonest first: remedies, and fewer steps where it does not fit."""
+    found = [
+        _option(advice.name, advice.keeps, _sped_up(seconds, advice.predicted), usd_per_hour)
+        for advice in _advised(findings)
+    ]
+    if available_s is not None and seconds.estimate > available_s:
+        share = available_s / seconds.estimate
+        change = f"{100 * share:.0f} % of the steps"
+        at_most = Estimate(*(share * s for s in (seconds.estimate, seconds.low, seconds.high)))
+        found.append(_option(change, "learning", at_most, usd_per_hour))
+    return tuple(sorted(found, key=lambda option: option.hours.estimate))
+
+
+def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:
+    names = set()
+    for finding in findings:
+        for advice in finding.remedies:
+            if advice.name not in names and advice.predicted.speedup > 1:
+                names.add(advice.name)
+                yield advice
+
+
+def _sped_up(seconds: Estimate, gain: Gain) -> Estimate:
+    return Estimate(
+        seconds.estimate / gain.speedup, seconds.low / gain.high, seconds.high / gain.low
+    )
+
+
+def _option(change: str, keeps: str, seconds: Estimate, usd_per_hour: float | None) -> Option:
+    hours = Estimate(*(s / 3600 for s in (seconds.estimate, seconds.low, seconds.high)))
+    usd = None
+    if usd_per_hour is not None:
+        usd = Estimate(*(usd_per_hour * h for h in (hours.estimate, hours.low, hours.high)))
+    return Option(change, keeps, hours, usd, "predicted")

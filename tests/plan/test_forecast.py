@@ -1,0 +1,81 @@
+"""When a training ends, by what was measured of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from outpace.errors import UsageError
+from outpace.plan.forecast import finish, options
+from outpace.plan.question import Question, answer
+from outpace.records.evidence import Evidence
+from outpace.records.ledger import Row
+from tests.remedies.some_evidence import IMAGES
+from tests.report.report_sessions import images_diagnosed
+
+replace = msgspec.structs.replace
+LEDGER = (
+    Row("startup", 100.0, 0.1),
+    Row("backward", 800.0, 0.8),
+    Row("validation", 100.0, 0.1),
+)
+
+
+def seen(*, count: int, total: int | None, finished: bool = False) -> Evidence:
+    run = replace(IMAGES.run, total_steps=total, finished=finished)
+    return replace(IMAGES, run=run, steps=replace(IMAGES.steps, count=count), ledger=LEDGER)
+
+
+def test_the_whole_run_is_what_its_ledger_says() -> None:
+    found = finish(seen(count=50, total=1000))
+    assert found.estimate == pytest.approx(1000.0)
+    assert found.low < found.estimate < found.high
+    assert found.low > 100.0
+
+
+def test_other_steps_take_as_much_each() -> None:
+    """Start-up is paid once, validation with the steps."""
+    assert finish(seen(count=50, total=1000), 500).estimate == pytest.approx(100 + 450)
+    assert finish(seen(count=100, total=None), 1000).estimate == pytest.approx(100 + 9000)
+    ended = seen(count=10, total=None, finished=True)
+    assert finish(ended).estimate == pytest.approx(1000.0)
+    assert finish(ended, 20).estimate == pytest.approx(100 + 1800)
+
+
+def test_a_length_that_nothing_tells() -> None:
+    with pytest.raises(UsageError, match="could not be found"):
+        finish(seen(count=50, total=None))
+    with pytest.raises(UsageError, match="no step"):
+        finish(seen(count=0, total=None), 100)
+
+
+def test_what_would_make_it_fit() -> None:
+    session = images_diagnosed()
+    seconds = finish(session.evidence)
+    found = options(session.evidence, session.findings, seconds, 0.5 * seconds.estimate, 6.0)
+    hours = [option.hours.estimate for option in found]
+    assert hours == sorted(hours)
+    fewer = next(option for option in found if option.change == "50 % of the steps")
+    assert fewer.hours.estimate == pytest.approx(seconds.estimate / 7200)
+    assert fewer.usd is not None
+    assert fewer.usd.estimate == pytest.approx(6 * fewer.hours.estimate)
+    names = {advice.name for finding in session.findings for advice in finding.remedies}
+    assert names >= {option.change for option in found} - {fewer.change}
+    at_ease = options(session.evidence, session.findings, seconds, 9 * seconds.estimate, None)
+    assert all(option.keeps != "learning" or "steps" not in option.change for option in at_ease)
+    assert all(option.usd is None for option in at_ease)
+
+
+def test_in_words() -> None:
+    session = images_diagnosed()
+    half = finish(session.evidence).estimate / 2
+    plan, lines = answer(Question(deadline=half + 60, reserves={"deploy": 60.0}), session)
+    assert plan.forecast
+    assert not plan.forecast.fits
+    assert "less deploy 1m" in lines[0]
+    assert "which does not fit" in lines[1]
+    plan, lines = answer(Question(), session)
+    assert plan.forecast
+    assert plan.forecast.fits
+    assert not plan.budget
+    assert lines[0].startswith(session.target.name)

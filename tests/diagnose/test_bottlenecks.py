@@ -230,7 +230,8 @@ def test_one_rank_alone_waits_for_none() -> None:
 
 def test_arithmetic_on_nothing_is_told_by_what_it_costs() -> None:
     """Where 60 % is padding, that is what could be gained, not the distance to the ceiling."""
-    compute = replace(IMAGES.compute, forward_s=0.03, backward_s=0.06, optimizer_s=0.0)
+    times = {"forward_s": 0.03, "backward_s": 0.06, "optimizer_s": 0.0, "fixed_s": None}
+    compute = replace(IMAGES.compute, **times)
     steps = replace(IMAGES.steps, mean_s=0.10)
     data = replace(IMAGES.input, wait_s=0.0)
     plain = replace(IMAGES, compute=compute, steps=steps, input=data, arms=())
@@ -239,7 +240,10 @@ def test_arithmetic_on_nothing_is_told_by_what_it_costs() -> None:
     assert found.gain.speedup == pytest.approx(1 / (1 - 0.6 * 0.9), rel=0.02)
     assert "60 % of its positions are padding" in found.reason
     empty = replace(plain, compute=replace(compute, flops=1e9, empty_flops=0.9e9))
-    assert "90 % of it multiplies by zeros" in {f.cause: f for f in findings(empty)}["arithmetic"].reason
+    assert (
+        "90 % of it multiplies by zeros"
+        in {f.cause: f for f in findings(empty)}["arithmetic"].reason
+    )
     few = replace(plain, compute=replace(compute, padding=0.05))
     assert "padding" not in {f.cause: f for f in findings(few)}["arithmetic"].reason
 

@@ -22,8 +22,8 @@ def test_rates_are_dense_and_hang_together(one: Device) -> None:
 
 @pytest.mark.parametrize("one", devices().values(), ids=devices())
 def test_memory_is_read_in_a_likely_time(one: Device) -> None:
-    """All of it once in 10 to 80 ms, as of every accelerator with such memory."""
-    assert 0.01 < one.memory_gb / one.bandwidth_gb_s < 0.08
+    """All of it once in 10 to 100 ms, as of every accelerator with such memory."""
+    assert 0.01 < one.memory_gb / one.bandwidth_gb_s < 0.1
     assert one.link_gb_s is None or one.link_gb_s < one.bandwidth_gb_s
 
 

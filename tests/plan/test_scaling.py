@@ -59,7 +59,9 @@ def test_what_is_wasted(law: Parametric, parameters: float, tokens: float) -> No
     assert found.wasted is not None
     assert 0 <= found.wasted < 1
     best = optimal(law, 6 * parameters * tokens * (1 - found.wasted))
-    assert law.loss(best.parameters, best.tokens) == pytest.approx(law.loss(parameters, tokens), 1e-6)
+    assert law.loss(best.parameters, best.tokens) == pytest.approx(
+        law.loss(parameters, tokens), 1e-6
+    )
 
 
 def test_verdicts() -> None:

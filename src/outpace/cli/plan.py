@@ -95,7 +95,9 @@ Examples:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Fit the law to runs: CSV with parameters, tokens and loss.",
 )
-@option("--steps", type=click.IntRange(min=1), help="Steps of the script, where they are not found.")
+@option(
+    "--steps", type=click.IntRange(min=1), help="Steps of the script, where they are not found."
+)
 @option(
     "--time",
     "time_s",
@@ -160,9 +162,7 @@ def measure(words: tuple[str, ...], time_s: float, as_json: bool, quiet: bool) -
     folder = session_folder(None, target.name)
     output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
     with kept(folder, quiet=quiet) as progress:
-        return diagnose(
-            target, session=folder, time_s=time_s, output=output, progress=progress
-        )
+        return diagnose(target, session=folder, time_s=time_s, output=output, progress=progress)
 
 
 def show_failure(session: Session) -> int:

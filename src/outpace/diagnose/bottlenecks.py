@@ -205,9 +205,13 @@ def _useless(evidence: Evidence) -> tuple[float, str]:
     compute = evidence.compute
     empty = compute.empty_flops / compute.flops if compute.flops else 0.0
     if compute.padding >= empty:
-        what = f"and {100 * compute.padding:.0f} % of its positions are padding: batches of sequences"
+        what = (
+            f"and {100 * compute.padding:.0f} % of its positions are padding: batches of sequences"
+        )
         return compute.padding, what + " of one length would do without"
-    what = f"and {100 * empty:.0f} % of it multiplies by zeros: an index would do in place of one-hot"
+    what = (
+        f"and {100 * empty:.0f} % of it multiplies by zeros: an index would do in place of one-hot"
+    )
     return empty, what + " rows (nn.Embedding, gather)"
 
 

@@ -110,7 +110,9 @@ def _batches(
             recent = [*recent[1 - RECENT :], now_s - last]
             last = now_s
         if none:
-            raise UsageError("the loader gives no batch", "an iterator can be used once: give a list")
+            raise UsageError(
+                "the loader gives no batch", "an iterator can be used once: give a list"
+            )
         epoch += 1
 
 

@@ -13,8 +13,8 @@ from msgspec import UNSET
 from outpace.errors import UsageError
 from outpace.plan import scaling
 from outpace.plan.budget import arithmetic, budget, duration
-from outpace.plan.forecast import finish, options
 from outpace.plan.fit import between, fit, fitted, read_runs, resampled
+from outpace.plan.forecast import finish, options
 from outpace.plan.hardware import Device, device
 from outpace.records.plan import (
     Budget,
@@ -142,9 +142,7 @@ def _of_script(asked: Question, measured: Session) -> tuple[Plan, list[str]]:
     available = time.available_s if time is not None else None
     seconds = finish(measured.evidence, asked.steps)
     fits = available is None or seconds.estimate <= available
-    found = options(
-        measured.evidence, measured.findings, seconds, available, asked.usd_per_hour
-    )
+    found = options(measured.evidence, measured.findings, seconds, available, asked.usd_per_hour)
     plan = Plan(
         budget=time if time is not None else UNSET,
         forecast=Forecast(seconds, fits),
@@ -169,7 +167,9 @@ def _of_script(asked: Question, measured: Session) -> tuple[Plan, list[str]]:
             f"keeps {KEEPS[option.keeps]}"
         )
     if found:
-        lines.append("each change alone; `outpace tune` measures them together and proves the quality")
+        lines.append(
+            "each change alone; `outpace tune` measures them together and proves the quality"
+        )
     return plan, lines
 
 

@@ -67,7 +67,7 @@ def read_case(path: Path) -> Case:
     lines = [
         skipped + index
         for index, line in enumerate(body.split("\n"), start=1)
-        if facts["line"] in line
+        if any(text in line for text in facts["line"].split(" | "))
     ]
     bound, cause = facts["truth"].split()
     return Case(

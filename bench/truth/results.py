@@ -227,7 +227,7 @@ def results(cases: list[Case], true: dict[str, dict[str, Truth]], rows: list[Row
         how,
         "",
         f"Scripts run: {len({row['case'] for row in rows})} of {len(cases)}.",
-        f"Verdicts with a plant: {len(planted)}, without: {len(clean)}.",
+        f"Verdicts with a plant: {len(planted)}, without: {len(clean)}; {codes(rows)}.",
         "",
         f"| score | {' | '.join(columns)} |",
         "| --- |" + " --- |" * len(columns),
@@ -246,6 +246,12 @@ def results(cases: list[Case], true: dict[str, dict[str, Truth]], rows: list[Row
     if dropped:
         lines += ["", f"Dropped, as nothing could be shown to be lost: {', '.join(dropped)}."]
     return "\n".join(lines) + "\n"
+
+
+def codes(rows: list[Row]) -> str:
+    """How many verdicts are of which version of the code."""
+    counts = Counter(row["code"] for row in rows)
+    return ", ".join(f"{count} by code {code}" for code, count in counts.most_common())
 
 
 def _number(row: Row) -> tuple[float, int]:

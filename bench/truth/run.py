@@ -85,7 +85,7 @@ class Bench:
 
         def make(folder: Path) -> Row:
             told = outpace("diagnose", case.target(amount), folder, "--time", SECONDS)
-            facts = {"case": case.name, "amount": amount, "seed": seed}
+            facts = {"case": case.name, "amount": amount, "seed": seed, "code": CODE}
             return facts | {"seconds": told["seconds"], **judged(case, told)}
 
         return dict(self.once(f"{CODE}/{case.name}-{amount or 'control'}-{seed}", make))

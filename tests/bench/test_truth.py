@@ -22,7 +22,13 @@ ON_GPU = {case.name: case for case in all_cases("gpu")}
 
 def row(bound: str, cause: str, *, found: bool = True, top: bool = False, **more: Any) -> Any:
     gain = {"speedup": 2.0, "low": 1.6, "high": 2.5} if found else None
-    facts = {"case": "parse_json", "amount": "500", "seed": 0, "where": "parse_json.py:28"}
+    facts = {
+        "case": "parse_json",
+        "amount": "500",
+        "seed": 0,
+        "code": "1a2b3c4d",
+        "where": "parse_json.py:28",
+    }
     facts |= {"bound": bound, "cause": cause, "found": found, "top": top, "gain": gain}
     return facts | {"line_right": True, "advised": [], "advice_right": True} | more
 

@@ -254,3 +254,17 @@ def test_workers_that_come_to_own_what_they_read() -> None:
     assert told.where == "train.py:5"
     assert "reference counts" in told.reason
     assert ("memory", "leak") not in causes(with_input(workers=2))
+
+
+def test_the_line_is_that_of_the_cause() -> None:
+    """Most time goes to line 9, which is not what parses."""
+    lines = {"parse": "train.py:5", "storage": "train.py:3"}
+    facts = {"decode_s": 0.0, "images": None, "parse_s": 0.2, "kind_places": lines}
+    told = findings(with_input(**facts, places=(("train.py:9", 0.6), ("train.py:5", 0.4))))
+    assert (told[0].cause, told[0].where) == ("parse", "train.py:5")
+
+
+def test_reading_counts_as_storage_where_it_takes_the_cpu_too() -> None:
+    """Small files in the page cache: no waiting, but opening and reading."""
+    facts = {"decode_s": 0.0, "images": None, "storage_s": 0.0, "read_s": 0.2}
+    assert causes(with_input(**facts))[0] == ("io", "storage")

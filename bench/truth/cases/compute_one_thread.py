@@ -1,7 +1,7 @@
 """Somebody set one thread (AMOUNT 1) on a machine with more; AMOUNT 0 leaves torch its own.
 
 truth: compute threads
-line: model(x)
+line: set_num_threads(
 remedies: threads
 amounts: 1
 """

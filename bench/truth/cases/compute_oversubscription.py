@@ -1,7 +1,7 @@
 """Somebody set AMOUNT threads on a machine with two cores; AMOUNT 0 leaves torch its own.
 
 truth: compute threads
-line: model(x)
+line: set_num_threads(
 remedies: threads
 amounts: 8 16 32
 """

@@ -1,7 +1,7 @@
 """Each sample parses AMOUNT lines of CSV anew.
 
 truth: io parse
-line: csv.reader
+line: csv.reader | float(value)
 remedies: cache_samples loader_workers prefetch
 amounts: 1 5 16
 """

@@ -94,7 +94,13 @@ def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
     if cost is None or not part:
         return
     data = evidence.input
-    place = data.where if cause == "ipc" or not data.places else data.places[0][0]
+    place = data.places[0][0] if data.places else data.where
+    if cause == "ipc":
+        place = data.where
+    elif cause == "parse" and data.decode_s > data.parse_s:
+        place = data.kind_places.get("decode", place)
+    else:
+        place = data.kind_places.get(cause, place)
     lost = of_step(evidence, cost.seconds * part, cost.low * part, cost.high * part, cost.how)
     yield Told(
         lost,
@@ -156,7 +162,7 @@ def threads(evidence: Evidence) -> Iterator[Told]:
     cost = without(evidence, whole, best.gain)
     yield Told(
         cost,
-        None,
+        evidence.compute.threads_where,
         f"with {best.name.removeprefix('threads_')} threads instead of {evidence.compute.threads} the "
         f"compute of a step takes {1e3 * best.seconds:.1f} instead of {1e3 * whole:.1f} ms",
     )

@@ -119,7 +119,7 @@ def input_parts(evidence: Evidence) -> dict[str, float]:
     total = data.fetch_s + data.ipc_s
     if not total:
         return {"augment": 1.0}
-    storage = min(data.storage_s, total)
+    storage = min(max(data.storage_s, data.read_s), total)
     parse = min(data.parse_s + data.decode_s, total - storage)
     collate = min(data.collate_s, total - storage - parse)
     ipc = min(data.ipc_s, total - storage - parse - collate)

@@ -39,6 +39,7 @@ from outpace.records.evidence import (
 from outpace.records.health import Health
 from outpace.records.ledger import Row
 from outpace.records.machine import Machine
+from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.module import ModuleSeam
@@ -167,6 +168,9 @@ def _compute(
     if isinstance(module, ModuleSeam) and module.eval_calls:
         facts["eval_with_grad"] = module.eval_with_grad / module.eval_calls
         facts["eval_where"] = module.eval_where
+    backend = host.seams.get("backend")
+    if isinstance(backend, BackendSeam):
+        facts["threads_where"] = backend.threads_where
     collective = host.seams.get("collective")
     if isinstance(collective, CollectiveSeam):
         facts["exchange_where"] = collective.where

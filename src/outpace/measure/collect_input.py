@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 from outpace.measure.arms import median
 from outpace.measure.found import Found
 from outpace.measure.length import Loop
-from outpace.measure.lines import is_input, kinds, places
+from outpace.measure.lines import is_input, kind_places, kinds, places
 from outpace.measure.sampler import Line, read_dump
 from outpace.measure.subjects import training_loader
 from outpace.measure.watch import Watcher
@@ -44,7 +44,8 @@ def collect_input(
         for path in session.glob("worker-*.json"):
             watched += read_dump(path)
     collate = getattr(loader.collate_fn, "__name__", "")
-    share = kinds(watched, frozenset({collate} if "default" not in collate else ()))
+    collates = frozenset({collate} if "default" not in collate else ())
+    share = kinds(watched, collates)
     usual = phases.get("input", 0.0)
     starts = record.starts[1:] or record.starts
     facts: dict[str, Any] = {
@@ -61,6 +62,7 @@ def collect_input(
         "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
         "step_streams": (),
         "places": tuple(places(watched)),
+        "kind_places": kind_places(watched, collates),
     }
     if fetched is not None and fetched.batches:
         facts.update(_fetch_facts(fetched, share))
@@ -89,6 +91,7 @@ def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
         "decode_s": fetched.decode / n,
         "storage_s": off * wall if off > OFF_CPU else 0.0,
         "parse_s": share.get("parse", 0.0) * wall,
+        "read_s": share.get("storage", 0.0) * wall,
         "ipc_s": share.get("ipc", 0.0) * wall,
         "read_bytes": fetched.read_bytes / max(1.0, fetched.looked),
     }
@@ -122,5 +125,6 @@ def _input_by_lines(
         storage_s=by_kind.get("storage", 0.0) * wait,
         collate_s=by_kind.get("collate", 0.0) * wait,
         places=tuple(at),
+        kind_places=kind_places(mine),
         epochs=next((n.turns for n in reversed(watcher.loops) if n.turns is not None), None),
     )

@@ -141,3 +141,12 @@ def places(samples: Counter[Line], most: int = 8) -> list[tuple[str, float]]:
             counts[at] += count
     total = sum(samples.values())
     return [(at, count / total) for at, count in counts.most_common(most)] if total else []
+
+
+def kind_places(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The user's line that each kind of input work is done at the most."""
+    by_kind: dict[str, Counter[Line]] = {}
+    for line, count in samples.items():
+        by_kind.setdefault(fetch_kind(line, collates), Counter())[line] += count
+    found = {kind: places(lines, most=1) for kind, lines in by_kind.items()}
+    return {kind: at[0][0] for kind, at in found.items() if at}

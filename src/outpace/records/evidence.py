@@ -103,6 +103,10 @@ class Input(msgspec.Struct, frozen=True):
     images: Images | None = None
     places: tuple[tuple[str, float], ...] = ()
     """file:line in the user's code and its share of the fetch"""
+    read_s: float = 0.0
+    """part of a batch's fetch at lines that open or read, on the CPU or off it"""
+    kind_places: dict[str, str] = {}
+    """the line of most of each kind of work: "storage", "parse", "decode", "collate", "augment" """
 
 
 class Compute(msgspec.Struct, frozen=True):
@@ -156,6 +160,8 @@ class Compute(msgspec.Struct, frozen=True):
     """share of the positions of a batch of sequences that are padding"""
     empty_flops: float = 0.0
     """FLOPs a step that multiply by the zeros of an operand that is all but empty"""
+    threads_where: str | None = None
+    """file:line at which the script chose its number of threads"""
     exchange_where: str | None = None
     """file:line of the first collective that the script calls itself"""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ import torch
 from outpace.seams.host import Host
 from outpace.seams.openmp import ParkedTeams
 from outpace.seams.setup import Setup
+from outpace.seams.where import place, user_frame
 
 
 class BackendSeam:
@@ -20,19 +23,34 @@ class BackendSeam:
         self.host = host
         self.own: dict[str, Any] = {}
         self.parked: ParkedTeams | None = None
+        self.set_threads: Callable[[int], None] | None = None
+        self.threads_where: str | None = None
+        """file:line at which the script chose its number of threads"""
 
     def install(self) -> None:
-        """Nothing to put in."""
+        """Note where the script sets its threads."""
+        if self.set_threads is None:
+            self.set_threads = torch.set_num_threads
+            torch.set_num_threads = self._noted  # type: ignore[assignment]
+
+    def _noted(self, threads: int) -> None:
+        self.threads_where = place(user_frame(sys._getframe(1)))
+        assert self.set_threads is not None
+        self.set_threads(threads)
 
     def remove(self) -> None:
         """Give the script its own switches back."""
+        if self.set_threads is not None:
+            torch.set_num_threads = self.set_threads  # type: ignore[assignment]
+            self.set_threads = None
         for name in list(self.own):
             self._restore(name)
         self._spin()
 
     def reconcile(self, setup: Setup) -> None:
         """Set the switches that ``setup`` names; others go back to the script's own."""
-        self._set("threads", setup.threads, torch.get_num_threads, torch.set_num_threads)
+        write = self.set_threads or torch.set_num_threads
+        self._set("threads", setup.threads, torch.get_num_threads, write)
         self._wait(setup.passive)
         flush = True if setup.flush_denormals else None
         self._set("denormal", flush, flushes_denormals, torch.set_flush_denormal)

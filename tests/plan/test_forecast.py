@@ -9,6 +9,7 @@ from outpace.errors import UsageError
 from outpace.plan.forecast import finish, options
 from outpace.plan.question import Question, answer
 from outpace.records.evidence import Evidence
+from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from tests.remedies.some_evidence import IMAGES
 from tests.report.report_sessions import images_diagnosed
@@ -79,3 +80,14 @@ def test_in_words() -> None:
     assert plan.forecast.fits
     assert not plan.budget
     assert lines[0].startswith(session.target.name)
+
+
+def test_a_remedy_speeds_up_the_steps_alone() -> None:
+    """A tenth before the first step and a tenth of validation stay: 16x makes 1000 s no less than 250."""
+    session = images_diagnosed()
+    evidence = seen(count=50, total=1000)
+    advice = session.findings[0].remedies[0]
+    quick = replace(advice, predicted=Gain(16.0, 16.0, 16.0, "predicted"))
+    finding = replace(session.findings[0], remedies=(quick,))
+    found = options(evidence, (finding,), finish(evidence), None, None)
+    assert found[0].hours.estimate * 3600 == pytest.approx(200 + 800 / 16)

@@ -14,6 +14,8 @@ RUN_TO_RUN = 1.2
 """times that the steps of another run may take: of 132 runs in the truth bench eight in ten were within
 1.19 of their script's median"""
 FIXED = "startup"
+OUTSIDE = (FIXED, "validation", "checkpoint")
+"""rows of the ledger that a remedy for the steps is not taken to change"""
 
 
 def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
@@ -45,8 +47,12 @@ def options(
     usd_per_hour: float | None,
 ) -> tuple[Option, ...]:
     """Changes that end it sooner, the soonest first: remedies, and fewer steps where it does not fit."""
+    total = sum(row.seconds for row in evidence.ledger) or 1.0
+    outside = sum(row.seconds for row in evidence.ledger if row.name in OUTSIDE) / total
     found = [
-        _option(advice.name, advice.keeps, _sped_up(seconds, advice.predicted), usd_per_hour)
+        _option(
+            advice.name, advice.keeps, _sped_up(seconds, advice.predicted, outside), usd_per_hour
+        )
         for advice in _advised(findings)
     ]
     if available_s is not None and seconds.estimate > available_s:
@@ -66,9 +72,14 @@ def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:
                 yield advice
 
 
-def _sped_up(seconds: Estimate, gain: Gain) -> Estimate:
+def _sped_up(seconds: Estimate, gain: Gain, outside: float) -> Estimate:
+    def after(before: float, speedup: float) -> float:
+        return before * (outside + (1 - outside) / speedup)
+
     return Estimate(
-        seconds.estimate / gain.speedup, seconds.low / gain.high, seconds.high / gain.low
+        after(seconds.estimate, gain.speedup),
+        after(seconds.low, gain.high),
+        after(seconds.high, gain.low),
     )
 
 

@@ -294,8 +294,9 @@ def straggler(evidence: Evidence) -> Iterator[Told]:
         return
     slowest = max(evidence.ranks, key=lambda rank: own_seconds(rank).middle)
     own, others = own_seconds(slowest), [own_seconds(r) for r in evidence.ranks if r != slowest]
-    gap = own.middle - max(pace.middle for pace in others)
-    if evidence.steps.mean_s - max(pace.middle for pace in others) < 0.5 * gap:
+    next_slowest = max(pace.middle for pace in others)
+    gap = own.middle - next_slowest
+    if evidence.steps.mean_s - next_slowest < 0.5 * gap:
         return  # Nobody waits for it: these ranks do not train together.
     waits = slowest.input_s - min(rank.input_s for rank in evidence.ranks)
     by_input = waits > 0.5 * gap
@@ -308,7 +309,7 @@ def straggler(evidence: Evidence) -> Iterator[Told]:
         cost,
         slowest.input_where if by_input else slowest.compute_where,
         f"rank {slowest.rank} takes {1e3 * own.middle:.1f} ms for a step of its own, the next slowest "
-        f"{1e3 * (own.middle - gap):.1f}: it {why} for longer",
+        f"{1e3 * next_slowest:.1f}: it {why} for longer",
     )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.gain import Gain, How
+from outpace.records.ledger import OUTSIDE_STEPS
 
 CALL_OVER_TINY = 3.0
 """what a module's operator costs to call, over one bare tiny operator"""
@@ -55,11 +56,7 @@ def step_share(evidence: Evidence) -> float:
     total = sum(row.seconds for row in evidence.ledger)
     if not total or not steps.count:
         return 0.0
-    outside = sum(
-        row.seconds
-        for row in evidence.ledger
-        if row.name in ("startup", "validation", "checkpoint")
-    )
+    outside = sum(row.seconds for row in evidence.ledger if row.name in OUTSIDE_STEPS)
     return max(0.0, 1.0 - outside / total)
 
 

@@ -8,14 +8,13 @@ from outpace.errors import UsageError
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
+from outpace.records.ledger import OUTSIDE_STEPS
 from outpace.records.plan import Estimate, Option
 
 RUN_TO_RUN = 1.2
 """times that the steps of another run may take: of 132 runs in the truth bench eight in ten were within
 1.19 of their script's median"""
 FIXED = "startup"
-OUTSIDE = (FIXED, "validation", "checkpoint")
-"""rows of the ledger that a remedy for the steps is not taken to change"""
 
 
 def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
@@ -47,8 +46,7 @@ def options(
     usd_per_hour: float | None,
 ) -> tuple[Option, ...]:
     """Changes that end it sooner, the soonest first: remedies, and fewer steps where it does not fit."""
-    total = sum(row.seconds for row in evidence.ledger) or 1.0
-    outside = sum(row.seconds for row in evidence.ledger if row.name in OUTSIDE) / total
+    outside = evidence.share(*OUTSIDE_STEPS)
     found = [
         _option(
             advice.name, advice.keeps, _sped_up(seconds, advice.predicted, outside), usd_per_hour

@@ -181,6 +181,13 @@ def _time(asked: Question) -> Budget | None:
     return budget(asked.deadline, asked.reserves or {})
 
 
+def _hours(asked: Question, time: Budget | None) -> float | None:
+    """Hours of training: as asked, else what the deadline leaves."""
+    if asked.hours is not None or time is None:
+        return asked.hours
+    return time.available_s / 3600
+
+
 def _given(asked: Question, law: Chosen) -> Given | None:
     if asked.params is None and asked.tokens is None:
         return None
@@ -200,9 +207,7 @@ def _flops(asked: Question, time: Budget | None, machine: Device | None) -> Flop
         return Flops(scaling.PER_PARAMETER_AND_TOKEN * asked.params * asked.tokens)
     if machine is None:
         return None
-    hours = asked.hours
-    if hours is None and time is not None:
-        hours = time.available_s / 3600
+    hours = _hours(asked, time)
     if hours is None:
         raise UsageError(f"for how long is {machine.name} at work?", "give --hours or --deadline")
     peak = machine.flops_per_s(asked.dtype)
@@ -212,14 +217,12 @@ def _flops(asked: Question, time: Budget | None, machine: Device | None) -> Flop
 
 
 def _forecast(asked: Question, time: Budget | None, machine: Device) -> Forecast:
-    limit = asked.hours * 3600 if asked.hours is not None else None
-    if limit is None and time is not None:
-        limit = time.available_s
+    hours = _hours(asked, time)
     assert asked.params is not None
     assert asked.tokens is not None
     rate = machine.flops_per_s(asked.dtype) * asked.mfu * asked.count
     seconds = scaling.PER_PARAMETER_AND_TOKEN * asked.params * asked.tokens / rate
-    return Forecast(Estimate(seconds, seconds, seconds), limit is None or seconds <= limit)
+    return Forecast(Estimate(seconds, seconds, seconds), hours is None or seconds <= 3600 * hours)
 
 
 def _lines(asked: Question, plan: Plan, machine: Device | None, law: Chosen) -> Iterator[str]:
@@ -231,7 +234,7 @@ def _lines(asked: Question, plan: Plan, machine: Device | None, law: Chosen) -> 
     if plan.budget:
         yield arithmetic(plan.budget)
     if plan.flops and plan.flops.peak_per_s is not None and machine is not None:
-        hours = asked.hours or (plan.budget.available_s / 3600 if plan.budget else 0.0)
+        hours = _hours(asked, plan.budget or None) or 0.0
         yield (
             f"{asked.count} {machine.name} for {duration(3600 * hours)} at {100 * asked.mfu:g} % of "
             f"{plan.flops.peak_per_s / 1e12:g} TFLOP/s ({asked.dtype}, dense): "

@@ -17,6 +17,8 @@ NAMES = (
     "logging",
     "elsewhere",
 )
+OUTSIDE_STEPS = ("startup", "validation", "checkpoint")
+"""what a faster step leaves as it is"""
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -56,7 +56,7 @@ format: $(STAMP)
 bench: $(STAMP) $(IMAGES)
 	@set -e; for script in $(wildcard bench/*.py); do echo "== $$script"; $(BIN)/python $$script; done
 
-bench-truth: $(STAMP)
+bench-truth: $(STAMP) $(IMAGES)
 	$(BIN)/python bench/truth/run.py --output bench/truth/RESULTS.md
 	$(BIN)/python bench/truth/health.py --seeds 1 --output bench/truth/LEARNING.md
 

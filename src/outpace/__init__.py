@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from outpace.api import diagnose, run, tune
     from outpace.in_code import apply, log
-    from outpace.plan.landing import until
+    from outpace.plan.until import until
 
 __all__ = ["apply", "diagnose", "log", "run", "tune", "until"]
 
@@ -20,7 +20,7 @@ _WHERE = {
     "diagnose": "outpace.api",
     "run": "outpace.api",
     "tune": "outpace.api",
-    "until": "outpace.plan.landing",
+    "until": "outpace.plan.until",
 }
 
 

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from outpace.adapters.launch import start, stop, wait
 from outpace.adapters.work import Output, Progress, Work
-from outpace.errors import NotProven, OutpaceError, RecipeError, TargetError
+from outpace.errors import DeadlineError, NotProven, OutpaceError, RecipeError, TargetError
 from outpace.measure.machine import describe
+from outpace.plan.budget import duration
+from outpace.plan.countdown import Countdown
 from outpace.records.evidence import Evidence
-from outpace.records.files import write_json
+from outpace.records.files import read_json, write_json
 from outpace.records.machine import Machine
+from outpace.records.plan import Landed, Sizes
+from outpace.records.plan import Progress as RunProgress
 from outpace.records.recipe import Recipe
 from outpace.records.recipe_file import read_recipe, recipe_text, write_recipe
 from outpace.records.session import Diagnosis, MemorySummary, Outcome, Session, StepSummary
 from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
-from outpace.tune.files import TRACE, read
+from outpace.tune.files import PROGRESS, SIZES, TRACE, read
 
 DIAGNOSE_SHARE = 0.4
 SHORT_S = 60.0
 TRIAL_SHARE = 0.35
+SILENT = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""torch's profiler writes of its own doings to stderr"""
 
 
 def diagnose(
@@ -277,25 +285,79 @@ def _finish(
 
 
 def run(
-    target: Target, *, recipe: Path | None, session: Path | None = None, output: Output = "inherit"
+    target: Target,
+    *,
+    recipe: Path | None,
+    session: Path | None = None,
+    output: Output = "inherit",
+    deadline: Countdown | None = None,
+    land: Landed | None = None,
+    on_progress: Callable[[RunProgress], None] | None = None,
 ) -> int:
-    """Run the target under a recipe; its exit code."""
+    """Run the target under a recipe; its exit code.
+
+    With a ``deadline`` it is watched for it, and with ``land`` ended in time: the learning rate then
+    goes down as ``land`` says. Raises DeadlineError where it ended well, but too late.
+    """
     record = _checked(read_recipe(recipe)) if recipe is not None else None
     applied = record.remedies if record is not None else ()
     folder = (session or Path(".outpace") / "last-run").absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    spec = {
+    (folder / PROGRESS).unlink(missing_ok=True)
+    spec: dict[str, Any] = {
         "entry": "outpace.tune.apply:begin",
         "session": str(folder),
         "remedies": [{"name": r.name, "settings": r.settings} for r in applied],
     }
+    if deadline is not None:
+        spec["deadline"] = {
+            "began": deadline.began,
+            "seconds": deadline.seconds,
+            "at": deadline.at,
+            "land": land,
+        }
+
+    def tick() -> None:
+        told = read(folder / PROGRESS)
+        if told and on_progress is not None:
+            on_progress(msgspec.convert(told, RunProgress))
+
     env = record.environment if record is not None else {}
     child = start(target, session=folder, mode="run", spec=spec, env=env, output=output)
     try:
-        return wait(child)
+        code = wait(child, on_tick=tick)
     except BaseException:
         stop(child)
         raise
+    if deadline is not None and code == 0 and deadline.left() < 0:
+        raise DeadlineError(
+            f"the deadline was missed by {duration(-deadline.left())}",
+            "more --reserve leaves more time for the script's ending"
+            if land
+            else "--land ends it in time",
+        )
+    return code
+
+
+def sizes(
+    target: Target, *, session: Path, output: Output = "inherit", progress: Progress | None = None
+) -> Sizes:
+    """Memory and arithmetic of a training's step, of a run that is thrown away.
+
+    Raises TargetError where the script trains nothing.
+    """
+    work = Work(target, session, output, progress)
+    work.tell("a step's memory", 0, 1)
+    code = work.launch("outpace.tune.sizes:begin", {}, work.session, SILENT)
+    found = work.session / SIZES
+    if code != 0 or not found.exists():
+        raise TargetError(
+            f"{target.name} ended with exit code {code} before its steps could be measured"
+            if code
+            else f"{target.name} came to its end before its steps could be measured",
+            "see what `outpace diagnose` says of it",
+        )
+    return read_json(found, Sizes)
 
 
 def _checked(recipe: Recipe) -> Recipe:
@@ -312,4 +374,4 @@ def _checked(recipe: Recipe) -> Recipe:
     return recipe
 
 
-__all__ = ["OutpaceError", "TargetError", "diagnose", "recipe_text", "run", "tune"]
+__all__ = ["OutpaceError", "TargetError", "diagnose", "recipe_text", "run", "sizes", "tune"]

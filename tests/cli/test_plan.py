@@ -172,7 +172,8 @@ def test_a_script(script: Callable[..., Path], deadline: str, code: int) -> None
     finish = found["forecast"]["finish_s"]
     assert 60 < finish["low"] < finish["estimate"] < finish["high"] < 9 * 3600
     assert found["forecast"]["fits"] == (code == 0)
-    assert sorted(found) == ["budget", "forecast", "options", "schema"]
+    assert sorted(found) == ["budget", "flops", "forecast", "options", "schema"]
+    assert 0 < found["flops"]["mfu"] <= found["flops"]["hfu"] < 1
     assert any("% of the steps" in o["change"] for o in found["options"]) == (code == 3)
 
 

@@ -22,6 +22,21 @@ def test_loops_over_ranges_and_lists_are_counted() -> None:
     assert total_steps(around[:2], None, 1) == 35
 
 
+def test_a_length_given_as_text() -> None:
+    words = ["train.py", "7"]
+    for _ in range(int(words[1])):
+        assert loops_around_step()[0] == Loop(7, True)
+        break
+
+
+def test_while_turns_nobody_knows_how_often() -> None:
+    while True:
+        for _ in range(4):
+            assert loops_around_step()[:2] == [Loop(4, True), Loop(None, False)]
+            break
+        break
+
+
 def test_a_loop_over_what_only_running_would_tell_is_unknown() -> None:
     for _ in iter(BATCHES):
         assert loops_around_step()[0].turns is None

@@ -6,11 +6,14 @@ import msgspec
 import pytest
 
 from outpace.errors import UsageError
+from outpace.plan.budget import budget
 from outpace.plan.forecast import finish, options
 from outpace.plan.question import Question, answer
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
+from outpace.records.plan import Plan
+from outpace.report.plan import script_lines
 from tests.remedies.some_evidence import IMAGES
 from tests.report.report_sessions import images_diagnosed
 
@@ -67,19 +70,24 @@ def test_what_would_make_it_fit() -> None:
     assert all(option.usd is None for option in at_ease)
 
 
-def test_in_words() -> None:
+def in_words(asked: Question) -> tuple[Plan, list[str]]:
     session = images_diagnosed()
-    half = finish(session.evidence).estimate / 2
-    plan, lines = answer(Question(deadline=half + 60, reserves={"deploy": 60.0}), session)
+    plan, _ = answer(asked, session)
+    return plan, list(script_lines(asked, plan, session.target.name))
+
+
+def test_in_words() -> None:
+    half = finish(images_diagnosed().evidence).estimate / 2
+    plan, lines = in_words(Question(time=budget(half + 60, {"deploy": 60.0})))
     assert plan.forecast
     assert not plan.forecast.fits
     assert "less deploy 1m" in lines[0]
     assert "which does not fit" in lines[1]
-    plan, lines = answer(Question(), session)
+    plan, lines = in_words(Question())
     assert plan.forecast
     assert plan.forecast.fits
     assert not plan.budget
-    assert lines[0].startswith(session.target.name)
+    assert lines[0].startswith(images_diagnosed().target.name)
 
 
 def test_a_remedy_speeds_up_the_steps_alone() -> None:

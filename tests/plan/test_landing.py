@@ -1,153 +1,134 @@
-"""Training until the time is up, on a clock that the test moves."""
+"""Runs with a deadline, as a user starts them; they are given seconds, and judged by what they did."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
 
-import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-import outpace
-from outpace.errors import UsageError
-from outpace.plan.landing import Schedule, rate, until
+from tests.conftest import outpace, plainly
 
-SCHEDULES: tuple[Schedule, ...] = ("linear", "cosine", "one-cycle")
+LOADER = """
+import sys, time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
+torch.manual_seed(0)
+x = torch.randn(400, 8)
+loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=4, shuffle=True)
+held_out = DataLoader(TensorDataset(x[:8], x[:8].sum(1, keepdim=True)), batch_size=4)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+"""
+EPOCHS = """
+for epoch in range(int(sys.argv[1])):
+    total = count = 0
+    for a, b in loader:
+        time.sleep(0.01)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(a), b)
+        loss.backward()
+        optimizer.step()
+        total, count = total + loss.item(), count + 1
+    with torch.no_grad():
+        valid = sum(torch.nn.functional.mse_loss(model(a), b).item() for a, b in held_out)
+    print(f"epoch {epoch}: {total / count:.3f} {valid:.3f}")
+torch.save(model.state_dict(), "model.pt")
+print("saved")
+"""
+BY_HAND = """
+import sys, time
+import torch
 
-class Clock:
-    """Time that stands still but for steps."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def sgd(lr: float = 0.4) -> torch.optim.SGD:
-    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_schedules_end_at_zero(schedule: Schedule) -> None:
-    assert rate(schedule, 1.0) == pytest.approx(0.0)
-    assert max(rate(schedule, i / 1000) for i in range(1001)) == pytest.approx(1.0)
-    assert all(0.0 <= rate(schedule, i / 1000) <= 1.0 for i in range(-100, 1200))
-
-
-@settings(deadline=None)
-@given(st.floats(0.02, 2.0), st.sampled_from(SCHEDULES))
-def test_it_lands_just_before_the_time_is_up(step_s: float, schedule: Schedule) -> None:
-    clock, optimizer = Clock(), sgd()
-    for _ in until(100.0, [1, 2, 3], optimizer=optimizer, schedule=schedule, clock=clock):
-        clock.now += step_s
-    used = clock.now - 100.0
-    assert 100.0 - 1.01 * step_s <= used <= 100.0 + 1e-6
-    assert optimizer.param_groups[0]["lr"] < 0.4 * 2.1 * step_s / 100 + 1e-9
-
-
-def test_a_machine_that_slows_down_trains_for_fewer_steps() -> None:
-    clock, optimizer, rates = Clock(), sgd(), []
-    for index, _ in enumerate(until("100s", [1], optimizer=optimizer, clock=clock)):
-        rates.append(optimizer.param_groups[0]["lr"])
-        clock.now += 0.5 if index < 100 else 1.0
-    assert 99.0 <= clock.now - 100.0 <= 100.0
-    assert len(rates) == pytest.approx(150, abs=2)
-    assert rates[0] == pytest.approx(0.4)
-    assert rates == sorted(rates, reverse=True)
-    assert rates[-1] < 0.02 * 0.4
+weight = torch.zeros(8, requires_grad=True)
+for step in range(10**9):
+    time.sleep(0.01)
+    loss = (weight - 1).square().sum()
+    loss.backward()
+    with torch.no_grad():
+        weight -= 0.01 * weight.grad
+    weight.grad = None
+print("ended well")
+"""
 
 
-def test_a_pause_is_no_reason_to_end() -> None:
-    """A process that was stopped for half a minute goes on for the rest of its time."""
-    clock = Clock()
-    for index, _ in enumerate(until(100.0, [1], clock=clock)):
-        clock.now += 30.0 if index == 20 else 0.5
-    assert 99.0 <= clock.now - 100.0 <= 100.0
+def test_it_lands(script: Callable[[str], Path]) -> None:
+    path = script(LOADER + EPOCHS)
+    done = outpace("run", "--deadline", "12s", "--land", "train.py", "100000", cwd=path.parent)
+    assert done.returncode in (0, 3), done.stderr  # a machine that stalls at the end is late
+    assert done.stdout.endswith("saved\n")
+    assert torch.load(path.with_name("model.pt"), weights_only=True)
+    assert "landing: the learning rate goes down to zero" in done.stderr
+    left = re.search(r"after (\d+) steps, the rate at ([\d.]+) % of its largest", done.stderr)
+    assert left is not None
+    assert float(left[2]) < 2
+    saved = torch.load(path.parent / ".outpace/last-run/safety.pt", weights_only=True)
+    assert saved["steps"] == int(left[1])
+    assert saved["models"][0].keys() == {"weight", "bias"}
 
 
-def test_a_reserve_is_left() -> None:
-    clock = Clock()
-    for _ in until("2m", [1], reserve="30s", clock=clock):
-        clock.now += 0.1
-    assert clock.now - 100.0 == pytest.approx(90.0, abs=0.2)
+def test_a_run_that_fits_is_left_as_it_is(script: Callable[[str], Path]) -> None:
+    path = script(LOADER + EPOCHS)
+    plain = plainly(path, ["2"])
+    before = torch.load(path.with_name("model.pt"), weights_only=True)
+    done = outpace("run", "--deadline", "10m", "--land", "train.py", "2", cwd=path.parent)
+    assert (done.returncode, done.stdout) == (0, plain.stdout)
+    after = torch.load(path.with_name("model.pt"), weights_only=True)
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert "landing" not in done.stderr
 
 
-def test_groups_keep_their_own_rates() -> None:
-    clock = Clock()
-    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
-    optimizer = torch.optim.SGD(
-        [{"params": [parameters[0]], "lr": 1.0}, {"params": [parameters[1]]}], 0.1
-    )
-    for index, _ in enumerate(until(10.0, [1], optimizer=optimizer, clock=clock)):
-        clock.now += 0.1
-        if index == 50:
-            first, second = (group["lr"] for group in optimizer.param_groups)
-            assert first == pytest.approx(10 * second)
+def test_without_landing_it_is_told_and_the_exit_code_says_so(
+    script: Callable[[str], Path],
+) -> None:
+    path = script(LOADER + EPOCHS)
+    plain = plainly(path, ["7"])
+    done = outpace("run", "--deadline", "7s", "train.py", "7", cwd=path.parent)
+    assert done.returncode == 3
+    assert done.stdout == plain.stdout
+    assert "after its time" in done.stderr
+    assert "--land ends it in time" in done.stderr
+    assert "error: the deadline was missed by" in done.stderr
 
 
-def test_a_rate_in_a_tensor_stays_there() -> None:
-    clock = Clock()
-    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], torch.tensor(0.4))
-    kept = optimizer.param_groups[0]["lr"]
-    for _ in until(10.0, [1], optimizer=optimizer, clock=clock):
-        clock.now += 1.0
-    assert optimizer.param_groups[0]["lr"] is kept
-    assert float(kept) < 0.05
+def test_weights_stepped_by_hand_are_ended_in_time_too(script: Callable[[str], Path]) -> None:
+    path = script(BY_HAND)
+    done = outpace("run", "--deadline", "8s", "--land", "train.py", cwd=path.parent)
+    assert done.returncode in (0, 3), done.stderr
+    assert done.stdout == "ended well\n"
+    assert "only the end is brought forward" in done.stderr
 
 
-def test_every_epoch_is_shuffled_anew() -> None:
-    clock = Clock()
-    data = TensorDataset(torch.arange(6))
-    loader = DataLoader(data, sampler=DistributedSampler(data, num_replicas=1, rank=0, seed=0))
-    seen = []
-    for (x,) in until(17.5, loader, clock=clock):
-        clock.now += 1.0
-        seen.append(int(x))
-    assert sorted(seen[:6]) == sorted(seen[6:12]) == list(range(6))
-    assert seen[:6] != seen[6:12]
+def test_loops_that_cannot_be_left_give_one_batch_an_epoch(script: Callable[[str], Path]) -> None:
+    body = textwrap.indent(EPOCHS[: EPOCHS.index("torch.save")].strip(), "    ")
+    path = script(f"{LOADER}\ndef train():\n{body}\n\ntrain()\nprint('saved')\n")
+    done = outpace("run", "--deadline", "10s", "--land", "train.py", "40", cwd=path.parent)
+    assert done.returncode in (0, 3), done.stderr
+    assert "cannot be left" in done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 41
+    assert lines[-1] == "saved"
 
 
-@pytest.mark.parametrize(
-    ("budget", "more"),
-    [
-        ("soon", {}),
-        (0.0, {}),
-        ("1h", {"reserve": "1h"}),
-        ("1h", {"reserve": "soon"}),
-        ("1h", {"schedule": "sawtooth"}),
-    ],
-)
-def test_what_cannot_be_kept(budget: str | float, more: dict[str, str]) -> None:
-    with pytest.raises(UsageError):
-        until(budget, [1], **more)  # type: ignore[arg-type]
+def test_the_scripts_own_failure_is_its_own(script: Callable[[str], Path]) -> None:
+    path = script(LOADER + EPOCHS + "raise SystemExit(7)\n")
+    done = outpace("run", "--deadline", "1s", "--quiet", "train.py", "1", cwd=path.parent)
+    assert done.returncode == 7
 
 
-def test_a_loader_without_batches() -> None:
-    with pytest.raises(UsageError, match="no batch"):
-        list(until(10.0, []))
-
-
-def test_it_is_public() -> None:
-    assert outpace.until is until
-
-
-def test_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    with pytest.raises(UsageError, match="several train together"):
-        until(10.0, [1])
-
-
-def test_an_iterator_is_used_once() -> None:
-    def once() -> Iterator[int]:
-        yield from (1, 2)
-
-    batches = until(10.0, once(), clock=Clock())
-    assert [next(batches), next(batches)] == [1, 2]
-    with pytest.raises(UsageError, match="no batch") as told:
-        next(batches)
-    assert "used once" in (told.value.hint or "")
+def test_what_cannot_be_kept_is_said_before_anything_runs(script: Callable[[str], Path]) -> None:
+    path = script("print('ran')")
+    for words, message in (
+        (["--land"], "there is nothing to land for"),
+        (["--deadline", "1h", "--reserve", "deploy=1h"], "no time is left"),
+        (["--deadline", "soon"], "'soon' is not a duration"),
+        (["--by", "2020-01-01T06:00"], "is past"),
+        (["--deadline", "1h", "--by", "06:00"], "both say when the time is up"),
+    ):
+        done = outpace("run", *words, "train.py", cwd=path.parent)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert "ran" not in done.stdout

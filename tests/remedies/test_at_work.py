@@ -15,6 +15,7 @@ import torch
 
 from outpace.remedies.catalog import remedy
 from outpace.seams.setup import AS_IS
+from tests.conftest import with_entry
 from tests.remedies.some_evidence import ALL
 from tests.remedies.trainings import Pictures, Result, Rows, hosted, train, trained
 
@@ -188,3 +189,35 @@ def test_blocks_are_computed_again(pictures: Path, monkeypatch: pytest.MonkeyPat
     one = remedy("checkpoint_activations")
     trained("fixed_images", pictures, one.setup(AS_IS, {}))
     assert calls > 1.5 * plainly
+
+
+def test_lists_within_a_block_are_computed_again_as_they_were(tmp_path: Path) -> None:
+    """What a block calls while it is computed again is no model of the script's own."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Block(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.inner = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))\n"
+        "    def forward(self, x):\n"
+        "        return x + self.inner(x)\n"
+        "torch.manual_seed(0)\n"
+        "model = nn.Sequential(*[Block() for _ in range(4)])\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(5):\n"
+        "    model(torch.randn(4, 8)).square().mean().backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+        "print(sum(p.double().sum().item() for p in model.parameters()))\n"
+    )
+    applied = [{"name": "checkpoint_activations", "settings": {}}]
+    printed = []
+    for remedies in ([], applied):
+        code, log = with_entry(
+            path, tmp_path / "session", "outpace.tune.apply:begin", remedies=remedies
+        )
+        assert code == 0, log
+        printed.append(log)
+    assert printed[0] == printed[1]

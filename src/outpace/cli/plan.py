@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import click
+import msgspec
 
+from outpace.cli.budgets import budget_of, deadline_options
 from outpace.cli.options import Duration, TargetCommand, option, session_folder, target_argument
 from outpace.errors import UsageError
+from outpace.records.machine import Machine
+from outpace.records.plan import Plan, Sizes
 from outpace.records.session import Session
 
 MEASURED_S = 20.0
@@ -35,23 +38,6 @@ class Count(click.ParamType[float]):
         return float(found[1]) * SCALES[found[2]]
 
 
-class Reserve(click.ParamType[tuple[str, float]]):
-    """A name and a duration, such as ``deploy=2h``."""
-
-    name = "name=duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, float]:
-        """Name and seconds; fails with what was seen and what is understood."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, seconds = str(value).partition("=")
-        if not name or not equals:
-            self.fail(f"{value!r} names nothing; write deploy=2h", param, ctx)
-        return name, Duration().convert(seconds, param, ctx)
-
-
 @click.command(
     "plan",
     cls=TargetCommand,
@@ -59,21 +45,14 @@ class Reserve(click.ParamType[tuple[str, float]]):
 Examples:
   outpace plan --deadline 24h --reserve deploy=2h --reserve ab-test=4h
   outpace plan --deadline 18h train.py --epochs 90
+  outpace plan --memory --device l4 --batch 64 train.py
   outpace plan --flops 5.76e23
   outpace plan --params 70B --tokens 1.4T --law hoffmann-3
   outpace plan --fit runs.csv --flops 1e21
   outpace plan --device h100 --count 64 --mfu 0.4 --deadline 24h --reserve deploy=6h
   outpace plan --device h100 --count 64 --params 7B --tokens 140B --deadline 3d""",
 )
-@option("--deadline", type=Duration(), help="Time until the model is wanted, such as 24h.")
-@option("--by", help="When it is wanted: 06:00, or 2026-03-01T06:00.")
-@option(
-    "--reserve",
-    "reserves",
-    type=Reserve(),
-    multiple=True,
-    help="Time for something other than training, such as deploy=2h; may be repeated.",
-)
+@deadline_options
 @option("--flops", type=Count(), help="A compute budget, such as 5.76e23.")
 @option("--params", type=Count(), help="Parameters of a model, such as 70B.")
 @option("--tokens", type=Count(), help="Tokens that it is trained on, such as 1.4T.")
@@ -104,14 +83,23 @@ Examples:
     type=Duration(),
     help="Time to measure the script, from its first step on (default: 20 s).",
 )
+@option(
+    "--memory", is_flag=True, help="The memory of a script's step, and what would make room in it."
+)
+@option(
+    "--batch",
+    type=click.IntRange(min=1),
+    help="With --memory: samples of a step (default: its own).",
+)
 @option("--usd-per-hour", type=click.FloatRange(min=0), help="Price of this machine.")
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @option("--quiet", "-q", is_flag=True, help="No progress.")
 @target_argument
 def command(
     words: tuple[str, ...],
-    reserves: Sequence[tuple[str, float]],
+    deadline: float | None,
     by: str | None,
+    reserves: Sequence[tuple[str, float]],
     steps: int | None,
     time_s: float | None,
     usd_per_hour: float | None,
@@ -122,34 +110,66 @@ def command(
     """What fits a deadline: of a script, or of the model and data that a scaling law advises.
 
     A script is run as `outpace diagnose` runs it, for a short while and with its results thrown away.
-    The exit code is 3 where the training that was asked about does not fit.
+    The exit code is 3 where the training that was asked about does not fit the time, or the device.
     """
-    from outpace.plan.question import Question, answer
-    from outpace.records.files import to_json
+    from outpace.plan.question import Question, answer, of_memory
+    from outpace.report import plan as report
 
-    names = [name for name, _ in reserves]
-    if doubled := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"{doubled[0]} is reserved twice", "name each reserve once")
-    if by is not None and given["deadline"] is not None:
-        raise UsageError("--deadline and --by both say when the time is up", "give one of them")
-    if by is not None:
-        from outpace.plan.budget import seconds_until
-
-        given["deadline"] = seconds_until(by, datetime.now().astimezone())
-    question = Question(reserves=dict(reserves), usd_per_hour=usd_per_hour, steps=steps, **given)
-    measured = None
+    time = budget_of(deadline, by, reserves)
+    asked = Question(time=time, usd_per_hour=usd_per_hour, steps=steps, **given)
+    if asked.memory and not words:
+        raise UsageError("whose memory?", "name the script: outpace plan --memory train.py")
+    if asked.batch is not None and not asked.memory:
+        raise UsageError("--batch is asked of the memory alone", "say --memory as well")
     if words:
-        question.check_script()
-        measured = measure(words, time_s or MEASURED_S, as_json, quiet)
-        if measured.outcome != "done":
-            return show_failure(measured)
-    plan, lines = answer(question, measured)
+        asked.check_script()
+    if asked.memory:
+        plan = of_memory(asked, *measured_sizes(words, as_json, quiet))
+        return show(plan, report.memory_lines(plan, words[0]), as_json, measured=True)
+    if not words:
+        plan, law = answer(asked)
+        assert law is not None
+        return show(plan, report.lines(asked, plan, law), as_json)
+    session = measure(words, time_s or MEASURED_S, as_json, quiet)
+    if session.outcome != "done":
+        return show_failure(session)
+    plan, _ = answer(asked, session)
+    lines = report.script_lines(asked, plan, session.target.name)
+    return show(plan, lines, as_json, measured=True)
+
+
+def show(plan: Plan, lines: Iterator[str], as_json: bool, *, measured: bool = False) -> int:
+    """Print the answer; on stderr where stdout is the script's. The exit code."""
     if as_json:
+        from outpace.records.files import to_json
+
         click.echo(to_json(plan))
     else:
         for line in lines:
-            click.echo(line, err=measured is not None)
-    return 0 if not plan.forecast or plan.forecast.fits else 3
+            click.echo(line, err=measured)
+    late = plan.forecast and not plan.forecast.fits
+    full = plan.memory and plan.memory.fits is False and plan.memory.device is not None
+    return 3 if late or full else 0
+
+
+def measured_sizes(
+    words: tuple[str, ...], as_json: bool, quiet: bool
+) -> tuple[Sizes, Machine, int]:
+    """A script's step, the machine, and the memory that it has."""
+    from outpace.adapters.target import parse_target
+    from outpace.api import sizes
+    from outpace.cli.measuring import kept
+    from outpace.measure.ceilings import ceilings
+    from outpace.measure.machine import describe, memory_limit
+
+    target = parse_target(words)
+    folder = session_folder(None, target.name)
+    output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
+    with kept(folder, quiet=quiet) as progress:
+        found = sizes(target, session=folder, output=output, progress=progress)
+        machine = describe()
+        limit = machine.accelerators[0].memory_bytes if found.device == "cuda" else memory_limit()
+        return found, msgspec.structs.replace(machine, ceilings=ceilings(machine)), limit
 
 
 def measure(words: tuple[str, ...], time_s: float, as_json: bool, quiet: bool) -> Session:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 import click
 
+from outpace.cli.budgets import budget_of, deadline_options
 from outpace.cli.options import TargetCommand, option, target_argument
-from outpace.errors import RecipeError
+from outpace.cli.progress import ProgressLine
+from outpace.errors import RecipeError, UsageError
+from outpace.plan.budget import arithmetic, duration
+from outpace.plan.countdown import Countdown, since_boot
+from outpace.records.plan import Landed, Progress
+
+if TYPE_CHECKING:
+    from outpace.records.plan import Budget
 
 DEFAULT = Path("outpace.toml")
+LINE_EVERY = 0.1
+"""of the budget: how often a line is written where there is no terminal"""
 
 
 @click.command(
@@ -19,6 +33,8 @@ DEFAULT = Path("outpace.toml")
 Examples:
   outpace run train.py --epochs 30
   outpace run --recipe fast.toml -m pkg.train
+  outpace run --deadline 18h --reserve deploy=2h --land train.py
+  outpace run --by 06:00 --schedule cosine train.py
   outpace run -- torchrun --nproc-per-node 2 train.py""",
 )
 @option(
@@ -27,25 +43,114 @@ Examples:
     help="The recipe (default: outpace.toml).",
 )
 @option("--no-recipe", is_flag=True, help="Run as it is.")
+@deadline_options
+@option(
+    "--land",
+    is_flag=True,
+    help="End in time: the learning rate goes down to zero until then, and the script's own ending "
+    "is done.",
+)
+@option(
+    "--schedule",
+    type=click.Choice(get_args(Landed)),
+    help="How the rate goes down (default: linear); scale: as the script has it, times a line to "
+    "zero. Means --land.",
+)
 @option(
     "--session",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for what is noted (default: .outpace/last-run).",
 )
+@option("--quiet", "-q", is_flag=True, help="No progress.")
 @target_argument
 def command(
-    words: tuple[str, ...], recipe: Path | None, no_recipe: bool, session: Path | None
+    words: tuple[str, ...],
+    recipe: Path | None,
+    no_recipe: bool,
+    deadline: float | None,
+    by: str | None,
+    reserves: Sequence[tuple[str, float]],
+    land: bool,
+    schedule: Landed | None,
+    session: Path | None,
+    quiet: bool,
 ) -> int:
-    """Run a training under a recipe, its script unchanged; its exit code is the script's own."""
+    """Run a training under a recipe, its script unchanged; its exit code is the script's own.
+
+    With a deadline it is told when it will end; with --land it ends in time. The exit code is 3
+    where it ended well, but too late.
+    """
+    began = since_boot()
     from outpace.adapters.target import parse_target
 
     if recipe is not None and no_recipe:
         raise click.UsageError("--recipe and --no-recipe exclude each other")
+    available = budget_of(deadline, by, reserves)
+    if available is None and (land or schedule):
+        raise UsageError("there is nothing to land for", "say --deadline 18h or --by 06:00")
     target = parse_target(words)
     chosen = None if no_recipe else recipe or DEFAULT
     if chosen is not None and not chosen.exists():
-        hint = f"outpace tune {' '.join(target.words)} makes one; --no-recipe runs without"
-        raise RecipeError(f"there is no recipe {str(chosen)!r}", hint)
+        if recipe is None and available is not None:
+            chosen = None
+        else:
+            hint = f"outpace tune {' '.join(target.words)} makes one; --no-recipe runs without"
+            raise RecipeError(f"there is no recipe {str(chosen)!r}", hint)
     from outpace.api import run
 
-    return run(target, recipe=chosen, session=session)
+    if available is None:
+        return run(target, recipe=chosen, session=session)
+    if available.reserves and not quiet:
+        click.echo(f"outpace: {arithmetic(available)}", err=True)
+    with ProgressLine(quiet=quiet) as line:
+        return run(
+            target,
+            recipe=chosen,
+            session=session,
+            deadline=countdown(available, by, began),
+            land=schedule or ("linear" if land else None),
+            on_progress=Told(line),
+        )
+
+
+def countdown(available: Budget, by: str | None, began: float) -> Countdown:
+    """Of the time for training: by the calendar's clock where a time of day was given."""
+    if by is not None:
+        return Countdown(began, at=time.time() + available.available_s)
+    return Countdown(began, seconds=available.available_s)
+
+
+class Told:
+    """Shows progress: a line at the bottom of a terminal, else one each tenth of the time."""
+
+    def __init__(self, line: ProgressLine) -> None:
+        self.line = line
+        self.next = LINE_EVERY
+
+    def __call__(self, told: Progress) -> None:
+        """Show how far the training is."""
+        budget = max(told.elapsed_s, told.elapsed_s + told.left_s)
+        text = said(told)
+        if self.line.terminal:
+            phase = "landing" if told.landing else "training"
+            self.line(phase, told.elapsed_s, budget, text)
+        elif not self.line.quiet and told.elapsed_s >= self.next * budget:
+            self.next = LINE_EVERY * (1 + told.elapsed_s // (LINE_EVERY * budget))
+            print(f"outpace: {text}", file=sys.stderr, flush=True)
+
+
+def said(told: Progress) -> str:
+    """``step 120 of 400 · loss 0.51 · ends in 2m (1m50s to 2m10s) · 30s ahead``."""
+    parts = [f"step {told.steps:,}" + (f" of {told.of:,}" if told.of is not None else "")]
+    if told.loss is not None:
+        parts.append(f"loss {told.loss:.4g}")
+    if told.landing:
+        parts.append(f"lands in {duration(max(0.0, told.left_s))}")
+    elif told.finish_s is not None:
+        found = told.finish_s
+        parts.append(
+            f"ends in {duration(found.estimate)} ({duration(found.low)} to {duration(found.high)})"
+        )
+        ahead = told.left_s - found.estimate
+        parts.append(f"{duration(abs(ahead))} {'ahead' if ahead >= 0 else 'behind'}")
+    return " · ".join(parts)

@@ -20,7 +20,7 @@ SIZED = (list, tuple)
 
 
 class Loop(NamedTuple):
-    """A for loop around the step. ``turns``: None where they are unknown."""
+    """A loop around the step. ``turns``: None where they are unknown, as those of ``while`` are."""
 
     turns: int | None
     over_range: bool
@@ -41,8 +41,8 @@ def parse(filename: str) -> ast.Module | None:
         return None
 
 
-def loops_around(frame: FrameType) -> list[ast.For]:
-    """The for loops of this frame's own function that its running line is inside of."""
+def loops_around(frame: FrameType) -> list[ast.For | ast.While]:
+    """The loops of this frame's own function that its running line is inside of, the outermost first."""
     tree = parse(frame.f_code.co_filename)
     if tree is None:
         return []
@@ -51,7 +51,7 @@ def loops_around(frame: FrameType) -> list[ast.For]:
     loops = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.For)
+        if isinstance(node, (ast.For, ast.While))
         and node.lineno <= line <= (node.end_lineno or line)
         and (whole or node.lineno >= first)
     ]
@@ -77,13 +77,19 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
         name = operations.get(type(node.op))
         if name is not None and isinstance(left, int) and isinstance(right, int):
             return getattr(left, name)(right)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
-        return len(evaluate(node.args[0], frame))
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        given = [evaluate(each, frame) for each in node.args]
+        if node.func.id == "len" and len(given) == 1:
+            return len(given[0])
+        if node.func.id == "int" and len(given) == 1 and isinstance(given[0], (int, float, str)):
+            return int(given[0])
     raise Unknown
 
 
-def turns(loop: ast.For, frame: FrameType) -> Loop:
+def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     """How often a loop over a range or a list turns."""
+    if isinstance(loop, ast.While):
+        return Loop(None, False)
     over: ast.expr = loop.iter
     while isinstance(over, ast.Call) and over.args and _name(over.func) in WRAPPERS:
         if _name(over.func) == "trange":
@@ -103,7 +109,7 @@ def _name(node: ast.expr) -> str:
 
 
 def loops_around_step() -> list[Loop]:
-    """Each for loop around the calling step, the innermost first."""
+    """Each loop around the calling step, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
     found: list[Loop] = []
     while frame is not None:

@@ -54,13 +54,18 @@ class StepMemory(OperatorWatch):  # type: ignore[no-untyped-call]
     ) -> None:
         super().__init__()
         self.peak_bytes = 0
+        self.peaks: Counter[str] = Counter()
+        """the same, of the optimizer's step ("other") and of all else ("learning")"""
+        self.above = 0
+        """what is held now above the state at entry"""
+        self.entry_bytes = 0
+        """what the model and the optimizers held at entry"""
         self.saved_bytes = 0
         self.cuda_peak_bytes = 0
         self._roots, self._optimizers = list(roots), list(optimizers)
         self._device = _device_of(self._roots)
         self._known: dict[int, Followed] = {}
         self._changes: list[tuple[Followed, int]] = []
-        self._above = 0
         self._peak_at = 0
         self._last_phase = "other"
 
@@ -72,7 +77,9 @@ class StepMemory(OperatorWatch):  # type: ignore[no-untyped-call]
                 self._follow(storage, kind, made_here=kind == "gradients")
         except Exception as error:
             self.failure = f"{type(error).__name__} at the begin: {error}"
-        self._above, self.peak_bytes, self._peak_at = 0, 0, len(self._changes)
+        self.entry_bytes = sum(followed.bytes for followed in self._known.values())
+        self.above, self.peak_bytes, self._peak_at = 0, 0, len(self._changes)
+        self.peaks.clear()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -138,9 +145,11 @@ class StepMemory(OperatorWatch):  # type: ignore[no-untyped-call]
         followed.bytes += more
         self._changes.append((followed, more))
         if followed.made_here:
-            self._above += more
-            if self._above > self.peak_bytes:
-                self.peak_bytes, self._peak_at = self._above, len(self._changes)
+            self.above += more
+            part = "other" if self._last_phase == "other" else "learning"
+            self.peaks[part] = max(self.peaks[part], self.above)
+            if self.above > self.peak_bytes:
+                self.peak_bytes, self._peak_at = self.above, len(self._changes)
 
     def _end(self, key: int) -> None:
         followed = self._known.pop(key, None)

@@ -1,9 +1,7 @@
-"""What was asked of `outpace plan`, and the answer in figures and in words."""
+"""What was asked of `outpace plan`, and the answer in figures."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +10,12 @@ from msgspec import UNSET
 
 from outpace.errors import UsageError
 from outpace.plan import scaling
-from outpace.plan.budget import arithmetic, budget, duration
 from outpace.plan.fit import between, fit, fitted, read_runs, resampled
 from outpace.plan.forecast import finish, options
 from outpace.plan.hardware import Device, device
+from outpace.plan.room import memory_plan, step_flops
+from outpace.records.evidence import Compute
+from outpace.records.machine import Machine
 from outpace.records.plan import (
     Budget,
     Estimate,
@@ -26,22 +26,16 @@ from outpace.records.plan import (
     LawName,
     Optimal,
     Plan,
+    Sizes,
 )
 from outpace.records.session import Session
-
-KEEPS = {
-    "exact": "the same bits",
-    "numerics": "the same mathematics, with other rounding",
-    "learning": "less: it is another training",
-}
 
 
 @dataclass(frozen=True)
 class Question:
     """What is known and what is asked; seconds, FLOPs, tokens."""
 
-    deadline: float | None = None
-    reserves: Mapping[str, float] | None = None
+    time: Budget | None = None
     flops: float | None = None
     params: float | None = None
     tokens: float | None = None
@@ -58,12 +52,14 @@ class Question:
     steps: int | None = None
     """of a script"""
     usd_per_hour: float | None = None
+    memory: bool = False
+    """how much memory a step of a script takes"""
+    batch: int | None = None
 
     def check_script(self) -> None:
         """Raise UsageError where a script is asked about, and something that is not of it."""
-        _time(self)
         for name in ("flops", "params", "tokens", "device", "fit"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None and not (self.memory and name == "device"):
                 raise UsageError(
                     f"--{name} is not of a script", "ask about the one or about the other"
                 )
@@ -103,18 +99,18 @@ def chosen(asked: Question) -> Chosen:
     return Chosen("fitted", law, fitted(runs, several, law), tuple(several))
 
 
-def answer(asked: Question, measured: Session | None = None) -> tuple[Plan, list[str]]:
-    """The plan, and lines that say it; of a script that was ``measured``, if one was.
+def answer(asked: Question, measured: Session | None = None) -> tuple[Plan, Chosen | None]:
+    """The plan, and the law that answers; of a script that was ``measured``, if one was.
 
     Raises UsageError where too little is known.
     """
     if measured is not None:
-        return _of_script(asked, measured)
+        return _of_script(asked, measured), None
     law = chosen(asked)
-    time = _time(asked)
+    time = asked.time
     machine = device(asked.device) if asked.device is not None else None
     given = _given(asked, law)
-    flops = _flops(asked, time, machine)
+    flops = _flops(asked, machine)
     if time is None and flops is None and law.fit is None:
         raise UsageError(
             "nothing was asked",
@@ -130,62 +126,51 @@ def answer(asked: Question, measured: Session | None = None) -> tuple[Plan, list
     if given is not None:
         found["given"] = given
         if machine is not None:
-            found["forecast"] = _forecast(asked, time, machine)
+            found["forecast"] = _forecast(asked, machine)
     if flops is not None:
         found.update(law=law.name, optimal=law.optimal(flops.total))
-    plan = Plan(**found)  # type: ignore[arg-type]
-    return plan, list(_lines(asked, plan, machine, law))
+    return Plan(**found), law  # type: ignore[arg-type]
 
 
-def _of_script(asked: Question, measured: Session) -> tuple[Plan, list[str]]:
-    time = _time(asked)
-    available = time.available_s if time is not None else None
-    seconds = finish(measured.evidence, asked.steps)
+def _of_script(asked: Question, measured: Session) -> Plan:
+    available = asked.time.available_s if asked.time is not None else None
+    evidence = measured.evidence
+    seconds = finish(evidence, asked.steps)
     fits = available is None or seconds.estimate <= available
-    found = options(measured.evidence, measured.findings, seconds, available, asked.usd_per_hour)
-    plan = Plan(
-        budget=time if time is not None else UNSET,
+    compute, step_s = evidence.compute, evidence.steps.median_s
+    step = step_flops(
+        compute.flops, compute.flops_forward, step_s, peak_of(measured.machine, compute)
+    )
+    return Plan(
+        budget=asked.time if asked.time is not None else UNSET,
         forecast=Forecast(seconds, fits),
-        options=found,
+        options=options(evidence, measured.findings, seconds, available, asked.usd_per_hour),
+        flops=step if compute.flops else UNSET,
     )
-    takes = f"{duration(seconds.low)} to {duration(seconds.high)}"
-    verdict = "" if time is None else ", which fits" if fits else ", which does not fit"
-    cost = asked.usd_per_hour and f"; ${asked.usd_per_hour * seconds.estimate / 3600:,.2f}"
-    lines = [arithmetic(time)] if time is not None else []
-    lines.append(
-        f"{measured.target.name} takes {duration(seconds.estimate)} ({takes}){verdict}{cost or ''}"
+
+
+def of_memory(asked: Question, sizes: Sizes, machine: Machine, limit: int | None) -> Plan:
+    """What a step's memory and arithmetic are, here or on the device that was asked about."""
+    wanted = device(asked.device) if asked.device is not None else None
+    rates = machine.ceilings.matmul_flops if machine.ceilings is not None else {}
+    step = step_flops(sizes.flops, sizes.flops_forward, sizes.step_s, rates.get("float32"))
+    return Plan(
+        flops=step,
+        memory=memory_plan(sizes, asked.batch, wanted, asked.count, limit),
     )
-    width = max((len(option.change) for option in found), default=0)
-    for option in found:
-        hours = option.hours
-        mark = ""
-        if available is not None:
-            mark = "fits     " if hours.estimate * 3600 <= available else "too late "
-        lines.append(
-            f"  {mark}{option.change:<{width}}  {duration(3600 * hours.estimate)} "
-            f"({duration(3600 * hours.low)} to {duration(3600 * hours.high)}), {option.how}; "
-            f"keeps {KEEPS[option.keeps]}"
-        )
-    if found:
-        lines.append(
-            "each change alone; `outpace tune` measures them together and proves the quality"
-        )
-    return plan, lines
 
 
-def _time(asked: Question) -> Budget | None:
-    if asked.deadline is None:
-        if asked.reserves:
-            raise UsageError("time is reserved, but of none", "say --deadline 24h or --by 06:00")
-        return None
-    return budget(asked.deadline, asked.reserves or {})
+def peak_of(machine: Machine, compute: Compute) -> float | None:
+    """FLOP/s of this machine's matrix products in a model's format, as measured."""
+    rates = machine.ceilings.matmul_flops if machine.ceilings is not None else {}
+    return rates.get(compute.dtype)
 
 
-def _hours(asked: Question, time: Budget | None) -> float | None:
+def hours_of(asked: Question) -> float | None:
     """Hours of training: as asked, else what the deadline leaves."""
-    if asked.hours is not None or time is None:
+    if asked.hours is not None or asked.time is None:
         return asked.hours
-    return time.available_s / 3600
+    return asked.time.available_s / 3600
 
 
 def _given(asked: Question, law: Chosen) -> Given | None:
@@ -200,14 +185,14 @@ def _given(asked: Question, law: Chosen) -> Given | None:
     return scaling.judged(law.law, asked.params, tokens, asked.tokens)
 
 
-def _flops(asked: Question, time: Budget | None, machine: Device | None) -> Flops | None:
+def _flops(asked: Question, machine: Device | None) -> Flops | None:
     if asked.flops is not None:
         return Flops(asked.flops)
     if asked.params is not None and asked.tokens is not None:
         return Flops(scaling.PER_PARAMETER_AND_TOKEN * asked.params * asked.tokens)
     if machine is None:
         return None
-    hours = _hours(asked, time)
+    hours = hours_of(asked)
     if hours is None:
         raise UsageError(f"for how long is {machine.name} at work?", "give --hours or --deadline")
     peak = machine.flops_per_s(asked.dtype)
@@ -216,104 +201,10 @@ def _flops(asked: Question, time: Budget | None, machine: Device | None) -> Flop
     return Flops(total, peak, asked.mfu, usd, machine.price)
 
 
-def _forecast(asked: Question, time: Budget | None, machine: Device) -> Forecast:
-    hours = _hours(asked, time)
+def _forecast(asked: Question, machine: Device) -> Forecast:
+    hours = hours_of(asked)
     assert asked.params is not None
     assert asked.tokens is not None
     rate = machine.flops_per_s(asked.dtype) * asked.mfu * asked.count
     seconds = scaling.PER_PARAMETER_AND_TOKEN * asked.params * asked.tokens / rate
     return Forecast(Estimate(seconds, seconds, seconds), hours is None or seconds <= 3600 * hours)
-
-
-def _lines(asked: Question, plan: Plan, machine: Device | None, law: Chosen) -> Iterator[str]:
-    if law.fit is not None:
-        yield f"fitted to {law.fit.runs} runs; limits hold 80 % of {len(law.resampled)} resamples"
-        for name in ("e", "a", "b", "alpha", "beta"):
-            found: Estimate = getattr(law.fit, name)
-            yield f"  {name:<6} {found.estimate:<10.4g} {found.low:.4g} to {found.high:.4g}"
-    if plan.budget:
-        yield arithmetic(plan.budget)
-    if plan.flops and plan.flops.peak_per_s is not None and machine is not None:
-        hours = _hours(asked, plan.budget or None) or 0.0
-        yield (
-            f"{asked.count} {machine.name} for {duration(3600 * hours)} at {100 * asked.mfu:g} % of "
-            f"{plan.flops.peak_per_s / 1e12:g} TFLOP/s ({asked.dtype}, dense): "
-            f"{plan.flops.total:.3g} FLOPs{_price(plan.flops.usd, plan.flops.price)}"
-        )
-    if plan.forecast and machine is not None:
-        seconds = plan.forecast.finish_s.estimate
-        usd = machine.usd_per_hour * asked.count * seconds / 3600 if machine.usd_per_hour else None
-        fits = "" if plan.forecast.fits else ", which does not fit"
-        yield (
-            f"{short(asked.params)} parameters on {short(asked.tokens)} tokens take "
-            f"{duration(seconds)} on {asked.count} {machine.name}{fits}; not measured, at "
-            f"{100 * asked.mfu:g} % of the peak{_price(usd, machine.price)}"
-        )
-    if plan.given and plan.optimal:
-        yield from _judgement(asked, law, plan.given, plan.optimal)
-    elif plan.optimal:
-        yield (
-            f"{law.name}: best with {_split(plan.optimal)}{_loss(plan.optimal.loss)}, "
-            f"for {plan.flops.total:.3g} FLOPs"  # type: ignore[union-attr]
-        )
-        if law.resampled:
-            sizes = law.sizes(plan.flops.total)  # type: ignore[union-attr]
-            yield f"parameters from {short(sizes.low)} to {short(sizes.high)}"
-    if asked.served_tokens is not None and plan.optimal:
-        target = plan.given.loss if plan.given else plan.optimal.loss
-        wanted = target.estimate if target is not None else math.nan
-        served = scaling.with_inference(law.law, wanted, asked.served_tokens)
-        yield (
-            f"to serve {short(asked.served_tokens)} tokens at the same loss: {_split(served)} cost "
-            "least, training and serving together"
-        )
-    if plan.optimal and law.fit is None:
-        yield f"source: {law.law.source}"
-
-
-def _judgement(asked: Question, law: Chosen, given: Given, best: Optimal) -> Iterator[str]:
-    worth = ""
-    if asked.unique_tokens is not None and asked.tokens is not None:
-        epochs = asked.tokens / asked.unique_tokens
-        worth = (
-            f" ({epochs:.3g} epochs of {short(asked.unique_tokens)} tokens, worth "
-            f"{short(given.tokens)} fresh ones)"
-        )
-    lost = f": {100 * given.wasted:.0f} % of the compute is wasted" if given.wasted else ""
-    means = {
-        "balanced": "as good as balanced",
-        "compute-inefficient": f"compute-inefficient, too large for its data{lost}",
-        "data-inefficient": f"data-inefficient, too small for its data{lost}",
-    }
-    yield (
-        f"{law.name}: {short(asked.params)} parameters on {short(asked.tokens)} tokens"
-        f"{worth}{_loss(given.loss)}; {means[given.verdict]}"
-    )
-    yield f"best for as much compute: {_split(best)}{_loss(best.loss)}"
-
-
-def _split(found: Optimal) -> str:
-    return (
-        f"{short(found.parameters)} parameters on {short(found.tokens)} tokens "
-        f"({found.tokens / found.parameters:.3g} a parameter)"
-    )
-
-
-def _loss(loss: Estimate | None) -> str:
-    if loss is None:
-        return ""
-    limits = f" ({loss.low:.3f} to {loss.high:.3f})" if loss.high > loss.low else ""
-    return f", loss {loss.estimate:.3f}{limits}"
-
-
-def _price(usd: float | None, price: str | None) -> str:
-    return f"; ${usd:,.0f} ({price})" if usd is not None else ""
-
-
-def short(count: float | None) -> str:
-    """A count as it is spoken of: 72.2B, 1.33T."""
-    assert count is not None
-    for scale, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if count >= scale:
-            return f"{count / scale:.3g}{letter}"
-    return f"{count:.3g}"

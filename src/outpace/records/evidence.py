@@ -133,6 +133,7 @@ class Compute(msgspec.Struct, frozen=True):
     set_to_none: bool = True
     flops: float = 0.0
     """forward and backward FLOPs a step"""
+    flops_forward: float = 0.0
     operations: int = 0
     """operator calls in one forward"""
     fixed_s: float | None = None

@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from outpace.records.evidence import ByKind
+
 LawName = Literal["besiroglu", "hoffmann-1", "hoffmann-2", "hoffmann-3", "fitted"]
 
 
@@ -31,6 +33,22 @@ class Forecast(msgspec.Struct, frozen=True):
 
     finish_s: Estimate
     fits: bool
+
+
+Landed = Literal["linear", "cosine", "one-cycle", "scale"]
+"""how the learning rate goes down; ``scale``: as the script has it, times a line down to zero"""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a training with a deadline is; seconds, ``finish_s`` from now on."""
+
+    steps: int
+    of: int | None
+    loss: float | None
+    elapsed_s: float
+    left_s: float
+    finish_s: Estimate | None
+    landing: bool
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -63,6 +81,21 @@ class Given(msgspec.Struct, frozen=True):
     """share of the compute that a model of the same loss would not need"""
 
 
+class StepFlops(msgspec.Struct, frozen=True):
+    """Arithmetic of one step, as counted while it ran.
+
+    ``mfu`` is the share of the peak that the model's own arithmetic reaches, ``hfu`` that of all that
+    was computed, what is computed again for the backward pass included.
+    """
+
+    forward: float
+    model: float
+    hardware: float
+    peak_per_s: float | None
+    mfu: float | None
+    hfu: float | None
+
+
 class Flops(msgspec.Struct, frozen=True):
     """A compute budget, and where it comes from."""
 
@@ -86,6 +119,76 @@ class Fit(msgspec.Struct, frozen=True):
     beta: Estimate
 
 
+class StepSize(msgspec.Struct, frozen=True):
+    """Memory of a step of so many samples, in bytes, as measured.
+
+    ``learning`` and ``optimizer`` are the most held above ``entry`` in forward and backward and in the
+    optimizer's step; ``scratch`` is what kernels took besides, which no tensor shows; ``data`` was
+    made outside of the step.
+    """
+
+    batch: int
+    entry: int
+    learning: int
+    optimizer: int
+    scratch: int
+    data: int
+    kinds: ByKind
+
+    @property
+    def peak(self) -> int:
+        """The most held at once."""
+        return self.entry + self.data + max(self.learning + self.scratch, self.optimizer)
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """A part of the model, and the bytes that its forward pass keeps for the backward pass."""
+
+    name: str
+    bytes: int
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """What was measured of a step's memory and arithmetic; FLOPs and seconds are a step's."""
+
+    device: str
+    steps: tuple[StepSize, ...]
+    """as the script is, at one or more batch sizes"""
+    bf16: StepSize | None
+    checkpointed: StepSize | None
+    layers: tuple[Layer, ...]
+    flops: float
+    flops_forward: float
+    step_s: float
+    forward_s: float
+    notes: tuple[str, ...] = ()
+
+
+class Room(msgspec.Struct, frozen=True):
+    """A change that takes less memory. ``time``: a step takes so many times as long; None: unknown."""
+
+    change: str
+    peak_bytes: int
+    fits: bool | None
+    time: float | None
+    how: Literal["measured", "predicted"]
+
+
+class MemoryPlan(msgspec.Struct, frozen=True):
+    """Memory of a step, in bytes; ``device`` and ``limit_bytes`` where one was asked about."""
+
+    batch: int
+    peak_bytes: int
+    by_kind: ByKind
+    layers: tuple[Layer, ...]
+    how: Literal["measured", "predicted"]
+    device: str | None
+    limit_bytes: int | None
+    fits: bool | None
+    largest_batch: int | None
+    changes: tuple[Room, ...]
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The answers that the question asked for; the others are left out."""
 
@@ -97,4 +200,5 @@ class Plan(msgspec.Struct, frozen=True):
     fit: Fit | UnsetType = UNSET
     optimal: Optimal | UnsetType = UNSET
     given: Given | UnsetType = UNSET
-    flops: Flops | UnsetType = UNSET
+    flops: Flops | StepFlops | UnsetType = UNSET
+    memory: MemoryPlan | UnsetType = UNSET

@@ -8,12 +8,15 @@ batches as the script expects. Feeds are made by ``make_feed``, which `outpace.s
 
 from __future__ import annotations
 
+import dis
 import functools
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import get_ident
+from types import FrameType
 from typing import Any, Protocol
 
 from torch.utils.data import DataLoader
@@ -96,6 +99,8 @@ class LoaderSeam:
         self.newest: DataLoader[Any] | None = None
         self.on_draw: Callable[[Record, Any], None] | None = None
         """told of each batch that is given, while something is being probed"""
+        self.dry = False
+        """epochs of training end, the later ones after one batch"""
         self.originals: dict[str, Any] = {}
 
     # --- putting in and taking out -------------------------------------------------------------
@@ -249,6 +254,8 @@ class LoaderSeam:
             record = iterator.__dict__.get("_outpace")
             if record is None or get_ident() != phases.owner:
                 return original(iterator)
+            if seam.dry and seam.ends(record, sys._getframe(1)):
+                raise StopIteration
             if phases.resting:
                 phases.stack.append("input")
                 try:
@@ -286,6 +293,11 @@ class LoaderSeam:
             phases.pop()
         self.note(record, batch, phases.mark - start)
         return batch
+
+    def ends(self, record: Record, asking: FrameType) -> bool:
+        """Whether an epoch that runs dry ends here: only a ``for`` can be told so, after a batch."""
+        operation = dis.opname[asking.f_code.co_code[asking.f_lasti]]
+        return record.trains and record.given > 0 and operation == "FOR_ITER"
 
     def note(self, record: Record, batch: Any, waited: int) -> None:
         """Keep what is known of a batch that was just given."""
@@ -355,4 +367,6 @@ class Epoch:
         return self.record.length
 
     def __next__(self) -> Any:
+        if self.seam.dry and self.seam.ends(self.record, sys._getframe(1)):
+            raise StopIteration
         return self.seam.draw(self.record, lambda _: next(self.batches), None)

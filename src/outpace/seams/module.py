@@ -23,6 +23,7 @@ from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import place, user_frame
 
 _is_compiling = torch.compiler.is_compiling
+_current_graph_task_id = torch._C._current_graph_task_id
 
 
 class ModuleSeam:
@@ -65,7 +66,8 @@ class ModuleSeam:
                     return original(module, *args, **kwargs)
                 finally:
                     seam.inside = False
-            if stack and stack[-1] == "input":
+            if (stack and stack[-1] == "input") or _current_graph_task_id() != -1:
+                # A data set's own model, or a part of ours that is computed again for backward.
                 return original(module, *args, **kwargs)
             host.wake()
             seam.inside = True

@@ -7,22 +7,30 @@ then written down.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+import msgspec
+
 from outpace.measure.losses import Losses
+from outpace.plan.countdown import Countdown
+from outpace.plan.landing import Landing
+from outpace.records.plan import Progress
 from outpace.seams.host import Host, Step
+from outpace.seams.rate import RateSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.assemble import assemble, setup_of
-from outpace.tune.files import LOSSES, STATUS, write
+from outpace.tune.files import LOSSES, PROGRESS, STATUS, write
 
 MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seeding"}
 COUNTING = {"loss", "optimizer", "backend", "seeding"}
 KEEP_TIMES = 20000
+CHECKPOINT = "safety.pt"
 
 
 class Applied:
@@ -116,6 +124,34 @@ def served_by(setup: Setup) -> set[str]:
     return wanted
 
 
+def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
+    """Forecast the end, and land where that is asked."""
+    given = spec["deadline"]
+    session = Path(spec["session"])
+
+    def tell(progress: Progress) -> None:
+        with contextlib.suppress(OSError):
+            write(session / PROGRESS, msgspec.to_builtins(progress))
+
+    # The rate is the script's own again before whatever else follows a step.
+    host.seams = {"rate": RateSeam(host), **host.seams}
+    host.rests = False
+    Landing(
+        host,
+        Countdown(given["began"], seconds=given["seconds"], at=given["at"]),
+        land=given["land"],
+        checkpoint=session / CHECKPOINT,
+        tell=tell,
+        say=say,
+    )
+
+
+def say(message: str, hint: str | None = None) -> None:
+    """Something that the user should read while the script runs."""
+    lines = [f"outpace: {message}", *([f"hint: {hint}"] if hint else [])]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
 def begin(spec: dict[str, Any]) -> None:
     """Apply a recipe to the target that is about to run in this process."""
     setup: Setup = setup_of([(r["name"], r["settings"]) for r in spec.get("remedies", [])])
@@ -124,11 +160,15 @@ def begin(spec: dict[str, Any]) -> None:
     wanted = MEASURING if measures(spec) else COUNTING | served_by(setup)
     if setup.feed.pin:
         wanted = wanted | {"transfer"}
+    if spec.get("deadline") is not None:
+        wanted = wanted | {"loader"}
     for name in host.seams.keys() - wanted:
         del host.seams[name]
     if not shift and not spec.get("seed_unseeded"):
         del host.seams["seeding"]
     applied = Applied(spec, host)
+    if spec.get("deadline") is not None:
+        watch_deadline(host, spec)
     host.install()
     seeding = host.seams.get("seeding")
     if isinstance(seeding, SeedingSeam) and spec.get("seed_unseeded"):

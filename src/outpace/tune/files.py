@@ -15,6 +15,7 @@ TRIALS = "trials.json"
 LOSSES = "losses.json"
 CONTESTS = "contests.json"
 TRACE = "trace-events.json"
+SIZES = "sizes.json"
 
 
 def write(path: Path, value: Any) -> None:

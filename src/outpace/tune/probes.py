@@ -52,6 +52,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     counter.__exit__(None, None, None)
     observed.found.compute.update(
         flops=float(counter.count.flops),
+        flops_forward=float(counter.count.flops_forward),
         operations=counter.count.operations_forward,
         moved_bytes=float(counter.count.far_in + counter.count.far_out),
         written_bytes=float(counter.count.far_out),

@@ -1,0 +1,53 @@
+"""The most that a step takes from the allocator: with what no operator shows, kernels' scratch memory.
+
+On CUDA the allocator keeps count. On the CPU torch's profiler is told of each allocation; where the
+script is profiling already nothing is measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+
+class AllocatorPeak:
+    """``bytes``: the most held above the state at entry; None where it could not be measured."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.bytes: int | None = None
+        self._before = 0
+        self._profile: Any = None
+
+    def __enter__(self) -> AllocatorPeak:
+        """Begin."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            self._before = torch.cuda.memory_allocated()
+        elif not torch._C._autograd._profiler_enabled():
+            self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+            self._profile.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End; an exception passes through."""
+        if self.device == "cuda":
+            self.bytes = torch.cuda.max_memory_allocated() - self._before
+        elif self._profile is not None:
+            self._profile.__exit__(None, None, None)
+            events = self._profile.profiler.kineto_results.events()
+            self.bytes = highest(
+                (event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"
+            )
+
+
+def highest(changes: Any) -> int:
+    """The highest sum of changes, in the order of their times."""
+    now = most = 0
+    for _, change in sorted(changes, key=lambda pair: pair[0]):
+        now += change
+        most = max(most, now)
+    return most

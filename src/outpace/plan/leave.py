@@ -1,0 +1,242 @@
+"""Leaving the loops around a training step as ``break`` would, in a script that has no such line.
+
+The lines after the loop are the script's own ending: it saves, and evaluates for the last time. A
+trace function may move a frame on to another line, as debuggers do (``frame.f_lineno``). It is set
+when the time is up, for the frames of the user's loops alone, and goes where a loop is about to
+turn again: what the loop's body had left to do is done. Until then nothing is traced.
+
+A line may stand for several places in the code, of which some expect a value on the stack and would
+take the loop's iterator for it (the end of a ``with``, a call over several lines). Such a line is gone
+to by way of a plain one beside the loop, where the stack holds what it holds when the loop is over.
+
+A loop that nothing follows in its function cannot be left so. Where nothing at all is left to do
+after it, in any caller, the script ends there with exit code 0; else the loop has to go on.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from outpace.measure.length import loops_around, parse
+from outpace.seams.where import is_user_file
+
+Loop = ast.For | ast.While
+PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
+Way = tuple[int, ...]
+"""lines to go to, one after the other"""
+OVER: Way = ()
+"""no line: the script has nothing left to do"""
+
+
+@dataclass
+class Exits:
+    """Where one frame's loops turn, and the way to what follows them."""
+
+    frame: FrameType
+    at: dict[int, list[Way]] = field(default_factory=dict)
+    """by line, of the innermost loop first"""
+
+
+def ways_out(frame: FrameType | None) -> tuple[list[Exits], bool]:
+    """The exits of the user's loops around a frame, and whether the outermost loop has one."""
+    found: list[Exits] = []
+    last = False
+    over = True
+    frames = _user_frames(frame)
+    for each in reversed(frames):  # the outermost first
+        loops = loops_around(each)
+        if loops:
+            exits, left = _exits(each, loops, over)
+            last = left if not found else last
+            found.append(exits)
+        over = over and _ends_with_call(each)
+    return found, last
+
+
+def follow(exits: list[Exits]) -> bool:
+    """Have each loop end where it would turn; False where something else traces this thread."""
+    if sys.gettrace() is not None:
+        return False
+    for each in exits:
+        if each.at:
+            each.frame.f_trace = _guide(each, outermost=each is exits[0])
+    sys.settrace(_no_new_frames)
+    return True
+
+
+def _no_new_frames(frame: FrameType, event: str, arg: Any) -> None:
+    return None
+
+
+def _guide(exits: Exits, *, outermost: bool) -> Any:
+    at = exits.at
+
+    def guide(frame: FrameType, event: str, arg: Any) -> Any:
+        if event != "line" or not at.get(frame.f_lineno):
+            return guide
+        way = at[frame.f_lineno].pop(0)
+        done = not any(at.values())
+        if done and outermost:
+            sys.settrace(None)
+        if way == OVER:
+            raise SystemExit(0)
+        for line in way:
+            frame.f_lineno = line  # type: ignore[misc]
+        return None if done else guide
+
+    return guide
+
+
+def _user_frames(frame: FrameType | None) -> list[FrameType]:
+    """From the innermost outwards."""
+    found = []
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool]:
+    """A frame's exits, and whether its outermost loop has one; ``over``: its callers are done."""
+    tree = parse(frame.f_code.co_filename)
+    assert tree is not None
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    exits = Exits(frame)
+    way: Way | None = OVER if over else None
+    ways = []
+    for loop in loops:  # the outermost first
+        following, inside = _following(loop, parents)
+        if following is not None:
+            way = _way_to(frame.f_code, following, _beside(loop, parents))
+        elif inside:
+            way = None
+        ways.append(way)
+    for loop, way in zip(reversed(loops), reversed(ways), strict=True):
+        if way is not None:
+            for head in _heads(loop):
+                exits.at.setdefault(head, []).append(way)
+    return exits, ways[0] is not None
+
+
+def _heads(loop: Loop) -> set[int]:
+    """Lines at which a loop turns."""
+    if isinstance(loop, ast.For):
+        return {loop.lineno, loop.iter.lineno}
+    if isinstance(loop.test, ast.Constant):
+        return {loop.body[0].lineno}
+    return {loop.lineno, loop.test.lineno}
+
+
+def _following(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> tuple[ast.stmt | None, bool]:
+    """The statement that is next when a loop is over, up to the loop or function around it.
+
+    Also whether none is there because the end of a ``with`` or ``try`` comes first, which has to
+    be gone through.
+    """
+    here: ast.AST = loop
+    while True:
+        parent = parents.get(here)
+        if parent is None:
+            return None, False
+        for _, block in ast.iter_fields(parent):
+            if isinstance(block, list) and here in block:
+                rest = block[block.index(here) + 1 :]
+                if rest:
+                    return rest[0], False
+        if isinstance(parent, (ast.With, ast.Try)):
+            return None, True
+        if not isinstance(parent, ast.If):
+            return None, False
+        here = parent
+
+
+def _beside(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> list[int]:
+    """Lines of plain statements in the same block as a loop."""
+    block = next(
+        (b for _, b in ast.iter_fields(parents[loop]) if isinstance(b, list) and loop in b), []
+    )
+    return [
+        each.lineno for each in block if isinstance(each, PLAIN) and each.lineno == each.end_lineno
+    ]
+
+
+def _way_to(code: CodeType, statement: ast.stmt, beside: list[int]) -> Way | None:
+    """How to get to the first instruction of a statement; None where no way is safe."""
+    places = Counter(line for _, line in dis.findlinestarts(code))
+    end = statement.end_lineno or statement.lineno
+    own = [line for _, line in dis.findlinestarts(code) if statement.lineno <= (line or 0) <= end]
+    if not own or own[0] is None:
+        return None
+    line = own[0]
+    if places[line] == 1:
+        return (line,)
+    by = next((each for each in beside if places[each] == 1 and each != line), None)
+    return None if by is None else (by, line)
+
+
+def _ends_with_call(frame: FrameType) -> bool:
+    """Whether a frame has nothing left to do after the statement that it is in."""
+    tree = parse(frame.f_code.co_filename)
+    if tree is None:
+        return False
+    line = frame.f_lineno
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and node.lineno <= line <= (node.end_lineno or line)
+    ]
+    if len(around) != 1:
+        return False
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    following, inside = _following(around[0], parents)
+    in_loop = bool(loops_around(frame))
+    return following is None and not inside and not in_loop
+
+
+def evaluates_after(frame: FrameType | None) -> bool:
+    """Whether a function of the user's that is called in the outermost loop is called after it too."""
+    outermost = None
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename) and loops_around(frame):
+            outermost = frame
+        frame = frame.f_back
+    if outermost is None:
+        return False
+    tree = parse(outermost.f_code.co_filename)
+    assert tree is not None
+    loop = loops_around(outermost)[0]
+    end = loop.end_lineno or loop.lineno
+    function = next(
+        (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.lineno <= loop.lineno <= (node.end_lineno or 0)
+        ),
+        tree,
+    )
+    later = {
+        name
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and node.lineno > end and (name := _called(node))
+    }
+    within = {
+        name for node in ast.walk(loop) if isinstance(node, ast.Call) and (name := _called(node))
+    }
+    return any(_is_users(name, outermost) for name in later & within)
+
+
+def _called(node: ast.Call) -> str | None:
+    return node.func.id if isinstance(node.func, ast.Name) else None
+
+
+def _is_users(name: str, frame: FrameType) -> bool:
+    code = getattr(frame.f_globals.get(name), "__code__", None)
+    return code is not None and is_user_file(code.co_filename)

@@ -1,0 +1,171 @@
+"""How fast a training goes while it runs, and so when it ends.
+
+Steps are averaged over blocks of time, and blocks with exponential weights. Machines change their
+speed for good as well (another job comes, a clock is throttled): after three blocks in a row that
+are far off to the same side what was before is forgotten. What happens besides steps, validation
+and checkpoints for instance, is counted apart, by the steps between two such pauses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from outpace.records.plan import Estimate
+
+SHORTEST_BLOCK_S, LONGEST_BLOCK_S = 1.0, 60.0
+BLOCK_SHARE = 0.02
+"""of the time since the first step that a block takes: the memory grows with the run"""
+MEMORY = 20
+"""blocks that an average remembers"""
+FAR, IN_A_ROW = 1.25, 3
+"""a change for good: blocks that take so many times as long, or as short"""
+PAUSE = 3.0
+"""steps' time that a pause takes at least"""
+TRUSTED_BLOCKS = 3
+"""before anything follows from their average"""
+WARM_UP = 5
+"""steps whose pauses are start-up"""
+FLOOR = 0.01
+SPREAD, SPREAD_BLOCKS = 0.05, 3
+"""what is taken for the spread of blocks before any is seen, and how many blocks that is worth"""
+FEWEST_ALIKE = 2.0
+"""blocks that count as one, as neighbours are alike: at least so many, and at most the memory"""
+SHORT_OF = 2.0
+"""times that a correlation over so few blocks is measured too short"""
+Z80 = 1.2816
+
+
+class Pace:
+    """Seconds of a step and of the pauses between steps, as they are now."""
+
+    def __init__(self) -> None:
+        self.step_s: float | None = None
+        self.steps = 0
+        self.seconds = 0.0
+        self.blocks = 0
+        """since the last change"""
+        self.changes = 0
+        self._pauses: deque[float] = deque(maxlen=3)
+        """the last ones, in steps' time"""
+        self._fastest = math.inf
+        self._spread = SPREAD**2
+        self._together = 0.5 * SPREAD**2
+        """mean product of a block's distance from the average with that of the block before"""
+        self._apart = 0.0
+        self._sum = 0.0
+        """of the logarithms of blocks since the last change"""
+        self._block_s, self._block_steps = 0.0, 0
+        self._far: list[tuple[float, int]] = []
+        self._paused, self._paused_until = 0.0, 0
+
+    def note(self, seconds: float, count: int = 1, *, clean: bool = True) -> None:
+        """``count`` steps took so long each; ``clean``: nothing else happened in them."""
+        self.seconds += seconds * count
+        if clean:
+            self._block_s += seconds * count
+            self._block_steps += count
+            length = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
+            if self._block_s >= length or self.step_s is None:
+                self._end_block()
+        elif self.step_s is not None:
+            self._pause((seconds - self.step_s) * count)
+        self.steps += count
+
+    def left(self, steps: int, pauses_s: float = 0.0) -> Estimate:
+        """Seconds that so many more steps take, pauses included.
+
+        ``pauses_s``: what pauses may take in all, as long as none was met.
+        """
+        step_s = self.step_s or 0.0
+        running, pausing = steps * step_s, pauses_s
+        if self._paused_until:
+            pausing = steps * self._paused / self._paused_until
+        block_s = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
+        seen, to_come = max(1, min(self.blocks, MEMORY)), max(1.0, running / block_s)
+        apart = math.sqrt(self._spread * self._alike() * (1 / seen + 1 / to_come) + FLOOR**2)
+        factor = math.exp(Z80 * apart)
+        doubt = 1.0 if self._paused_until else 2.0
+        return Estimate(
+            running + pausing,
+            running / factor + pausing / doubt,
+            running * factor + pausing * doubt,
+        )
+
+    @property
+    def pause_s(self) -> float | None:
+        """Seconds that the longest of the last pauses would take now; None: there was none."""
+        return max(self._pauses) * (self.step_s or 0.0) if self._pauses else None
+
+    @property
+    def slowness(self) -> float:
+        """Times as long as everything takes now, against the fastest so far; 1 or more."""
+        return max(1.0, self.step_s / self._fastest) if self.step_s else 1.0
+
+    def _end_block(self) -> None:
+        self._average_block()
+        if self.blocks >= TRUSTED_BLOCKS and self.step_s is not None:
+            self._fastest = min(self._fastest, self.step_s)
+
+    def _average_block(self) -> None:
+        mean, steps = self._block_s / self._block_steps, self._block_steps
+        self._block_s, self._block_steps = 0.0, 0
+        if self.step_s is None:
+            self.step_s, self.blocks = (
+                mean,
+                0,
+            )  # one step, most often its first: only until a block ends
+            return
+        if self.blocks == 0:
+            self.step_s, self.blocks, self._sum = mean, 1, math.log(mean)
+            return
+        apart = math.log(mean / self.step_s)
+        if abs(apart) > math.log(FAR):
+            self._note_far(mean, steps, slower=apart > 0)
+            return
+        self._forget_far()
+        self.blocks += 1
+        self.step_s += max(1 / self.blocks, 1 / MEMORY) * (mean - self.step_s)
+        # The average follows a slow drift, so the spread is that around the mean of all blocks.
+        self._sum += math.log(mean)
+        apart = math.log(mean) - self._sum / self.blocks
+        weight = 1 / (self.blocks - 1 + SPREAD_BLOCKS)
+        self._spread += weight * (apart**2 - self._spread)
+        self._together += weight * (apart * self._apart - self._together)
+        self._apart = apart
+
+    def _alike(self) -> float:
+        """Blocks that are worth one that stood alone, by the correlation of neighbours."""
+        alike = max(0.0, min(0.99, self._together / self._spread))
+        return min(MEMORY, max(FEWEST_ALIKE, SHORT_OF * (1 + alike) / (1 - alike)))
+
+    def _note_far(self, mean: float, steps: int, *, slower: bool) -> None:
+        """A block that is far off: a stall, or the first of a change for good."""
+        assert self.step_s is not None
+        if self._far and (self._far[0][0] > self.step_s) != slower:
+            self._forget_far()
+        self._far.append((mean, steps))
+        if len(self._far) >= IN_A_ROW:
+            new = self._far[1:]  # the first may lie half before the change
+            self.step_s = sum(m * n for m, n in new) / sum(n for _, n in new)
+            self._sum = sum(math.log(m) for m, _ in new)
+            self.blocks, self._far = len(new), []
+            self.changes += 1
+
+    def _forget_far(self) -> None:
+        """It was no change: what a stall took was a pause."""
+        assert self.step_s is not None
+        for mean, steps in self._far:
+            if mean > self.step_s:
+                self._paused += (mean - self.step_s) * steps
+                self._paused_until = self.steps
+        self._far = []
+
+    def _pause(self, seconds: float) -> None:
+        assert self.step_s is not None
+        if self.steps < WARM_UP or seconds <= 0:
+            return
+        self._paused += seconds
+        if seconds > PAUSE * self.step_s:
+            self._paused_until = self.steps
+            self._pauses.append(seconds / self.step_s)

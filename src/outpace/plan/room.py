@@ -1,0 +1,190 @@
+"""How much memory a step would take: with another batch, on another device, with other remedies.
+
+The memory of a step is a line over its batch size, one for forward and backward and one for the
+optimizer's step; the higher one is the peak. Both are measured at two batch sizes, where the script's
+batches can be given again in part; else what is not the model's own is taken to be in proportion.
+
+States over n devices: ZeRO 1 shares out the optimizer's, 2 the gradients as well, 3 the parameters as
+well (Rajbhandari et al. 2020, arXiv 1910.02054).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from outpace.errors import TargetError
+from outpace.plan.hardware import Device
+from outpace.records.evidence import ByKind
+from outpace.records.plan import MemoryPlan, Room, Sizes, StepFlops, StepSize
+
+How = Literal["measured", "predicted"]
+
+CONTEXT_BYTES = 800_000_000
+"""taken on an accelerator by its context and libraries; not measured here"""
+ACCUMULATED = (2, 4)
+MOST_BATCH = 1 << 30
+
+
+@dataclass(frozen=True)
+class Line:
+    """Bytes over samples."""
+
+    fixed: float
+    slope: float
+
+    def at(self, batch: int) -> float:
+        """Bytes with so many samples."""
+        return self.fixed + self.slope * batch
+
+
+@dataclass(frozen=True)
+class StepLaw:
+    """Memory of a step over its batch size."""
+
+    lasting: int
+    """the model, its gradients where they are kept, and the optimizer's state"""
+    learning: Line
+    optimizer: Line
+    data: Line
+
+    def peak(self, batch: int) -> int:
+        """The most held at once."""
+        highest = max(self.learning.at(batch), self.optimizer.at(batch))
+        return round(self.lasting + self.data.at(batch) + highest)
+
+    def largest(self, limit: int) -> int:
+        """The largest batch that stays within a limit; 0: none."""
+        low, high = 0, 1
+        while high < MOST_BATCH and self.peak(high) <= limit:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.peak(middle) <= limit else (low, middle)
+        return low
+
+
+def law_of(sizes: Sizes) -> StepLaw:
+    """The lines through what was measured. Raises TargetError where nothing was."""
+    if not sizes.steps:
+        raise TargetError(
+            "no step's memory could be measured", "; ".join(sizes.notes) or "see `outpace diagnose`"
+        )
+    largest = max(sizes.steps, key=lambda size: size.batch)
+    smallest = min(sizes.steps, key=lambda size: size.batch)
+    data = Line(0.0, largest.data / max(1, largest.batch))
+    if largest.batch == smallest.batch:
+        made = min(largest.kinds.gradients, largest.learning)  # of weights, whatever the batch
+        kept = 0 if largest.kinds.gradients <= largest.entry - largest.kinds.parameters else made
+        grown = (largest.learning + largest.scratch - kept) / max(1, largest.batch)
+        return StepLaw(largest.entry, Line(kept, grown), Line(largest.optimizer, 0.0), data)
+    return StepLaw(
+        largest.entry,
+        _through(smallest, largest, lambda size: size.learning + size.scratch),
+        _through(smallest, largest, lambda size: size.optimizer),
+        data,
+    )
+
+
+def _through(small: StepSize, large: StepSize, value: object) -> Line:
+    assert callable(value)
+    slope = max(0.0, (value(large) - value(small)) / (large.batch - small.batch))
+    return Line(value(large) - slope * large.batch, slope)
+
+
+def memory_plan(
+    sizes: Sizes, batch: int | None, device: Device | None, count: int, limit: int | None
+) -> MemoryPlan:
+    """The peak with so many samples, whether it fits, and what would make room."""
+    law = law_of(sizes)
+    own = max(sizes.steps, key=lambda size: size.batch)
+    asked = batch or own.batch
+    if device is not None:
+        limit = round(device.memory_gb * 1e9) - CONTEXT_BYTES
+    peak = own.peak if asked == own.batch else law.peak(asked)
+    changes = [
+        Room(change, bytes_, None if limit is None else bytes_ <= limit, time, how)
+        for change, bytes_, time, how in _changes(sizes, law, own, asked, count)
+        if bytes_ < peak
+    ]
+    return MemoryPlan(
+        batch=asked,
+        peak_bytes=peak,
+        by_kind=_kinds(own, law, asked),
+        layers=sizes.layers,
+        how="measured" if asked == own.batch else "predicted",
+        device=device.name if device is not None else None,
+        limit_bytes=limit,
+        fits=None if limit is None else peak <= limit,
+        largest_batch=None if limit is None else law.largest(limit),
+        changes=tuple(changes),
+    )
+
+
+def _kinds(own: StepSize, law: StepLaw, batch: int) -> ByKind:
+    """What is held at the peak: the states are the same, all else grows with the batch."""
+    kinds = own.kinds
+    states = kinds.parameters + kinds.gradients + kinds.optimizer
+    rest = law.peak(batch) - states if batch != own.batch else own.peak - states
+    before = kinds.activations + kinds.other
+    scale = batch / max(1, own.batch)
+    activations, other = round(kinds.activations * scale), round(kinds.other * scale)
+    if before and activations + other > rest:
+        activations = max(0, rest - other)
+    return ByKind(
+        parameters=kinds.parameters,
+        gradients=kinds.gradients,
+        optimizer=kinds.optimizer,
+        activations=activations,
+        temporaries=max(0, rest - activations - other),
+        other=other,
+    )
+
+
+def _changes(
+    sizes: Sizes, law: StepLaw, own: StepSize, batch: int, count: int
+) -> Iterator[tuple[str, int, float | None, How]]:
+    """Each change alone: what the peak would be, a step's time, and how that is known."""
+    how: How = "measured" if batch == own.batch else "predicted"
+    forward = 1 + sizes.forward_s / sizes.step_s if sizes.step_s else None
+    for change, size, time in (
+        ("bf16", sizes.bf16, None),
+        ("checkpoint each block", sizes.checkpointed, forward),
+    ):
+        if size is not None:
+            saved = (own.peak - size.peak) / max(1, own.batch) * batch
+            peak = size.peak if batch == own.batch else round(law.peak(batch) - saved)
+            yield change, peak, time, how
+    for parts in ACCUMULATED:
+        if batch >= parts:
+            kept = (
+                0 if own.entry > own.kinds.parameters + own.kinds.optimizer else gradients_of(own)
+            )
+            peak = law.peak(batch // parts) + kept
+            yield f"accumulate {parts} batches of {batch // parts}", peak, None, "predicted"
+    if count > 1:
+        kinds = own.kinds
+        shared = 0
+        for stage, part in ((1, kinds.optimizer), (2, gradients_of(own)), (3, kinds.parameters)):
+            shared += part
+            peak = law.peak(batch) - round(shared * (1 - 1 / count))
+            yield f"ZeRO {stage} over {count}", peak, None, "predicted"
+
+
+def gradients_of(size: StepSize) -> int:
+    """Bytes of all gradients: as many as of the parameters."""
+    return max(size.kinds.gradients, size.kinds.parameters)
+
+
+def step_flops(flops: float, forward: float, step_s: float, peak_per_s: float | None) -> StepFlops:
+    """The arithmetic of a step, and the share of the peak that it reaches.
+
+    A backward pass takes twice the forward pass; what there is more of is computed again.
+    """
+    model = min(flops, 3 * forward) if forward else flops
+
+    def share(computed: float) -> float | None:
+        return computed / step_s / peak_per_s if peak_per_s and step_s else None
+
+    return StepFlops(forward, model, flops, peak_per_s, share(model), share(flops))

@@ -1,0 +1,70 @@
+"""A checkpoint that is written before a training is ended: what the script would need to go on.
+
+``torch.load(path)`` reads it with ``weights_only=True``: ``models`` and ``optimizers`` (state
+dicts, in the order in which they were met), ``random`` (states of the generators of torch, numpy
+and Python) and ``steps``.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], steps: int) -> None:
+    """Write it whole or not at all; OSError where it cannot be written."""
+    optimizers = list(optimizers)
+    content = {
+        "models": [model.state_dict() for model in models_of(optimizers)],
+        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "random": random_states(),
+        "steps": steps,
+    }
+    part = path.with_suffix(".part")
+    try:
+        with part.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def models_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Module]:
+    """The outermost modules that hold what the optimizers learn."""
+    learned = {
+        id(weight) for o in optimizers for group in o.param_groups for weight in group["params"]
+    }
+    # Looked for only here: watching the calls of all modules would cost every step.
+    found = [
+        each
+        for each in gc.get_objects()
+        if issubclass(type(each), torch.nn.Module)
+        and any(id(weight) in learned for weight in each.parameters())
+    ]
+    inner = {id(child) for each in found for child in each.modules() if child is not each}
+    return [each for each in found if id(each) not in inner]
+
+
+def random_states() -> dict[str, Any]:
+    """States of the generators, as tensors and plain values."""
+    version, values, gauss = random.getstate()
+    states: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": (version, torch.tensor(values), gauss),
+    }
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states["cuda"] = torch.cuda.get_rng_state_all()
+    if "numpy" in sys.modules:
+        kind, keys, *rest = sys.modules["numpy"].random.get_state()
+        states["numpy"] = (kind, torch.tensor(keys.astype("int64")), *rest)
+    return states

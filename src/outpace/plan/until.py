@@ -1,0 +1,102 @@
+"""Training until the time is up, in a script's own lines: ``for batch in outpace.until("18h", loader)``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from outpace.errors import UsageError
+from outpace.plan.budget import seconds_of
+from outpace.plan.schedule import Schedule, rate
+
+T = TypeVar("T")
+
+RECENT = 5
+"""steps by which the next one's length is judged; one alone may have been a pause"""
+
+
+def until(
+    budget: str | float,
+    loader: Iterable[T],
+    *,
+    optimizer: Any = None,
+    reserve: str | float = 0.0,
+    schedule: Schedule = "linear",
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[T]:
+    """Batches of ``loader``, epoch after epoch, until the budget is used but for its reserve.
+
+    ``budget`` and ``reserve`` are times such as ``"18h"`` or seconds, from the first batch on; the
+    last step ends before they are over, as far as those before it tell. The rates of ``optimizer``
+    follow the schedule from what they are at the first batch. Raises UsageError for times that
+    cannot be read or leave nothing, for a loader without batches, and in one of several processes
+    that train together, which would not end at the same step.
+
+    Example::
+
+        for x, y in outpace.until("18h", loader, optimizer=optimizer, reserve="20m"):
+            ...
+    """
+    seconds = seconds_of(budget) - (seconds_of(reserve) if reserve else 0.0)
+    if seconds <= 0:
+        raise UsageError(
+            f"a reserve of {reserve} leaves nothing of {budget}", "reserve less than the budget"
+        )
+    if schedule not in ("linear", "cosine", "one-cycle"):
+        raise UsageError(f"{schedule!r} is no schedule", "choose linear, cosine or one-cycle")
+    if _several_processes():
+        raise UsageError(
+            "outpace.until ends each process by its own clock, and several train together here",
+            "train on one, or count steps",
+        )
+    return _batches(seconds, loader, optimizer, schedule, clock)
+
+
+def _batches(
+    seconds: float,
+    loader: Iterable[T],
+    optimizer: Any,
+    schedule: Schedule,
+    clock: Callable[[], float],
+) -> Iterator[T]:
+    groups = optimizer.param_groups if optimizer is not None else []
+    largest = [float(group["lr"]) for group in groups]
+    begun = last = clock()
+    recent: list[float] = []
+    epoch = 0
+    while True:
+        set_epoch = getattr(getattr(loader, "sampler", None), "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+        none = True
+        for batch in loader:
+            none = False
+            ends = clock() - begun + (sorted(recent)[len(recent) // 2] if recent else 0.0)
+            if ends > seconds:
+                return
+            for group, most in zip(groups, largest, strict=True):
+                now = most * rate(schedule, ends / seconds)
+                # A capturable optimizer keeps its rate in a tensor that it reads on the device.
+                if hasattr(group["lr"], "fill_"):
+                    group["lr"].fill_(now)
+                else:
+                    group["lr"] = now
+            yield batch
+            now_s = clock()
+            recent = [*recent[1 - RECENT :], now_s - last]
+            last = now_s
+        if none:
+            raise UsageError(
+                "the loader gives no batch", "an iterator can be used once: give a list"
+            )
+        epoch += 1
+
+
+def _several_processes() -> bool:
+    import sys
+
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available():
+        return False
+    return bool(torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1)

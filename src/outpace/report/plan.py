@@ -1,0 +1,205 @@
+"""The answers of `outpace plan` in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from outpace.plan import scaling
+from outpace.plan.budget import arithmetic, duration
+from outpace.plan.hardware import device
+from outpace.plan.question import Chosen, Question, hours_of
+from outpace.plan.room import CONTEXT_BYTES
+from outpace.records.plan import Estimate, Flops, Given, MemoryPlan, Optimal, Plan, StepFlops
+from outpace.report import words
+
+KEEPS = {
+    "exact": "the same bits",
+    "numerics": "the same mathematics, with other rounding",
+    "learning": "less: it is another training",
+}
+
+
+MOST_LAYERS = 8
+
+
+def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
+    """When a script ends, and what would make it end sooner."""
+    assert plan.forecast
+    time, seconds, found = asked.time, plan.forecast.finish_s, plan.options or ()
+    takes = f"{duration(seconds.low)} to {duration(seconds.high)}"
+    verdict = ""
+    if time is not None:
+        yield arithmetic(time)
+        verdict = ", which fits" if plan.forecast.fits else ", which does not fit"
+    cost = asked.usd_per_hour and f"; ${asked.usd_per_hour * seconds.estimate / 3600:,.2f}"
+    yield f"{name} takes {duration(seconds.estimate)} ({takes}){verdict}{cost or ''}"
+    if isinstance(plan.flops, StepFlops):
+        yield arithmetic_of(plan.flops)
+    width = max((len(option.change) for option in found), default=0)
+    for option in found:
+        hours = option.hours
+        mark = ""
+        if time is not None:
+            mark = "fits     " if hours.estimate * 3600 <= time.available_s else "too late "
+        yield (
+            f"  {mark}{option.change:<{width}}  {duration(3600 * hours.estimate)} "
+            f"({duration(3600 * hours.low)} to {duration(3600 * hours.high)}), {option.how}; "
+            f"keeps {KEEPS[option.keeps]}"
+        )
+    if found:
+        yield "each change alone; `outpace tune` measures them together and proves the quality"
+
+
+def memory_lines(plan: Plan, name: str) -> Iterator[str]:
+    """What a step's memory is, whether it fits, and what would make room."""
+    assert plan.memory
+    assert isinstance(plan.flops, StepFlops)
+    memory = plan.memory
+    yield (
+        f"a step of {name} with {words.count(memory.batch, 'sample')} takes "
+        f"{words.size(memory.peak_bytes)}, {memory.how}{_against(memory)}"
+    )
+    kinds = memory.by_kind
+    for kind in kinds.__struct_fields__:
+        if getattr(kinds, kind):
+            yield f"  {kind:<14} {words.size(getattr(kinds, kind))}"
+    layers = sorted(memory.layers, key=lambda layer: -layer.bytes)[:MOST_LAYERS]
+    if layers and layers[0].bytes > 0:
+        kept = ", ".join(f"{layer.name} {words.size(layer.bytes)}" for layer in layers)
+        yield f"kept for the backward pass, as measured: {kept}"
+    if memory.largest_batch is not None:
+        yield f"largest batch that fits: {memory.largest_batch:,}, predicted"
+    width = max((len(room.change) for room in memory.changes), default=0)
+    for room in memory.changes:
+        fits = "" if room.fits is None else "fits     " if room.fits else "too large "
+        time = (
+            f"; a step takes {room.time:.2f}x as long, predicted" if room.time is not None else ""
+        )
+        yield f"  {fits}{room.change:<{width}}  {words.size(room.peak_bytes)}, {room.how}{time}"
+    yield arithmetic_of(plan.flops)
+
+
+def _against(memory: MemoryPlan) -> str:
+    if memory.limit_bytes is None:
+        return ""
+    fits = "fits" if memory.fits else "does not fit"
+    if memory.device is None:
+        return f"; it {fits} in the {words.size(memory.limit_bytes)} there are"
+    return (
+        f"; it {fits} in the {words.size(memory.limit_bytes)} of {memory.device}, less "
+        f"{words.size(CONTEXT_BYTES)} for its context"
+    )
+
+
+def arithmetic_of(step: StepFlops) -> str:
+    """FLOPs of a step, and the shares of the peak."""
+    text = (
+        f"a step computes {words.rate(step.model, 'FLOP')}, "
+        f"{words.rate(step.forward, 'FLOP')} of it forward"
+    )
+    if step.hardware > 1.01 * step.model:
+        text += f", and {words.rate(step.hardware - step.model, 'FLOP')} again"
+    if step.mfu is not None and step.hfu is not None and step.peak_per_s is not None:
+        text += (
+            f"; MFU {100 * step.mfu:.1f} %, HFU {100 * step.hfu:.1f} % of this machine's "
+            f"{words.rate(step.peak_per_s, 'FLOP/s')}"
+        )
+    return text
+
+
+def lines(asked: Question, plan: Plan, law: Chosen) -> Iterator[str]:
+    """What was asked of a model and its data, in words."""
+    machine = device(asked.device) if asked.device is not None else None
+    flops = plan.flops if isinstance(plan.flops, Flops) else None
+    if law.fit is not None:
+        yield f"fitted to {law.fit.runs} runs; limits hold 80 % of {len(law.resampled)} resamples"
+        for name in ("e", "a", "b", "alpha", "beta"):
+            found: Estimate = getattr(law.fit, name)
+            yield f"  {name:<6} {found.estimate:<10.4g} {found.low:.4g} to {found.high:.4g}"
+    if plan.budget:
+        yield arithmetic(plan.budget)
+    if flops is not None and flops.peak_per_s is not None and machine is not None:
+        hours = hours_of(asked) or 0.0
+        yield (
+            f"{asked.count} {machine.name} for {duration(3600 * hours)} at {100 * asked.mfu:g} % of "
+            f"{flops.peak_per_s / 1e12:g} TFLOP/s ({asked.dtype}, dense): "
+            f"{flops.total:.3g} FLOPs{_price(flops.usd, flops.price)}"
+        )
+    if plan.forecast and machine is not None:
+        seconds = plan.forecast.finish_s.estimate
+        usd = machine.usd_per_hour * asked.count * seconds / 3600 if machine.usd_per_hour else None
+        fits = "" if plan.forecast.fits else ", which does not fit"
+        yield (
+            f"{short(asked.params)} parameters on {short(asked.tokens)} tokens take "
+            f"{duration(seconds)} on {asked.count} {machine.name}{fits}; not measured, at "
+            f"{100 * asked.mfu:g} % of the peak{_price(usd, machine.price)}"
+        )
+    if plan.given and plan.optimal:
+        yield from _judgement(asked, law, plan.given, plan.optimal)
+    elif plan.optimal and flops is not None:
+        yield (
+            f"{law.name}: best with {_split(plan.optimal)}{_loss(plan.optimal.loss)}, "
+            f"for {flops.total:.3g} FLOPs"
+        )
+        if law.resampled:
+            sizes = law.sizes(flops.total)
+            yield f"parameters from {short(sizes.low)} to {short(sizes.high)}"
+    if asked.served_tokens is not None and plan.optimal:
+        target = plan.given.loss if plan.given else plan.optimal.loss
+        wanted = target.estimate if target is not None else math.nan
+        served = scaling.with_inference(law.law, wanted, asked.served_tokens)
+        yield (
+            f"to serve {short(asked.served_tokens)} tokens at the same loss: {_split(served)} cost "
+            "least, training and serving together"
+        )
+    if plan.optimal and law.fit is None:
+        yield f"source: {law.law.source}"
+
+
+def _judgement(asked: Question, law: Chosen, given: Given, best: Optimal) -> Iterator[str]:
+    worth = ""
+    if asked.unique_tokens is not None and asked.tokens is not None:
+        epochs = asked.tokens / asked.unique_tokens
+        worth = (
+            f" ({epochs:.3g} epochs of {short(asked.unique_tokens)} tokens, worth "
+            f"{short(given.tokens)} fresh ones)"
+        )
+    lost = f": {100 * given.wasted:.0f} % of the compute is wasted" if given.wasted else ""
+    means = {
+        "balanced": "as good as balanced",
+        "compute-inefficient": f"compute-inefficient, too large for its data{lost}",
+        "data-inefficient": f"data-inefficient, too small for its data{lost}",
+    }
+    yield (
+        f"{law.name}: {short(asked.params)} parameters on {short(asked.tokens)} tokens"
+        f"{worth}{_loss(given.loss)}; {means[given.verdict]}"
+    )
+    yield f"best for as much compute: {_split(best)}{_loss(best.loss)}"
+
+
+def _split(found: Optimal) -> str:
+    return (
+        f"{short(found.parameters)} parameters on {short(found.tokens)} tokens "
+        f"({found.tokens / found.parameters:.3g} a parameter)"
+    )
+
+
+def _loss(loss: Estimate | None) -> str:
+    if loss is None:
+        return ""
+    limits = f" ({loss.low:.3f} to {loss.high:.3f})" if loss.high > loss.low else ""
+    return f", loss {loss.estimate:.3f}{limits}"
+
+
+def _price(usd: float | None, price: str | None) -> str:
+    return f"; ${usd:,.0f} ({price})" if usd is not None else ""
+
+
+def short(count: float | None) -> str:
+    """A count as it is spoken of: 72.2B, 1.33T."""
+    assert count is not None
+    for scale, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= scale:
+            return f"{count / scale:.3g}{letter}"
+    return f"{count:.3g}"

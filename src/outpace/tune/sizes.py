@@ -1,0 +1,180 @@
+"""The memory and the arithmetic of a training's step, measured in its process: for `plan --memory`.
+
+After a few steps as they are one is counted, and some are followed: the script's own, with half of
+its batch, in bfloat16, with its blocks checkpointed. Then the process ends; its results are thrown
+away.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from outpace.measure.allocator import AllocatorPeak
+from outpace.measure.flops import StepCounter
+from outpace.measure.memory import StepMemory
+from outpace.measure.subjects import main_root, training_loader
+from outpace.records.files import write_json
+from outpace.records.plan import Layer, Sizes, StepSize
+from outpace.seams.host import Host, Step
+from outpace.seams.module import device_of
+from outpace.seams.setup import AS_IS, Setup
+from outpace.tune.assemble import assemble
+from outpace.tune.files import SIZES
+
+WATCHED = 8
+"""steps that are timed"""
+SETTLED = 2
+"""steps after a change, before one is followed"""
+NEEDED = {"loader", "module", "loss", "optimizer", "backend"}
+CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
+
+
+class Measuring:
+    """The program of the process: one step after the other."""
+
+    def __init__(self, host: Host, session: Path) -> None:
+        self.host, self.session = host, session
+        self.times: list[tuple[float, float]] = []
+        self.steps: list[StepSize] = []
+        self.other: dict[str, StepSize | None] = {}
+        self.layers: list[Layer] = []
+        self.notes: list[str] = []
+        self.flops = self.flops_forward = 0.0
+        self.pid = os.getpid()
+        host.most_in_group = 1
+        host.listeners.append(self.on_step)
+        self.program = self.run()
+
+    def on_step(self, step: Step) -> None:
+        """A step ended; the next one follows the program."""
+        if step.clean and len(self.times) < WATCHED:
+            self.times.append((step.wall / 1e9, step.phases["forward"] / 1e9))
+        if next(self.program, True):
+            self.write()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            import multiprocessing
+
+            for child in multiprocessing.active_children():
+                child.kill()
+            os._exit(0)
+
+    def run(self) -> Iterator[None]:
+        """Steps as they are, a counted one, and those that are followed."""
+        while len(self.times) < WATCHED:
+            yield None
+        counter = StepCounter()
+        with counter:
+            yield None
+        self.flops = float(counter.count.flops)
+        self.flops_forward = float(counter.count.flops_forward)
+        loaded = training_loader(self.host) is not None
+        base = replace(AS_IS, free_input=loaded)
+        yield from self.follow(base, 1.0, "steps")
+        if loaded and self.host.batch_size > 1:
+            yield from self.follow(base, 0.5, "steps")
+        yield from self.follow(replace(base, autocast="bfloat16"), 1.0, "bf16")
+        yield from self.follow(replace(base, checkpointed=True), 1.0, "checkpointed")
+
+    def follow(self, setup: Setup, scale: float, name: str) -> Iterator[None]:
+        """Memory of a step under ``setup``, with a part of its batch."""
+        host = self.host
+        host.switch(replace(setup, batch_scale=scale))
+        for _ in range(SETTLED):
+            yield None
+        rooted = main_root(host)
+        root = rooted[0] if rooted else None
+        memory = StepMemory([root] if root is not None else [], list(host.optimizers))
+        hooks = follow_layers(root, memory, self.layers) if name == "steps" and scale == 1 else []
+        memory.__enter__()
+        yield None
+        memory.__exit__(None, None, None)
+        for hook in hooks:
+            hook.remove()
+        with AllocatorPeak(device_of(root) if root is not None else "cpu") as allocator:
+            yield None
+        host.switch(AS_IS)
+        if memory.failure is not None:
+            self.notes.append(f"memory could not be followed: {memory.failure}")
+            return
+        kinds = memory.by_kind()
+        unseen = (allocator.bytes or 0) - memory.peak_bytes
+        size = StepSize(
+            batch=max(1, round(scale * host.batch_size)),
+            entry=memory.entry_bytes,
+            learning=memory.peaks["learning"],
+            optimizer=memory.peaks["other"],
+            scratch=max(0, unseen),
+            data=kinds.other,
+            kinds=kinds,
+        )
+        if name == "steps":
+            self.steps.append(size)
+        else:
+            self.other[name] = size
+
+    def write(self) -> None:
+        """Write down what was measured, at the script's own end too."""
+        if os.getpid() != self.pid:
+            return
+        rooted = main_root(self.host)
+        write_json(
+            self.session / SIZES,
+            Sizes(
+                device=device_of(rooted[0]) if rooted else "cpu",
+                steps=tuple(self.steps),
+                bf16=self.other.get("bf16"),
+                checkpointed=self.other.get("checkpointed"),
+                layers=tuple(self.layers),
+                flops=self.flops,
+                flops_forward=self.flops_forward,
+                step_s=median(wall for wall, _ in self.times) if self.times else 0.0,
+                forward_s=median(forward for _, forward in self.times) if self.times else 0.0,
+                notes=tuple(self.notes),
+            ),
+        )
+
+
+def follow_layers(root: Any, memory: StepMemory, found: list[Layer]) -> list[Any]:
+    """Hooks that note what each part of the model keeps; to be removed after the step."""
+    held: dict[str, int] = {}
+    hooks = []
+    for name, part in parts_of(root):
+
+        def before(_module: Any, _args: Any, name: str = name) -> None:
+            held[name] = memory.above
+
+        def after(_module: Any, _args: Any, _out: Any, name: str = name) -> None:
+            found.append(Layer(name, memory.above - held.pop(name, memory.above)))
+
+        hooks += [part.register_forward_pre_hook(before), part.register_forward_hook(after)]
+    return hooks
+
+
+def parts_of(root: Any) -> Iterator[tuple[str, Any]]:
+    """The children of a model, those in its lists one by one."""
+    if root is None:
+        return
+    for name, child in root.named_children():
+        if type(child).__name__ in CONTAINERS:
+            for inner, part in child.named_children():
+                yield f"{name}.{inner}", part
+        else:
+            yield name, child
+
+
+def begin(spec: dict[str, Any]) -> None:
+    """Measure the target that is about to run in this process."""
+    host = assemble(started_ns=spec.get("started_ns"), switching=True)
+    for name in host.seams.keys() - NEEDED:
+        del host.seams[name]
+    measuring = Measuring(host, Path(spec["session"]))
+    host.install()
+    atexit.register(measuring.write)

@@ -1,0 +1,233 @@
+"""Leaving loops that have no ``break``: what is left to do in them is done, and what follows them."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from outpace.plan.leave import evaluates_after, follow, ways_out
+
+
+def leave() -> bool:
+    """As a step does when the time is up."""
+    exits, last = ways_out(sys._getframe(1))
+    assert follow(exits)
+    return last
+
+
+def test_a_loop_ends_where_it_would_turn() -> None:
+    done = []
+    for step in range(100):
+        if step == 3:
+            leave()
+        done.append(step)
+    done.append(-1)
+    assert done == [0, 1, 2, 3, -1]
+    assert sys.gettrace() is None
+
+
+def test_what_an_epoch_has_left_to_do_is_done() -> None:
+    done: list[object] = []
+    for epoch in range(100):
+        for step in range(100):
+            if (epoch, step) == (1, 2):
+                assert leave()
+        done.append(f"validated {epoch}")
+    done.append("saved")
+    assert done == ["validated 0", "validated 1", "saved"]
+
+
+def test_a_step_in_a_function_of_its_own() -> None:
+    def one_epoch(epoch: int) -> str:
+        for step in range(50):
+            if (epoch, step) == (2, 5):
+                assert leave()
+        return f"epoch {epoch} ended at {step}"
+
+    done = []
+    for epoch in range(9):
+        done.append(one_epoch(epoch))  # noqa: PERF401
+    assert done == ["epoch 0 ended at 49", "epoch 1 ended at 49", "epoch 2 ended at 5"]
+
+
+def test_while() -> None:
+    step, turns = 0, []
+    while step < 1000:
+        step += 1
+        if step == 4:
+            leave()
+        turns.append(step)
+    assert turns == [1, 2, 3, 4]
+
+
+def test_while_true() -> None:
+    step, turns = 0, []
+    while True:
+        step += 1
+        if step == 4:
+            leave()
+        turns.append(step)
+        if step == 500:
+            break
+    assert turns == [1, 2, 3, 4]
+
+
+def test_while_true_around_a_loop_over_batches() -> None:
+    done: list[object] = []
+    while True:
+        for batch in range(10):
+            if len(done) == 1 and batch == 6:
+                assert leave()
+        done.append(batch)
+        if len(done) > 50:
+            break
+    done.append("saved")
+    assert done == [9, 6, "saved"]
+
+
+def test_statements_over_several_lines_follow() -> None:
+    done = []
+    for step in range(50):
+        if step == 2:
+            leave()
+    done.append(
+        (
+            step,
+            "saved",
+        )
+    )
+    assert done == [(2, "saved")]
+
+
+def test_a_with_follows() -> None:
+    done = []
+    for step in range(50):
+        if step == 2:
+            leave()
+    with contextlib.suppress(KeyError):
+        done.append(step)
+    assert done == [2]
+
+
+def test_a_with_follows_a_loop_within_a_loop() -> None:
+    done = []
+    for epoch in range(50):
+        count = 0
+        for step in range(50):
+            if (epoch, step) == (1, 2):
+                leave()
+            count += 1
+        with contextlib.suppress(KeyError):
+            done.append((epoch, count))
+    with contextlib.suppress(KeyError):
+        done.append((-1, -1))
+    assert done == [(0, 50), (1, 3), (-1, -1)]
+
+
+def test_a_value_over_several_lines_follows() -> None:
+    known = True
+    for step in range(50):
+        if step == 2:
+            leave()
+    value = "a" if known else (
+        "b")  # fmt: skip
+    assert (value, step) == ("a", 2)
+
+
+def test_another_loop_follows() -> None:
+    done = []
+    for step in range(50):
+        if step == 2:
+            leave()
+    while step < 4:
+        step += 1
+        done.append(step)
+    for other in range(2):
+        done.append(10 * other)  # noqa: PERF401
+    assert done == [3, 4, 0, 10]
+
+
+def test_a_line_that_cannot_be_told_apart_is_not_gone_to() -> None:
+    def train() -> bool:
+        for _ in range(50):
+            last = ways_out(sys._getframe())[1]
+        with contextlib.suppress(KeyError):
+            return last
+
+    assert train() is False
+
+
+def test_a_loop_that_nothing_follows_and_whose_caller_goes_on() -> None:
+    found = []
+
+    def train() -> None:
+        for _ in range(3):
+            found.append(ways_out(sys._getframe())[1])  # noqa: PERF401
+
+    train()
+    assert found == [False, False, False]
+
+
+def test_a_with_around_the_loop_is_gone_through(tmp_path: Path) -> None:
+    last = None
+    with (tmp_path / "log").open("w"):
+        for _ in range(3):
+            last = ways_out(sys._getframe())[1]
+    assert last is False
+
+
+def test_a_debugger_has_the_thread_to_itself() -> None:
+    before = sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        assert not follow([])
+    finally:
+        sys.settrace(before)
+
+
+def run(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(text))
+    return subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("call", ["main()", "if __name__ == '__main__':\n    main()"])
+def test_a_script_that_has_nothing_left_to_do_ends(tmp_path: Path, call: str) -> None:
+    text = f"""
+import atexit, sys
+from outpace.plan.leave import follow, ways_out
+def main():
+    atexit.register(lambda: print("tidied up"))
+    for step in range(10**9):
+        if step == 3:
+            exits, last = ways_out(sys._getframe())
+            assert last and follow(exits)
+        print(step)
+{call}
+"""
+    done = run(tmp_path, text)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("\n") == ["0", "1", "2", "3", "tidied up", ""]
+
+
+def test_a_function_that_is_called_in_the_loop_and_after_it() -> None:
+    found = []
+    for _ in range(2):
+        found.append(evaluates_after(sys._getframe()))
+        checked(found)
+    checked(found)
+    assert found == [True, True]
+    for _ in range(2):
+        found.append(evaluates_after(sys._getframe()))  # noqa: PERF401
+    assert found[2:] == [False, False]
+
+
+def checked(found: list[bool]) -> None:
+    assert found

@@ -1,0 +1,88 @@
+"""How long the rest takes: steady, noisy and slowed machines, with pauses between the steps."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outpace.plan.pace import Pace
+
+
+def paced(times: list[float]) -> Pace:
+    pace = Pace()
+    for seconds in times:
+        pace.note(seconds)
+    return pace
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.floats(1e-4, 20.0), st.integers(20, 400))
+def test_steady_steps(step_s: float, count: int) -> None:
+    left = paced([step_s] * count).left(1000)
+    assert left.estimate == pytest.approx(1000 * step_s, rel=1e-6)
+    assert left.low < left.estimate < left.high
+
+
+def test_groups_of_short_steps_count_as_their_steps() -> None:
+    one, many = Pace(), Pace()
+    for _ in range(300):
+        many.note(0.01, 16)
+        for _ in range(16):
+            one.note(0.01)
+    assert many.steps == one.steps == 4800
+    assert many.left(100).estimate == pytest.approx(one.left(100).estimate)
+
+
+def test_a_machine_that_slows_down_for_good_is_believed_soon() -> None:
+    pace = paced([0.1] * 1000 + [0.2] * 100)
+    assert pace.changes == 1
+    assert pace.slowness == pytest.approx(2.0, rel=0.02)
+    assert pace.left(100).estimate == pytest.approx(20.0, rel=0.02)
+
+
+def test_one_long_step_is_no_change() -> None:
+    pace = paced([0.1] * 500 + [30.0] + [0.1] * 200)
+    assert pace.changes == 0
+    # 30 s in 510 to 700 steps were lost, and may be again.
+    assert 10.0 + 30 / 7 <= pace.left(100).estimate <= 10.0 + 30 / 5
+
+
+def test_validation_is_counted_by_the_epoch() -> None:
+    pace = Pace()
+    for epoch in range(3):
+        for step in range(50):
+            first = step == 0
+            pace.note(0.1 + (2.0 if first and epoch else 0.0), clean=not first)
+    # Two validations were seen in 100 steps; 100 more steps have two as well.
+    assert pace.left(100).estimate == pytest.approx(14.0, rel=0.01)
+    assert pace.pause_s == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_validation_that_was_not_seen_yet_is_taken_as_told_and_doubted() -> None:
+    pace = paced([0.1] * 100)
+    told, silent = pace.left(100, pauses_s=5.0), pace.left(100)
+    assert told.estimate == pytest.approx(silent.estimate + 5.0)
+    assert told.high - told.low > silent.high - silent.low + 5.0
+
+
+def test_start_up_is_no_pause() -> None:
+    pace = Pace()
+    for index in range(100):
+        pace.note(3.0 if index < 2 else 0.1, clean=index > 1)
+    assert pace.left(100).estimate == pytest.approx(10.0, rel=0.01)
+
+
+def test_intervals_hold_four_in_five_where_the_machine_is_noisy() -> None:
+    """A step's time wanders, as beside other processes: neighbours are alike."""
+    chance, held = random.Random(1), 0
+    for _ in range(200):
+        level, times = 0.0, []
+        for _ in range(4000):
+            level = 0.995 * level + chance.gauss(0, 0.01)
+            times.append(0.05 * 2.718 ** (level + chance.gauss(0, 0.1)))
+        left = paced(times[:1000]).left(3000)
+        held += left.low <= sum(times[1000:]) <= left.high
+    assert 150 <= held <= 200

@@ -1,0 +1,154 @@
+"""Training until the time is up, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import outpace
+from outpace.errors import UsageError
+from outpace.plan.schedule import Schedule, rate
+from outpace.plan.until import until
+
+SCHEDULES: tuple[Schedule, ...] = ("linear", "cosine", "one-cycle")
+
+
+class Clock:
+    """Time that stands still but for steps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sgd(lr: float = 0.4) -> torch.optim.SGD:
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules_end_at_zero(schedule: Schedule) -> None:
+    assert rate(schedule, 1.0) == pytest.approx(0.0)
+    assert max(rate(schedule, i / 1000) for i in range(1001)) == pytest.approx(1.0)
+    assert all(0.0 <= rate(schedule, i / 1000) <= 1.0 for i in range(-100, 1200))
+
+
+@settings(deadline=None)
+@given(st.floats(0.02, 2.0), st.sampled_from(SCHEDULES))
+def test_it_lands_just_before_the_time_is_up(step_s: float, schedule: Schedule) -> None:
+    clock, optimizer = Clock(), sgd()
+    for _ in until(100.0, [1, 2, 3], optimizer=optimizer, schedule=schedule, clock=clock):
+        clock.now += step_s
+    used = clock.now - 100.0
+    assert 100.0 - 1.01 * step_s <= used <= 100.0 + 1e-6
+    assert optimizer.param_groups[0]["lr"] < 0.4 * 2.1 * step_s / 100 + 1e-9
+
+
+def test_a_machine_that_slows_down_trains_for_fewer_steps() -> None:
+    clock, optimizer, rates = Clock(), sgd(), []
+    for index, _ in enumerate(until("100s", [1], optimizer=optimizer, clock=clock)):
+        rates.append(optimizer.param_groups[0]["lr"])
+        clock.now += 0.5 if index < 100 else 1.0
+    assert 99.0 <= clock.now - 100.0 <= 100.0
+    assert len(rates) == pytest.approx(150, abs=2)
+    assert rates[0] == pytest.approx(0.4)
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.02 * 0.4
+
+
+def test_a_pause_is_no_reason_to_end() -> None:
+    """A process that was stopped for half a minute goes on for the rest of its time."""
+    clock = Clock()
+    for index, _ in enumerate(until(100.0, [1], clock=clock)):
+        clock.now += 30.0 if index == 20 else 0.5
+    assert 99.0 <= clock.now - 100.0 <= 100.0
+
+
+def test_a_reserve_is_left() -> None:
+    clock = Clock()
+    for _ in until("2m", [1], reserve="30s", clock=clock):
+        clock.now += 0.1
+    assert clock.now - 100.0 == pytest.approx(90.0, abs=0.2)
+
+
+def test_groups_keep_their_own_rates() -> None:
+    clock = Clock()
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    optimizer = torch.optim.SGD(
+        [{"params": [parameters[0]], "lr": 1.0}, {"params": [parameters[1]]}], 0.1
+    )
+    for index, _ in enumerate(until(10.0, [1], optimizer=optimizer, clock=clock)):
+        clock.now += 0.1
+        if index == 50:
+            first, second = (group["lr"] for group in optimizer.param_groups)
+            assert first == pytest.approx(10 * second)
+
+
+def test_a_rate_in_a_tensor_stays_there() -> None:
+    clock = Clock()
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], torch.tensor(0.4))
+    kept = optimizer.param_groups[0]["lr"]
+    for _ in until(10.0, [1], optimizer=optimizer, clock=clock):
+        clock.now += 1.0
+    assert optimizer.param_groups[0]["lr"] is kept
+    assert float(kept) < 0.05
+
+
+def test_every_epoch_is_shuffled_anew() -> None:
+    clock = Clock()
+    data = TensorDataset(torch.arange(6))
+    loader = DataLoader(data, sampler=DistributedSampler(data, num_replicas=1, rank=0, seed=0))
+    seen = []
+    for (x,) in until(17.5, loader, clock=clock):
+        clock.now += 1.0
+        seen.append(int(x))
+    assert sorted(seen[:6]) == sorted(seen[6:12]) == list(range(6))
+    assert seen[:6] != seen[6:12]
+
+
+@pytest.mark.parametrize(
+    ("budget", "more"),
+    [
+        ("soon", {}),
+        (0.0, {}),
+        ("1h", {"reserve": "1h"}),
+        ("1h", {"reserve": "soon"}),
+        ("1h", {"schedule": "sawtooth"}),
+    ],
+)
+def test_what_cannot_be_kept(budget: str | float, more: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        until(budget, [1], **more)  # type: ignore[arg-type]
+
+
+def test_a_loader_without_batches() -> None:
+    with pytest.raises(UsageError, match="no batch"):
+        list(until(10.0, []))
+
+
+def test_it_is_public() -> None:
+    assert outpace.until is until
+
+
+def test_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(UsageError, match="several train together"):
+        until(10.0, [1])
+
+
+def test_an_iterator_is_used_once() -> None:
+    def once() -> Iterator[int]:
+        yield from (1, 2)
+
+    batches = until(10.0, once(), clock=Clock())
+    assert [next(batches), next(batches)] == [1, 2]
+    with pytest.raises(UsageError, match="no batch") as told:
+        next(batches)
+    assert "used once" in (told.value.hint or "")

@@ -1,0 +1,100 @@
+"""Another learning rate to step with, while the script and its scheduler see their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from outpace.seams.host import Host
+from outpace.seams.rate import RateSeam
+
+
+@pytest.fixture
+def seam() -> Iterator[RateSeam]:
+    seam = RateSeam(Host())
+    seam.install()
+    yield seam
+    seam.remove()
+
+
+def one_weight(lr: float | torch.Tensor, kind: type = torch.optim.SGD) -> torch.optim.Optimizer:
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    made: torch.optim.Optimizer = kind([weight], lr=lr)
+    return made
+
+
+def value(optimizer: torch.optim.Optimizer) -> float:
+    return float(optimizer.param_groups[0]["params"][0].detach())
+
+
+def test_it_steps_with_the_changed_rate_and_shows_the_scripts(seam: RateSeam) -> None:
+    optimizer = one_weight(0.4)
+    seam.change = lambda own, largest: own / 2
+    optimizer.step()
+    assert value(optimizer) == pytest.approx(0.8)
+    assert optimizer.param_groups[0]["lr"] == 0.4
+
+
+def test_nothing_changes_while_nothing_is_asked(seam: RateSeam) -> None:
+    optimizer = one_weight(0.4)
+    optimizer.step()
+    assert value(optimizer) == pytest.approx(0.6)
+
+
+def test_a_scheduler_goes_on_undisturbed(seam: RateSeam) -> None:
+    optimizer, seen = one_weight(0.4), []
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    seam.change = lambda own, largest: seen.append((own, largest)) or 0.0  # type: ignore[func-returns-value]
+    for _ in range(4):
+        optimizer.step()
+        scheduler.step()
+    assert seen == [(0.4, 0.4), (0.4, 0.4), (0.2, 0.4), (0.2, 0.4)]
+    assert scheduler.get_last_lr() == [pytest.approx(0.1)]
+    assert value(optimizer) == 1.0
+
+
+def test_a_step_that_raises_leaves_the_rate_to_be_put_right(seam: RateSeam) -> None:
+    optimizer = one_weight(0.4)
+    seam.change = lambda own, largest: own / 2
+
+    def closure() -> float:
+        raise ValueError("no loss")
+
+    with pytest.raises(ValueError, match="no loss"):
+        optimizer.step(closure)
+    optimizer.step()
+    assert value(optimizer) == pytest.approx(0.8)
+    assert optimizer.param_groups[0]["lr"] == 0.4
+
+
+def test_a_rate_in_a_tensor_stays_there(seam: RateSeam) -> None:
+    kept = torch.tensor(0.4)
+    optimizer = one_weight(kept, torch.optim.Adam)
+    seam.change = lambda own, largest: 0.1
+    optimizer.step()
+    assert optimizer.param_groups[0]["lr"] is kept
+    assert float(kept) == pytest.approx(0.4)
+
+
+def test_a_change_that_fails_is_told_and_the_step_is_the_scripts(
+    seam: RateSeam, capsys: pytest.CaptureFixture[str]
+) -> None:
+    optimizer = one_weight(0.4)
+    seam.change = lambda own, largest: 1 / 0
+    optimizer.step()
+    assert value(optimizer) == pytest.approx(0.6)
+    assert "rate seam failed" in capsys.readouterr().err
+    optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
+    optimizer.step()
+    assert value(optimizer) == pytest.approx(0.2)
+
+
+def test_taken_out_nothing_is_left(seam: RateSeam) -> None:
+    seam.change = lambda own, largest: 0.0
+    seam.remove()
+    optimizer = one_weight(0.4)
+    optimizer.step()
+    assert value(optimizer) == pytest.approx(0.6)

@@ -43,10 +43,14 @@ def diagnose(
     progress: Progress | None = None,
     trace: Path | None = None,
     seed: int | None = None,
+    changes: bool = False,
 ) -> Session:
-    """Find by experiment what a training is bound by; changes nothing."""
+    """Find by experiment what a training is bound by; changes nothing.
+
+    With ``changes`` it is also seen what a model with less to do would take.
+    """
     work = Work(target, session, output, progress)
-    measured = _measure(work, time_s, steps, trace, seed)
+    measured = _measure(work, time_s, steps, trace, seed, changes)
     diagnosis = interpret(target, work.machine, *measured)
     return _finish(work, diagnosis, measured[0], "diagnose")
 
@@ -57,6 +61,7 @@ def _measure(
     steps: int | None,
     trace: Path | None = None,
     seed: int | None = None,
+    changes: bool = False,
 ) -> tuple[Evidence, int, list[str]]:
     from outpace.tune.children import measure
 
@@ -65,6 +70,7 @@ def _measure(
         "steps": steps,
         "seed_shift": seed or 0,
         "trace": trace is not None,
+        "changes": changes,
     }
     found = measure(work.launch, spec, work.session)
     if trace is not None:

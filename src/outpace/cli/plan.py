@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import click
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from outpace.cli.budgets import budget_of, deadline_options
 from outpace.cli.options import Duration, TargetCommand, option, session_folder, target_argument
 from outpace.errors import UsageError
+from outpace.plan.forecast import Objective
 from outpace.records.machine import Machine
 from outpace.records.plan import Plan, Sizes
 from outpace.records.session import Session
@@ -20,6 +21,7 @@ from outpace.records.session import Session
 MEASURED_S = 20.0
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmbt]?)")
+AMOUNT = re.compile(r"\$?\s*(\d+(?:\.\d+)?)\s*(?:usd|\$)?")
 LAWS = ("besiroglu", "hoffmann-1", "hoffmann-2", "hoffmann-3")
 
 
@@ -36,6 +38,21 @@ class Count(click.ParamType[float]):
         if found is None:
             self.fail(f"{value!r} is not a count; write 70B, 1.4T or 5.76e23", param, ctx)
         return float(found[1]) * SCALES[found[2]]
+
+
+class Money(click.ParamType[float]):
+    """USD, such as ``200usd``, ``$200`` or ``200``."""
+
+    name = "usd"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The amount; fails with what was seen and what is understood."""
+        found = AMOUNT.fullmatch(str(value).strip().lower())
+        if found is None or float(found[1]) <= 0:
+            self.fail(f"{value!r} is no amount of money; write 200usd", param, ctx)
+        return float(found[1])
 
 
 @click.command(
@@ -90,6 +107,13 @@ Examples:
     "--batch",
     type=click.IntRange(min=1),
     help="With --memory: samples of a step (default: its own).",
+)
+@option("--cost", type=Money(), help="Money that it may cost, such as 200usd.")
+@option(
+    "--objective",
+    type=click.Choice(get_args(Objective)),
+    default="time",
+    help="What comes first: the soonest (default), the cheapest, or most training in the time.",
 )
 @option("--usd-per-hour", type=click.FloatRange(min=0), help="Price of this machine.")
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -182,7 +206,14 @@ def measure(words: tuple[str, ...], time_s: float, as_json: bool, quiet: bool) -
     folder = session_folder(None, target.name)
     output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
     with kept(folder, quiet=quiet) as progress:
-        return diagnose(target, session=folder, time_s=time_s, output=output, progress=progress)
+        return diagnose(
+            target,
+            session=folder,
+            time_s=time_s,
+            output=output,
+            progress=progress,
+            changes=True,
+        )
 
 
 def show_failure(session: Session) -> int:

@@ -194,6 +194,7 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
         "tensors": len(parameters),
         "convolutions": sum(issubclass(k, nn.modules.conv._ConvNd) for k in kinds_of),
         "batch_norms": len(norms),
+        "any_size": any(issubclass(k, nn.modules.pooling._AdaptiveAvgPoolNd) for k in kinds_of),
         "batch_norm_training": any(m.training for m in norms),
         "channels_last": bool(weights)
         and all(w.is_contiguous(memory_format=torch.channels_last) for w in weights),

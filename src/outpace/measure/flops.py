@@ -3,7 +3,8 @@
 FLOPs are those of matrix products, convolutions, attention and recurrent layers, two to a
 multiply-add, counted by torch's own formulas from the shapes at hand; causal attention counts in
 full, as is usual for MFU. Added here: attention on the CPU, which torch 2.13 counts as nothing (14
-% of a 1.2B GPT), recurrent layers, and the undivided forms that inference mode shows.
+% of a 1.2B GPT), recurrent layers, the undivided forms that inference mode shows, and the gradients of
+convolutions in groups, which torch counts as if they were not.
 
 Honest limits: inside of `torch.compile` only what is called outside of generated kernels is seen
 (matrix products and convolutions are, fused elementwise work is not), so operator calls and bytes
@@ -111,6 +112,7 @@ def formulas() -> Mapping[Any, Formula]:
         "conv1d": _convolution,
         "conv2d": _convolution,
         "conv3d": _convolution,
+        "convolution_backward": _convolution_backward,
         "mkldnn_rnn_layer": _recurrent,
         "_cudnn_rnn": _recurrent_cudnn,
         "mkldnn_rnn_layer_backward": _recurrent_backward,
@@ -119,7 +121,7 @@ def formulas() -> Mapping[Any, Formula]:
     wrapped = {
         getattr(aten, n): TORCHS.shape_wrapper(f) for n, f in ours.items() if hasattr(aten, n)
     }
-    return {**wrapped, **TORCHS.flop_registry}
+    return {**TORCHS.flop_registry, **wrapped}
 
 
 @lru_cache(maxsize=1024)
@@ -168,6 +170,13 @@ def _matmul(left: Any, right: Any, *_: Any, out_shape: Any = None, **__: Any) ->
 
 def _convolution(rows: Any, weight: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
     return int(TORCHS.conv_flop_count(rows, weight, out_shape))
+
+
+def _convolution_backward(grad: Any, rows: Any, weight: Any, *settings: Any, **__: Any) -> int:
+    """As much as forward for each gradient; torch's own formula forgets that channels are in groups."""
+    transposed, mask = settings[4], settings[7]
+    once = TORCHS.conv_flop_count(rows, weight, grad, transposed=transposed)
+    return int(once * (bool(mask[0]) + bool(mask[1])))
 
 
 def _recurrent(rows: Any, into: Any, onward: Any, *_: Any, **__: Any) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from outpace.errors import UsageError
+from outpace.plan.changes import How, changes
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
@@ -15,6 +17,9 @@ RUN_TO_RUN = 1.2
 """times that the steps of another run may take: of 132 runs in the truth bench eight in ten were within
 1.19 of their script's median"""
 FIXED = "startup"
+LEAST = 1.02
+"""times as fast that a change must make the steps, to be told"""
+Objective = Literal["time", "cost", "scale"]
 
 
 def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
@@ -44,8 +49,12 @@ def options(
     seconds: Estimate,
     available_s: float | None,
     usd_per_hour: float | None,
+    objective: Objective = "time",
 ) -> tuple[Option, ...]:
-    """Changes that end it sooner, the soonest first: remedies, and fewer steps where it does not fit."""
+    """Changes that end it sooner, the best first: remedies, and what else would.
+
+    ``objective``: the soonest first, the cheapest, or those with which most training fits the time.
+    """
     outside = evidence.share(*OUTSIDE_STEPS)
     found = [
         _option(
@@ -53,12 +62,24 @@ def options(
         )
         for advice in _advised(findings)
     ]
+    for change in changes(evidence):
+        if change.speedup <= LEAST:
+            continue
+        gain = Gain(change.speedup, change.low, change.high, "predicted")
+        price = change.device.usd_per_hour if change.device is not None else usd_per_hour
+        price = price * change.count if price is not None else None
+        sped_up = _sped_up(seconds, gain, outside)
+        found.append(_option(change.name, change.keeps, sped_up, price, change.how))
     if available_s is not None and seconds.estimate > available_s:
         share = available_s / seconds.estimate
-        change = f"{100 * share:.0f} % of the steps"
+        name = f"{100 * share:.0f} % of the steps"
         at_most = Estimate(*(share * s for s in (seconds.estimate, seconds.low, seconds.high)))
-        found.append(_option(change, "learning", at_most, usd_per_hour))
-    return tuple(sorted(found, key=lambda option: option.hours.estimate))
+        found.append(_option(name, "learning", at_most, usd_per_hour))
+    if objective == "cost":
+        found.sort(key=lambda o: (o.usd is None, o.usd.estimate if o.usd else o.hours.estimate))
+    else:
+        found.sort(key=lambda o: o.hours.estimate)
+    return tuple(found)
 
 
 def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:
@@ -81,9 +102,15 @@ def _sped_up(seconds: Estimate, gain: Gain, outside: float) -> Estimate:
     )
 
 
-def _option(change: str, keeps: str, seconds: Estimate, usd_per_hour: float | None) -> Option:
+def _option(
+    change: str,
+    keeps: str,
+    seconds: Estimate,
+    usd_per_hour: float | None,
+    how: How = "predicted",
+) -> Option:
     hours = Estimate(*(s / 3600 for s in (seconds.estimate, seconds.low, seconds.high)))
     usd = None
     if usd_per_hour is not None:
         usd = Estimate(*(usd_per_hour * h for h in (hours.estimate, hours.low, hours.high)))
-    return Option(change, keeps, hours, usd, "predicted")
+    return Option(change, keeps, hours, usd, how)

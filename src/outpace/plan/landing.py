@@ -8,7 +8,6 @@ batches and the loops around the step are left, so that what the script does at 
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from outpace.measure.length import Loop, loops_around_step, total_steps
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.leave import evaluates_after, follow, ways_out
-from outpace.plan.pace import TRUSTED_BLOCKS, Pace
+from outpace.plan.pace import FAR, TRUSTED_BLOCKS, Pace
 from outpace.plan.safety import write_checkpoint
 from outpace.plan.schedule import RISE, Schedule, rate
 from outpace.records.plan import Estimate, Landed, Progress
@@ -26,15 +25,13 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.rate import RateSeam
 
 TELL_S = 0.5
-RECENT = 5
-"""steps by which the next one's length is judged; one alone may have been a pause"""
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
 EXIT_S = 1.15
 """for a process with torch to end once the script has"""
 MARGIN, MOST_MARGIN_S = 0.004, 30.0
 """of the budget, left free"""
-PAUSES_VARY = 1.15
+PAUSES_VARY = 1.1
 """times that the last validation may take as long as those before"""
 FORWARD = 0.4
 """of a step's time, less that for input, that a batch of a validation takes, while none was seen"""
@@ -59,7 +56,6 @@ class Landing:
         self.host, self.countdown, self.land = host, countdown, land
         self.checkpoint, self.tell, self.say = checkpoint, tell, say
         self.pace = Pace()
-        self.recent: deque[float] = deque(maxlen=RECENT)
         self.drawing_s = self.seen_s = 0.0
         """of clean steps: for their batches, and in all"""
         self.loops: list[Loop] = []
@@ -93,7 +89,6 @@ class Landing:
     def on_step(self, step: Step) -> None:
         """A step ended, or a group of short ones."""
         self.pace.note(step.wall / 1e9, step.count, clean=step.clean)
-        self.recent.append(step.wall / 1e9)
         if step.clean:
             self.drawing_s += step.phases["input"] * step.count / 1e9
             self.seen_s += step.wall * step.count / 1e9
@@ -186,7 +181,7 @@ class Landing:
         validations = (1 if self._epoch() is not None else 0) + (1 if self.evaluates else 0)
         validating = PAUSES_VARY * validations * self._validation()
         saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
-        exit_s = EXIT_S * self.pace.slowness
+        exit_s = EXIT_S * (self.pace.slowness if self.pace.slowness > FAR else 1.0)
         return exit_s + saving + validating + min(MOST_MARGIN_S, MARGIN * budget)
 
     def steer(self) -> None:
@@ -204,16 +199,35 @@ class Landing:
 
     def until_next_chance(self) -> float:
         """Seconds to the end of the next step, after which it can be ended too."""
-        step_s = sorted(self.recent)[len(self.recent) // 2]
-        if not isinstance(self.loader, LoaderSeam):
-            return step_s
-        ahead = self.host.group * self.host.micro_steps
-        ends = any(
-            record.trains and record.length and record.given + ahead >= record.length
-            for record in self.loader.records.values()
-        )
+        to_epochs_end = self._to_epochs_end()
+        ends = to_epochs_end is not None and to_epochs_end <= self.host.group
         # An epoch's validation comes between this step and the next.
-        return step_s + (PAUSES_VARY * self._validation() if ends else 0.0)
+        return self.pace.recent_s + (PAUSES_VARY * self._validation() if ends else 0.0)
+
+    def training_left(self) -> float:
+        """Seconds until the last step: less where the end would fall into an epoch's validation.
+
+        That validation is then the last one: there is no time for another after it.
+        """
+        left = max(0.0, self.countdown.left() - self.ending())
+        steps, epoch = self._to_epochs_end(), self._epoch()
+        if steps is None or epoch is None or self.pace.step_s is None:
+            return left
+        training, validating = epoch * self.pace.step_s, PAUSES_VARY * self._validation()
+        # As if the running epoch had begun so long ago.
+        into = left + (epoch - steps) * self.pace.step_s
+        return max(0.0, left - max(0.0, into % (training + validating) - training))
+
+    def _to_epochs_end(self) -> float | None:
+        """Steps that are left of the running epoch, where a loader of known length feeds it."""
+        if not isinstance(self.loader, LoaderSeam):
+            return None
+        left = [
+            (record.length - record.given) / max(1, self.host.micro_steps)
+            for record in self.loader.records.values()
+            if record.trains and record.length
+        ]
+        return min(left, default=None)
 
     def must_go_down(self) -> bool:
         """Whether the script would not end in time by itself."""
@@ -237,8 +251,7 @@ class Landing:
         assert self.began is not None
         share, first = self.began
         elapsed = self.countdown.elapsed()
-        left = max(0.0, self.countdown.left() - self.ending())
-        used = elapsed / (elapsed + left)
+        used = elapsed / (elapsed + self.training_left())
         by_clock = (used - share) / max(1e-9, 1.0 - share)
         total = self.total()
         by_steps = 0.0 if total is None else (self.host.steps - first) / max(1, total - first)

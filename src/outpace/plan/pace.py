@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from statistics import median
 
 from outpace.records.plan import Estimate
 
@@ -18,6 +19,8 @@ BLOCK_SHARE = 0.02
 """of the time since the first step that a block takes: the memory grows with the run"""
 MEMORY = 20
 """blocks that an average remembers"""
+RECENT = 5
+"""steps by which the next one's length is judged; one alone may have been a pause"""
 FAR, IN_A_ROW = 1.25, 3
 """a change for good: blocks that take so many times as long, or as short"""
 PAUSE = 3.0
@@ -47,7 +50,8 @@ class Pace:
         """since the last change"""
         self.changes = 0
         self._pauses: deque[float] = deque(maxlen=3)
-        """the last ones, in steps' time"""
+        """the last ones, in the time of the steps before them"""
+        self._recent: deque[float] = deque(maxlen=RECENT)
         self._fastest = math.inf
         self._spread = SPREAD**2
         self._together = 0.5 * SPREAD**2
@@ -63,13 +67,14 @@ class Pace:
         """``count`` steps took so long each; ``clean``: nothing else happened in them."""
         self.seconds += seconds * count
         if clean:
+            self._recent.append(seconds)
             self._block_s += seconds * count
             self._block_steps += count
             length = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
             if self._block_s >= length or self.step_s is None:
                 self._end_block()
         elif self.step_s is not None:
-            self._pause((seconds - self.step_s) * count)
+            self._pause((seconds - self.recent_s) * count)
         self.steps += count
 
     def left(self, steps: int, pauses_s: float = 0.0) -> Estimate:
@@ -93,9 +98,14 @@ class Pace:
         )
 
     @property
+    def recent_s(self) -> float:
+        """Seconds of a step as the last few were."""
+        return median(self._recent) if self._recent else self.step_s or 0.0
+
+    @property
     def pause_s(self) -> float | None:
         """Seconds that the longest of the last pauses would take now; None: there was none."""
-        return max(self._pauses) * (self.step_s or 0.0) if self._pauses else None
+        return max(self._pauses) * self.recent_s if self._pauses else None
 
     @property
     def slowness(self) -> float:
@@ -168,4 +178,4 @@ class Pace:
         self._paused += seconds
         if seconds > PAUSE * self.step_s:
             self._paused_until = self.steps
-            self._pauses.append(seconds / self.step_s)
+            self._pauses.append(seconds / self.recent_s)

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from outpace.errors import UsageError
 from outpace.plan import scaling
 from outpace.plan.fit import between, fit, fitted, read_runs, resampled
-from outpace.plan.forecast import finish, options
+from outpace.plan.forecast import Objective, finish, options
 from outpace.plan.hardware import Device, device
 from outpace.plan.room import memory_plan, step_flops
 from outpace.records.evidence import Compute
@@ -52,6 +52,9 @@ class Question:
     steps: int | None = None
     """of a script"""
     usd_per_hour: float | None = None
+    cost: float | None = None
+    """USD that it may cost"""
+    objective: Objective = "time"
     memory: bool = False
     """how much memory a step of a script takes"""
     batch: int | None = None
@@ -137,6 +140,10 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     evidence = measured.evidence
     seconds = finish(evidence, asked.steps)
     fits = available is None or seconds.estimate <= available
+    if asked.cost is not None:
+        if asked.usd_per_hour is None:
+            raise UsageError("what does an hour of this machine cost?", "say --usd-per-hour")
+        fits = fits and asked.usd_per_hour * seconds.estimate / 3600 <= asked.cost
     compute, step_s = evidence.compute, evidence.steps.median_s
     step = step_flops(
         compute.flops, compute.flops_forward, step_s, peak_of(measured.machine, compute)
@@ -144,7 +151,14 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     return Plan(
         budget=asked.time if asked.time is not None else UNSET,
         forecast=Forecast(seconds, fits),
-        options=options(evidence, measured.findings, seconds, available, asked.usd_per_hour),
+        options=options(
+            evidence,
+            measured.findings,
+            seconds,
+            available,
+            asked.usd_per_hour,
+            asked.objective,
+        ),
         flops=step if compute.flops else UNSET,
     )
 
@@ -167,10 +181,20 @@ def peak_of(machine: Machine, compute: Compute) -> float | None:
 
 
 def hours_of(asked: Question) -> float | None:
-    """Hours of training: as asked, else what the deadline leaves."""
-    if asked.hours is not None or asked.time is None:
-        return asked.hours
-    return asked.time.available_s / 3600
+    """Hours of training: as asked, else what the deadline leaves; no more than the money pays."""
+    hours = asked.hours
+    if hours is None and asked.time is not None:
+        hours = asked.time.available_s / 3600
+    if asked.cost is None:
+        return hours
+    price = device(asked.device).usd_per_hour if asked.device is not None else None
+    if not price:
+        raise UsageError(
+            "no price is known by which a cost could be turned into hours",
+            "--cost goes with a --device of known price, or a script and --usd-per-hour",
+        )
+    paid = asked.cost / (price * asked.count)
+    return paid if hours is None else min(hours, paid)
 
 
 def _given(asked: Question, law: Chosen) -> Given | None:
@@ -194,7 +218,9 @@ def _flops(asked: Question, machine: Device | None) -> Flops | None:
         return None
     hours = hours_of(asked)
     if hours is None:
-        raise UsageError(f"for how long is {machine.name} at work?", "give --hours or --deadline")
+        raise UsageError(
+            f"for how long is {machine.name} at work?", "give --hours, --deadline or --cost"
+        )
     peak = machine.flops_per_s(asked.dtype)
     usd = machine.usd_per_hour * asked.count * hours if machine.usd_per_hour else None
     total = peak * asked.mfu * asked.count * hours * 3600

@@ -49,9 +49,9 @@ class StepLaw:
     optimizer: Line
     data: Line
 
-    def peak(self, batch: int) -> int:
-        """The most held at once."""
-        highest = max(self.learning.at(batch), self.optimizer.at(batch))
+    def peak(self, batch: int, less: float = 0.0) -> int:
+        """The most held at once; with so many bytes less a sample in forward and backward."""
+        highest = max(self.learning.at(batch) - less * batch, self.optimizer.at(batch))
         return round(self.lasting + self.data.at(batch) + highest)
 
     def largest(self, limit: int) -> int:
@@ -75,13 +75,13 @@ def law_of(sizes: Sizes) -> StepLaw:
     smallest = min(sizes.steps, key=lambda size: size.batch)
     data = Line(0.0, largest.data / max(1, largest.batch))
     if largest.batch == smallest.batch:
-        made = min(largest.kinds.gradients, largest.learning)  # of weights, whatever the batch
-        kept = 0 if largest.kinds.gradients <= largest.entry - largest.kinds.parameters else made
-        grown = (largest.learning + largest.scratch - kept) / max(1, largest.batch)
-        return StepLaw(largest.entry, Line(kept, grown), Line(largest.optimizer, 0.0), data)
+        # Gradients that are made in the step are as large whatever the batch.
+        made = 0 if gradients_at_entry(largest) else min(gradients_of(largest), largest.learning)
+        grown = (largest.learning - made) / max(1, largest.batch)
+        return StepLaw(largest.entry, Line(made, grown), Line(largest.optimizer, 0.0), data)
     return StepLaw(
         largest.entry,
-        _through(smallest, largest, lambda size: size.learning + size.scratch),
+        _through(smallest, largest, lambda size: size.learning),
         _through(smallest, largest, lambda size: size.optimizer),
         data,
     )
@@ -98,7 +98,7 @@ def memory_plan(
 ) -> MemoryPlan:
     """The peak with so many samples, whether it fits, and what would make room."""
     law = law_of(sizes)
-    own = max(sizes.steps, key=lambda size: size.batch)
+    own = sizes.steps[0]
     asked = batch or own.batch
     if device is not None:
         limit = round(device.memory_gb * 1e9) - CONTEXT_BYTES
@@ -153,8 +153,8 @@ def _changes(
         ("checkpoint each block", sizes.checkpointed, forward),
     ):
         if size is not None:
-            saved = (own.peak - size.peak) / max(1, own.batch) * batch
-            peak = size.peak if batch == own.batch else round(law.peak(batch) - saved)
+            less = (own.learning - size.learning) / max(1, own.batch)
+            peak = size.peak if batch == own.batch else law.peak(batch, less)
             yield change, peak, time, how
     for parts in ACCUMULATED:
         if batch >= parts:
@@ -170,6 +170,12 @@ def _changes(
             shared += part
             peak = law.peak(batch) - round(shared * (1 - 1 / count))
             yield f"ZeRO {stage} over {count}", peak, None, "predicted"
+
+
+def gradients_at_entry(size: StepSize) -> bool:
+    """Whether gradients are kept from one step to the next."""
+    states = size.kinds.parameters + size.kinds.optimizer
+    return size.entry > states + 0.5 * gradients_of(size)
 
 
 def gradients_of(size: StepSize) -> int:

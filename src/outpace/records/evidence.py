@@ -161,6 +161,10 @@ class Compute(msgspec.Struct, frozen=True):
     """share of the positions of a batch of sequences that are padding"""
     empty_flops: float = 0.0
     """FLOPs a step that multiply by the zeros of an operand that is all but empty"""
+    parts: dict[str, str] = {}
+    """parts of the model that give a tensor of the shape that they get, and their classes"""
+    any_size: bool = False
+    """the model takes images of any size: it pools what is left of them to a fixed size"""
     threads_where: str | None = None
     """file:line at which the script chose its number of threads"""
     exchange_where: str | None = None

@@ -123,22 +123,20 @@ class StepSize(msgspec.Struct, frozen=True):
     """Memory of a step of so many samples, in bytes, as measured.
 
     ``learning`` and ``optimizer`` are the most held above ``entry`` in forward and backward and in the
-    optimizer's step; ``scratch`` is what kernels took besides, which no tensor shows; ``data`` was
-    made outside of the step.
+    optimizer's step, with what kernels took besides; ``data`` was made outside of the step.
     """
 
     batch: int
     entry: int
     learning: int
     optimizer: int
-    scratch: int
     data: int
     kinds: ByKind
 
     @property
     def peak(self) -> int:
         """The most held at once."""
-        return self.entry + self.data + max(self.learning + self.scratch, self.optimizer)
+        return self.entry + self.data + max(self.learning, self.optimizer)
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -153,7 +151,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
     device: str
     steps: tuple[StepSize, ...]
-    """as the script is, at one or more batch sizes"""
+    """as the script is, with its own batch and, where that can be, with another"""
     bf16: StepSize | None
     checkpointed: StepSize | None
     layers: tuple[Layer, ...]

@@ -10,7 +10,16 @@ from outpace.plan.budget import arithmetic, duration
 from outpace.plan.hardware import device
 from outpace.plan.question import Chosen, Question, hours_of
 from outpace.plan.room import CONTEXT_BYTES
-from outpace.records.plan import Estimate, Flops, Given, MemoryPlan, Optimal, Plan, StepFlops
+from outpace.records.plan import (
+    Estimate,
+    Flops,
+    Given,
+    MemoryPlan,
+    Optimal,
+    Option,
+    Plan,
+    StepFlops,
+)
 from outpace.report import words
 
 KEEPS = {
@@ -21,6 +30,7 @@ KEEPS = {
 
 
 MOST_LAYERS = 8
+MOST_OPTIONS = 14
 
 
 def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
@@ -32,23 +42,42 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
     if time is not None:
         yield arithmetic(time)
         verdict = ", which fits" if plan.forecast.fits else ", which does not fit"
-    cost = asked.usd_per_hour and f"; ${asked.usd_per_hour * seconds.estimate / 3600:,.2f}"
-    yield f"{name} takes {duration(seconds.estimate)} ({takes}){verdict}{cost or ''}"
+    cost = ""
+    if asked.usd_per_hour:
+        cost = f"; {money(asked.usd_per_hour * seconds.estimate / 3600)}"
+    yield f"{name} takes {duration(seconds.estimate)} ({takes}){verdict}{cost}"
     if isinstance(plan.flops, StepFlops):
         yield arithmetic_of(plan.flops)
-    width = max((len(option.change) for option in found), default=0)
-    for option in found:
-        hours = option.hours
-        mark = ""
-        if time is not None:
-            mark = "fits     " if hours.estimate * 3600 <= time.available_s else "too late "
-        yield (
-            f"  {mark}{option.change:<{width}}  {duration(3600 * hours.estimate)} "
-            f"({duration(3600 * hours.low)} to {duration(3600 * hours.high)}), {option.how}; "
-            f"keeps {KEEPS[option.keeps]}"
-        )
+    shown = found[:MOST_OPTIONS]
+    width = max((len(option.change) for option in shown), default=0)
+    for option in shown:
+        yield f"  {_mark(asked, option)}{option.change:<{width}}  {_option(asked, option)}"
+    if len(found) > len(shown):
+        yield f"  and {len(found) - len(shown)} more with --json"
     if found:
-        yield "each change alone; `outpace tune` measures them together and proves the quality"
+        yield "each change alone; `outpace tune` measures remedies together and proves the quality"
+
+
+def _mark(asked: Question, option: Option) -> str:
+    """Whether it is in time, and within the money."""
+    if asked.time is None and asked.cost is None:
+        return ""
+    late = asked.time is not None and 3600 * option.hours.estimate > asked.time.available_s
+    dear = asked.cost is not None and (option.usd is None or option.usd.estimate > asked.cost)
+    return "too late " if late else "too dear " if dear else "fits     "
+
+
+def _option(asked: Question, option: Option) -> str:
+    hours = option.hours
+    text = (
+        f"{duration(3600 * hours.estimate)} ({duration(3600 * hours.low)} to "
+        f"{duration(3600 * hours.high)}), {option.how}"
+    )
+    if option.usd is not None:
+        text += f"; {money(option.usd.estimate)}"
+    if asked.objective == "scale" and asked.time is not None:
+        text += f"; {asked.time.available_s / 3600 / hours.estimate:.2f}x the steps in the time"
+    return f"{text}; keeps {KEEPS[option.keeps]}"
 
 
 def memory_lines(plan: Plan, name: str) -> Iterator[str]:
@@ -190,6 +219,11 @@ def _loss(loss: Estimate | None) -> str:
         return ""
     limits = f" ({loss.low:.3f} to {loss.high:.3f})" if loss.high > loss.low else ""
     return f", loss {loss.estimate:.3f}{limits}"
+
+
+def money(usd: float) -> str:
+    """USD, with cents where they matter."""
+    return f"${usd:,.0f}" if usd >= 100 else f"${usd:.2f}" if usd >= 0.1 else f"${usd:.4f}"
 
 
 def _price(usd: float | None, price: str | None) -> str:

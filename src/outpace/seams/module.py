@@ -10,13 +10,14 @@ import contextlib
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
 
 import torch
 from torch import nn
 
+from outpace.seams.alter import alter
 from outpace.seams.batch import map_tensors, tensors_in
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.setup import AS_IS, Setup
@@ -24,6 +25,10 @@ from outpace.seams.where import place, user_frame
 
 _is_compiling = torch.compiler.is_compiling
 _current_graph_task_id = torch._C._current_graph_task_id
+
+
+def _nothing() -> None:
+    """There is nothing to undo."""
 
 
 class ModuleSeam:
@@ -48,6 +53,8 @@ class ModuleSeam:
         self.last: Any = lambda: None
         self.last_facts: RootFacts | None = None
         """the root called last, weakly, and what is known of it"""
+        self.altered: tuple[str, str] | None = None
+        self.undo: Callable[[], None] = _nothing
 
     def install(self) -> None:
         """Put the seam in."""
@@ -103,6 +110,18 @@ class ModuleSeam:
             if facts.has_parameters:
                 bring_format(self.host, module, facts, setup.channels_last)
                 bring_checkpoints(module, setup.checkpointed)
+        self.bring_altered(setup.altered)
+
+    def bring_altered(self, change: tuple[str, str] | None) -> None:
+        """Have the largest model do less, or all of its work again."""
+        if change == self.altered:
+            return
+        self.undo()
+        self.altered, self.undo = None, _nothing
+        learning = [m for m, f in self.host.roots.items() if f.has_parameters and f.training_calls]
+        root = max(learning, key=lambda m: sum(p.numel() for p in m.parameters()), default=None)
+        if change is not None and root is not None:
+            self.undo, self.altered = alter(root, change), change
 
     @contextlib.contextmanager
     def looking_away(self) -> Iterator[None]:

@@ -64,6 +64,8 @@ class Setup:
     free_sync: bool = False
     free_communication: bool = False
     """ranks do not exchange gradients"""
+    altered: tuple[str, str] | None = None
+    """a model that does less, as `outpace.seams.alter` says"""
     watched: bool = True
     """False: the seams are out, but for the one that counts steps"""
     environment: tuple[tuple[str, str], ...] = ()

@@ -16,10 +16,11 @@ from outpace.measure.counters import page_faults, system_s
 from outpace.measure.health import HealthWatch
 from outpace.measure.length import total_steps
 from outpace.measure.others import Others
-from outpace.measure.subjects import training_loader
+from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.workers import WorkerMemory
 from outpace.records.evidence import Evidence
 from outpace.remedies.catalog import all_remedies
+from outpace.seams.alter import DEAR, DROPOUT, PassingThrough, parts_of
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.files import CONTESTS, MARKER, read, write
@@ -53,6 +54,9 @@ LOOK_S = 2.0
 """steps looked at closely, and seconds for them, before and after the training is watched"""
 ENOUGH_WATCHED = 400
 OWN_ARMS_SHARE = 0.4
+SHARE_WITH_CHANGES = 0.5
+"""of the time that is left, where the model with less to do is compared too"""
+MOST_PARTS = 3
 WORKERS_EVERY_S = 1.0
 
 
@@ -69,6 +73,8 @@ class Experiment:
         self.earlier = read(observed.session / CONTESTS, {}) if spec.get("again") else {}
         self.max_steps = spec.get("steps")
         self.begun = 0.0
+        self.parts: dict[str, str] = {}
+        """parts of the model that can be left out, and their classes"""
         self.slowed = False
         """steps are looked into so closely that their time by line would mislead"""
         self.looked = observed.found.health = HealthWatch(self.host)
@@ -220,6 +226,19 @@ class Experiment:
         yield from self._probe_streams()
         probe_input(observed)
         probe_images(observed)
+        if observed.spec.get("changes"):
+            yield from self.probe_parts()
+
+    def probe_parts(self) -> Iterator[None]:
+        """Which parts of the model can be left out."""
+        rooted = main_root(self.host)
+        if rooted is None:
+            return
+        passing = PassingThrough(rooted[0])
+        yield None
+        passing.close()
+        self.parts = passing.kinds
+        self.observed.found.compute["parts"] = passing.kinds
 
     def _probe_streams(self) -> Iterator[None]:
         streams: set[str] = set()
@@ -242,7 +261,31 @@ class Experiment:
         yield Contest(
             own, max(2.0, self.left() * OWN_ARMS_SHARE), "input and watching", narrow=0.01
         )
-        yield Contest(self.compute_arms(evidence, loaded), max(2.0, self.left()), "compute")
+        share = SHARE_WITH_CHANGES if self.observed.spec.get("changes") else 1.0
+        compute = self.compute_arms(evidence, loaded)
+        yield Contest(compute, max(2.0, share * self.left()), "compute")
+        if self.observed.spec.get("changes"):
+            yield Contest(self.model_arms(loaded), max(2.0, self.left()), "changes of the model")
+
+    def model_arms(self, loaded: bool) -> dict[str, Setup]:
+        """The model with less to do: one part of each kind left out, dropout, half of it frozen."""
+        base = replace(AS_IS, free_input=loaded)
+        arms: dict[str, Setup] = {"input_free" if loaded else "as_is": base}
+        rooted = main_root(self.host)
+        if rooted is None:
+            return arms
+        root = rooted[0]
+        of_kind = {kind: name for name, kind in self.parts.items()}
+        changes = [("without", name) for name in list(of_kind.values())[:MOST_PARTS]]
+        parts = [name for name, part in parts_of(root) if next(part.parameters(), None) is not None]
+        if len(parts) > 1:
+            changes.append(("frozen", parts[len(parts) // 2 - 1]))
+        if any(isinstance(m, DROPOUT) and m.p > 0 for m in root.modules()):
+            changes.append(("without dropout", ""))
+        if any(isinstance(m, DEAR) for m in root.modules()):
+            changes.append(("relu", ""))
+        arms.update({" ".join(change).strip(): replace(base, altered=change) for change in changes})
+        return arms
 
     def compute_arms(self, evidence: Evidence, loaded: bool) -> dict[str, Setup]:
         """Arms that change the step's compute, with its input free where that can be."""

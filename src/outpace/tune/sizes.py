@@ -1,7 +1,7 @@
 """The memory and the arithmetic of a training's step, measured in its process: for `plan --memory`.
 
-After a few steps as they are one is counted, and some are followed: the script's own, with half of
-its batch, in bfloat16, with its blocks checkpointed. Then the process ends; its results are thrown
+After a few steps as they are one is counted, and some are followed: the script's own, with another
+batch size, in bfloat16, with its blocks checkpointed. Then the process ends; its results are thrown
 away.
 """
 
@@ -17,11 +17,13 @@ from statistics import median
 from typing import Any
 
 from outpace.measure.allocator import AllocatorPeak
+from outpace.measure.capacity import tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_root, training_loader
 from outpace.records.files import write_json
 from outpace.records.plan import Layer, Sizes, StepSize
+from outpace.seams.alter import parts_of
 from outpace.seams.host import Host, Step
 from outpace.seams.module import device_of
 from outpace.seams.setup import AS_IS, Setup
@@ -32,8 +34,9 @@ WATCHED = 8
 """steps that are timed"""
 SETTLED = 2
 """steps after a change, before one is followed"""
+ROOMY = 4
+"""times the memory of a step that must be there for one with twice the batch to be tried"""
 NEEDED = {"loader", "module", "loss", "optimizer", "backend"}
-CONTAINERS = ("ModuleList", "Sequential", "ModuleDict")
 
 
 class Measuring:
@@ -78,8 +81,11 @@ class Measuring:
         loaded = training_loader(self.host) is not None
         base = replace(AS_IS, free_input=loaded)
         yield from self.follow(base, 1.0, "steps")
-        if loaded and self.host.batch_size > 1:
-            yield from self.follow(base, 0.5, "steps")
+        if loaded and self.steps:
+            limit = tightest(self.device())
+            roomy = ROOMY * self.steps[0].peak < limit.bytes - limit.used
+            if roomy or self.host.batch_size > 1:
+                yield from self.follow(base, 2.0 if roomy else 0.5, "steps")
         yield from self.follow(replace(base, autocast="bfloat16"), 1.0, "bf16")
         yield from self.follow(replace(base, checkpointed=True), 1.0, "checkpointed")
 
@@ -98,20 +104,21 @@ class Measuring:
         memory.__exit__(None, None, None)
         for hook in hooks:
             hook.remove()
-        with AllocatorPeak(device_of(root) if root is not None else "cpu") as allocator:
+        with AllocatorPeak(self.device()) as allocator:
             yield None
         host.switch(AS_IS)
         if memory.failure is not None:
             self.notes.append(f"memory could not be followed: {memory.failure}")
             return
         kinds = memory.by_kind()
-        unseen = (allocator.bytes or 0) - memory.peak_bytes
+        # What no tensor shows is scratch memory of a kernel, of the part that took most.
+        unseen = max(0, (allocator.bytes or 0) - memory.peak_bytes)
+        learning, optimizer = memory.peaks["learning"], memory.peaks["other"]
         size = StepSize(
             batch=max(1, round(scale * host.batch_size)),
             entry=memory.entry_bytes,
-            learning=memory.peaks["learning"],
-            optimizer=memory.peaks["other"],
-            scratch=max(0, unseen),
+            learning=learning + (unseen if learning >= optimizer else 0),
+            optimizer=optimizer + (unseen if learning < optimizer else 0),
             data=kinds.other,
             kinds=kinds,
         )
@@ -120,15 +127,19 @@ class Measuring:
         else:
             self.other[name] = size
 
+    def device(self) -> str:
+        """The type of device that the model is on."""
+        rooted = main_root(self.host)
+        return device_of(rooted[0]) if rooted else "cpu"
+
     def write(self) -> None:
         """Write down what was measured, at the script's own end too."""
         if os.getpid() != self.pid:
             return
-        rooted = main_root(self.host)
         write_json(
             self.session / SIZES,
             Sizes(
-                device=device_of(rooted[0]) if rooted else "cpu",
+                device=self.device(),
                 steps=tuple(self.steps),
                 bf16=self.other.get("bf16"),
                 checkpointed=self.other.get("checkpointed"),
@@ -156,18 +167,6 @@ def follow_layers(root: Any, memory: StepMemory, found: list[Layer]) -> list[Any
 
         hooks += [part.register_forward_pre_hook(before), part.register_forward_hook(after)]
     return hooks
-
-
-def parts_of(root: Any) -> Iterator[tuple[str, Any]]:
-    """The children of a model, those in its lists one by one."""
-    if root is None:
-        return
-    for name, child in root.named_children():
-        if type(child).__name__ in CONTAINERS:
-            for inner, part in child.named_children():
-                yield f"{name}.{inner}", part
-        else:
-            yield name, child
 
 
 def begin(spec: dict[str, Any]) -> None:

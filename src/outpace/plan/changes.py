@@ -1,0 +1,166 @@
+"""What else would end a training sooner than the remedies: another model, batch, or machine.
+
+Less of a model is measured: steps are run without a part of it. Other machines are predicted, from
+what was counted of a step and their rates; that is known to be off by 13 to 20 % where a step's
+operators are scaled one by one, so the limits are wide.
+
+Data parallel: each of n devices takes a batch as large as the script's, and the gradients go round in
+a ring, 2 (n - 1) / n of their bytes over the slowest link (Thakur et al. 2005).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from outpace.plan.hardware import Device, devices
+from outpace.records.evidence import Arm, Evidence
+
+How = Literal["measured", "predicted", "not measured"]
+
+MACHINES = (2, 4)
+LINK_BYTES_S = 1.25e9
+"""10 Gbit/s, between machines like this one"""
+LATENCY_S = 50e-6
+OVERHEAD = 1.25
+"""times that several devices may take as long as reckoned"""
+SIZES = (0.25, 0.5, 1.0)
+"""areas of the images in the thirds of a progressive resizing: sides of 1/2, 0.7 and 1"""
+REACHED = (0.1, 0.6)
+"""shares of a device's peak between which a step's arithmetic is taken to lie"""
+DISPATCH_S = 8e-6
+"""CPU time of one operation that is sent to an accelerator, forward and backward"""
+SCALING = 1.4
+"""times that a step on another device may take as long, or as short, as reckoned"""
+BYTES = 4
+HIDDEN = 0.1
+"""share of a step that waits for a loader's workers: above it less compute gives nothing"""
+OFFERED = ("T4", "L4", "A10G", "A100-80GB", "H100-SXM", "TPUv5e", "TPUv6e")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change, and how many times as fast the steps are; ``usd_per_hour``: None: this machine's."""
+
+    name: str
+    speedup: float
+    low: float
+    high: float
+    how: How
+    keeps: str = "learning"
+    device: Device | None = None
+    count: int = 1
+
+
+def changes(evidence: Evidence) -> Iterator[Change]:
+    """All that can be told of this training."""
+    if evidence.steps.mean_s <= 0:
+        return
+    yield from of_the_model(evidence)
+    yield from of_the_batch(evidence)
+    yield from more_devices(evidence)
+    yield from other_devices(evidence)
+
+
+def of_the_model(evidence: Evidence) -> Iterator[Change]:
+    """Parts left out, dropout, activations, half of it frozen: as measured."""
+    kinds = Counter(evidence.compute.parts.values())
+    for arm in evidence.arms:
+        word, _, name = arm.name.partition(" ")
+        if arm.failed is not None or word not in ("without", "frozen", "relu"):
+            continue
+        found = _step_speedup(evidence, arm)
+        if word == "without" and name in evidence.compute.parts:
+            kind = evidence.compute.parts[name]
+            yield Change(f"without {name} ({kind})", *found, "measured")
+            fewer = kinds[kind] // 2
+            if fewer > 1:
+                several = [1 / (1 - min(0.9, fewer * (1 - 1 / gain))) for gain in found]
+                name = f"{fewer} of {kinds[kind]} {kind} fewer"
+                yield Change(name, several[0], several[1], several[2], "predicted")
+        elif word == "frozen":
+            yield Change(f"frozen up to {name}", *found, "measured")
+        elif word == "relu":
+            yield Change("ReLU for its activations", *found, "measured")
+        else:
+            yield Change("without dropout", *found, "measured")
+    if evidence.compute.any_size and evidence.compute.convolutions:
+        share = _computing(evidence)
+        sped = 1 / (1 - share * (1 - sum(SIZES) / len(SIZES)))
+        yield Change(
+            "images from half their size up", sped, 1 + 0.4 * (sped - 1), sped, "predicted"
+        )
+
+
+def of_the_batch(evidence: Evidence) -> Iterator[Change]:
+    """Twice the samples in half of the steps, as measured of compute."""
+    arm = evidence.arm("batch_double")
+    if arm is None or not evidence.input.batch_size:
+        return
+    free, step = evidence.free_s, evidence.steps.mean_s
+    rest = max(0.0, step - free)
+    one = evidence.input.batch_size
+    gains = [
+        step / (rest + 0.5 * free / gain)
+        for gain in (arm.gain.speedup, arm.gain.low, arm.gain.high)
+    ]
+    yield Change(
+        f"a batch of {2 * one} in half of the steps", gains[0], gains[1], gains[2], "measured"
+    )
+
+
+def more_devices(evidence: Evidence) -> Iterator[Change]:
+    """Machines like this one, each with a batch of its own."""
+    weights = BYTES * evidence.compute.parameters
+    step = evidence.steps.mean_s
+    for count in MACHINES if weights else ():
+        exchange = 2 * (count - 1) * (weights / count / LINK_BYTES_S + LATENCY_S)
+        sped = count * step / (step + exchange)
+        name = f"{count} machines like this one, at 10 Gbit/s"
+        yield Change(name, sped, sped / OVERHEAD, count, "predicted", count=count)
+
+
+def other_devices(evidence: Evidence) -> Iterator[Change]:
+    """Accelerators of the table: arithmetic and memory by their rates, the rest as here."""
+    compute, step = evidence.compute, evidence.steps
+    if compute.device != "cpu" or not compute.flops:
+        return
+    ceilings = evidence.machine.ceilings
+    rates = ceilings.matmul_flops if ceilings is not None else {}
+    top = rates.get(compute.dtype)
+    spent = compute.forward_s + compute.backward_s + compute.optimizer_s
+    if not top or spent <= 0:
+        return
+    reached = min(REACHED[1], max(REACHED[0], compute.flops / spent / top))
+    rest = max(0.0, step.mean_s - spent)
+    known = devices()
+    for name in OFFERED:
+        found = known.get(name)
+        rate = found and (found.tf32_tflops or found.fp32_tflops or found.bf16_tflops)
+        if found is None or not rate:
+            continue
+        arithmetic = compute.flops / (rate * 1e12 * reached)
+        moving = compute.moved_bytes / (found.bandwidth_gb_s * 1e9)
+        there = max(arithmetic + moving, compute.operations * DISPATCH_S)
+        sped = step.mean_s / (rest + there)
+        low, high = step.mean_s / (rest + SCALING * there), step.mean_s / (rest + there / SCALING)
+        yield Change(f"on one {name}", sped, low, high, "not measured", "numerics", found)
+
+
+def _step_speedup(evidence: Evidence, arm: Arm) -> tuple[float, float, float]:
+    """Of whole steps, where an arm was measured with its input free."""
+    step, free, source = evidence.steps.mean_s, evidence.free_s, evidence.input
+    if source.workers and source.wait_s > HIDDEN * step:
+        return 1.0, 1.0, 1.0
+    rest = max(0.0, step - free)
+    gains = [
+        step / (rest + free / gain) for gain in (arm.gain.speedup, arm.gain.low, arm.gain.high)
+    ]
+    return gains[0], gains[1], gains[2]
+
+
+def _computing(evidence: Evidence) -> float:
+    compute, step = evidence.compute, evidence.steps.mean_s
+    return min(1.0, (compute.forward_s + compute.backward_s) / step)

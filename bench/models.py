@@ -1,6 +1,9 @@
-"""Ten small trainings of different kinds, for bench/memory.py.
+"""Ten small trainings of different kinds, for bench/memory.py and bench/changes.py.
 
-    python bench/models.py gpt_flash --batch 8 [--steps 30] [--measure]
+    python bench/models.py gpt_flash --batch 8 [--steps 30] [--measure] [--times batch | PART]
+
+With --times two steps take turns, the training's own and one with twice the batch, or without a part
+of the model; how many times as long the other takes is printed.
 
 With --measure the bytes that the allocator holds at the peak of a step are printed: what the model,
 its gradients and its optimizer hold when the step begins, the batch, and the most that is allocated
@@ -8,6 +11,8 @@ above that, by torch's profiler.
 """
 
 import argparse
+import statistics
+import time
 
 import torch
 import torch.nn.functional as F
@@ -164,7 +169,11 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--times", metavar="batch|PART")
     args = parser.parse_args()
+    if args.times:
+        print(times(args.model, args.batch, args.times))
+        return
     torch.manual_seed(0)
     build, kind, optimizer = MODELS[args.model]
     model = build()
@@ -185,6 +194,41 @@ def main():
                 return
             step(x, y)
             done += 1
+
+
+def step_of(name, batch, without=None):
+    torch.manual_seed(0)
+    build, kind, optimizer = MODELS[name]
+    model = build()
+    if without:
+        model.get_submodule(without).forward = lambda x: x
+    optimizer = optimizer(model.parameters(), lr=1e-4)
+    x, y = data_of(kind, batch)
+
+    def step():
+        loss = F.cross_entropy(model(x), y.flatten() if kind == "text" else y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def times(name, batch, other, rounds=9, seconds=0.25):
+    own = step_of(name, batch)
+    changed = step_of(name, 2 * batch) if other == "batch" else step_of(name, batch, other)
+    ratios = []
+    for _ in range(rounds):
+        spent = []
+        for step in (own, changed):
+            step()
+            begun, count = time.perf_counter(), 0
+            while time.perf_counter() - begun < seconds:
+                step()
+                count += 1
+            spent.append((time.perf_counter() - begun) / count)
+        ratios.append(spent[1] / spent[0])
+    return statistics.median(ratios[1:])
 
 
 def held(model, optimizer, *batch):

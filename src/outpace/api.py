@@ -336,8 +336,9 @@ def run(
         stop(child)
         raise
     if deadline is not None and code == 0 and deadline.left() < 0:
+        late = -deadline.left()
         raise DeadlineError(
-            f"the deadline was missed by {duration(-deadline.left())}",
+            f"the deadline was missed by {duration(late) if late >= 10 else f'{late:.1f}s'}",
             "more --reserve leaves more time for the script's ending"
             if land
             else "--land ends it in time",

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from outpace.cli.plan import command
-from outpace.errors import UsageError
+from outpace.errors import OutpaceError, UsageError
 
 
 def asked(*words: str) -> tuple[int, str]:
@@ -183,3 +183,88 @@ def test_a_script_that_fails(script: Callable[..., Path]) -> None:
     done = subprocess.run(line, cwd=path.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 7
     assert "see `outpace diagnose`" in done.stderr
+
+
+MEMORY = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+loader = DataLoader(TensorDataset(torch.randn(256, 512), torch.randint(10, (256,))), batch_size=64)
+model = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 10))
+optimizer = torch.optim.AdamW(model.parameters())
+for epoch in range(50):
+    for x, y in loader:
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+torch.save(model.state_dict(), "model.pt")
+"""
+
+
+def memory_of(path: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    line = [sys.executable, "-m", "outpace", "plan", "--memory", "--json", "--quiet", *words]
+    done = subprocess.run(
+        [*line, str(path)], cwd=path.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 3), done.stderr
+    return done.returncode, dict(json.loads(done.stdout))
+
+
+def test_the_memory_of_a_script(script: Callable[..., Path]) -> None:
+    path = script(MEMORY)
+    code, own = memory_of(path)
+    assert code == 0
+    memory = own["memory"]
+    weights = 4 * (512 * 2048 + 2048 + 2048 * 10 + 10)
+    assert memory["how"] == "measured"
+    assert memory["batch"] == 64
+    assert memory["by_kind"]["parameters"] == weights
+    assert memory["by_kind"]["optimizer"] == pytest.approx(2 * weights, rel=0.01)
+    assert memory["peak_bytes"] > 4 * weights
+    assert [layer["name"] for layer in memory["layers"]] == ["0", "1", "2"]
+    assert memory["largest_batch"] > 1000
+    forward = 2 * 64 * (512 * 2048 + 2048 * 10)
+    assert own["flops"]["forward"] == forward
+    # The first layer's input needs no gradient.
+    assert own["flops"]["hardware"] == 3 * forward - 2 * 64 * 512 * 2048
+    assert not path.with_name("model.pt").exists()
+    code, more = memory_of(path, "--batch", "8000000", "--device", "l4")
+    assert code == 3
+    assert more["memory"]["fits"] is False
+    assert more["memory"]["how"] == "predicted"
+    assert more["memory"]["peak_bytes"] > 1000 * memory["peak_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--memory"], "whose memory"),
+        (["--batch", "4", "--flops", "1e20"], "asked of the memory alone"),
+        (["--memory", "--device", "l44", "x.py"], "'l44' is no device"),
+        (["--memory", "x.py"], "there is no file x.py"),
+        (["--flops", "1e20", "-o", "plan.txt"], "does not say what to write"),
+    ],
+)
+def test_questions_that_cannot_be_answered(words: list[str], message: str) -> None:
+    with pytest.raises(OutpaceError, match=message):
+        asked(*words)
+
+
+def test_money_is_turned_into_hours() -> None:
+    found = document("--device", "h100", "--count", "8", "--cost", "1000usd")
+    assert found["flops"]["usd"] == pytest.approx(1000, rel=1e-6)
+    with pytest.raises(UsageError, match="no price"):
+        asked("--device", "MI300X", "--cost", "1000usd")
+
+
+def test_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "plan.html"
+    assert asked("--flops", "5.76e23", "-o", str(path))[0] == 0
+    assert "Lines of equal loss" in path.read_text()
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="is there already"):
+        asked("--flops", "5.76e23", "-o", str(path))
+    assert asked("--flops", "5.76e23", "--force", "-o", str(path))[0] == 0
+    assert path.read_text() != "mine"

@@ -7,7 +7,7 @@ import pytest
 
 from outpace.errors import UsageError
 from outpace.plan.budget import budget
-from outpace.plan.forecast import finish, options
+from outpace.plan.forecast import finish, options, steps_of
 from outpace.plan.question import Question, answer
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
@@ -46,6 +46,17 @@ def test_other_steps_take_as_much_each() -> None:
     assert finish(ended, 20).estimate == pytest.approx(100 + 1800)
 
 
+def test_a_length_that_is_said() -> None:
+    evidence = replace(IMAGES, input=replace(IMAGES.input, batches=50))
+    evidence = replace(evidence, steps=replace(evidence.steps, batch_size=64, micro_steps=2))
+    assert steps_of(evidence, None, None, None) is None
+    assert steps_of(evidence, 7, None, None) == 7
+    assert steps_of(evidence, None, 3, None) == 75
+    assert steps_of(evidence, None, None, 640) == 5
+    with pytest.raises(UsageError, match="steps an epoch has"):
+        steps_of(replace(evidence, input=replace(IMAGES.input, batches=None)), None, 3, None)
+
+
 def test_a_length_that_nothing_tells() -> None:
     with pytest.raises(UsageError, match="could not be found"):
         finish(seen(count=50, total=None))
@@ -68,7 +79,7 @@ def test_what_would_make_it_fit() -> None:
     assert {option.how for option in found if option.change in names} == {"predicted"}
     at_ease = options(session.evidence, session.findings, seconds, 9 * seconds.estimate, None)
     assert all(option.keeps != "learning" or "% of" not in option.change for option in at_ease)
-    assert all(option.usd is None for option in at_ease)
+    assert all(option.usd is None for option in at_ease if option.how != "not measured")
 
 
 def in_words(asked: Question) -> tuple[Plan, list[str]]:

@@ -181,6 +181,37 @@ def test_a_with_around_the_loop_is_gone_through(tmp_path: Path) -> None:
     assert last is False
 
 
+def test_a_try_around_the_loop_is_done_where_it_is_left() -> None:
+    done = []
+    try:
+        for step in range(50):
+            if step == 2:
+                assert leave()
+            done.append(step)
+    except KeyboardInterrupt:
+        done.append(-1)
+    done.append(-2)
+    try:
+        for step in range(50):
+            if step == 2:
+                assert leave()
+    except KeyboardInterrupt:
+        done.append(-1)
+    else:
+        done.append(-3)
+    assert done == [0, 1, 2, -2, -3]
+
+
+def test_a_finally_is_gone_through() -> None:
+    last = None
+    try:
+        for _ in range(3):
+            last = ways_out(sys._getframe())[1]
+    finally:
+        pass
+    assert last is False
+
+
 def test_a_debugger_has_the_thread_to_itself() -> None:
     before = sys.gettrace()
     sys.settrace(lambda *_: None)

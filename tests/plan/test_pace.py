@@ -86,3 +86,9 @@ def test_intervals_hold_four_in_five_where_the_machine_is_noisy() -> None:
         left = paced(times[:1000]).left(3000)
         held += left.low <= sum(times[1000:]) <= left.high
     assert 150 <= held <= 200
+
+
+def test_the_last_second_tells_the_next_step_and_one_stall_does_not() -> None:
+    pace = paced([0.1] * 50 + [0.02, 0.08] * 20)
+    assert pace.recent_s == pytest.approx(0.05, rel=0.05)
+    assert paced([0.1] * 50 + [30.0] + [0.1] * 3).recent_s < 0.2

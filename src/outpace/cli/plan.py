@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -94,6 +94,8 @@ Examples:
 @option(
     "--steps", type=click.IntRange(min=1), help="Steps of the script, where they are not found."
 )
+@option("--epochs", type=click.IntRange(min=1), help="Or its epochs; before its name.")
+@option("--samples", type=click.IntRange(min=1), help="Or the samples that it sees.")
 @option(
     "--time",
     "time_s",
@@ -116,6 +118,13 @@ Examples:
     help="What comes first: the soonest (default), the cheapest, or most training in the time.",
 )
 @option("--usd-per-hour", type=click.FloatRange(min=0), help="Price of this machine.")
+@option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the answer and its charts as well: .html.",
+)
+@option("--force", is_flag=True, help="Replace a file of other origin that is in the way.")
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @option("--quiet", "-q", is_flag=True, help="No progress.")
 @target_argument
@@ -124,9 +133,10 @@ def command(
     deadline: float | None,
     by: str | None,
     reserves: Sequence[tuple[str, float]],
-    steps: int | None,
     time_s: float | None,
     usd_per_hour: float | None,
+    output: Path | None,
+    force: bool,
     as_json: bool,
     quiet: bool,
     **given: Any,
@@ -140,29 +150,54 @@ def command(
     from outpace.report import plan as report
 
     time = budget_of(deadline, by, reserves)
-    asked = Question(time=time, usd_per_hour=usd_per_hour, steps=steps, **given)
+    asked = Question(time=time, usd_per_hour=usd_per_hour, **given)
     if asked.memory and not words:
         raise UsageError("whose memory?", "name the script: outpace plan --memory train.py")
     if asked.batch is not None and not asked.memory:
         raise UsageError("--batch is asked of the memory alone", "say --memory as well")
     if words:
         asked.check_script()
+    if output is not None:
+        check_output(output, force)
+    law = None
     if asked.memory:
         plan = of_memory(asked, *measured_sizes(words, as_json, quiet))
-        return show(plan, report.memory_lines(plan, words[0]), as_json, measured=True)
-    if not words:
+        lines = report.memory_lines(plan, words[0])
+    elif words:
+        session = measure(words, time_s or MEASURED_S, as_json, quiet)
+        if session.outcome != "done":
+            return show_failure(session)
+        plan, _ = answer(asked, session)
+        lines = report.script_lines(asked, plan, session.target.name)
+    else:
         plan, law = answer(asked)
         assert law is not None
-        return show(plan, report.lines(asked, plan, law), as_json)
-    session = measure(words, time_s or MEASURED_S, as_json, quiet)
-    if session.outcome != "done":
-        return show_failure(session)
-    plan, _ = answer(asked, session)
-    lines = report.script_lines(asked, plan, session.target.name)
-    return show(plan, lines, as_json, measured=True)
+        lines = report.lines(asked, plan, law)
+    said = list(lines)
+    if output is not None:
+        from outpace.records.files import write_text
+        from outpace.report.plan_html import render_plan
+
+        write_text(output, render_plan(asked, plan, law, said))
+    return show(plan, said, as_json, measured=bool(words))
 
 
-def show(plan: Plan, lines: Iterator[str], as_json: bool, *, measured: bool = False) -> int:
+def check_output(path: Path, force: bool) -> None:
+    """That the answer can be written there is known before anything is measured."""
+    from outpace.report import is_report
+
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{path} does not say what to write", "name a file that ends in .html")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", "make it first")
+    if path.exists() and not force and not is_report(path):
+        raise UsageError(
+            f"{path} is there already and is not a report of outpace",
+            "choose another name, or replace it with --force",
+        )
+
+
+def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> int:
     """Print the answer; on stderr where stdout is the script's. The exit code."""
     if as_json:
         from outpace.records.files import to_json

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from outpace.records.plan import Budget
 
 DEFAULT = Path("outpace.toml")
-LINE_EVERY = 0.1
-"""of the budget: how often a line is written where there is no terminal"""
 
 
 @click.command(
@@ -125,7 +123,7 @@ class Told:
 
     def __init__(self, line: ProgressLine) -> None:
         self.line = line
-        self.next = LINE_EVERY
+        self.tenths = 0
 
     def __call__(self, told: Progress) -> None:
         """Show how far the training is."""
@@ -134,8 +132,8 @@ class Told:
         if self.line.terminal:
             phase = "landing" if told.landing else "training"
             self.line(phase, told.elapsed_s, budget, text)
-        elif not self.line.quiet and told.elapsed_s >= self.next * budget:
-            self.next = LINE_EVERY * (1 + told.elapsed_s // (LINE_EVERY * budget))
+        elif not self.line.quiet and (tenths := int(10 * told.elapsed_s / budget)) > self.tenths:
+            self.tenths = tenths
             print(f"outpace: {text}", file=sys.stderr, flush=True)
 
 

@@ -22,6 +22,27 @@ LEAST = 1.02
 Objective = Literal["time", "cost", "scale"]
 
 
+def steps_of(
+    evidence: Evidence, steps: int | None, epochs: int | None, samples: int | None
+) -> int | None:
+    """Steps of a training that is said to be so long; None where nothing is said.
+
+    Raises UsageError where epochs are said, and how many batches one has is not known.
+    """
+    seen, source = evidence.steps, evidence.input
+    if steps is not None:
+        return steps
+    if epochs is not None:
+        if not source.batches:
+            raise UsageError(
+                "how many steps an epoch has could not be found", "say the length with --steps"
+            )
+        return epochs * max(1, source.batches // max(1, seen.micro_steps))
+    if samples is not None:
+        return max(1, round(samples / max(1, seen.batch_size * seen.micro_steps)))
+    return None
+
+
 def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
     """Seconds that the whole training takes, or so many of its steps.
 
@@ -35,7 +56,7 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
     if steps is None and not evidence.run.finished and evidence.run.total_steps is None:
         raise UsageError(
             "how many steps the training has could not be found",
-            "say so with --steps, before the script's name",
+            "say so with --steps, --epochs or --samples, before the script's name",
         )
     fixed = sum(row.seconds for row in evidence.ledger if row.name == FIXED)
     rest = sum(row.seconds for row in evidence.ledger) - fixed

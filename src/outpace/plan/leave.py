@@ -137,8 +137,8 @@ def _heads(loop: Loop) -> set[int]:
 def _following(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> tuple[ast.stmt | None, bool]:
     """The statement that is next when a loop is over, up to the loop or function around it.
 
-    Also whether none is there because the end of a ``with`` or ``try`` comes first, which has to
-    be gone through.
+    Also whether none is there because the end of a ``with`` or a ``finally`` comes first, which has
+    to be gone through.
     """
     here: ast.AST = loop
     while True:
@@ -150,9 +150,14 @@ def _following(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> tuple[ast.stm
                 rest = block[block.index(here) + 1 :]
                 if rest:
                     return rest[0], False
-        if isinstance(parent, (ast.With, ast.Try)):
+        if isinstance(parent, ast.Try) and not parent.finalbody and here not in parent.orelse:
+            if here not in parent.body:
+                return None, True
+            if parent.orelse:
+                return parent.orelse[0], False
+        elif isinstance(parent, (ast.With, ast.Try, ast.ExceptHandler)):
             return None, True
-        if not isinstance(parent, ast.If):
+        elif not isinstance(parent, ast.If):
             return None, False
         here = parent
 

@@ -19,8 +19,10 @@ BLOCK_SHARE = 0.02
 """of the time since the first step that a block takes: the memory grows with the run"""
 MEMORY = 20
 """blocks that an average remembers"""
-RECENT = 5
-"""steps by which the next one's length is judged; one alone may have been a pause"""
+RECENT_S, RECENT = 1.0, 5
+"""seconds of steps, and at least so many, by which the next one's length is judged"""
+STALL = 4.0
+"""times the median that a step counts for at most there: one alone may have been a pause"""
 FAR, IN_A_ROW = 1.25, 3
 """a change for good: blocks that take so many times as long, or as short"""
 PAUSE = 3.0
@@ -51,7 +53,8 @@ class Pace:
         self.changes = 0
         self._pauses: deque[float] = deque(maxlen=3)
         """the last ones, in the time of the steps before them"""
-        self._recent: deque[float] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[float, int]] = deque()
+        self._recent_s = 0.0
         self._fastest = math.inf
         self._spread = SPREAD**2
         self._together = 0.5 * SPREAD**2
@@ -67,7 +70,7 @@ class Pace:
         """``count`` steps took so long each; ``clean``: nothing else happened in them."""
         self.seconds += seconds * count
         if clean:
-            self._recent.append(seconds)
+            self._keep_recent(seconds, count)
             self._block_s += seconds * count
             self._block_steps += count
             length = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
@@ -100,7 +103,11 @@ class Pace:
     @property
     def recent_s(self) -> float:
         """Seconds of a step as the last few were."""
-        return median(self._recent) if self._recent else self.step_s or 0.0
+        if not self._recent:
+            return self.step_s or 0.0
+        most = STALL * median(seconds for seconds, _ in self._recent)
+        steps = sum(count for _, count in self._recent)
+        return sum(min(most, seconds) * count for seconds, count in self._recent) / steps
 
     @property
     def pause_s(self) -> float | None:
@@ -111,6 +118,16 @@ class Pace:
     def slowness(self) -> float:
         """Times as long as everything takes now, against the fastest so far; 1 or more."""
         return max(1.0, self.step_s / self._fastest) if self.step_s else 1.0
+
+    def _keep_recent(self, seconds: float, count: int) -> None:
+        self._recent.append((seconds, count))
+        self._recent_s += seconds * count
+        while len(self._recent) > RECENT:
+            oldest, steps = self._recent[0]
+            if self._recent_s - oldest * steps < RECENT_S:
+                break
+            self._recent_s -= oldest * steps
+            self._recent.popleft()
 
     def _end_block(self) -> None:
         self._average_block()

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from outpace.errors import UsageError
 from outpace.plan import scaling
 from outpace.plan.fit import between, fit, fitted, read_runs, resampled
-from outpace.plan.forecast import Objective, finish, options
+from outpace.plan.forecast import Objective, finish, options, steps_of
 from outpace.plan.hardware import Device, device
 from outpace.plan.room import memory_plan, step_flops
 from outpace.records.evidence import Compute
@@ -50,7 +50,9 @@ class Question:
     fit: Path | None = None
     """runs to fit a law to"""
     steps: int | None = None
-    """of a script"""
+    epochs: int | None = None
+    samples: int | None = None
+    """of a script: one of these, where its length is not found"""
     usd_per_hour: float | None = None
     cost: float | None = None
     """USD that it may cost"""
@@ -61,6 +63,8 @@ class Question:
 
     def check_script(self) -> None:
         """Raise UsageError where a script is asked about, and something that is not of it."""
+        if self.device is not None:
+            device(self.device)
         for name in ("flops", "params", "tokens", "device", "fit"):
             if getattr(self, name) is not None and not (self.memory and name == "device"):
                 raise UsageError(
@@ -138,7 +142,8 @@ def answer(asked: Question, measured: Session | None = None) -> tuple[Plan, Chos
 def _of_script(asked: Question, measured: Session) -> Plan:
     available = asked.time.available_s if asked.time is not None else None
     evidence = measured.evidence
-    seconds = finish(evidence, asked.steps)
+    steps = steps_of(evidence, asked.steps, asked.epochs, asked.samples)
+    seconds = finish(evidence, steps)
     fits = available is None or seconds.estimate <= available
     if asked.cost is not None:
         if asked.usd_per_hour is None:

@@ -41,6 +41,11 @@ class Parametric:
         """Nats a token."""
         return float(self.e + self.a / parameters**self.alpha + self.b / tokens**self.beta)
 
+    def tokens_for(self, loss: float, parameters: float) -> float:
+        """Tokens that a model needs for a loss; infinitely many where it is too small."""
+        left = loss - self.e - self.a / parameters**self.alpha
+        return float((self.b / left) ** (1 / self.beta)) if left > 0 else math.inf
+
     def parameters(self, flops: float) -> float:
         """Of the model that has the least loss for so much compute (Hoffmann et al., eq. 4)."""
         together = self.alpha + self.beta
@@ -167,8 +172,7 @@ def with_inference(law: Law, loss: float, served_tokens: float) -> Optimal:
         raise UsageError(f"no model has a loss of {loss:g}: the law ends at {law.e:.3f}")
 
     def tokens(parameters: float) -> float:
-        left = loss - law.e - law.a / parameters**law.alpha
-        return float((law.b / left) ** (1 / law.beta)) if left > 0 else math.inf
+        return law.tokens_for(loss, parameters)
 
     def cost(log_parameters: float) -> float:
         n = math.exp(log_parameters)

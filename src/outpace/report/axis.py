@@ -16,6 +16,9 @@ _LADDERS = (
 )
 
 
+FEWEST_TICKS = 3
+
+
 class Tick(NamedTuple):
     """A labelled place on an axis."""
 
@@ -92,3 +95,20 @@ def _short(value: float) -> str:
 
 def _place(axis: Axis, steps: list[float], label: Callable[[float], str]) -> tuple[Tick, ...]:
     return tuple(Tick(axis.at(step) or 0.0, label(step)) for step in steps)
+
+
+def log_axis(values: Iterable[float], label: Callable[[float], str]) -> Axis:
+    """A logarithmic axis over positive values of any size, a little wider than they are."""
+    known = [v for v in values if 0 < v < float("inf")]
+    low, high = (min(known), max(known)) if known else (1.0, 10.0)
+    room = max(1.02, (high / low) ** 0.06)
+    low, high = low / room, high * room
+    axis = Axis(low, high, log=True)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ladders = [
+        [part * 10.0**power for power in powers for part in parts]
+        for parts in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
+    ]
+    inside = [[step for step in steps if low <= step <= high] for steps in ladders]
+    steps = next((found for found in inside if len(found) >= FEWEST_TICKS), inside[-1])
+    return axis._replace(ticks=_place(axis, _thin(steps), label))

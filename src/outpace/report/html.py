@@ -40,7 +40,7 @@ def render_html(session: Session) -> str:
     """The report of a session as one self-contained document."""
     proof = session.proof
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             session=session,
@@ -68,7 +68,8 @@ def render_html(session: Session) -> str:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Of all templates."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("outpace.report"),
         autoescape=True,

@@ -128,10 +128,14 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
     """Forecast the end, and land where that is asked."""
     given = spec["deadline"]
     session = Path(spec["session"])
+    ranks, first = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("RANK", "0") == "0"
+    if ranks > 1:
+        host.most_in_group = 1  # they count the same steps, one by one
 
     def tell(progress: Progress) -> None:
-        with contextlib.suppress(OSError):
-            write(session / PROGRESS, msgspec.to_builtins(progress))
+        if first:
+            with contextlib.suppress(OSError):
+                write(session / PROGRESS, msgspec.to_builtins(progress))
 
     # The rate is the script's own again before whatever else follows a step.
     host.seams = {"rate": RateSeam(host), **host.seams}
@@ -142,7 +146,8 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         land=given["land"],
         checkpoint=session / CHECKPOINT,
         tell=tell,
-        say=say,
+        say=say if first else silent,
+        ranks=ranks,
     )
 
 
@@ -150,6 +155,10 @@ def say(message: str, hint: str | None = None) -> None:
     """Something that the user should read while the script runs."""
     lines = [f"outpace: {message}", *([f"hint: {hint}"] if hint else [])]
     print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def silent(message: str, hint: str | None = None) -> None:
+    """The first rank says it."""
 
 
 def begin(spec: dict[str, Any]) -> None:

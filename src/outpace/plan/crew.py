@@ -1,0 +1,78 @@
+"""Several ranks that land together: the first decides, and all do the same at the same steps.
+
+Each by its own clock, they would leave their loops at different steps, and wait for each other for
+ever. So the first rank says, about once a second, how the rate goes down over the next steps and at
+which of them the training ends; the others read it from the store by which the ranks met. They
+count the same steps, as they exchange gradients in each of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+KEY = "outpace/landing"
+FIRST = 8
+"""the step at which they meet for the first time"""
+EVERY_S = 1.0
+MOST_STEPS = 500
+"""between two meetings"""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What holds from ``step`` on until ``then``, the step of the next meeting.
+
+    ``share``: of the way down, None before it begins; ``slope``: what each step adds to it; ``end``:
+    the step after which the training ends.
+    """
+
+    step: int = 0
+    then: int = FIRST
+    share: float | None = None
+    slope: float = 0.0
+    end: int | None = None
+
+    def share_at(self, step: int) -> float | None:
+        """Of the way down, before a step."""
+        if self.share is None:
+            return None
+        return min(1.0, self.share + self.slope * (step - self.step))
+
+
+def steps_between(step_s: float) -> int:
+    """Steps from one meeting to the next."""
+    return max(1, min(MOST_STEPS, round(EVERY_S / max(1e-6, step_s))))
+
+
+class Crew:
+    """The ranks of one training; ``store`` is that by which they met (torch's)."""
+
+    def __init__(self, store: Any, rank: int) -> None:
+        self.store, self.rank = store, rank
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank decides."""
+        return self.rank == 0
+
+    def meet(self, step: int, decide: Callable[[], Orders]) -> Orders:
+        """The first rank's orders of this step; the others wait for them."""
+        key = f"{KEY}/{step}"
+        if self.leads:
+            orders = decide()
+            self.store.set(key, json.dumps(asdict(orders)))
+            return orders
+        return Orders(**json.loads(self.store.get(key)))
+
+
+def crew_of() -> Crew | None:
+    """The ranks that this process trains with; None where they have not met."""
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    store = distributed.distributed_c10d._get_default_store()
+    return Crew(store, distributed.get_rank())

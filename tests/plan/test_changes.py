@@ -1,0 +1,89 @@
+"""What another model, batch or machine would make of a training's steps."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from outpace.plan.changes import Change, changes
+from outpace.records.evidence import Arm, Compute, Evidence, Input, Steps
+from outpace.records.gain import Gain
+from outpace.records.machine import Ceilings, Machine
+
+
+def arm(name: str, speedup: float) -> Arm:
+    gain = Gain(speedup, 0.9 * speedup, 1.1 * speedup, "measured")
+    return Arm(name, 9, 0.1 / speedup, 0.1 / speedup, gain, gain, base="input_free")
+
+
+def evidence(*arms: Arm, **source: float) -> Evidence:
+    """Steps of 100 ms that compute 10 GFLOP in 90 of them, on a machine of 200 GFLOP/s."""
+    machine = Machine("x", "Linux", "cpu", 2, 8 << 30)
+    machine = replace(machine, ceilings=Ceilings({"float32": 200e9}))
+    compute = Compute(
+        forward_s=0.03,
+        backward_s=0.055,
+        optimizer_s=0.005,
+        parameters=1_000_000,
+        flops=10e9,
+        operations=100,
+        parts={"blocks.0": "Block", "blocks.1": "Block", "blocks.2": "Block", "blocks.3": "Block"},
+    )
+    return Evidence(
+        machine=machine,
+        steps=Steps(count=100, median_s=0.1, mean_s=0.1),
+        compute=compute,
+        input=Input(kind="loader", batch_size=32, **source),  # type: ignore[arg-type]
+        arms=(arm("input_free", 1 / 0.9), *arms),
+    )
+
+
+def named(found: Evidence) -> dict[str, Change]:
+    return {change.name: change for change in changes(found)}
+
+
+def test_a_part_left_out_is_told_by_its_name_and_of_the_whole_step() -> None:
+    found = named(evidence(arm("without blocks.3", 1.2)))
+    # 90 of 100 ms are computing, and become 75.
+    assert abs(found["without blocks.3 (Block)"].speedup - 100 / 85) < 1e-9
+    half = found["2 of 4 Block fewer"]
+    assert half.how == "predicted"
+    assert abs(half.speedup - 100 / 70) < 1e-9
+
+
+def test_less_compute_gives_nothing_where_workers_are_waited_for() -> None:
+    found = named(evidence(arm("without dropout", 1.5), workers=2, wait_s=0.05))
+    assert found["without dropout"].speedup == 1.0
+
+
+def test_a_batch_twice_as_large() -> None:
+    found = named(evidence(arm("batch_double", 1 / 1.6)))
+    change = found["a batch of 64 in half of the steps"]
+    # 10 ms that are not computing stay, and half of 1.6 times 90 ms.
+    assert abs(change.speedup - 100 / (10 + 0.5 * 1.6 * 90)) < 1e-9
+    assert change.low < change.speedup < change.high
+
+
+def test_machines_exchange_their_gradients() -> None:
+    found = named(evidence())
+    two = found["2 machines like this one, at 10 Gbit/s"]
+    exchange = 2 * (4e6 / 2 / 1.25e9 + 50e-6)
+    assert abs(two.speedup - 2 * 0.1 / (0.1 + exchange)) < 1e-9
+    assert two.count == 2
+    four = found["4 machines like this one, at 10 Gbit/s"]
+    assert two.speedup < four.speedup < 4
+
+
+def test_accelerators_are_ordered_by_their_rates_and_said_not_to_be_measured() -> None:
+    found = named(evidence())
+    small, large = found["on one T4"], found["on one H100-SXM"]
+    assert 1 < small.speedup < large.speedup < 100 / 10 + 1e-9
+    for change in (small, large):
+        assert change.how == "not measured"
+        assert change.low < change.speedup < change.high
+        assert change.device is not None
+
+
+def test_nothing_is_told_of_what_was_not_measured() -> None:
+    bare = evidence()
+    bare = replace(bare, compute=Compute(), steps=Steps())
+    assert not list(changes(bare))

@@ -54,7 +54,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 bench: $(STAMP) $(IMAGES)
-	@set -e; for script in $(wildcard bench/*.py); do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in $(filter-out bench/models.py bench/paired.py,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
 
 bench-truth: $(STAMP) $(IMAGES)
 	$(BIN)/python bench/truth/run.py --output bench/truth/RESULTS.md

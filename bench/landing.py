@@ -57,12 +57,13 @@ def main() -> None:
     parser.add_argument("--deadlines", default="20,40,60,90,120")
     parser.add_argument("--only", choices=EXAMPLES)
     parser.add_argument("--quality", type=int, metavar="SEEDS")
+    parser.add_argument("--schedule", default="plateau")
     options = parser.parse_args()
     names = [name for name in EXAMPLES if options.only in (None, name)]
     if options.quality:
         for name in names:
             if name in LENGTHS:
-                quality(name, options.quality)
+                quality(name, options.quality, options.schedule)
         return
     landed = 0
     deadlines = [float(word) for word in options.deadlines.split(",")]
@@ -89,12 +90,14 @@ def land(
     *,
     slowed: bool = False,
     out: Path | None = None,
+    schedule: str = "plateau",
 ) -> Landed:
     """One run that is to land."""
     with tempfile.TemporaryDirectory() as folder:
         saved = out or Path(folder) / "model.pt"
-        command = [sys.executable, "-m", "outpace", "run", "--deadline", f"{deadline}s", "--land",
-                   "--quiet", str(ROOT / "examples" / name), *args, "--out", str(saved)]  # fmt: skip
+        command = [sys.executable, "-m", "outpace", "run", "--deadline", f"{deadline}s",
+                   "--schedule", schedule, "--quiet", str(ROOT / "examples" / name), *args,
+                   "--out", str(saved)]  # fmt: skip
         begun = time.perf_counter()
         child = subprocess.Popen(
             command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -143,7 +146,7 @@ def readable(path: Path) -> bool:
     return path.exists() and bool(torch.load(path, weights_only=True))
 
 
-def quality(name: str, seeds: int) -> None:
+def quality(name: str, seeds: int, schedule: str) -> None:
     """The landed run against the script as it is, at half of its time."""
     option, length = LENGTHS[name]
     landed, cut = [], []
@@ -154,7 +157,7 @@ def quality(name: str, seeds: int) -> None:
         plainly(script, ["--out", str(out)], folder)
         half = (time.perf_counter() - begun) / 2
         for seed in range(seeds):
-            run = land(name, ["--seed", str(seed)], half, out=out)
+            run = land(name, ["--seed", str(seed)], half, out=out, schedule=schedule)
             landed.append(validation_loss(name, out, seed))
             # As it is, cut off: in as many steps as the landed one had time for.
             stop_after(
@@ -164,7 +167,7 @@ def quality(name: str, seeds: int) -> None:
             print(f"{name} seed {seed}: landed {landed[-1]:.4f}, cut off {cut[-1]:.4f} after "
                   f"{run.steps} steps", flush=True)  # fmt: skip
     better = sum(a < b for a, b in zip(landed, cut, strict=True))
-    print(f"{name} at {half:.0f} s, half of its time: median loss landed "
+    print(f"{name}, {schedule}, at {half:.0f} s, half of its time: median loss landed "
           f"{statistics.median(landed):.4f}, cut off {statistics.median(cut):.4f}; better in "
           f"{better} of {seeds}")  # fmt: skip
 

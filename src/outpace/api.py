@@ -24,7 +24,7 @@ from outpace.records.recipe_file import read_recipe, recipe_text, write_recipe
 from outpace.records.session import Diagnosis, MemorySummary, Outcome, Session, StepSummary
 from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
-from outpace.tune.files import PROGRESS, SIZES, TRACE, read
+from outpace.tune.files import CHECKPOINT, PROGRESS, SIZES, TRACE, read
 
 DIAGNOSE_SHARE = 0.4
 SHORT_S = 60.0
@@ -309,7 +309,8 @@ def run(
     applied = record.remedies if record is not None else ()
     folder = (session or Path(".outpace") / "last-run").absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PROGRESS).unlink(missing_ok=True)
+    for old in (PROGRESS, CHECKPOINT):
+        (folder / old).unlink(missing_ok=True)
     spec: dict[str, Any] = {
         "entry": "outpace.tune.apply:begin",
         "session": str(folder),
@@ -339,11 +340,17 @@ def run(
         late = -deadline.left()
         raise DeadlineError(
             f"the deadline was missed by {duration(late) if late >= 10 else f'{late:.1f}s'}",
-            "more --reserve leaves more time for the script's ending"
-            if land
-            else "--land ends it in time",
+            _why_late(landed=land is not None, seen=(folder / PROGRESS).exists()),
         )
     return code
+
+
+def _why_late(*, landed: bool, seen: bool) -> str:
+    if not seen:
+        return "no step of a training was seen in the script's process: it could not be watched"
+    if landed:
+        return "more --reserve leaves more time for the script's ending"
+    return "--land ends it in time"
 
 
 def sizes(
@@ -355,16 +362,19 @@ def sizes(
     """
     work = Work(target, session, output, progress)
     work.tell("a step's memory", 0, 1)
+    (work.session / SIZES).unlink(missing_ok=True)
     code = work.launch("outpace.tune.sizes:begin", {}, work.session, SILENT)
-    found = work.session / SIZES
-    if code != 0 or not found.exists():
+    found = None
+    if (work.session / SIZES).exists():
+        found = read_json(work.session / SIZES, Sizes)
+    if found is None or not found.steps:
         raise TargetError(
             f"{target.name} ended with exit code {code} before its steps could be measured"
             if code
             else f"{target.name} came to its end before its steps could be measured",
             "see what `outpace diagnose` says of it",
         )
-    return read_json(found, Sizes)
+    return found
 
 
 def _checked(recipe: Recipe) -> Recipe:

@@ -110,6 +110,7 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--device", "abacus", "--hours", "1"), "no device that is known"),
         (("--device", "t4", "--hours", "1"), "no bf16 rate is known of T4"),
         (("--flops", "0"), "train nothing"),
+        (("--params", "1B", "--tokens", "1T", "--unique-tokens", "0"), "--unique-tokens 0 is"),
         (("--flops", "1e21", "train.py"), "--flops is not of a script"),
         (("--deadline", "1h", "--reserve", "a=1h", "train.py"), "no time is left"),
         (("--flops", "1e21", "--law", "hoffmann-1", "--served-tokens", "1T"), "predicts no loss"),

@@ -29,6 +29,32 @@ def test_a_length_given_as_text() -> None:
         break
 
 
+class Samples:
+    """A data set that counts how often it is asked."""
+
+    asked = 0
+
+    def __getitem__(self, index: int) -> list[int]:
+        self.asked += 1
+        return [1, 2, 3]
+
+    @property
+    def all(self) -> list[int]:
+        self.asked += 1
+        return [1, 2, 3]
+
+
+def test_no_code_of_the_users_is_called() -> None:
+    samples = Samples()
+    for _ in samples[0]:
+        assert loops_around_step()[0].turns is None
+        break
+    for _ in samples.all:
+        assert loops_around_step()[0].turns is None
+        break
+    assert samples.asked == 2
+
+
 def test_while_turns_nobody_knows_how_often() -> None:
     while True:
         for _ in range(4):

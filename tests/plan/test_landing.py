@@ -62,7 +62,7 @@ def test_it_lands(script: Callable[[str], Path]) -> None:
     assert done.stdout.endswith("saved\n")
     assert torch.load(path.with_name("model.pt"), weights_only=True)
     assert "landing: the learning rate goes down to zero" in done.stderr
-    left = re.search(r"after (\d+) steps, the rate at ([\d.]+) % of its largest", done.stderr)
+    left = re.search(r"after (\d+) steps, the rate at ([\d.]+) % of what it was", done.stderr)
     assert left is not None
     assert float(left[2]) < 2
     saved = torch.load(path.parent / ".outpace/last-run/safety.pt", weights_only=True)
@@ -94,12 +94,22 @@ def test_without_landing_it_is_told_and_the_exit_code_says_so(
     assert "error: the deadline was missed by" in done.stderr
 
 
+def test_what_the_script_does_at_its_end_sees_all_batches(script: Callable[[str], Path]) -> None:
+    ending = 'print("seen at the end:", sum(1 for _ in loader))\n'
+    path = script(LOADER + EPOCHS + ending)
+    done = outpace("run", "--deadline", "10s", "--land", "train.py", "100000", cwd=path.parent)
+    assert done.returncode in (0, 3), done.stderr
+    assert done.stdout.endswith("seen at the end: 100\n")
+
+
 def test_weights_stepped_by_hand_are_ended_in_time_too(script: Callable[[str], Path]) -> None:
     path = script(BY_HAND)
     done = outpace("run", "--deadline", "8s", "--land", "train.py", cwd=path.parent)
     assert done.returncode in (0, 3), done.stderr
     assert done.stdout == "ended well\n"
     assert "only the end is brought forward" in done.stderr
+    assert "no safety checkpoint was written: there is no optimizer" in done.stderr
+    assert "what was learnt is in" not in done.stderr
 
 
 def test_loops_that_cannot_be_left_give_one_batch_an_epoch(script: Callable[[str], Path]) -> None:

@@ -13,10 +13,14 @@ import pytest
 from outpace.plan.leave import evaluates_after, follow, ways_out
 
 
+def nothing() -> None:
+    """Nobody has to be told."""
+
+
 def leave() -> bool:
     """As a step does when the time is up."""
     exits, last = ways_out(sys._getframe(1))
-    assert follow(exits)
+    assert follow(exits, nothing)
     return last
 
 
@@ -40,6 +44,45 @@ def test_what_an_epoch_has_left_to_do_is_done() -> None:
         done.append(f"validated {epoch}")
     done.append("saved")
     assert done == ["validated 0", "validated 1", "saved"]
+
+
+def test_a_loop_whose_inner_loop_ends_its_body() -> None:
+    done = []
+    for epoch in range(100):
+        done.append(epoch)
+        for step in range(100):
+            if (epoch, step) == (1, 2):
+                assert leave()
+    assert done == [0, 1]
+    assert sys.gettrace() is None
+
+
+def test_it_is_told_when_the_outermost_loop_is_left() -> None:
+    told: list[str] = []
+    for epoch in range(100):
+        for step in range(100):
+            if (epoch, step) == (0, 2):
+                exits, _ = ways_out(sys._getframe())
+                assert follow(exits, lambda: told.append("left"))
+        told.append(f"epoch {epoch}")
+    told.append("after")
+    assert told == ["epoch 0", "left", "after"]
+
+
+def test_a_function_that_ends_takes_its_trace_with_it() -> None:
+    def one_epoch() -> int:
+        for step in range(50):
+            if step == 3:
+                exits, last = ways_out(sys._getframe())
+                assert not last  # the loop of the caller is within a with
+                assert follow(exits, nothing)
+        return step
+
+    with contextlib.suppress(KeyError):
+        for _ in range(2):
+            assert one_epoch() in (3, 49)
+            assert sys.gettrace() is None
+            break
 
 
 def test_a_step_in_a_function_of_its_own() -> None:
@@ -216,7 +259,7 @@ def test_a_debugger_has_the_thread_to_itself() -> None:
     before = sys.gettrace()
     sys.settrace(lambda *_: None)
     try:
-        assert not follow([])
+        assert not follow([], nothing)
     finally:
         sys.settrace(before)
 
@@ -239,7 +282,7 @@ def main():
     for step in range(10**9):
         if step == 3:
             exits, last = ways_out(sys._getframe())
-            assert last and follow(exits)
+            assert last and follow(exits, lambda: None)
         print(step)
 {call}
 """

@@ -15,7 +15,7 @@ from outpace.errors import UsageError
 from outpace.plan.schedule import Schedule, rate
 from outpace.plan.until import until
 
-SCHEDULES: tuple[Schedule, ...] = ("linear", "cosine", "one-cycle")
+SCHEDULES: tuple[Schedule, ...] = ("linear", "cosine", "one-cycle", "plateau")
 
 
 class Clock:
@@ -47,7 +47,7 @@ def test_it_lands_just_before_the_time_is_up(step_s: float, schedule: Schedule) 
         clock.now += step_s
     used = clock.now - 100.0
     assert 100.0 - 1.01 * step_s <= used <= 100.0 + 1e-6
-    assert optimizer.param_groups[0]["lr"] < 0.4 * 2.1 * step_s / 100 + 1e-9
+    assert optimizer.param_groups[0]["lr"] < 0.4 * 3.1 * step_s / 100 + 1e-9
 
 
 def test_a_machine_that_slows_down_trains_for_fewer_steps() -> None:

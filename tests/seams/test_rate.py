@@ -98,3 +98,37 @@ def test_taken_out_nothing_is_left(seam: RateSeam) -> None:
     optimizer = one_weight(0.4)
     optimizer.step()
     assert value(optimizer) == pytest.approx(0.6)
+
+
+class Relative(torch.optim.Optimizer):
+    """One that finds its rate itself, as Adafactor does."""
+
+    def __init__(self, weights: list[torch.nn.Parameter]) -> None:
+        super().__init__(weights, {"lr": None})
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.data -= 0.1
+
+
+def test_an_optimizer_without_a_rate_is_left_alone(seam: RateSeam) -> None:
+    weight = torch.nn.Parameter(torch.ones(1))
+    seam.change = lambda own, largest: 0.0
+    optimizer = Relative([weight])
+    optimizer.step()
+    assert float(weight.detach()) == pytest.approx(0.9)
+    assert optimizer.param_groups[0]["lr"] is None
+
+
+def test_the_largest_is_counted_from_where_it_goes_down(seam: RateSeam) -> None:
+    optimizer, seen = one_weight(0.4), []
+    seam.change = lambda own, largest: seen.append(largest) or own  # type: ignore[func-returns-value]
+    for rate in (0.4, 0.1):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+    seam.from_here()
+    for rate in (0.1, 0.2, 0.05):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+    assert seen == [0.4, 0.4, 0.1, 0.2, 0.2]

@@ -51,8 +51,8 @@ Examples:
 @option(
     "--schedule",
     type=click.Choice(get_args(Landed)),
-    help="How the rate goes down (default: linear); scale: as the script has it, times a line to "
-    "zero. Means --land.",
+    help="How the rate goes down (default: plateau, which holds it and lets it fall at the end); "
+    "scale: as the script has it, times a line to zero. Means --land.",
 )
 @option(
     "--session",
@@ -84,6 +84,7 @@ def command(
     if recipe is not None and no_recipe:
         raise click.UsageError("--recipe and --no-recipe exclude each other")
     available = budget_of(deadline, by, reserves)
+    until = countdown(available, by, began) if available is not None else None
     if available is None and (land or schedule):
         raise UsageError("there is nothing to land for", "say --deadline 18h or --by 06:00")
     target = parse_target(words)
@@ -105,8 +106,8 @@ def command(
             target,
             recipe=chosen,
             session=session,
-            deadline=countdown(available, by, began),
-            land=schedule or ("linear" if land else None),
+            deadline=until,
+            land=schedule or ("plateau" if land else None),
             on_progress=Told(line),
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import math
 import sys
 from types import FrameType
@@ -17,6 +18,8 @@ from outpace.seams.where import is_user_file
 
 WRAPPERS = ("tqdm", "trange", "track", "enumerate", "reversed", "progress_bar")
 SIZED = (list, tuple)
+COMPUTED = (property, functools.cached_property)
+LIBRARIES = ("builtins", "collections", "numpy", "torch")
 
 
 class Loop(NamedTuple):
@@ -67,9 +70,13 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
             if node.id in scope:
                 return scope[node.id]
     elif isinstance(node, ast.Attribute):
-        return getattr(evaluate(node.value, frame), node.attr)
+        owner = evaluate(node.value, frame)
+        if not isinstance(inspect.getattr_static(owner, node.attr), COMPUTED):
+            return getattr(owner, node.attr)
     elif isinstance(node, ast.Subscript):
-        return evaluate(node.value, frame)[evaluate(node.slice, frame)]
+        items = evaluate(node.value, frame)
+        if type(items) in (list, tuple, dict):
+            return items[evaluate(node.slice, frame)]
     elif isinstance(node, ast.BinOp):
         left, right = evaluate(node.left, frame), evaluate(node.right, frame)
         operations = {ast.Add: "__add__", ast.Sub: "__sub__", ast.Mult: "__mul__",
@@ -79,11 +86,16 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
             return getattr(left, name)(right)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         given = [evaluate(each, frame) for each in node.args]
-        if node.func.id == "len" and len(given) == 1:
+        if node.func.id == "len" and len(given) == 1 and _is_librarys(given[0]):
             return len(given[0])
         if node.func.id == "int" and len(given) == 1 and isinstance(given[0], (int, float, str)):
             return int(given[0])
     raise Unknown
+
+
+def _is_librarys(value: Any) -> bool:
+    """Whether a value's class is no user's: asking for its length calls no code of theirs."""
+    return type(value).__module__.split(".")[0] in LIBRARIES
 
 
 def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:

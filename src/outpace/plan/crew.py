@@ -19,6 +19,7 @@ FIRST = 8
 EVERY_S = 1.0
 MOST_STEPS = 500
 """between two meetings"""
+NEVER = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Orders:
     """What holds from ``step`` on until ``then``, the step of the next meeting.
 
     ``share``: of the way down, None before it begins; ``slope``: what each step adds to it; ``end``:
-    the step after which the training ends.
+    the step after which the training ends; ``late``: it began so late that the rate is not to rise.
     """
 
     step: int = 0
@@ -34,6 +35,7 @@ class Orders:
     share: float | None = None
     slope: float = 0.0
     end: int | None = None
+    late: bool = False
 
     def share_at(self, step: int) -> float | None:
         """Of the way down, before a step."""
@@ -62,8 +64,11 @@ class Crew:
         """The first rank's orders of this step; the others wait for them."""
         key = f"{KEY}/{step}"
         if self.leads:
-            orders = decide()
-            self.store.set(key, json.dumps(asdict(orders)))
+            orders = Orders(step, NEVER)
+            try:
+                orders = decide()
+            finally:
+                self.store.set(key, json.dumps(asdict(orders)))  # the others wait for it
             return orders
         return Orders(**json.loads(self.store.get(key)))
 

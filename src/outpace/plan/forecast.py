@@ -58,7 +58,7 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
             "how many steps the training has could not be found",
             "say so with --steps, --epochs or --samples, before the script's name",
         )
-    fixed = sum(row.seconds for row in evidence.ledger if row.name == FIXED)
+    fixed = startup_of(evidence)
     rest = sum(row.seconds for row in evidence.ledger) - fixed
     rest *= (steps or seen) / seen
     return Estimate(fixed + rest, fixed + rest / RUN_TO_RUN, fixed + rest * RUN_TO_RUN)
@@ -76,7 +76,8 @@ def options(
 
     ``objective``: the soonest first, the cheapest, or those with which most training fits the time.
     """
-    outside = evidence.share(*OUTSIDE_STEPS)
+    fixed = startup_of(evidence)
+    outside = _outside(evidence, seconds)
     found = [
         _option(
             advice.name, advice.keeps, _sped_up(seconds, advice.predicted, outside), usd_per_hour
@@ -92,15 +93,31 @@ def options(
         sped_up = _sped_up(seconds, gain, outside)
         found.append(_option(change.name, change.keeps, sped_up, price, change.how))
     if available_s is not None and seconds.estimate > available_s:
-        share = available_s / seconds.estimate
+        share = max(0.0, available_s - fixed) / max(1e-9, seconds.estimate - fixed)
         name = f"{100 * share:.0f} % of the steps"
-        at_most = Estimate(*(share * s for s in (seconds.estimate, seconds.low, seconds.high)))
+        limits = (seconds.estimate, seconds.low, seconds.high)
+        at_most = Estimate(*(fixed + share * (s - fixed) for s in limits))
         found.append(_option(name, "learning", at_most, usd_per_hour))
     if objective == "cost":
         found.sort(key=lambda o: (o.usd is None, o.usd.estimate if o.usd else o.hours.estimate))
     else:
         found.sort(key=lambda o: o.hours.estimate)
     return tuple(found)
+
+
+def startup_of(evidence: Evidence) -> float:
+    """Seconds that are spent once, however long the training is."""
+    return sum(row.seconds for row in evidence.ledger if row.name == FIXED)
+
+
+def _outside(evidence: Evidence, seconds: Estimate) -> float:
+    """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
+    fixed = startup_of(evidence)
+    rest = sum(row.seconds for row in evidence.ledger) - fixed
+    growing = sum(r.seconds for r in evidence.ledger if r.name in OUTSIDE_STEPS and r.name != FIXED)
+    if seconds.estimate <= 0 or rest <= 0:
+        return 0.0
+    return (fixed + growing * (seconds.estimate - fixed) / rest) / seconds.estimate
 
 
 def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:

@@ -18,7 +18,7 @@ from outpace.plan.crew import Crew, Orders, crew_of, steps_between
 from outpace.plan.leave import follow, ways_out
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import FAR, TRUSTED_BLOCKS
-from outpace.plan.safety import write_checkpoint
+from outpace.plan.safety import is_sharded, write_checkpoint
 from outpace.plan.schedule import RISE, Schedule, rate
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
@@ -34,6 +34,7 @@ LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
 MARGIN, MOST_MARGIN_S = 0.004, 30.0
 """of the budget, left free"""
+LINE_AFTER = "a line after the loop, in the same function, lets it end at once"
 PAUSES_VARY = 1.1
 """times that the last validation may take as long as those before"""
 
@@ -95,7 +96,13 @@ class Landing:
             self.told = now
             self.look()
         if self.land is not None and not self.over:
-            self.steer()
+            try:
+                self.steer()
+            except Exception:
+                self.land = None
+                if isinstance(self.rate, RateSeam):
+                    self.rate.change = None  # nobody would end what goes down
+                raise
 
     def look(self) -> None:
         """Tell how far it is, and whether it is late."""
@@ -159,7 +166,9 @@ class Landing:
                     "the ranks have not met: the end is forecast, but not brought forward", None
                 )
                 return
-            self.orders = self.crew.meet(step, self.command)
+            before, self.orders = self.orders, self.crew.meet(step, self.command)
+            if before.share is None and self.orders.share is not None:
+                self.rate_from_here()
 
     def command(self) -> Orders:
         """What all ranks do from this step on."""
@@ -172,7 +181,9 @@ class Landing:
         share, left = self.way_down(), int(self.training_left() / step_s)
         end = step + max(1, left) if left <= every else None
         slope = (1.0 - share) / max(1, left)
-        return Orders(step, end or step + every, share, slope, end)
+        assert self.began is not None
+        late = self.began[0] > RISE
+        return Orders(step, end or step + every, share, slope, end, late)
 
     def decide_to_go_down(self) -> None:
         """Where it would not end in time by itself."""
@@ -219,6 +230,7 @@ class Landing:
         """From here on the rate goes down to zero."""
         elapsed, left = self.countdown.elapsed(), self.countdown.left()
         self.began = (elapsed / (elapsed + max(0.0, left)), self.host.steps)
+        self.rate_from_here()
         lacking = "no optimizer of torch was met: only the end is brought forward"
         if self.outlook.total() is None:
             self.say("how long the script trains is not known: it is taken to go on", None)
@@ -226,6 +238,11 @@ class Landing:
             f"landing: the learning rate goes down to zero in the {duration(left)} that are left",
             None if self.host.optimizers else lacking,
         )
+
+    def rate_from_here(self) -> None:
+        """It goes down from what the script has it at now."""
+        if isinstance(self.rate, RateSeam):
+            self.rate.from_here()
 
     def way_down(self) -> float:
         """Share of the way down that is behind; never falling, by the clock and by the steps."""
@@ -251,40 +268,56 @@ class Landing:
         if self.land == "scale":
             new = own * (1.0 - down)
         else:
-            schedule: Schedule = self.land or "linear"
-            if schedule == "one-cycle" and self.began is not None and self.began[0] > RISE:
+            schedule: Schedule = self.land or "plateau"
+            late = self.orders.late or (self.began is not None and self.began[0] > RISE)
+            if schedule == "one-cycle" and late:
                 down = RISE + (1.0 - RISE) * down  # too late for it to rise
             new = largest * rate(schedule, down)
         self.final_rate = new / largest if largest else 0.0
         return new
 
-    def save(self) -> None:
-        """Save what was learnt."""
+    def save(self) -> bool:
+        """Save what was learnt; whether that could be done."""
         before = self.countdown.elapsed()
+        optimizers = list(self.host.optimizers)
+        problem = None if optimizers else "there is no optimizer of torch"
+        if any(is_sharded(optimizer) for optimizer in optimizers):
+            problem = "the model is shared out over the ranks"
         try:
-            write_checkpoint(self.checkpoint, self.host.optimizers, self.host.steps)
+            if problem is None:
+                write_checkpoint(self.checkpoint, optimizers, self.host.steps)
         except Exception as error:
-            self.say(f"the safety checkpoint could not be written: {error}", None)
+            problem = str(error)
         self.saved_s = self.countdown.elapsed() - before
+        if problem is not None and self.over:
+            self.say(f"no safety checkpoint was written: {problem}", None)
+        return problem is None
 
     def end(self) -> None:
         """The time is up: no more batches, and out of the loops."""
         self.over = True
         leads = self.crew is None or self.crew.leads
-        if self.host.optimizers and leads:
-            self.save()
-        left = 100 * self.final_rate if self.final_rate is not None else None
-        at = f", the rate at {left:.1f} % of its largest" if left is not None else ""
-        self.say(
-            f"the time is up after {self.host.steps} steps{at}; what was learnt is in "
-            f"{self.checkpoint}",
-            None,
-        )
+        text = f"the time is up after {self.host.steps} steps"
+        if self.final_rate is not None:
+            text += f", the rate at {100 * self.final_rate:.1f} % of what it was"
+        if leads and self.save():
+            text += f"; what was learnt is in {self.checkpoint}"
+        self.say(text, None)
+        exits, last = ways_out(sys._getframe(1))
         if isinstance(self.loader, LoaderSeam):
             self.loader.dry = True
-        exits, last = ways_out(sys._getframe(1))
-        if not follow(exits) or not last:
-            self.say(
-                "the loop around the epochs cannot be left: each gives one more batch, at rate zero",
-                "a line after the loop lets it end at once",
-            )
+        if not (follow(exits, self.left_loops) and last):
+            self.say(*self.why_it_goes_on(bool(exits)))
+
+    def left_loops(self) -> None:
+        """The script's own ending begins, in which loaders give all that they have."""
+        if isinstance(self.loader, LoaderSeam):
+            self.loader.dry = False
+
+    def why_it_goes_on(self, loops: bool) -> tuple[str, str | None]:
+        """What is told where the loop around the training could not be left."""
+        if self.outlook.epoch() is None:
+            return "the loop around the steps cannot be left: it goes on, at rate zero", LINE_AFTER
+        what = "the loop around the epochs" if loops else "the library's loop"
+        hint = LINE_AFTER if loops else "set it fewer epochs"
+        return f"{what} cannot be left: each epoch gives one more batch, at rate zero", hint

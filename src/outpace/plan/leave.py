@@ -19,14 +19,17 @@ import ast
 import dis
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from outpace.measure.length import loops_around, parse
 from outpace.seams.where import is_user_file
 
 Loop = ast.For | ast.While
+ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
+"""in which a statement that is the last has none to follow"""
 PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
 Way = tuple[int, ...]
 """lines to go to, one after the other"""
@@ -34,13 +37,23 @@ OVER: Way = ()
 """no line: the script has nothing left to do"""
 
 
+class Exit(NamedTuple):
+    """The line at which a loop turns, the way to what follows, and the outermost loop that it leaves.
+
+    Loops of a frame are numbered from the outermost on.
+    """
+
+    line: int
+    way: Way
+    leaves: int
+
+
 @dataclass
 class Exits:
-    """Where one frame's loops turn, and the way to what follows them."""
+    """The exits of one frame's loops, the innermost first."""
 
     frame: FrameType
-    at: dict[int, list[Way]] = field(default_factory=dict)
-    """by line, of the innermost loop first"""
+    left: list[Exit] = field(default_factory=list)
 
 
 def ways_out(frame: FrameType | None) -> tuple[list[Exits], bool]:
@@ -59,13 +72,16 @@ def ways_out(frame: FrameType | None) -> tuple[list[Exits], bool]:
     return found, last
 
 
-def follow(exits: list[Exits]) -> bool:
-    """Have each loop end where it would turn; False where something else traces this thread."""
-    if sys.gettrace() is not None:
+def follow(exits: list[Exits], done: Callable[[], None]) -> bool:
+    """Have each loop end where it would turn, and call ``done`` when the outermost one has.
+
+    False where there is none, or something else traces this thread.
+    """
+    if sys.gettrace() is not None or not any(each.left for each in exits):
         return False
     for each in exits:
-        if each.at:
-            each.frame.f_trace = _guide(each, outermost=each is exits[0])
+        if each.left:
+            each.frame.f_trace = _guide(each, exits, done)
     sys.settrace(_no_new_frames)
     return True
 
@@ -74,21 +90,31 @@ def _no_new_frames(frame: FrameType, event: str, arg: Any) -> None:
     return None
 
 
-def _guide(exits: Exits, *, outermost: bool) -> Any:
-    at = exits.at
-
+def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
     def guide(frame: FrameType, event: str, arg: Any) -> Any:
-        if event != "line" or not at.get(frame.f_lineno):
+        here = next((each for each in own.left if each.line == frame.f_lineno), None)
+        if event == "return":
+            own.left = []
+        elif event != "line" or here is None:
             return guide
-        way = at[frame.f_lineno].pop(0)
-        done = not any(at.values())
-        if done and outermost:
+        else:
+            own.left = [each for each in own.left if each.leaves < here.leaves]
+        outermost = here is not None and own is exits[0] and here.leaves == 0
+        if outermost:
+            done()
+        if outermost or not any(each.left for each in exits):
             sys.settrace(None)
-        if way == OVER:
+        if here is None or event == "return":
+            return None
+        if here.way == OVER:
             raise SystemExit(0)
-        for line in way:
-            frame.f_lineno = line  # type: ignore[misc]
-        return None if done else guide
+        try:
+            for line in here.way:
+                frame.f_lineno = line  # type: ignore[misc]
+        except ValueError:
+            sys.settrace(None)  # the interpreter knows better: the loop goes on
+            return None
+        return guide if own.left else None
 
     return guide
 
@@ -110,19 +136,19 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     exits = Exits(frame)
     way: Way | None = OVER if over else None
-    ways = []
-    for loop in loops:  # the outermost first
+    leaves = 0
+    ways: list[tuple[Way | None, int]] = []
+    for number, loop in enumerate(loops):  # the outermost first
         following, inside = _following(loop, parents)
         if following is not None:
-            way = _way_to(frame.f_code, following, _beside(loop, parents))
+            way, leaves = _way_to(frame.f_code, following, _beside(loop, parents)), number
         elif inside:
             way = None
-        ways.append(way)
-    for loop, way in zip(reversed(loops), reversed(ways), strict=True):
+        ways.append((way, leaves))
+    for loop, (way, leaves) in zip(reversed(loops), reversed(ways), strict=True):
         if way is not None:
-            for head in _heads(loop):
-                exits.at.setdefault(head, []).append(way)
-    return exits, ways[0] is not None
+            exits.left += [Exit(line, way, leaves) for line in _heads(loop)]
+    return exits, ways[0][0] is not None
 
 
 def _heads(loop: Loop) -> set[int]:
@@ -137,29 +163,38 @@ def _heads(loop: Loop) -> set[int]:
 def _following(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> tuple[ast.stmt | None, bool]:
     """The statement that is next when a loop is over, up to the loop or function around it.
 
-    Also whether none is there because the end of a ``with`` or a ``finally`` comes first, which has
-    to be gone through.
+    Also whether none is there because something else comes first that has to be gone through: the
+    end of a ``with``, a ``finally``, an ``except`` that would catch the end of the script.
     """
     here: ast.AST = loop
+    caught = False
+    """whether what ends the script would be caught on the way"""
     while True:
         parent = parents.get(here)
         if parent is None:
-            return None, False
+            return None, caught
         for _, block in ast.iter_fields(parent):
             if isinstance(block, list) and here in block:
                 rest = block[block.index(here) + 1 :]
-                if rest:
+                if rest and not isinstance(here, ast.ExceptHandler):
                     return rest[0], False
-        if isinstance(parent, ast.Try) and not parent.finalbody and here not in parent.orelse:
-            if here not in parent.body:
-                return None, True
+        if isinstance(parent, ast.Try) and here in parent.body and not parent.finalbody:
             if parent.orelse:
                 return parent.orelse[0], False
-        elif isinstance(parent, (ast.With, ast.Try, ast.ExceptHandler)):
-            return None, True
+            caught = caught or any(_catches_exit(handler) for handler in parent.handlers)
+        elif isinstance(parent, ENDS):
+            return None, caught
         elif not isinstance(parent, ast.If):
-            return None, False
+            return None, True
         here = parent
+
+
+def _catches_exit(handler: ast.ExceptHandler) -> bool:
+    """Whether an ``except`` takes SystemExit too."""
+    if handler.type is None:
+        return True
+    names = {node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)}
+    return bool(names & {"BaseException", "SystemExit"})
 
 
 def _beside(loop: ast.stmt, parents: dict[ast.AST, ast.AST]) -> list[int]:

@@ -22,6 +22,8 @@ class Outlook:
         self.host = host
         self.pace = Pace()
         self.loops: list[Loop] = []
+        self.before = 0
+        """steps of earlier phases"""
         self.evaluates = False
         """the script seems to validate once more at its end"""
         self._drawing_s = self._seen_s = 0.0
@@ -34,13 +36,17 @@ class Outlook:
         if step.clean:
             self._drawing_s += step.phases["input"] * step.count / 1e9
             self._seen_s += step.wall * step.count / 1e9
-        if not self.loops and step.index >= 1:
+        total = self.total()
+        if step.index >= 1 and (not self.loops or (total is not None and step.index >= total)):
+            # Of the first loops, or of those that come after them: a script may train in phases.
+            self.before = step.index if self.loops else 0
             self.loops = loops_around_step()
             self.evaluates = evaluates_after(sys._getframe(1))
 
     def total(self) -> int | None:
         """Steps of the whole run, where they can be known."""
-        return total_steps(self.loops, self._batches(), self.host.micro_steps)
+        steps = total_steps(self.loops, self._batches(), self.host.micro_steps)
+        return None if steps is None else self.before + steps
 
     def finish(self) -> Estimate | None:
         """Seconds from now to the end, where they can be known."""

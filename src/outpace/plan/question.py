@@ -113,6 +113,10 @@ def answer(asked: Question, measured: Session | None = None) -> tuple[Plan, Chos
     """
     if measured is not None:
         return _of_script(asked, measured), None
+    for name in ("params", "tokens", "unique_tokens"):
+        if getattr(asked, name) == 0:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} 0 is nothing", "name a number such as 70B or 1.4T")
     law = chosen(asked)
     time = asked.time
     machine = device(asked.device) if asked.device is not None else None
@@ -182,7 +186,7 @@ def of_memory(asked: Question, sizes: Sizes, machine: Machine, limit: int | None
 def peak_of(machine: Machine, compute: Compute) -> float | None:
     """FLOP/s of this machine's matrix products in a model's format, as measured."""
     rates = machine.ceilings.matmul_flops if machine.ceilings is not None else {}
-    return rates.get(compute.dtype)
+    return rates.get("bfloat16" if compute.autocast else compute.dtype)
 
 
 def hours_of(asked: Question) -> float | None:

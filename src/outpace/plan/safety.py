@@ -1,7 +1,7 @@
 """A checkpoint that is written before a training is ended: what the script would need to go on.
 
 ``torch.load(path)`` reads it with ``weights_only=True``: ``models`` and ``optimizers`` (state
-dicts, in the order in which they were met), ``random`` (states of the generators of torch, numpy
+dicts; the order of several means nothing), ``random`` (states of the generators of torch, numpy
 and Python) and ``steps``.
 """
 
@@ -37,6 +37,15 @@ def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], st
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def is_sharded(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its weights are parts of larger ones, which only all ranks together could save."""
+    weights = (weight for group in optimizer.param_groups for weight in group["params"])
+    return any(
+        hasattr(weight, "device_mesh") or type(weight).__name__ == "FlatParameter"
+        for weight in weights
+    )
 
 
 def models_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Module]:

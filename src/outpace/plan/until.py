@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from outpace.errors import UsageError
 from outpace.plan.budget import seconds_of
@@ -43,8 +43,9 @@ def until(
         raise UsageError(
             f"a reserve of {reserve} leaves nothing of {budget}", "reserve less than the budget"
         )
-    if schedule not in ("linear", "cosine", "one-cycle"):
-        raise UsageError(f"{schedule!r} is no schedule", "choose linear, cosine or one-cycle")
+    if schedule not in get_args(Schedule):
+        choices = ", ".join(get_args(Schedule))
+        raise UsageError(f"{schedule!r} is no schedule", f"choose one of {choices}")
     if _several_processes():
         raise UsageError(
             "outpace.until ends each process by its own clock, and several train together here",

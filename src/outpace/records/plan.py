@@ -35,7 +35,7 @@ class Forecast(msgspec.Struct, frozen=True):
     fits: bool
 
 
-Landed = Literal["linear", "cosine", "one-cycle", "scale"]
+Landed = Literal["linear", "cosine", "one-cycle", "plateau", "scale"]
 """how the learning rate goes down; ``scale``: as the script has it, times a line down to zero"""
 
 

@@ -26,7 +26,7 @@ from outpace.seams.batch import batch_size, scale_batch
 from outpace.seams.host import Host
 from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import AS_IS, Feed, Setup
-from outpace.seams.where import caller
+from outpace.seams.where import caller, is_user_file
 
 RECENT = 3
 """batches kept to be given again"""
@@ -171,10 +171,13 @@ class LoaderSeam:
         if record is None:
             record = self.records[loader] = Record()
         if record.length is None:
+            # A loader notes that its length was asked for, and warns where it then gives more.
+            asked = getattr(loader, "_IterableDataset_len_called", None)
             try:
                 record.length = len(loader)
-            except (TypeError, NotImplementedError, AttributeError):
+            except Exception:
                 record.length = None
+            loader._IterableDataset_len_called = asked
         return record
 
     def _wrap_init(self) -> None:
@@ -295,9 +298,14 @@ class LoaderSeam:
         return batch
 
     def ends(self, record: Record, asking: FrameType) -> bool:
-        """Whether an epoch that runs dry ends here: only a ``for`` can be told so, after a batch."""
+        """Whether an epoch that runs dry ends here, after a batch.
+
+        Of the user's lines only a ``for`` can be told so; libraries know what to make of it.
+        """
+        if not record.trains or not record.given:
+            return False
         operation = dis.opname[asking.f_code.co_code[asking.f_lasti]]
-        return record.trains and record.given > 0 and operation == "FOR_ITER"
+        return operation == "FOR_ITER" or not is_user_file(asking.f_code.co_filename)
 
     def note(self, record: Record, batch: Any, waited: int) -> None:
         """Keep what is known of a batch that was just given."""

@@ -5,6 +5,8 @@ The script's own value is back after each step, so its scheduler and its log nev
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +33,14 @@ class RateSeam:
         self.handles: list[Any] = []
         self.own: dict[int, list[float]] = {}
         """the script's rates of the optimizers whose step is under way"""
-        self.largest: dict[int, float] = {}
-        """by group"""
+        self.largest: weakref.WeakKeyDictionary[Optimizer, list[float]] = (
+            weakref.WeakKeyDictionary()
+        )
+        """of each group, since `from_here`"""
+
+    def from_here(self) -> None:
+        """What a group's rate is at its next step is its largest so far."""
+        self.largest.clear()
 
     def install(self) -> None:
         """Put the seam in."""
@@ -56,15 +64,24 @@ class RateSeam:
         if self.own and id(optimizer) not in self.own:
             return
         self.after_step(optimizer, args, kwargs)  # a step that raised has left them changed
-        rates = [float(group["lr"]) for group in optimizer.param_groups]
-        for group, own in zip(optimizer.param_groups, rates, strict=True):
-            self.largest[id(group)] = max(own, self.largest.get(id(group), own))
         if self.change is None:
             return
+        groups = optimizer.param_groups
+        if any(group.get("lr") is None for group in groups):
+            return  # one that finds its rate itself
+        rates = [float(group["lr"]) for group in groups]
+        before = self.largest.get(optimizer, rates)
+        self.largest[optimizer] = largest = [max(pair) for pair in zip(before, rates, strict=False)]
+        try:
+            changed = [self.change(*pair) for pair in zip(rates, largest, strict=True)]
+        except Exception as error:
+            # The hooks stay: torch is going through them.
+            self.change = None
+            print(f"outpace: the rate seam failed ({error!r}); the script's holds", file=sys.stderr)
+            return
         self.own[id(optimizer)] = rates
-        for group, own in zip(optimizer.param_groups, rates, strict=True):
-            changed = self.host.guard(self.name, self.change, own, self.largest[id(group)])
-            _set(group, own if changed is None else changed)
+        for group, rate in zip(groups, changed, strict=True):
+            _set(group, rate)
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Give the script its rates back."""

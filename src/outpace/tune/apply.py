@@ -25,12 +25,11 @@ from outpace.seams.rate import RateSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.assemble import assemble, setup_of
-from outpace.tune.files import LOSSES, PROGRESS, STATUS, write
+from outpace.tune.files import CHECKPOINT, LOSSES, PROGRESS, STATUS, write
 
 MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seeding"}
 COUNTING = {"loss", "optimizer", "backend", "seeding"}
 KEEP_TIMES = 20000
-CHECKPOINT = "safety.pt"
 
 
 class Applied:
@@ -137,8 +136,9 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
             with contextlib.suppress(OSError):
                 write(session / PROGRESS, msgspec.to_builtins(progress))
 
-    # The rate is the script's own again before whatever else follows a step.
-    host.seams = {"rate": RateSeam(host), **host.seams}
+    if given["land"] is not None:
+        # The rate is the script's own again before whatever else follows a step.
+        host.seams = {"rate": RateSeam(host), **host.seams}
     host.rests = False
     Landing(
         host,

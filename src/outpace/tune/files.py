@@ -16,6 +16,7 @@ LOSSES = "losses.json"
 CONTESTS = "contests.json"
 TRACE = "trace-events.json"
 SIZES = "sizes.json"
+CHECKPOINT = "safety.pt"
 
 
 def write(path: Path, value: Any) -> None:

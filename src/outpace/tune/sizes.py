@@ -32,6 +32,8 @@ from outpace.tune.files import SIZES
 
 WATCHED = 8
 """steps that are timed"""
+MOST_WATCHED = 64
+"""where other things happen in nearly every step"""
 SETTLED = 2
 """steps after a change, before one is followed"""
 ROOMY = 4
@@ -57,9 +59,15 @@ class Measuring:
 
     def on_step(self, step: Step) -> None:
         """A step ended; the next one follows the program."""
-        if step.clean and len(self.times) < WATCHED:
+        often = self.host.steps > MOST_WATCHED // 2 and not self.times
+        if (step.clean or often) and len(self.times) < WATCHED:
             self.times.append((step.wall / 1e9, step.phases["forward"] / 1e9))
-        if next(self.program, True):
+        try:
+            over = next(self.program, True)
+        except Exception as error:
+            self.notes.append(f"not all could be measured: {error}")
+            over = True
+        if over:
             self.write()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -71,7 +79,7 @@ class Measuring:
 
     def run(self) -> Iterator[None]:
         """Steps as they are, a counted one, and those that are followed."""
-        while len(self.times) < WATCHED:
+        while len(self.times) < WATCHED and self.host.steps < MOST_WATCHED:
             yield None
         counter = StepCounter()
         with counter:

@@ -33,6 +33,15 @@ def script(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
+@pytest.fixture
+def torchrun() -> list[str]:
+    """The launcher of this python, for two processes."""
+    path = Path(sys.executable).with_name("torchrun")
+    if not path.exists():
+        pytest.skip("torchrun is not installed beside this python")
+    return [str(path), "--nproc-per-node", "2"]
+
+
 def plainly(
     path: Path, args: Sequence[str] = (), cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:

@@ -82,12 +82,9 @@ def test_they_meet_about_once_a_second(step_s: float, steps: int) -> None:
     assert steps_between(step_s) == steps
 
 
-def test_two_ranks_land(script: Callable[..., Path]) -> None:
-    torchrun = Path(sys.executable).with_name("torchrun")
-    if not torchrun.exists():
-        pytest.skip("torchrun is not installed beside this python")
+def test_two_ranks_land(script: Callable[..., Path], torchrun: list[str]) -> None:
     path = script(SCRIPT)
-    words = [str(torchrun), "--nproc-per-node", "2", str(path)]
+    words = [*torchrun, str(path)]
     line = [sys.executable, "-m", "outpace", "run", "--deadline", "22s", "--land", "--", *words]
     done = subprocess.run(
         line, cwd=path.parent, capture_output=True, text=True, timeout=120, check=False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -180,16 +179,13 @@ def test_frameworks(package: str, body: str, script: Callable[..., Path], tmp_pa
     assert evidence.share("forward", "backward") > 0
 
 
-def test_under_torchrun(script: Callable[..., Path]) -> None:
-    torchrun = Path(sys.executable).with_name("torchrun")
-    if not torchrun.exists():
-        pytest.skip("torchrun is not installed beside this python")
+def test_under_torchrun(script: Callable[..., Path], torchrun: list[str]) -> None:
     body = DDP.replace(
         'os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")', ""
     ).replace('"gloo", store=dist.HashStore(), rank=0, world_size=1', '"gloo"')
     path = script((HEAD + body + PLAIN_LOOP).replace("range(2)", "range(30)"))
     done = outpace(
-        "diagnose", "--json", "--time", "4s", "--", str(torchrun), "--nproc-per-node", "2", str(path),
+        "diagnose", "--json", "--time", "4s", "--", *torchrun, str(path),
         cwd=path.parent,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -86,12 +86,9 @@ def test_an_exchange_of_the_script_itself_is_left_out(monkeypatch: pytest.Monkey
     assert len(calls) == 2
 
 
-def test_a_straggler_is_told(script: Callable[..., Path]) -> None:
-    torchrun = Path(sys.executable).with_name("torchrun")
-    if not torchrun.exists():
-        pytest.skip("torchrun is not installed beside this python")
+def test_a_straggler_is_told(script: Callable[..., Path], torchrun: list[str]) -> None:
     path = script(SCRIPT)
-    words = [str(torchrun), "--nproc-per-node", "2", str(path)]
+    words = [*torchrun, str(path)]
     line = [sys.executable, "-m", "outpace", "diagnose", "--json", "--time", "6s", "--", *words]
     done = subprocess.run(
         [*line, "200"], cwd=path.parent, capture_output=True, text=True, timeout=180, check=False

@@ -48,18 +48,17 @@ def given(
         logging.getLogger("outpace").setLevel(logging.DEBUG)
     target = parse_target(words)
     if output is not None:
-        _check_report(output, force)
+        check_report(output, force)
     return Given(target, session_folder(session, target.name), output, force, as_json)
 
 
-def _check_report(path: Path, force: bool) -> None:
+def check_report(path: Path, force: bool, suffixes: tuple[str, ...] = REPORTS) -> None:
     """That a report can be written there is known before anything is measured."""
     from outpace.report import is_report
 
-    if path.suffix.lower() not in REPORTS:
-        raise UsageError(
-            f"{path} does not say what to write", "name a file that ends in .html, .md or .json"
-        )
+    if path.suffix.lower() not in suffixes:
+        known = ".html, .md or .json" if suffixes == REPORTS else ".html"
+        raise UsageError(f"{path} does not say what to write", f"name a file that ends in {known}")
     if path.exists() and not force and not is_report(path):
         raise UsageError(
             f"{path} is there already and is not a report of outpace",

@@ -22,6 +22,7 @@ MEASURED_S = 20.0
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmbt]?)")
 AMOUNT = re.compile(r"\$?\s*(\d+(?:\.\d+)?)\s*(?:usd|\$)?")
+PAGES = (".html", ".htm")
 LAWS = ("besiroglu", "hoffmann-1", "hoffmann-2", "hoffmann-3")
 
 
@@ -158,7 +159,9 @@ def command(
     if words:
         asked.check_script()
     if output is not None:
-        check_output(output, force)
+        from outpace.cli.measuring import check_report
+
+        check_report(output, force, PAGES)
     law = None
     if asked.memory:
         plan = of_memory(asked, *measured_sizes(words, as_json, quiet))
@@ -180,21 +183,6 @@ def command(
 
         write_text(output, render_plan(asked, plan, law, said))
     return show(plan, said, as_json, measured=bool(words))
-
-
-def check_output(path: Path, force: bool) -> None:
-    """That the answer can be written there is known before anything is measured."""
-    from outpace.report import is_report
-
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{path} does not say what to write", "name a file that ends in .html")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", "make it first")
-    if path.exists() and not force and not is_report(path):
-        raise UsageError(
-            f"{path} is there already and is not a report of outpace",
-            "choose another name, or replace it with --force",
-        )
 
 
 def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> int:

@@ -20,6 +20,5 @@ def training_loader(host: Host) -> tuple[Any, Record] | None:
 
 
 def main_root(host: Host) -> tuple[nn.Module, RootFacts] | None:
-    """The model: of the modules the script calls to learn, the one with most parameters."""
-    pairs = [(m, f) for m, f in host.roots.items() if f.has_parameters and f.training_calls]
-    return max(pairs, key=lambda pair: sum(p.numel() for p in pair[0].parameters()), default=None)
+    """The model, as the host knows it."""
+    return host.main_root()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 from outpace.errors import UsageError
 from outpace.plan.budget import seconds_of
 from outpace.plan.schedule import Schedule, rate
+from outpace.seams.rate import set_rate
 
 T = TypeVar("T")
 
@@ -77,12 +78,7 @@ def _batches(
             if ends > seconds:
                 return
             for group, most in zip(groups, largest, strict=True):
-                now = most * rate(schedule, ends / seconds)
-                # A capturable optimizer keeps its rate in a tensor that it reads on the device.
-                if hasattr(group["lr"], "fill_"):
-                    group["lr"].fill_(now)
-                else:
-                    group["lr"] = now
+                set_rate(group, most * rate(schedule, ends / seconds))
             yield batch
             now_s = clock()
             recent = [*recent[1 - RECENT :], now_s - last]

@@ -184,6 +184,13 @@ class Host:
 
     # --- what the seams report -----------------------------------------------------------------
 
+    def main_root(self) -> tuple[torch.nn.Module, RootFacts] | None:
+        """The model: of the modules the script calls to learn, the one with most parameters."""
+        pairs = [(m, f) for m, f in self.roots.items() if f.has_parameters and f.training_calls]
+        return max(
+            pairs, key=lambda pair: sum(p.numel() for p in pair[0].parameters()), default=None
+        )
+
     def on_main_thread(self) -> bool:
         """Whether the calling thread is the one that trains."""
         return get_ident() == self.phases.owner

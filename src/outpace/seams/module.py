@@ -118,10 +118,9 @@ class ModuleSeam:
             return
         self.undo()
         self.altered, self.undo = None, _nothing
-        learning = [m for m, f in self.host.roots.items() if f.has_parameters and f.training_calls]
-        root = max(learning, key=lambda m: sum(p.numel() for p in m.parameters()), default=None)
-        if change is not None and root is not None:
-            self.undo, self.altered = alter(root, change), change
+        rooted = self.host.main_root()
+        if change is not None and rooted is not None:
+            self.undo, self.altered = alter(rooted[0], change), change
 
     @contextlib.contextmanager
     def looking_away(self) -> Iterator[None]:

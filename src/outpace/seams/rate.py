@@ -81,17 +81,18 @@ class RateSeam:
             return
         self.own[id(optimizer)] = rates
         for group, rate in zip(groups, changed, strict=True):
-            _set(group, rate)
+            set_rate(group, rate)
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Give the script its rates back."""
         for group, own in zip(
             optimizer.param_groups, self.own.pop(id(optimizer), ()), strict=False
         ):
-            _set(group, own)
+            set_rate(group, own)
 
 
-def _set(group: dict[str, Any], rate: float) -> None:
+def set_rate(group: dict[str, Any], rate: float) -> None:
+    """Have a group of an optimizer step with another rate."""
     # A capturable optimizer keeps its rate in a tensor that it reads on the device.
     if hasattr(group["lr"], "fill_"):
         group["lr"].fill_(rate)

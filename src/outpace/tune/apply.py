@@ -25,6 +25,7 @@ from outpace.seams.rate import RateSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.assemble import assemble, setup_of
+from outpace.tune.ending import end_process
 from outpace.tune.files import CHECKPOINT, LOSSES, PROGRESS, STATUS, write
 
 MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seeding"}
@@ -61,13 +62,7 @@ class Applied:
         )
         if (stop is not None and self.host.steps >= int(stop)) or over:
             self.finish(ended=False)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            import multiprocessing
-
-            for child in multiprocessing.active_children():
-                child.kill()
-            os._exit(0)
+            end_process()
 
     def finish(self, *, ended: bool = True) -> None:
         """Write down what was noted."""

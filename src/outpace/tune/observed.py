@@ -30,6 +30,7 @@ from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
+from outpace.tune.ending import end_process
 from outpace.tune.files import EVIDENCE, PROGRESS, STATUS, write
 from outpace.tune.ranks import several_ranks
 
@@ -152,14 +153,7 @@ class Observed:
         loader = self.host.seams["loader"]
         if isinstance(loader, LoaderSeam):
             self.host.guard("loader", loader.close)
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        import multiprocessing
-
-        for child in multiprocessing.active_children():
-            child.kill()
-        os._exit(0)
+        end_process()
 
 
 def begin(spec: dict[str, Any]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from outpace.seams.host import Host, Step
 from outpace.seams.module import device_of
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.assemble import assemble
+from outpace.tune.ending import end_process
 from outpace.tune.files import SIZES
 
 WATCHED = 8
@@ -69,13 +69,7 @@ class Measuring:
             over = True
         if over:
             self.write()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            import multiprocessing
-
-            for child in multiprocessing.active_children():
-                child.kill()
-            os._exit(0)
+            end_process()
 
     def run(self) -> Iterator[None]:
         """Steps as they are, a counted one, and those that are followed."""

@@ -2,21 +2,22 @@
 
     python bench/changes.py [--only gpt_flash] [--batch 16]
 
-Of each training in bench/models.py: the time of a step with twice the batch, and of one without a part
-that the plan names, both over the step as it is. The truth is timed by the script itself, in turns.
+Of each training in bench/models.py: the time of a step with half and with twice the batch, and of one
+without a part of the model, all over the step as it is. The truth is timed by the script itself, in turns.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from models import MODELS
+
+from outpace.records.files import read_json
+from outpace.records.session import Session
 
 SCRIPT = Path(__file__).parent / "models.py"
 NEAR = 0.10
@@ -46,26 +47,24 @@ def main() -> None:
 
 
 def predicted(name: str, batch: int) -> dict[str, float]:
-    """Times that a step takes as long with twice the batch, and without each part that is named."""
+    """Times that a step takes as long with another batch, and without parts."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-m", "outpace", "plan", "--json", "--quiet", "--steps", "1000000",
              str(SCRIPT), name, "--batch", str(batch), "--steps", "1000000"],
             cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    plan = json.loads(done.stdout)
-    whole = plan["forecast"]["finish_s"]["estimate"]
-    found = {}
-    for option in plan["options"]:
-        sped = whole / 3600 / option["hours"]["estimate"]
-        part = re.fullmatch(r"without ([\w.]+) \(\w+\)", option["change"])
-        if option["change"].startswith("a batch of"):
-            found["batch"] = 2 / sped
-        elif part is not None and len(found) < 2:
-            found[part[1]] = 1 / sped
-    return found
+        if done.returncode != 0:
+            sys.exit(done.stderr)
+        session = read_json(Path(folder) / ".outpace" / "latest" / "session.json", Session)
+    # What does not pay is no row of the plan: so the figures behind the rows.
+    named = {f"without {part}": part for part in session.evidence.compute.parts}
+    named |= {f"batch_{size}": f"batch_{size}" for size in ("half", "double")}
+    return {
+        named[arm.name]: 1 / arm.gain.speedup
+        for arm in session.evidence.arms
+        if arm.failed is None and arm.name in named
+    }
 
 
 def measured(name: str, batch: int, change: str) -> float:

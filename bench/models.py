@@ -169,7 +169,7 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--times", metavar="batch|PART")
+    parser.add_argument("--times", metavar="batch_half|batch_double|PART")
     args = parser.parse_args()
     if args.times:
         print(times(args.model, args.batch, args.times))
@@ -216,7 +216,8 @@ def step_of(name, batch, without=None):
 
 def times(name, batch, other, rounds=9, seconds=0.25):
     own = step_of(name, batch)
-    changed = step_of(name, 2 * batch) if other == "batch" else step_of(name, batch, other)
+    scale = {"batch_half": 0.5, "batch_double": 2.0}.get(other)
+    changed = step_of(name, round(scale * batch)) if scale else step_of(name, batch, other)
     ratios = []
     for _ in range(rounds):
         spent = []

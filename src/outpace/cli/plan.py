@@ -11,14 +11,21 @@ import click
 import msgspec
 
 from outpace.cli.budgets import budget_of, deadline_options
-from outpace.cli.options import Duration, TargetCommand, option, session_folder, target_argument
+from outpace.cli.options import (
+    Duration,
+    TargetCommand,
+    mark_latest,
+    option,
+    session_folder,
+    target_argument,
+)
 from outpace.errors import UsageError
 from outpace.plan.forecast import Objective
 from outpace.records.machine import Machine
 from outpace.records.plan import Plan, Sizes
 from outpace.records.session import Session
 
-MEASURED_S = 20.0
+MEASURED_S = 40.0
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmbt]?)")
 AMOUNT = re.compile(r"\$?\s*(\d+(?:\.\d+)?)\s*(?:usd|\$)?")
@@ -101,7 +108,7 @@ Examples:
     "--time",
     "time_s",
     type=Duration(),
-    help="Time to measure the script, from its first step on (default: 20 s).",
+    help="Time to measure the script, from its first step on (default: 40 s).",
 )
 @option(
     "--memory", is_flag=True, help="The memory of a script's step, and what would make room in it."
@@ -229,7 +236,7 @@ def measure(words: tuple[str, ...], time_s: float, as_json: bool, quiet: bool) -
     folder = session_folder(None, target.name)
     output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
     with kept(folder, quiet=quiet) as progress:
-        return diagnose(
+        session = diagnose(
             target,
             session=folder,
             time_s=time_s,
@@ -237,6 +244,8 @@ def measure(words: tuple[str, ...], time_s: float, as_json: bool, quiet: bool) -
             progress=progress,
             changes=True,
         )
+    mark_latest(folder)
+    return session
 
 
 def show_failure(session: Session) -> int:

@@ -79,10 +79,10 @@ class Outlook:
             return self.pace.pause_s
         if not isinstance(self._loader, LoaderSeam) or self.epoch() is None:
             return 0.0
+        others = [loader for loader, of in list(self._loader.records.items()) if not of.trains]
         sizes = [
-            record.length * (loader.batch_size or 1)
-            for loader, record in self._loader.records.items()
-            if record.length and not record.trains
+            (self._loader.record_of(loader).length or 0) * (loader.batch_size or 1)
+            for loader in others
         ]
         batch = max(1, self.host.batch_size * self.host.micro_steps)
         drawing = self._drawing_s / self._seen_s if self._seen_s else 0.0

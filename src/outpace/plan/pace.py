@@ -51,6 +51,7 @@ class Pace:
         self.blocks = 0
         """since the last change"""
         self.changes = 0
+        self._warming = False
         self._pauses: deque[float] = deque(maxlen=3)
         """the last ones, in the time of the steps before them"""
         self._recent: deque[tuple[float, int]] = deque()
@@ -143,7 +144,9 @@ class Pace:
                 0,
             )  # one step, most often its first: only until a block ends
             return
-        if self.blocks == 0:
+        if self.blocks == 0 or self._warming:
+            # The first block is warm-up, up to a fifth slower: the second stands for it.
+            self._warming = self.blocks == 0
             self.step_s, self.blocks, self._sum = mean, 1, math.log(mean)
             return
         apart = math.log(mean / self.step_s)

@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 
 from models import MODELS
-
 from outpace.records.files import read_json
 from outpace.records.session import Session
 

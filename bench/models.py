@@ -240,15 +240,20 @@ def held(model, optimizer, *batch):
 
 
 def above(step):
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile, record_function
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()  # what is freed has a size only if its allocation was seen
+        with record_function("mark"):
+            pass
         step()
+    events = sorted(profiled.profiler.kineto_results.events(), key=lambda e: e.start_ns())
+    since = next(e.start_ns() for e in events if e.name() == "mark")
     now = most = 0
-    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        now += event.nbytes()
-        most = max(most, now)
+    for event in events:
+        if event.name() == "[memory]" and event.start_ns() >= since:
+            now += event.nbytes()
+            most = max(most, now)
     return most
 
 

@@ -2,7 +2,7 @@
 
 On the command line: ``outpace diagnose|tune|run train.py``. In code: `apply` puts a recipe on the
 objects of a script, `log` reports a metric that a proof then judges by, `until` trains until the
-time is up.
+time is up, `Loader` gives batches that are ready when the step is.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from outpace.api import diagnose, run, tune
     from outpace.in_code import apply, log
     from outpace.plan.until import until
+    from outpace.serve.loader import Loader
 
-__all__ = ["apply", "diagnose", "log", "run", "tune", "until"]
+__all__ = ["Loader", "apply", "diagnose", "log", "run", "tune", "until"]
 
 _WHERE = {
+    "Loader": "outpace.serve.loader",
     "apply": "outpace.in_code",
     "log": "outpace.in_code",
     "diagnose": "outpace.api",

@@ -5,6 +5,7 @@ OutpaceError            2   a mistake that the user can mend: a message, a hint,
 ├── TargetError         2   the target cannot be run (missing file, no training found)
 ├── RecipeError         2   a recipe cannot be read or applied
 ├── SessionError        2   a session folder cannot be read or written
+├── DataError           2   training data cannot be read, packed or trusted
 ├── MissingExtra        2   an optional package is needed: names the pip command
 ├── DeadlineError       3   the deadline is missed or cannot be met
 └── NotProven           4   quality could not be proven and --require-proof was asked
@@ -38,6 +39,10 @@ class RecipeError(OutpaceError):
 
 class SessionError(OutpaceError):
     """A session folder cannot be read or written."""
+
+
+class DataError(OutpaceError):
+    """Training data cannot be read, packed or trusted; the message names the file or the sample."""
 
 
 class MissingExtra(OutpaceError):

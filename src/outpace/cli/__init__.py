@@ -20,6 +20,7 @@ COMMANDS = {
     "tune": "find, measure and prove a recipe that makes it faster",
     "run": "run a training under a recipe",
     "plan": "what fits a deadline: time, compute, and the model and data that suit it",
+    "pack": "store a data set for fast training",
     "report": "a session as HTML, Markdown or JSON, or here in the terminal",
     "compare": "what changed between two sessions",
     "remedies": "the catalogue of remedies, or one of them",

@@ -34,6 +34,10 @@ SURELY_MOVED = 0.6
 """part of the memory traffic that no cache saves: what stays in one between two operators does not move"""
 LEAST_USELESS = 0.1
 """share of the arithmetic done on nothing, from which on it is told"""
+MOST_COPIED = 0.1
+"""share of the memory that workers may come to copy before it is told, though none has by now"""
+WORTH_NAMING = 1 << 23
+"""bytes of Python objects in a data set below which they do not explain a growth"""
 SMALLEST = 0.02
 """share of the run below which nothing is said"""
 
@@ -252,13 +256,25 @@ def bandwidth(evidence: Evidence) -> Iterator[Told]:
 def leak(evidence: Evidence) -> Iterator[Told]:
     """Memory that grows with every step."""
     memory, data = evidence.memory, evidence.input
+    objects = (
+        f"{data.copied_holder or 'the data set'} holds some {float(f'{data.copied_objects:.2g}'):,.0f}, "
+        f"{data.copied_bytes / 2**20:.0f} MiB"
+    )
     if data.workers and data.worker_growth_bytes:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0),
             data.places[0][0] if data.places else data.where,
             f"{data.workers} workers come to own {data.worker_growth_bytes / 2**20:.2f} MiB more a step: "
             "they keep what they read, or read Python objects, whose reference counts have each worker "
-            "copy their pages (arrays and tensors have none)",
+            "copy their pages (arrays and tensors have none)"
+            + (f"; {objects}" if data.copied_bytes > WORTH_NAMING else ""),
+        )
+    elif data.workers * data.copied_bytes > MOST_COPIED * memory.limit_bytes > 0:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0),
+            data.where,
+            f"{data.workers} workers will each copy the Python objects that they read: {objects}, of "
+            f"{memory.limit_bytes / 2**30:.1f} GiB for all (arrays of numbers or of text are not copied)",
         )
     if memory.growth_low <= 0:
         return

@@ -271,6 +271,28 @@ def unshuffled(evidence: Evidence) -> Iterator[Learning]:
         )
 
 
+def same_random_numbers(evidence: Evidence) -> Iterator[Learning]:
+    """Workers draw the same random numbers: so many samples at a time are augmented alike."""
+    data = evidence.input
+    if not data.same_draws or data.workers < 2:
+        return
+    own = [name for name in data.same_draws if name.startswith(".")]
+    names = [f"the data set's {name}" if name in own else name for name in data.same_draws]
+    advice = (
+        f"each worker has a copy of {own[0]}: seed it there, by get_worker_info().seed in a "
+        "worker_init_fn"
+        if own
+        else "leave out what seeds them in worker_init_fn: torch does, in each worker differently"
+    )
+    yield Learning(
+        "same_random_numbers",
+        "warn",
+        f"{data.workers} workers draw the same random numbers from {' and '.join(names)}, so that "
+        "samples made at one time are augmented alike",
+        advice,
+    )
+
+
 def validates_in_training_mode(evidence: Evidence) -> Iterator[Learning]:
     """Dropout and batch statistics are on while the model is judged."""
     health = evidence.health
@@ -290,6 +312,7 @@ TABLE: tuple[Rule, ...] = (
     not_optimized,
     gradients_carried,
     unshuffled,
+    same_random_numbers,
     rate_too_low,
     vanishing,
     dead_units,

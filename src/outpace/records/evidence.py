@@ -83,6 +83,13 @@ class Input(msgspec.Struct, frozen=True):
     """extra time of an epoch's first batch: making the iterator, starting workers"""
     worker_growth_bytes: float = 0.0
     """what the memory that workers own grows by, a step"""
+    copied_bytes: int = 0
+    """what each forked worker comes to copy of the data set's Python objects, estimated"""
+    copied_objects: int = 0
+    copied_holder: str = ""
+    """the data set's attribute that leads to most of them"""
+    same_draws: tuple[str, ...] = ()
+    """generators that samples use and that are alike in all workers: "numpy", or an attribute"""
     read_bytes: float = 0.0
     """bytes read from storage a batch"""
     sample_bytes: int = 0

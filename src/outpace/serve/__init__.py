@@ -1,1 +1,1 @@
-"""Data for training, made faster: other ways to fetch, decode, cache and work ahead."""
+"""Data for training, made faster: stored, fetched, decoded, kept, ordered, and made ahead."""

@@ -19,6 +19,7 @@ from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.module import device_of
 from outpace.serve.decode import try_files
+from outpace.serve.doctor import loading_facts
 from outpace.serve.probe import gather_time, moved, probe, random_state
 from outpace.tune.files import TRACE, write
 from outpace.tune.observed import Observed
@@ -159,6 +160,7 @@ def probe_input(observed: Observed) -> None:
         sample_bytes=found.sample_bytes,
         samples=found.samples,
     )
+    facts.update(loading_facts(loader))
     if found.sliceable:
         facts["slice_s"] = gather_time(loader, "slice", 0)
     if found.deterministic:

@@ -108,6 +108,8 @@ class Measuring:
             hook.remove()
         with AllocatorPeak(self.device()) as allocator:
             yield None
+            allocator.mark()
+            yield None
         host.switch(AS_IS)
         if memory.failure is not None:
             self.notes.append(f"memory could not be followed: {memory.failure}")

@@ -1,0 +1,233 @@
+"""``outpace pack``."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from outpace.cli.options import option
+from outpace.cli.progress import ProgressLine
+from outpace.cli.telling import tell
+from outpace.errors import UsageError
+
+if TYPE_CHECKING:
+    from outpace.serve.meta import Meta
+    from outpace.serve.pack import Forecast
+    from outpace.serve.verify import Verified
+
+KINDS = ("auto", "records", "arrays", "table", "index")
+STORES = {"records": "records", "arrays": "arrays", "table": "a table", "tars": "an index of tars"}
+NAMED = 3
+"""of what is wrong, so many are named"""
+
+
+@click.command(
+    "pack",
+    epilog="""\b
+Examples:
+  outpace pack data/train packed/train
+  outpace pack --resize 256 --on-error skip photos packed/photos
+  outpace pack flights.csv packed/flights
+  outpace pack shards/*.tar packed/index
+  outpace pack mypkg.data:train_set packed/train
+  outpace pack --verify packed/train""",
+)
+@option(
+    "--as",
+    "wanted",
+    type=click.Choice(KINDS),
+    default="auto",
+    help="records: samples of any kind in one file; arrays: samples of one shape; table; index: tars "
+    "stay where they are (default: what suits the source).",
+)
+@option(
+    "--resize",
+    type=click.IntRange(min=1),
+    help="Make images smaller whose shorter side is above this; a training then sees other pixels.",
+)
+@option("--quality", type=click.IntRange(1, 100), help="Of the resized JPEGs (default: 90).")
+@option("--verify", "check", is_flag=True, help="Check every checksum, and the source for changes.")
+@option(
+    "--on-error",
+    type=click.Choice(("raise", "skip")),
+    default="raise",
+    help="Leave out what cannot be read, and list it (default: raise).",
+)
+@option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Threads that make samples (default: all cores; 1 for module:name).",
+)
+@option("--force", is_flag=True, help="Replace an earlier pack under the same name.")
+@option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@option("--quiet", "-q", is_flag=True, help="No progress.")
+@click.argument("words", nargs=-1, required=True, metavar="SOURCE... DEST")
+def command(
+    words: tuple[str, ...],
+    wanted: Any,
+    resize: int | None,
+    quality: int | None,
+    check: bool,
+    on_error: str,
+    jobs: int | None,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Store a data set so that a training reads it fast, from any place, in any order.
+
+    SOURCE is a folder of files, a .csv, .jsonl, .parquet or .arrow, one or more WebDataset .tar, or a
+    data set in Python as module:name. `outpace.Loader(DEST)` reads DEST. Interrupted, the same command
+    goes on from where it was. The exit code is 2 where --verify finds something wrong.
+    """
+    if len(words) == 1 and not check:
+        raise UsageError(f"{words[0]}: packed to where?", "outpace pack SOURCE DEST")
+    if quality is not None and resize is None:
+        raise UsageError("--quality is of images that are resized", "say --resize 256 as well")
+    from outpace.records.files import to_json
+    from outpace.serve.pack import pack
+    from outpace.serve.verify import verify
+
+    dest = Path(words[-1])
+    found = verified = None
+    with Shown(quiet=quiet) as shown, kept(dest):
+        if len(words) > 1:
+            found = pack(
+                words[:-1],
+                dest,
+                wanted,
+                resize=resize,
+                quality=quality or 90,
+                skip=on_error == "skip",
+                force=force,
+                jobs=jobs,
+                begin=shown.begin,
+                progress=shown.progress,
+            )
+        if check:
+            verified = verify(dest, shown.progress)
+    if as_json:
+        click.echo(to_json(as_document(dest, found, verified)))
+    else:
+        if found is not None:
+            show_packed(dest, found)
+        if verified is not None:
+            show_verified(dest, verified)
+    return 0 if verified is None or verified.right else 2
+
+
+@contextlib.contextmanager
+def kept(dest: Path) -> Iterator[None]:
+    """Tell one who interrupts what becomes of what is done."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from outpace.serve.partial import partial_of
+
+        if partial_of(dest).exists():
+            click.echo("outpace: what is packed is kept: the same command goes on", err=True)
+        raise
+
+
+class Shown:
+    """Forecast and progress on stderr."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.line = ProgressLine(quiet=quiet)
+        self.began: dict[str, tuple[float, int]] = {}
+
+    def __enter__(self) -> Shown:
+        self.line.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.line.__exit__(*error)
+
+    def begin(self, told: Forecast) -> None:
+        """What is going to be packed, in a line."""
+        from outpace.report.words import size
+
+        if self.line.quiet:
+            return
+        for line in (told.note, f"{amount(told)} ({told.reason}); {size(told.free)} are free"):
+            if line:
+                click.echo(f"outpace: {line}", err=True)
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """How far a phase is, and when it will end."""
+        now = time.monotonic()
+        began, before = self.began.setdefault(phase, (now, done))
+        note = ""
+        if done > before and now - began >= 1:
+            from outpace.plan.budget import duration
+
+            note = f"{duration((now - began) / (done - before) * (total - done))} to go"
+        self.line(phase, done, total, note)
+
+
+def amount(told: Forecast) -> str:
+    """``3,000 samples, about 61 MiB as records``."""
+    from outpace.report.words import count, size
+
+    samples = f"{count(told.count, 'sample')}, " if told.count is not None else ""
+    return f"{samples}about {size(told.bytes)} as {STORES[told.kind]}"
+
+
+def show_packed(dest: Path, meta: Meta) -> None:
+    """What has become of it."""
+    from outpace.report.words import count
+
+    click.echo(f"{dest}: {contents(meta)} as {STORES[meta.kind]}")
+    click.echo(f"  {meta.grade}: {meta.why}")
+    if meta.skipped:
+        click.echo(f"  {count(len(meta.skipped), 'source')} left out, all are in {dest}/meta.json:")
+        for one in meta.skipped[:NAMED]:
+            click.echo(f"    {one.path}: {one.reason}")
+
+
+def show_verified(dest: Path, verified: Verified) -> None:
+    """What is wrong, else that nothing is."""
+    from outpace.report.words import count
+
+    meta, anew = verified.meta, f"pack it anew: outpace pack --force SOURCE {dest}"
+    if verified.damaged:
+        named = f"{count(len(verified.damaged), 'part')} of {dest}: {listed(verified.damaged)}"
+        tell(f"checksums are wrong of {named}", anew)
+    if verified.changed:
+        of = f"{len(verified.changed):,} of {count(meta.source.files, 'file')}"
+        tell(f"{of} changed since packing: {listed(verified.changed)}", anew)
+    if verified.right:
+        source = {
+            "same": "the source is as it was",
+            "gone": f"the source is not there any more: {meta.source.path}",
+            "code": f"the source is code, which is not compared: {meta.source.path}",
+        }[verified.source]
+        click.echo(f"{contents(meta)}: all checksums right; {source}")
+
+
+def contents(meta: Meta) -> str:
+    """``3,000 records, 61 MiB``."""
+    from outpace.report.words import count, size
+
+    noun = {"table": "row", "records": "record"}.get(meta.kind, "sample")
+    return f"{count(meta.count, noun)}, {size(meta.bytes)}"
+
+
+def as_document(dest: Path, packed: Meta | None, verified: Verified | None) -> dict[str, Any]:
+    """For programs."""
+    document: dict[str, Any] = {"schema": 1, "folder": str(dest.absolute())}
+    if verified is None:
+        return {**document, "packed": packed}
+    found = {name: getattr(verified, name) for name in ("right", "damaged", "changed", "source")}
+    return {**document, "packed": verified.meta, "verified": found}
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """The first of them."""
+    more = ", ..." if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

@@ -1,0 +1,232 @@
+"""Batches made ahead, in order: in the training's own thread, in threads, or in worker processes.
+
+Each worker makes whole batches: to hand over single samples doubles the CPU time of cheap ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, Protocol, final
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from outpace.serve.making import BatchMaker, Made, Request
+from outpace.serve.nests import each
+
+Kind = Literal["none", "threads", "processes"]
+SHARED = Path("/dev/shm")
+SHARE = 0.5
+"""of free shared memory that batches on their way may take"""
+
+
+class Executor(Protocol):
+    """Makes the batches of requests, in order."""
+
+    workers: int
+
+    def made(self, requests: Iterable[Request]) -> Iterator[Made]:
+        """Each request's batch."""
+
+    def resize(self, workers: int, depth: int) -> None:
+        """From now on so many workers, and so many batches on their way."""
+
+    def close(self) -> None:
+        """End the workers."""
+
+
+def start(kind: Kind, maker: BatchMaker, workers: int, depth: int, batch_bytes: int) -> Executor:
+    """An executor at work. ``depth``: batches that may be on their way at once."""
+    if kind == "none" or workers == 0:
+        return Here(maker)
+    if kind == "threads":
+        return Threads(maker, workers, depth)
+    return Processes(maker, workers, depth, batch_bytes)
+
+
+@final
+class Here:
+    """In the thread that draws."""
+
+    workers = 0
+
+    def __init__(self, maker: BatchMaker) -> None:
+        self.maker = maker
+
+    def made(self, requests: Iterable[Request]) -> Iterator[Made]:
+        """Each request's batch, when it is drawn."""
+        return map(self.maker, requests)
+
+    def resize(self, workers: int, depth: int) -> None:
+        """Nothing to change."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@final
+class Threads:
+    """In threads of this process, for samples that let other threads run while they are made."""
+
+    def __init__(self, maker: BatchMaker, workers: int, depth: int) -> None:
+        self.maker, self.workers, self.depth = maker, workers, depth
+        self.pool = fetch_threads(workers)
+
+    def made(self, requests: Iterable[Request]) -> Iterator[Made]:
+        """Each request's batch."""
+        on_their_way: deque[Future[Made]] = deque()
+        try:
+            for request in requests:
+                on_their_way.append(self.pool.submit(self.maker, request))
+                while len(on_their_way) >= max(1, self.depth):
+                    yield on_their_way.popleft().result()
+            while on_their_way:
+                yield on_their_way.popleft().result()
+        finally:
+            for future in on_their_way:
+                future.cancel()
+
+    def resize(self, workers: int, depth: int) -> None:
+        """What was asked for before is still made by the threads that were."""
+        self.depth = depth
+        if workers != self.workers:
+            self.pool.shutdown(wait=False)
+            self.pool, self.workers = fetch_threads(workers), workers
+
+    def close(self) -> None:
+        """End the threads after the batches that they are making."""
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+def fetch_threads(count: int) -> ThreadPoolExecutor:
+    """Threads whose torch operations stay in them: teams of each would crowd the cores.
+
+    torch keeps the number for a thread in that thread, and the one for threads to come in a global:
+    so that is put back once all have begun.
+    """
+    everyone = threading.Barrier(count + 1)
+    own = torch.get_num_threads()
+
+    def begin() -> None:
+        torch.set_num_threads(1)
+        everyone.wait()
+
+    pool = ThreadPoolExecutor(count, "outpace-serve", initializer=begin)
+    for _ in range(count):
+        pool.submit(int)
+    everyone.wait()
+    torch.set_num_threads(own)
+    return pool
+
+
+@final
+class Processes:
+    """In worker processes of a DataLoader, which lives as long as this."""
+
+    def __init__(self, maker: BatchMaker, workers: int, depth: int, batch_bytes: int) -> None:
+        self.workers = workers
+        self.asked = Asked()
+        depth = max(workers, depth)
+        self.by_pipe = depth * batch_bytes > SHARE * shared_free()
+        with _no_warning():
+            self.loader = self._loader(maker, workers, depth)
+
+    def _loader(self, maker: BatchMaker, workers: int, depth: int) -> DataLoader[Any]:
+        return DataLoader(
+            _InWorker(maker, by_pipe=self.by_pipe),  # type: ignore[arg-type]
+            batch_size=None,
+            sampler=self.asked,
+            num_workers=workers,
+            prefetch_factor=max(1, depth // workers),
+            collate_fn=_as_it_is,
+            persistent_workers=True,
+            pin_memory=maker.pin,
+            generator=torch.Generator(),  # The training's own generator is not drawn from.
+        )
+
+    def made(self, requests: Iterable[Request]) -> Iterator[Made]:
+        """Each request's batch."""
+        self.asked.requests = requests
+        with _no_warning():
+            coming = iter(self.loader)
+        for made in coming:
+            yield made._replace(batch=each(made.batch, _to_tensor)) if self.by_pipe else made
+
+    def resize(self, workers: int, depth: int) -> None:
+        """Processes stay as many as they are: to start others costs more than it gives."""
+
+    def close(self) -> None:
+        """End the processes."""
+        iterator = getattr(self.loader, "_iterator", None)
+        if iterator is not None:
+            with contextlib.suppress(Exception):
+                iterator._shutdown_workers()
+            self.loader._iterator = None
+
+
+@contextlib.contextmanager
+def _no_warning() -> Iterator[None]:
+    """More workers than cores are meant, where they wait."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+class Asked:
+    """A sampler that gives the requests of the epoch at hand."""
+
+    def __init__(self) -> None:
+        self.requests: Iterable[Request] = ()
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests)
+
+    def __len__(self) -> int:
+        raise TypeError("not known beforehand")
+
+
+class _InWorker:
+    """The maker as a data set of requests. ``by_pipe``: arrays go through the pipe, copied.
+
+    Tensors go through shared memory, which a container often has 64 MiB of.
+    """
+
+    def __init__(self, maker: BatchMaker, *, by_pipe: bool) -> None:
+        self.maker, self.by_pipe = maker, by_pipe
+
+    def __getitem__(self, request: Request) -> Made:
+        made = self.maker(request)
+        return made._replace(batch=each(made.batch, _to_array)) if self.by_pipe else made
+
+
+class _Array:
+    """A tensor on its way through a pipe."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.array = tensor.numpy()
+
+
+def _to_array(value: Any) -> Any:
+    plain = isinstance(value, torch.Tensor) and value.dtype is not torch.bfloat16
+    return _Array(value) if plain else value
+
+
+def _to_tensor(value: Any) -> Any:
+    return torch.from_numpy(value.array) if isinstance(value, _Array) else value
+
+
+def _as_it_is(made: Any) -> Any:
+    return made
+
+
+def shared_free() -> float:
+    """Bytes of shared memory that are free; without any limit where there is no such folder."""
+    return shutil.disk_usage(SHARED).free if SHARED.is_dir() else np.inf

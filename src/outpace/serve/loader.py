@@ -1,0 +1,276 @@
+"""`outpace.Loader`: batches that are ready when the step is, and an order that can be gone on with.
+
+It looks at how samples are made, chooses threads or processes and how many, and says why. Samples
+and their random numbers depend on seed, epoch and index alone; so the state is two numbers, and holds
+for any number of workers and ranks and any batch size.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import psutil
+import torch
+
+from outpace.errors import DataError, UsageError
+from outpace.serve.climb import Climb
+from outpace.serve.executors import Executor, Kind, shared_free, start
+from outpace.serve.keeping import shelf_for
+from outpace.serve.making import BatchMaker, OnError, Request, Skipped, bytes_of
+from outpace.serve.order import Order
+from outpace.serve.sources import open_source
+from outpace.serve.transfer import transferred
+from outpace.serve.tuner import COUNTS, Choice, choose, depth_of
+
+PREFETCH_BYTES = 256 * 2**20
+SHARE_OF_MEMORY = 0.25
+"""of free memory that workers and batches may take unless told otherwise"""
+LOOKED_AT = 16
+"""batches that the choice of workers is made from"""
+
+
+class Loader:
+    """Batches of a data set, epoch by epoch.
+
+    ``source``: a data set with ``len`` and ``[]``, or what `outpace pack` takes or writes: a folder,
+    a tar, a table, ``module:name``. ``prepare(sample)``: what is always the same of making a sample,
+    such as decoding; ``transform(sample)`` or ``transform(sample, rng)``, with a numpy Generator of
+    that sample in that epoch, comes after it. ``collate``: list of samples -> batch. ``after``: batch
+    -> batch, last of all, on ``device``: bytes become numbers there.
+
+    ``keep``: what ``prepare`` gives is kept on disk, in a folder of that name if one is given, for
+    all ranks and later runs too; ``disk``: bytes that it may take. ``workers`` and ``executor``:
+    chosen by trying unless given. ``ram``: bytes that workers and batches may take together.
+    ``on_error="skip"`` leaves out samples that cannot be made; they are in ``skipped``.
+
+    Under torch.distributed each rank gets its share of a batch of ``batch_size`` x ranks samples; the
+    last batch is filled up from the epoch's first samples, so that all ranks make equally many steps.
+
+    Raises DataError where a sample cannot be read (it names it), UsageError for a setting that
+    cannot be.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        batch_size: int = 64,
+        *,
+        prepare: Callable[[Any], Any] | None = None,
+        transform: Callable[..., Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        after: Callable[[Any], Any] | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        workers: int | Literal["auto"] = "auto",
+        executor: Kind | Literal["auto"] = "auto",
+        prefetch_bytes: int = PREFETCH_BYTES,
+        ram: int | None = None,
+        keep: bool | str | Path = False,
+        disk: int | None = None,
+        on_error: OnError = "raise",
+        device: str | torch.device | None = None,
+        rank: int | None = None,
+        world: int | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise UsageError(f"a batch of {batch_size} samples", "batch_size is 1 or more")
+        if on_error not in ("raise", "skip"):
+            raise UsageError(f"on_error is {on_error!r}", "it is 'raise' or 'skip'")
+        self.source = open_source(source)
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.rank, self.world = ranks(rank, world)
+        self.after, self.device = after, torch.device(device) if device is not None else None
+        self.prefetch_bytes = prefetch_bytes
+        self.ram = (
+            ram if ram is not None else int(SHARE_OF_MEMORY * psutil.virtual_memory().available)
+        )
+        self.order = Order(len(self.source), seed, shuffle=shuffle)
+        self.maker = BatchMaker(
+            self.source,
+            seed=seed,
+            prepare=prepare,
+            transform=transform,
+            collate=collate,
+            on_error=on_error,
+        )
+        self.keep, self.disk = keep, disk
+        self.skipped: list[Skipped] = []
+        self.notes: list[str] = []
+        self.choice: Choice | None = None
+        self._wanted = (executor, workers)
+        self._executor: Executor | None = None
+        self._climb: Climb | None = None
+        self._epoch = self._consumed = 0
+        self._begun = False
+        self._filling = False
+        """samples are being kept that were not before"""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch at hand, or the next one; from 0."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, on each rank."""
+        return self._batches(0)
+
+    def _batches(self, consumed: int) -> int:
+        left, together = self.order.size - consumed, self.batch_size * self.world
+        return left // together if self.drop_last else -(-left // together)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of an epoch, or those that are left of it after `load_state_dict`."""
+        if self._begun:
+            self._epoch, self._consumed = self._epoch + 1, 0
+        self._begun = True
+        if self._filling and self._kept() == self.order.size:
+            # All samples are kept by now: other workers may be best.
+            self.close()
+            self.choice, self._filling = None, False
+        return self._epoch_from(self._epoch, self._consumed)
+
+    def _epoch_from(self, epoch: int, consumed: int) -> Iterator[Any]:
+        requests = (
+            self._request(epoch, consumed + i * self.batch_size * self.world)
+            for i in range(self._batches(consumed))
+        )
+        executor = self._at_work()
+        asked = time.perf_counter()
+        done = asked
+        for made in transferred(executor.made(requests), self.device):
+            got = time.perf_counter()
+            if made.error is not None:
+                raise made.error
+            self.skipped += made.skipped
+            self._consumed = min(self.order.size, self._consumed + self.batch_size * self.world)
+            yield self.after(made.batch) if self.after is not None else made.batch
+            done, since = time.perf_counter(), done
+            self._adjust(got - asked, done - since, made.batch)
+            asked = time.perf_counter()
+        self._epoch, self._consumed, self._begun = epoch + 1, 0, False
+
+    def _request(self, epoch: int, first: int) -> Request:
+        last = first + self.batch_size * self.world
+        if last > self.order.size:  # filled up, so that each rank has as many
+            last = first + -(-(self.order.size - first) // self.world) * self.world
+        indices = self.order.indices(epoch, first, last)
+        return Request(epoch, np.ascontiguousarray(indices[self.rank :: self.world]))
+
+    def _at_work(self) -> Executor:
+        if self._executor is None:
+            self.choice = self.choice or self._chosen()
+            kind, workers, depth = self.choice[:3]
+            self.maker.pin = self.device is not None and self.device.type == "cuda"
+            if kind != "processes" and self.device is None:
+                # In a worker's time; from another process the bytes come sooner than numbers.
+                self.maker.after, self.after = self.after, None
+            size = bytes_of(self.maker(self._request(0, 0)).batch) if kind == "processes" else 0
+            self._executor = start(kind, self.maker, workers, depth, size)
+            if getattr(self._executor, "by_pipe", False):
+                free = shared_free() / 2**20
+                self.notes.append(
+                    f"shared memory has {free:.0f} MiB free, too little for {depth} batches on their "
+                    "way: they are copied through pipes"
+                )
+            if kind == "threads" and self._wanted[1] == "auto":
+                self._climb = Climb(workers, min(COUNTS[kind][-1], 2 * workers + 2))
+        return self._executor
+
+    def _kept(self) -> int:
+        return len(self.maker.shelf) if self.maker.shelf is not None else 0
+
+    def _chosen(self) -> Choice:
+        """As the user wants it; what is left open is tried on the first batches."""
+        kind, workers = self._wanted
+        if self.keep and self.maker.shelf is None:
+            parent = None if self.keep is True else Path(self.keep)
+            self.maker.shelf, said = shelf_for(self.maker, parent, self.disk)
+            self.notes.append(said)
+            self._filling = self._kept() < self.order.size
+        streams = self.maker.look()
+        if kind == "none" or workers == 0 or not self.order.size:
+            return Choice("none", 0, 1, "as was asked for", 0.0)
+        if kind == "threads" and streams:
+            raise UsageError(
+                f"samples draw from the process's {' and '.join(streams)} generator, which threads "
+                "would share",
+                "draw from the rng that transform(sample, rng) is given, or use processes",
+            )
+        kinds: list[Kind] = ["threads", "processes"] if kind == "auto" else [kind]
+        if workers == "auto" and kind == "auto":
+            kinds.append("none")
+        if streams and "threads" in kinds:
+            kinds.remove("threads")
+        together = self.batch_size * self.world
+        firsts = range(0, max(1, self.order.size - together + 1), together)[:LOOKED_AT]
+        return choose(
+            self.maker,
+            [self._request(self._epoch, first) for first in firsts],
+            kinds=kinds,
+            workers=workers if isinstance(workers, int) else None,
+            cores=cores(),
+            prefetch_bytes=self.prefetch_bytes,
+            ram=self.ram,
+        )
+
+    def _adjust(self, waited_s: float, spent_s: float, batch: Any) -> None:
+        if self._climb is None or self._executor is None:
+            return
+        workers = self._climb.told(waited_s, spent_s, self.notes.append)
+        if workers != self._executor.workers:
+            self._executor.resize(workers, depth_of(workers, bytes_of(batch), self.prefetch_bytes))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is: what has been drawn, not what has been made ahead."""
+        return {
+            "epoch": self._epoch,
+            "consumed": self._consumed,
+            "seed": self.order.seed,
+            "samples": self.order.size,
+            "shuffle": self.order.shuffle,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, with any workers, ranks and batch size."""
+        own = self.state_dict()
+        for name, what in (("samples", "samples"), ("seed", "seed"), ("shuffle", "order")):
+            if state.get(name) != own[name]:
+                raise DataError(
+                    f"the state is of a loader with {what} {state.get(name)}, this one has {own[name]}",
+                    "go on with the same data, seed and shuffle",
+                )
+        self._epoch, self._consumed = int(state["epoch"]), int(state["consumed"])
+        self._begun = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next iteration be of that epoch, from its start."""
+        self._epoch, self._consumed, self._begun = epoch, 0, False
+
+    def close(self) -> None:
+        """End threads or processes; they begin anew when batches are drawn again."""
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = self._climb = None
+
+
+def ranks(rank: int | None, world: int | None) -> tuple[int, int]:
+    """This process's number and how many there are, by torch.distributed unless given."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if world is None:
+        world = torch.distributed.get_world_size() if distributed else 1
+    if rank is None:
+        rank = torch.distributed.get_rank() if distributed and world > 1 else 0
+    if not 0 <= rank < world:
+        raise UsageError(f"rank {rank} of {world}", "ranks count from 0")
+    return rank, world
+
+
+def cores() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,94 @@
+"""The folder that is written before it takes its name: beside it, one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from outpace.errors import DataError, UsageError
+from outpace.serve.meta import is_pack
+from outpace.serve.packing import Journal
+from outpace.serve.reading import unreadable
+
+LOCK = "lock"
+
+
+def check_free(dest: Path, *, force: bool) -> None:
+    """Raises UsageError where something is in the way that is not to be replaced."""
+    if not os.path.lexists(dest):
+        if not dest.parent.is_dir():
+            raise UsageError(f"there is no folder {dest.parent}", "make it first")
+    elif not is_pack(dest):
+        raise UsageError(
+            f"{dest} is there already, and outpace did not pack it", "choose another name"
+        )
+    elif not force:
+        raise UsageError(f"{dest} is there already", "replace it with --force, or --verify it")
+
+
+def partial_of(dest: Path) -> Path:
+    """Where it is written."""
+    return dest.with_name(f".{dest.name}.partial")
+
+
+@contextlib.contextmanager
+def partial(dest: Path) -> Iterator[Path]:
+    """Gone afterwards, but for a journal that tells that there is work in it."""
+    folder = partial_of(dest)
+    try:
+        folder.mkdir(exist_ok=True)
+        inside = {path.name for path in folder.iterdir()}
+        if inside and LOCK not in inside and not is_pack(folder):
+            raise DataError(f"{folder} is in the way", "move it: outpace did not write it")
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DataError(f"{dest} is being packed by another process already") from error
+        try:
+            yield folder
+        except BaseException:
+            journal = Journal.load(folder)
+            if journal is None or not journal.done:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def clear(folder: Path) -> None:
+    """Begin anew."""
+    for path in folder.iterdir():
+        if path.name != LOCK:
+            path.unlink()
+
+
+def publish(folder: Path, dest: Path, leftovers: tuple[str, ...]) -> None:
+    """Give a complete folder its name; what was there under that name goes."""
+    for path in folder.iterdir():
+        _sync(path)
+    for path in folder.iterdir():
+        if path.name in (*leftovers, LOCK) or path.name.startswith("."):
+            path.unlink()
+    _sync(folder)
+    old = dest.with_name(f".{dest.name}.old")
+    if dest.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        dest.rename(old)
+    folder.rename(dest)
+    _sync(dest.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """Have a file's bytes, or a folder's names, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

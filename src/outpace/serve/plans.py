@@ -1,0 +1,237 @@
+"""How a source is to be packed: as what, why, and what the store keeps of a sample."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from outpace.errors import DataError, UsageError
+from outpace.serve import samples
+from outpace.serve.arrays import Rows
+from outpace.serve.files import Files
+from outpace.serve.listing import Listing, list_files
+from outpace.serve.meta import Kind, Skipped, is_pack
+from outpace.serve.remote import Remote
+from outpace.serve.resizing import resized
+from outpace.serve.rows import split
+from outpace.serve.sources import Source, open_source
+from outpace.serve.tables import SUFFIXES, Table
+from outpace.serve.tars import Tars
+
+As = Literal["auto", "records", "arrays", "table", "index"]
+Spec = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+TRIED = 32
+"""samples that the kind and the size are told from"""
+UNEVEN = "samples are not all of one shape"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``origin``: what the source is called. A table has no ``source``: it is streamed."""
+
+    kind: Kind
+    reason: str
+    origin: str
+    digest: str
+    options: dict[str, Any]
+    listing: Listing | None = None
+    source: Any = None
+    rows: Rows | None = None
+    resize: tuple[int, int] | None = None
+    """shorter side and quality"""
+    skipped: list[Skipped] = field(default_factory=list)
+    """folders that could not be read"""
+
+    def make(self, index: int) -> Any:
+        """What the store keeps of a sample. Raises DataError that tells where the sample is."""
+        try:
+            if self.kind == "tars":
+                return self.source.checksums(index)
+            sample = self.source[index]
+            if self.rows is not None:
+                return self.rows(sample)
+            return samples.encode(resized(sample, *self.resize) if self.resize else sample)
+        except DataError as error:
+            where = self.where(index)
+            if error.message.startswith(where):
+                raise
+            raise type(error)(f"{where}: {error.message}", error.hint) from error
+        except Exception as error:
+            if self.listing is not None:
+                raise  # Code of ours.
+            raise DataError(f"{self.where(index)}: {type(error).__name__}: {error}") from error
+
+    def where(self, index: int) -> str:
+        """Where a sample comes from."""
+        tell = getattr(self.source, "where", None)
+        return str(tell(index)) if callable(tell) else f"{self.origin}, sample {index}"
+
+    def as_records(self, reason: str) -> Plan:
+        """The same into a store that takes samples of any shape."""
+        return replace(self, kind="records", reason=reason, rows=None)
+
+    @property
+    def grade(self) -> tuple[Literal["exact", "learning"], str]:
+        """Whether a training learns the same from what is packed, and why."""
+        if self.kind == "tars":
+            return "exact", "nothing is copied"
+        if self.resize is None:
+            return "exact", "samples stay as they are"
+        side, quality = self.resize
+        return "learning", (
+            f"images with a shorter side above {side} are resized to it and encoded as JPEG of "
+            f"quality {quality}: a training sees other pixels"
+        )
+
+
+def plan(spec: Spec, wanted: As, resize: int | None, quality: int, *, skip: bool) -> Plan:
+    """Look at a source. Raises DataError where it cannot be packed, UsageError where not like this."""
+    if not isinstance(spec, str | os.PathLike) and len(spec) == 1:
+        spec = spec[0]
+    options: dict[str, Any] = {"as": wanted}
+    path = Path(spec) if isinstance(spec, str | os.PathLike) else None
+    if path is not None and is_pack(path):
+        raise DataError(f"{path}: packed already", "name what it was packed from")
+    if path is not None and path.is_file() and path.suffix.lower() in SUFFIXES:
+        if resize is not None:
+            raise UsageError("a table has no images", "leave out --resize")
+        if wanted in ("auto", "table"):
+            origin, files = _single(path, [path])
+            return Plan("table", "it is a table", origin, files.digest(), options, files)
+    if wanted == "table":
+        raise UsageError("--as table is for tables", f"their names end in {', '.join(SUFFIXES)}")
+    skipped: list[Skipped] = []
+    source = open_source(spec, skipped=skipped if skip else None)
+    if not len(source):
+        raise DataError(f"{spec}: there are no samples in it")
+    _check(source, wanted, resize)
+    if resize is not None:
+        options |= {"resize": resize, "quality": quality}
+    origin, listing = _files_of(spec, source)
+    some = _some(source) if listing is None or wanted == "arrays" else []
+    digest = listing.digest() if listing is not None else _digest(origin, source, some)
+    kind, reason = choose(source, wanted, resize, some)
+    return Plan(
+        kind,
+        reason,
+        origin,
+        digest,
+        options,
+        listing,
+        source,
+        rows=Rows(some[0] if some else source[0]) if kind == "arrays" else None,
+        resize=(resize, quality) if resize is not None else None,
+        skipped=skipped,
+    )
+
+
+def _check(source: Source, wanted: As, resize: int | None) -> None:
+    """Raises UsageError where what was asked for does not go together."""
+    images = isinstance(source, Files | Remote | Tars)
+    if resize is not None and (not images or wanted in ("arrays", "index")):
+        raise UsageError("--resize is for records of image files", "leave it out")
+    if wanted == "index" and not isinstance(source, Tars):
+        raise UsageError("--as index is for tars", "--as records takes any samples")
+
+
+def choose(source: Source, wanted: As, resize: int | None, some: list[Any]) -> tuple[Kind, str]:
+    """The kind of store, and the reason; ``some`` of the samples tell whether they are all alike."""
+    if isinstance(source, Tars) and resize is None and wanted in ("auto", "index"):
+        return "tars", "tars are read where they are"
+    if wanted != "auto":
+        return ("arrays" if wanted == "arrays" else "records"), "as was asked for"
+    if isinstance(source, Files | Remote | Tars):
+        return "records", "files differ in size"
+    try:
+        structures = [split(sample)[0] for sample in some]
+    except DataError as error:
+        return "records", f"a sample {error.message}"
+    if not some or any(structure != structures[0] for structure in structures):
+        return "records", UNEVEN
+    return "arrays", "samples are all of one shape"
+
+
+def tried(count: int) -> list[int]:
+    """Some of so many samples, from all over."""
+    some = min(TRIED, count)
+    return [index * count // some for index in range(some)]
+
+
+def _some(source: Source) -> list[Any]:
+    """Those of them that can be read: packing tells of the others."""
+    found = []
+    for index in tried(len(source)):
+        with contextlib.suppress(Exception):
+            found.append(source[index])
+    return found
+
+
+def _files_of(spec: Spec, source: Any) -> tuple[str, Listing | None]:
+    """What a source is called, and its files where it has any of its own."""
+    if isinstance(source, Files):
+        listing = list_files(os.path.abspath(source.root), source.names)
+        return listing.root, listing
+    if isinstance(source, Table):
+        return _single(source.path, [source.path])
+    if not isinstance(source, Tars):
+        return str(spec), None
+    shards = [Path(shard) for shard in source.shards]
+    if isinstance(spec, str | os.PathLike):
+        return _single(Path(spec), shards)
+    return f"{shards[0]} and {len(shards) - 1} more", _list(shards)
+
+
+def _single(path: Path, files: list[Path]) -> tuple[str, Listing]:
+    return str(path.absolute()), _list(files, path if path.is_dir() else None)
+
+
+def _list(paths: list[Path], root: Path | None = None) -> Listing:
+    folders = [os.path.dirname(os.path.abspath(path)) for path in paths]
+    top = os.path.abspath(root) if root is not None else os.path.commonpath(folders)
+    return list_files(top, [os.path.relpath(path, top) for path in paths])
+
+
+def _digest(spec: str, source: Source, some: list[Any]) -> str:
+    """What tells a data set of the user's apart. Raises DataError where its samples are random."""
+    from torch.utils.data import DataLoader
+
+    from outpace.serve.probe import probe
+
+    loader: Any = DataLoader(_Forgiving(source), collate_fn=_first)  # type: ignore[arg-type]
+    found = probe(loader)
+    if found.deterministic is False:
+        by = f" (drawn by {' and '.join(found.random_streams)})" if found.random_streams else ""
+        raise DataError(
+            f"{spec}: its samples are random{by}: packed, each would stay as it was drawn once",
+            "switch augmentation off in the data set, and give it to outpace.Loader as transform=",
+        )
+    digest = hashlib.sha256(f"{spec} {len(source)}".encode())
+    for sample in some:
+        with contextlib.suppress(DataError):
+            digest.update(samples.encode(sample))
+    return digest.hexdigest()
+
+
+class _Forgiving:
+    """A data set whose broken samples are None: packing tells which and why."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return self.source[index]
+        except Exception:
+            return None
+
+
+def _first(batch: list[Any]) -> Any:
+    return batch[0]

@@ -1,0 +1,61 @@
+"""Bytes of a file at a place, for several threads and processes at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any, final
+
+from outpace.errors import DataError
+
+
+def unreadable(path: str | Path, error: Exception) -> DataError:
+    """What is told of a file that the system does not give, or that is not what it should be."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return DataError(f"{path}: {reason}")
+
+
+@final
+class ReadAt:
+    """A file that each process opens when it first reads, and reads by pread.
+
+    That moves no position which other threads would see. ``keep``: whether it stays open; very many
+    files could not.
+    """
+
+    def __init__(self, path: str | Path, keep: bool = True) -> None:
+        self.path = path
+        self.keep = keep
+        self._open: dict[int, int] = {}
+        """process -> its descriptor"""
+
+    def __reduce__(self) -> Any:
+        return ReadAt, (self.path, self.keep)
+
+    def __call__(self, offset: int, size: int) -> bytes:
+        """So many bytes from there on. Raises DataError where there are fewer."""
+        try:
+            if not self.keep:
+                with open(self.path, "rb", buffering=0) as file:
+                    return self._read(file.fileno(), offset, size)
+            descriptor = self._open.get(os.getpid())
+            if descriptor is None:
+                # Two threads may both open it: one of the two descriptors is lost until we end.
+                descriptor = self._open.setdefault(os.getpid(), os.open(self.path, os.O_RDONLY))
+            return self._read(descriptor, offset, size)
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+
+    def _read(self, descriptor: int, offset: int, size: int) -> bytes:
+        data = os.pread(descriptor, size, offset)
+        while len(data) < size:  # more than the system gives at once, or the end
+            more = os.pread(descriptor, size - len(data), offset + len(data))
+            if not more:
+                raise DataError(f"{self.path}: ends before byte {offset + size:,}")
+            data += more
+        return data
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            os.close(self._open[os.getpid()])

@@ -1,0 +1,104 @@
+"""Files behind an address (http, s3, gs, ...) as a source, read through fsspec.
+
+What fails is tried again, a little later each time: networks do. The list of files is fetched once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import PurePosixPath
+from typing import Any
+
+from outpace.errors import DataError, MissingExtra
+from outpace.serve.strings import PackedStrings
+
+TRIES = 4
+FIRST_PAUSE_S = 0.2
+
+
+class Remote:
+    """Every file below ``url``, in sorted order; sub-folders are classes, as those of a folder are.
+
+    Raises DataError for an address that cannot be listed or holds no file.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._opened: tuple[int, Any] | None = None
+        """process, and its file system: connections do not survive a fork"""
+        base, names = self._listed()
+        self.base = base
+        folders = sorted({PurePosixPath(name).parts[0] for name in names if "/" in name})
+        inside = all("/" in name for name in names)
+        self.classes: tuple[str, ...] | None = tuple(folders) if folders and inside else None
+        self.names = PackedStrings(sorted(names))
+
+    def _listed(self) -> tuple[str, list[str]]:
+        system, base = self._system()
+        try:
+            found = self._retried(lambda: system.find(base), self.url)
+        except ValueError as error:
+            raise DataError(f"{self.url} cannot be listed: {error}") from error
+        base = base.rstrip("/") + "/"
+        names = [path.removeprefix(base) for path in found if path.startswith(base)]
+        if not names:
+            raise DataError(f"{self.url} holds no files", "an address ends where its files begin")
+        return base, names
+
+    def _system(self) -> tuple[Any, str]:
+        """The file system of this process and the path in it."""
+        try:
+            import fsspec
+        except ImportError:
+            raise MissingExtra("fsspec", "serve") from None
+        if self._opened is None or self._opened[0] != os.getpid():
+            try:
+                system, base = fsspec.core.url_to_fs(self.url, skip_instance_cache=True)
+            except (ImportError, ValueError) as error:
+                raise DataError(f"{self.url} cannot be opened: {error}") from error
+            self._opened = (os.getpid(), (system, base))
+        found: tuple[Any, str] = self._opened[1]
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        name = self.names[index]
+        system, _ = self._system()
+        path = PurePosixPath(name)
+        data = self._retried(lambda: system.cat_file(self.base + name), self.where(index))
+        suffix = path.suffix[1:].lower().replace("jpeg", "jpg") or "data"
+        sample = {"__key__": str(path.with_suffix("")), suffix: data}
+        if self.classes is not None:
+            sample["cls"] = self.classes.index(path.parts[0])
+        return sample
+
+    def where(self, index: int) -> str:
+        """A file's address."""
+        return f"{self.url.rstrip('/')}/{self.names[index]}"
+
+    def _retried(self, read: Any, what: str) -> Any:
+        pause = FIRST_PAUSE_S
+        for left in reversed(range(TRIES)):
+            try:
+                return read()
+            except FileNotFoundError as error:
+                raise DataError(f"{what} is not there") from error
+            except Exception as error:
+                if not left:
+                    raise DataError(
+                        f"{what} could not be read in {TRIES} tries: {type(error).__name__}: {error}"
+                    ) from error
+                time.sleep(pause)
+                pause *= 2
+        raise AssertionError
+
+
+def is_remote(spec: str) -> bool:
+    """Whether a source's name is an address."""
+    return "://" in spec

@@ -1,0 +1,119 @@
+"""A data set from what names it: a folder, tars, a table, or ``module:name``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from outpace.errors import DataError, UsageError
+from outpace.serve.arrays import Arrays
+from outpace.serve.files import Files
+from outpace.serve.listing import names_below
+from outpace.serve.meta import Skipped, is_pack, read_meta
+from outpace.serve.records import Records
+from outpace.serve.remote import Remote
+from outpace.serve.tables import SUFFIXES, Table
+from outpace.serve.tars import Tars
+
+OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+JOURNAL = "journal.json"
+"""in a folder that is being packed"""
+PACKED: dict[str, Callable[[Path], Any]] = {
+    "records": Records,
+    "arrays": Arrays,
+    "table": Table,
+    "tars": Tars.packed,
+}
+
+
+class Source(Protocol):
+    """A map-style data set.
+
+    Some also have ``batch(indices)``, which gives a whole batch at once, and ``where(index)``, which
+    tells where a sample comes from.
+    """
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def open_source(spec: Any, *, skipped: list[Skipped] | None = None) -> Source:
+    """The data set that ``spec`` names; one that is a data set already is given back.
+
+    A folder of `outpace pack`, another folder, a .tar, a folder or a list of them, a .csv, .jsonl,
+    .parquet or .arrow, an address (https://, s3://), or "module:name": an object, or what a function
+    or class of that name gives.
+    ``skipped``: takes folders that cannot be read. Raises DataError where there is no such data set.
+    """
+    if isinstance(spec, list | tuple) and spec and all(_is_path(part) for part in spec):
+        return _tars([os.fspath(part) for part in spec])
+    if not _is_path(spec):
+        if hasattr(spec, "__len__") and hasattr(spec, "__getitem__"):
+            return spec  # type: ignore[no-any-return]
+        raise UsageError(f"a {type(spec).__name__} is no data set", "it needs len() and [index]")
+    if "://" in str(spec):
+        return Remote(str(spec))
+    path = Path(spec)
+    if path.is_dir():
+        return _folder(path, skipped)
+    if path.suffix.lower() in SUFFIXES and path.exists():
+        return Table(path)
+    if path.suffix.lower() == ".tar" and path.exists():
+        return Tars([path])
+    if not path.exists() and OBJECT.fullmatch(str(spec)):
+        return named(str(spec))
+    if path.exists():
+        known = ", ".join((".tar", *SUFFIXES))
+        raise DataError(f"{spec}: not a kind of file that is known", f"known are folders, {known}")
+    raise DataError(f"there is no {spec}", "name a folder, a tar, a table, or module:name")
+
+
+def _is_path(spec: Any) -> bool:
+    return isinstance(spec, str | os.PathLike)
+
+
+def _folder(path: Path, skipped: list[Skipped] | None) -> Source:
+    if is_pack(path):
+        return PACKED[read_meta(path).kind](path)  # type: ignore[no-any-return]
+    if (path / JOURNAL).exists():
+        raise DataError(
+            f"{path}: packing was not finished", "give the same `outpace pack` again: it goes on"
+        )
+    names = names_below(str(path), skipped)
+    if names and all(name.lower().endswith(".tar") for name in names):
+        return Tars([path / name for name in names])
+    return Files(path, names)
+
+
+def _tars(paths: Sequence[str]) -> Source:
+    for path in paths:
+        if not path.lower().endswith(".tar"):
+            raise UsageError(f"{path}: several sources are to be tars", "name one source, or tars")
+    return Tars(paths)
+
+
+def named(spec: str) -> Source:
+    """``module:name``, looked for from the working folder as well."""
+    module, _, name = spec.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        if not hasattr(found, "__getitem__") or isinstance(found, type):
+            found = found()
+    except Exception as error:
+        raise DataError(f"{spec}: {type(error).__name__}: {error}") from error
+    for needed in ("__len__", "__getitem__"):
+        if not hasattr(found, needed):
+            kind = type(found).__name__
+            raise DataError(
+                f"{spec}: a {kind} without {needed}", "a map-style data set has len and [index]"
+            )
+    return found  # type: ignore[no-any-return]

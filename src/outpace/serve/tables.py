@@ -1,0 +1,265 @@
+"""Tables: CSV, JSON lines, Parquet or Arrow by pyarrow; packed, an Arrow file that stays on the disk.
+
+A column of integers or floats without gaps is gathered from the mapped file by numpy, whatever its
+record batches are. Other columns (text, dates, gaps) go through pyarrow and are slower. What is not
+packed is read into memory whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.errors import DataError, MissingExtra
+from outpace.serve.blocks import Blocks, damaged, read_checksums, write_checksums
+from outpace.serve.meta import Meta, Skipped, is_pack, read_meta
+from outpace.serve.strings import position
+
+SUFFIXES = (".csv", ".jsonl", ".parquet", ".arrow")
+DATA = "table.arrow"
+PARSED = 32 * 2**20
+"""bytes of text that are parsed at once; the first so many tell the columns' types"""
+ROWS = 1 << 16
+"""of a Parquet file that are read at once"""
+Rows = NDArray[np.int64]
+
+
+@final
+class Table:
+    """Rows of a table: ``source[i]`` is column -> Python value, ``batch`` is column -> array or list."""
+
+    meta: Meta
+    """where it is packed"""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.blocks: Blocks | None = None
+        self.classes = None
+        whole: Any = None
+        if is_pack(self.path):
+            self.meta = read_meta(self.path)
+            self.blocks = read_checksums(self.path)[DATA]
+            whole, batches = _mapped(self.path / DATA)
+        elif self.path.suffix.lower() == ".arrow":
+            whole, batches = _mapped(self.path)
+        else:
+            batches = _in_memory(self.path).combine_chunks().to_batches()
+        batches = [batch for batch in batches if batch.num_rows]
+        if not batches:
+            raise DataError(f"{self.path}: there are no rows in it")
+        counts = [batch.num_rows for batch in batches]
+        self.names: list[str] = batches[0].schema.names
+        self.chunks = {n: [b.column(i) for b in batches] for i, n in enumerate(self.names)}
+        self.starts: Rows = np.cumsum([0, *counts[:-1]])
+        self.length: int = sum(counts)
+        self._base = whole.address if whole is not None else 0
+        self._flat = {name: _flat(self.chunks[name], self.starts, whole) for name in self.names}
+        self._check_gaps()
+
+    def __reduce__(self) -> Any:
+        return Table, (self.path,)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = position(index, len(self))
+        chunk = int(np.searchsorted(self.starts, row, side="right")) - 1
+        local = row - int(self.starts[chunk])
+        for name in self.names:
+            self._check(name, chunk)
+        return {name: self.chunks[name][chunk][local].as_py() for name in self.names}
+
+    def batch(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> dict[str, Any]:
+        """The rows of a batch. Numbers and dates as arrays (NaN, NaT in gaps), anything else as lists."""
+        rows = np.asarray(indices, np.int64)
+        if rows.size and not -self.length <= int(rows.min()) <= int(rows.max()) < self.length:
+            raise IndexError(f"index {rows.min()} or {rows.max()} of {self.length}")
+        rows = rows % self.length
+        chunks = np.searchsorted(self.starts, rows, side="right") - 1
+        return {name: self._column(name, rows, chunks) for name in self.names}
+
+    def _column(self, name: str, rows: Rows, chunks: Rows) -> Any:
+        flat = self._flat[name]
+        if flat is None:
+            return self._gathered(name, rows, chunks)
+        elements, shift = flat
+        at = rows + shift[chunks]
+        if self.blocks is not None and not self.blocks.complete:
+            self.blocks.check(at * elements.itemsize, elements.itemsize)
+        return elements.take(at)
+
+    def _gathered(self, name: str, rows: Rows, chunks: Rows) -> Any:
+        import pyarrow as pa
+
+        for chunk in np.unique(chunks).tolist():
+            self._check(name, chunk)
+        column = pa.chunked_array(self.chunks[name]).take(pa.array(rows))
+        kind = column.type
+        numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        dated = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        if numeric or dated or (pa.types.is_boolean(kind) and not column.null_count):
+            return column.to_numpy()
+        return column.to_pylist()
+
+    def _check(self, name: str, chunk: int) -> None:
+        """See that a stretch of a column is as it was written."""
+        if self.blocks is not None and not self.blocks.complete:
+            for start, size in _places(self.chunks[name][chunk], self._base):
+                self.blocks.check(np.array([start]), size)
+
+    def _check_gaps(self) -> None:
+        """What tells where the columns are must be as it was written before they are read."""
+        if self.blocks is None:
+            return
+        columns = itertools.chain.from_iterable(self.chunks.values())
+        stretches = sorted(place for column in columns for place in _places(column, self._base))
+        end = 0
+        for start, size in [*stretches, (self.blocks.size, 0)]:
+            if start > end:
+                self.blocks.check(np.array([end]), start - end)
+            end = max(end, start + size)
+
+    def where(self, index: int) -> str:
+        """``data.csv: row 7``, counted from 0."""
+        return f"{self.path}: row {index}"
+
+    def damaged(self, progress: Callable[[int, int], None]) -> list[str]:
+        """Read all and tell what is not as it was written."""
+        return damaged([self.blocks] if self.blocks is not None else [], progress)
+
+
+def _places(column: Any, base: int) -> Iterator[tuple[int, int]]:
+    """Where in a mapped file the buffers of a column are."""
+    for buffer in column.buffers():
+        if buffer is not None:
+            yield buffer.address - base, buffer.size
+
+
+def _flat(chunks: list[Any], starts: Rows, whole: Any) -> tuple[NDArray[Any], Rows] | None:
+    """All elements that a file could hold, and what is added to a row of each chunk to find its own."""
+    import pyarrow as pa
+
+    kind = chunks[0].type
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if not plain or any(chunk.null_count for chunk in chunks):
+        return None
+    dtype = np.dtype(kind.to_pandas_dtype())
+    if whole is None:
+        return (chunks[0].to_numpy(), np.zeros(1, np.int64)) if len(chunks) == 1 else None
+    places = [c.buffers()[1].address + c.offset * dtype.itemsize - whole.address for c in chunks]
+    if any(p % dtype.itemsize or not 0 <= p < whole.size for p in places):
+        return None  # compressed, or packed tightly
+    elements = np.frombuffer(whole, dtype, count=whole.size // dtype.itemsize)
+    return elements, np.array(places) // dtype.itemsize - starts
+
+
+def _pyarrow(part: str = "ipc") -> Any:
+    """The package, with a part of it: each takes its time to import."""
+    try:
+        importlib.import_module(f"pyarrow.{part}")
+        return importlib.import_module("pyarrow")
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "serve") from error
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What pyarrow says of a file, in one line with its path."""
+    try:
+        yield
+    except (_pyarrow().ArrowException, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise DataError(f"{path}: {reason}") from error
+
+
+def _mapped(path: Path) -> tuple[Any, list[Any]]:
+    """A mapped Arrow file and its record batches."""
+    pa = _pyarrow()
+    with _told(path):
+        whole = pa.memory_map(str(path)).read_buffer()
+        try:
+            reader = pa.ipc.open_file(whole)
+            return whole, [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        except pa.ArrowInvalid:
+            return whole, list(pa.ipc.open_stream(whole))
+
+
+def _in_memory(path: Path) -> Any:
+    part, read = {
+        ".csv": ("csv", "read_csv"),
+        ".jsonl": ("json", "read_json"),
+        ".parquet": ("parquet", "read_table"),
+    }[path.suffix.lower()]
+    with _told(path):
+        return getattr(getattr(_pyarrow(part), part), read)(str(path))
+
+
+def batches_of(path: Path, skipped: list[Skipped] | None) -> tuple[Any, Iterator[Any], int | None]:
+    """Schema, record batches one after the other, and rows where they are known.
+
+    ``skipped``: takes what is left out of a CSV, rows with too few or too many columns.
+    """
+
+    def bad_row(row: Any) -> str:
+        if skipped is None:
+            return "error"
+        reason = f"{row.actual_columns} columns, expected {row.expected_columns}: {row.text}"
+        where = f"{path}: row {row.number}" if row.number is not None else str(path)
+        skipped.append(Skipped(where, reason))
+        return "skip"
+
+    def guarded(batches: Any) -> Iterator[Any]:
+        with _told(path):
+            yield from batches
+
+    suffix = path.suffix.lower()
+    with _told(path):
+        if suffix == ".csv":
+            pa = _pyarrow("csv")
+            reader = pa.csv.open_csv(
+                str(path),
+                read_options=pa.csv.ReadOptions(block_size=PARSED),
+                parse_options=pa.csv.ParseOptions(invalid_row_handler=bad_row),
+            )
+            return reader.schema, guarded(reader), None
+        if suffix == ".jsonl":
+            pa = _pyarrow("json")
+            options = pa.json.ReadOptions(block_size=PARSED)
+            reader = pa.json.open_json(str(path), read_options=options)
+            return reader.schema, guarded(reader), None
+        if suffix == ".parquet":
+            file = _pyarrow("parquet").parquet.ParquetFile(str(path))
+            rows = guarded(file.iter_batches(batch_size=ROWS))
+            return file.schema_arrow, rows, file.metadata.num_rows
+    _, batches = _mapped(path)
+    if not batches:
+        raise DataError(f"{path}: there are no rows in it")
+    return batches[0].schema, iter(batches), sum(batch.num_rows for batch in batches)
+
+
+def write_table(
+    folder: Path, schema: Any, batches: Iterator[Any], written: Callable[[int], None]
+) -> dict[str, Any]:
+    """An Arrow file and its checksums; more for meta.json. ``written`` is told the bytes so far."""
+    pa = _pyarrow()
+    rows = size = 0
+    with pa.OSFile(str(folder / DATA), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            if batch.num_rows:
+                writer.write_batch(batch)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                written(size)
+    write_checksums(folder, [DATA])
+    return {
+        "count": rows,
+        "bytes": (folder / DATA).stat().st_size,
+        "fields": tuple(schema.names),
+    }

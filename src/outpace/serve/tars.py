@@ -1,0 +1,240 @@
+"""WebDataset tars read at random: an index of where each member lies, and no copy of anything.
+
+Members that follow each other and have the same name up to the first dot of its last part are one
+sample, as WebDataset has it. Compressed tars cannot be read so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outpace.errors import DataError
+from outpace.serve.files import field
+from outpace.serve.meta import Meta, load_array, read_meta
+from outpace.serve.reading import ReadAt, unreadable
+from outpace.serve.strings import PackedStrings, position
+
+MEMBER = np.dtype(
+    [("shard", "<u4"), ("field", "<u4"), ("offset", "<u8"), ("size", "<u8"), ("checksum", "<u4")]
+)
+NAME = re.compile(r"(?:\.?/)*((?:.*/)?[^./]+)\.([^/]*)")
+MOST_OPEN = 256
+CHECKSUMS = "checksums.part"
+
+
+@final
+class Tars:
+    """The samples of tar files: ``{"__key__": "cat/0001", "jpg": bytes, "cls": 3}``.
+
+    "cls" is the number in a member of that suffix; where there is none, and keys have folders, that of
+    the folder among ``classes``: the first one in which keys differ.
+    """
+
+    meta: Meta
+    """where it is packed"""
+
+    def __init__(self, shards: Sequence[str | Path]) -> None:
+        self.folder: Path | None = None
+        members, first, keys, fields = _scanned(shards)
+        level, classes = (0, None) if "cls" in fields else _folders(keys)
+        index = np.array(members, MEMBER), np.array(first), PackedStrings(keys)
+        self._set(shards, *index, fields, level, classes)
+
+    @staticmethod
+    def packed(folder: str | Path) -> Tars:
+        """From the index that `outpace pack` wrote; a shard that has changed is found when it is read."""
+        found = Tars.__new__(Tars)
+        found.folder = folder = Path(folder)
+        found.meta = meta = read_meta(folder)
+        parts = [
+            load_array(folder / f"{name}.npy") for name in ("members", "first", "keys", "ends")
+        ]
+        index = parts[0], parts[1], PackedStrings.of(parts[2], parts[3])
+        found._set(meta.shards, *index, meta.fields, meta.structure["level"], meta.classes)
+        return found
+
+    def _set(
+        self,
+        shards: Sequence[str | Path],
+        members: NDArray[Any],
+        first: NDArray[np.int64],
+        keys: PackedStrings,
+        fields: Sequence[str],
+        level: int,
+        classes: tuple[str, ...] | None,
+    ) -> None:
+        self.shards = [os.fspath(shard) for shard in shards]
+        self.members, self.first, self.keys, self.fields = members, first, keys, tuple(fields)
+        self.checked = np.zeros(len(members), np.bool_)
+        self._files = [ReadAt(shard, len(shards) <= MOST_OPEN) for shard in self.shards]
+        self.level, self.classes = level, classes
+        self._number = {name: i for i, name in enumerate(classes or ())}
+
+    def __reduce__(self) -> Any:
+        return (Tars.packed, (self.folder,)) if self.folder else (Tars, (self.shards,))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        at = position(index, len(self))
+        key = self.keys[at]
+        sample: dict[str, Any] = {"__key__": key}
+        for number in range(int(self.first[at]), int(self.first[at + 1])):
+            name = self.fields[int(self.members[number]["field"])]
+            data = self.member(number)
+            sample[name] = int(data) if name == "cls" and data.strip().isdigit() else data
+        if self.classes is not None:
+            sample["cls"] = self._number[key.split("/")[self.level]]
+        return sample
+
+    def member(self, number: int) -> bytes:
+        """A member's bytes. Raises DataError where they are not those that were indexed."""
+        shard, _, offset, size, checksum = self.members[number].tolist()
+        data: bytes = self._files[shard](offset, size)
+        if self.folder is not None and not self.checked[number]:
+            if zlib.crc32(data) != checksum:
+                raise DataError(
+                    f"{self.shards[shard]}: member {self._name(number)} is not as it was indexed: its "
+                    "checksum is wrong",
+                    f"index it anew: outpace pack --force SOURCE {self.folder}",
+                )
+            self.checked[number] = True
+        return data
+
+    def checksums(self, index: int) -> list[int]:
+        """Of a sample's members."""
+        numbers = range(int(self.first[index]), int(self.first[index + 1]))
+        return [zlib.crc32(self.member(number)) for number in numbers]
+
+    def _name(self, number: int) -> str:
+        sample = int(np.searchsorted(self.first, number, side="right")) - 1
+        return f"{self.keys[sample]}.{self.fields[int(self.members[number]['field'])]}"
+
+    def where(self, index: int) -> str:
+        """``train-0.tar: cat/0001``."""
+        shard = int(self.members[int(self.first[index])]["shard"])
+        return f"{self.shards[shard]}: {self.keys[index]}"
+
+    def damaged(self, progress: Callable[[int, int], None]) -> list[str]:
+        """Read all and tell what is not as it was indexed."""
+        found = []
+        self.checked[:] = False
+        for number in range(len(self.members)):
+            try:
+                self.member(number)
+            except DataError:
+                found.append(
+                    f"{self.shards[int(self.members[number]['shard'])]}: {self._name(number)}"
+                )
+            progress(number + 1, len(self.members))
+        return found
+
+
+@final
+class TarsWriter:
+    """Writes the index; checksums come sample by sample, ``kept`` of them are there already."""
+
+    def __init__(self, folder: Path, kept: int, source: Tars) -> None:
+        self.folder, self.source, self.count = folder, source, kept
+        path = folder / CHECKSUMS
+        self.file = path.open("r+b" if path.exists() else "w+b")
+        self.file.truncate(4 * int(source.first[kept]))
+        self.file.seek(0, os.SEEK_END)
+
+    def append(self, checksums: list[int]) -> None:
+        """Of one sample."""
+        self.file.write(np.array(checksums, "<u4").tobytes())
+        self.count += 1
+
+    def sync(self) -> None:
+        """Have all of it on the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def close(self) -> None:
+        """Leave the file as it is."""
+        self.file.close()
+
+    def finish(self) -> dict[str, Any]:
+        """Write the index; more for meta.json."""
+        self.sync()
+        source, members = self.source, self.source.members.copy()
+        members["checksum"] = np.fromfile(self.folder / CHECKSUMS, "<u4")
+        parts = {"members": members, "first": source.first}
+        parts |= {"keys": source.keys.data, "ends": source.keys.offsets}
+        for name, part in parts.items():
+            np.save(self.folder / f"{name}.npy", part)
+        return {
+            "bytes": int(members["size"].sum()),
+            "fields": source.fields,
+            "shards": tuple(map(os.path.abspath, source.shards)),
+            "structure": {"level": source.level},
+        }
+
+
+def _scanned(
+    shards: Sequence[str | Path],
+) -> tuple[list[tuple[int, int, int, int, int]], list[int], list[str], list[str]]:
+    """Members, the first of each sample and their end, keys, and fields."""
+    members: list[tuple[int, int, int, int, int]] = []
+    first, keys = [0], list[str]()
+    fields: dict[str, int] = {}
+    for number, shard in enumerate(shards):
+        last: str | None = None
+        seen: set[str] = set()
+        for key, suffix, offset, size in _members(shard):
+            if key != last:
+                if keys:
+                    first.append(len(members))
+                keys.append(key)
+                last, seen = key, set()
+            name = field(suffix)
+            if name in seen:
+                raise DataError(f"{shard}: member {key}.{suffix} is there twice")
+            seen.add(name)
+            members.append((number, fields.setdefault(name, len(fields)), offset, size, 0))
+    if not keys:
+        raise DataError(f"{shards[0] if shards else 'no tar'}: there are no samples in it")
+    return members, [*first, len(members)], keys, list(fields)
+
+
+def _members(shard: str | Path) -> Iterator[tuple[str, str, int, int]]:
+    """Key, suffix, place and size of each file in a tar."""
+    import tarfile
+
+    try:
+        with tarfile.open(shard, "r:") as tar:
+            for member in tar:
+                tar.members = []  # type: ignore[attr-defined]  # They would all be kept.
+                name = NAME.fullmatch(member.name)
+                if not member.isreg() or name is None:
+                    continue
+                if member.issparse():
+                    raise DataError(f"{shard}: member {member.name} is sparse")
+                yield name[1], name[2], member.offset_data, member.size
+    except OSError as error:
+        raise unreadable(shard, error) from error
+    except tarfile.TarError as error:
+        hint = "a compressed tar cannot be read at random: uncompress it first"
+        raise DataError(f"{shard}: no whole tar: {error}", hint) from error
+
+
+def _folders(keys: Sequence[str]) -> tuple[int, tuple[str, ...] | None]:
+    """The first level at which folders of keys differ, and their names there; none if one has none."""
+    folders = {key.rpartition("/")[0] for key in keys}
+    if "" in folders or len(folders) < 2:
+        return 0, None
+    common = os.path.commonpath(folders)
+    level = common.count("/") + 1 if common else 0
+    if common in folders:
+        return 0, None
+    return level, tuple(sorted({folder.split("/")[level] for folder in folders}))

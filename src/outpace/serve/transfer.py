@@ -1,0 +1,45 @@
+"""Batches on their way to a device: one ahead, by a stream of its own, on CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from outpace.serve.making import Made
+from outpace.serve.nests import each, leaves
+
+
+def transferred(batches: Iterable[Made], device: torch.device | None) -> Iterator[Made]:
+    """The batches on ``device``; None leaves them where they are."""
+    if device is None:
+        yield from batches
+    elif device.type != "cuda":
+        for made in batches:
+            yield made._replace(batch=each(made.batch, lambda leaf: _moved(leaf, device)))
+    else:
+        yield from _one_ahead(batches, device)
+
+
+def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:
+    """The next batch is copied while the step works on the one before."""
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    coming: Made | None = None
+    for made in batches:
+        with torch.cuda.stream(stream):
+            moved = each(made.batch, lambda leaf: _moved(leaf, device))
+        if coming is not None:
+            yield coming
+        torch.cuda.current_stream(device).wait_stream(stream)
+        # The memory is not given out again before the step is done with it.
+        for leaf in leaves(moved):
+            if isinstance(leaf, torch.Tensor):
+                leaf.record_stream(torch.cuda.current_stream(device))
+        coming = made._replace(batch=moved)
+    if coming is not None:
+        yield coming
+
+
+def _moved(leaf: Any, device: torch.device) -> Any:
+    return leaf.to(device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf

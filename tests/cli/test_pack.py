@@ -1,0 +1,158 @@
+"""``outpace pack``: what it says, what it hands to programs, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from outpace.cli.pack import command
+from outpace.errors import DataError, UsageError
+from tests.conftest import outpace
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for i in range(30):
+        path = tmp_path / f"data/{'cat' if i % 2 else 'dog'}/{i:02}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([i]) * 5000)
+    return tmp_path
+
+
+def said(*words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr; our own errors pass through."""
+    done = CliRunner().invoke(command, words, standalone_mode=False, catch_exceptions=False)
+    return done.return_value, done.stdout, done.stderr
+
+
+def test_what_a_person_reads() -> None:
+    code, out, err = said("data", "packed")
+    assert code == 0
+    assert out == "packed: 30 records, 147 KiB as records\n  exact: samples stay as they are\n"
+    forecast = "outpace: 30 samples, about 147 KiB as records (files differ in size); "
+    assert err.startswith(forecast)
+    assert err.endswith("are free\noutpace: packing\n")
+    code, out, err = said("--verify", "packed")
+    assert code == 0
+    assert out == "30 records, 147 KiB: all checksums right; the source is as it was\n"
+
+
+def test_what_a_program_reads() -> None:
+    code, out, _ = said("--json", "--quiet", "data", "packed", "--verify")
+    found = json.loads(out)
+    assert code == 0
+    assert found["schema"] == 1
+    assert found["folder"] == str(Path("packed").absolute())
+    assert found["packed"] == json.loads(Path("packed/meta.json").read_text())
+    assert found["verified"] == {"right": True, "damaged": [], "changed": [], "source": "same"}
+
+
+def test_quiet_says_the_result_only() -> None:
+    assert said("-q", "data", "packed")[2] == ""
+
+
+def test_what_is_wrong_is_told_and_is_exit_code_2() -> None:
+    said("data", "packed")
+    data = bytearray(Path("packed/records.bin").read_bytes())
+    for record in (3, 4, 5, 6):
+        data[5050 * record] ^= 1
+    Path("packed/records.bin").write_bytes(data)
+    for i in range(0, 8, 2):
+        os.utime(f"data/dog/{i:02}.bin", ns=(9, 9))
+    code, out, err = said("--verify", "packed")
+    assert (code, out) == (2, "")
+    assert "checksums are wrong of 4 parts of packed: record 3, record 4, record 5, ..." in err
+    assert "4 of 30 files changed since packing: dog/00.bin, dog/02.bin, dog/04.bin, ..." in err
+    assert "hint: pack it anew: outpace pack --force" in err
+    code, out, _ = said("--verify", "packed", "--json")
+    assert code == 2
+    assert len(json.loads(out)["verified"]["changed"]) == 4
+
+
+def test_skipped_ones_are_listed() -> None:
+    Path("data/cat/gone.bin").symlink_to("nowhere")
+    with pytest.raises(DataError, match=r"cat/gone\.bin: No such file"):
+        said("data", "packed")
+    code, out, _ = said("--on-error", "skip", "data", "packed")
+    assert code == 0
+    assert "1 source left out" in out
+    assert f"    {Path('data/cat/gone.bin')}: No such file or directory\n" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["data"], "packed to where"),
+        (["data", "packed", "--quality", "80"], "--quality is of images"),
+        (["data", "data", "packed"], "several sources are to be tars"),
+    ],
+)
+def test_what_makes_no_sense(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        said(*words)
+
+
+def test_a_csv(here: Path) -> None:
+    pytest.importorskip("pyarrow")
+    Path("t.csv").write_text("a,b\n" + "1,2.5\n" * 100)
+    done = outpace("pack", "t.csv", "packed", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("packed: 100 rows, ")
+
+
+def test_an_error_has_two_lines(here: Path) -> None:
+    done = outpace("pack", "nowhere", "packed", cwd=here)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: there is no nowhere\nhint: name a folder, a tar, a table, or module:name\n"
+    )
+
+
+SLOW = """
+import sys, time
+from outpace import cli
+from outpace.serve import files, pack, packing
+
+packing.EVERY_S, pack.CHUNK_MOST = 0, 2
+real = files.Files.__getitem__
+def slow(self, index):
+    time.sleep(0.02)
+    return real(self, index)
+if sys.argv[1] == "slow":
+    files.Files.__getitem__ = slow
+sys.argv = ["outpace", "pack", "data", "packed"]
+cli.main()
+"""
+
+
+def test_interrupted_it_goes_on(here: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", SLOW, "slow"], cwd=here, stderr=subprocess.PIPE, text=True
+    )
+    journal = here / ".packed.partial/journal.json"
+    for _ in range(1000):
+        time.sleep(0.01)
+        if journal.exists() and json.loads(journal.read_text())["done"] >= 4:
+            break
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=20)
+    assert child.returncode == 130, err
+    assert "the same command goes on" in err
+    assert "Traceback" not in err
+    assert not (here / "packed").exists()
+    done: Any = subprocess.run(
+        [sys.executable, "-c", SLOW, "fast"], cwd=here, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "goes on after" in done.stderr
+    assert done.stdout.startswith("packed: 30 records")

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outpace.serve.climb import LOOKED_AT, WAITING, Climb
+
+
+def run(climb: Climb, batches: int, needs: Callable[[int], float], step_s: float) -> list[str]:
+    """A loader that takes ``needs(workers)`` seconds a batch beside a step."""
+    said: list[str] = []
+    for _ in range(batches):
+        each = needs(climb.workers)
+        climb.told(max(0.0, each - step_s), max(each, step_s), said.append)
+    return said
+
+
+def test_threads_come_as_long_as_they_help() -> None:
+    climb = Climb(1, most=8)
+    said = run(climb, 20 * LOOKED_AT, lambda w: 0.1 / w, step_s=0.03)
+    assert climb.workers == 4
+    assert "threads" in said[0]
+
+
+def test_what_does_not_help_is_taken_back() -> None:
+    climb = Climb(2, most=8)
+    run(climb, 40 * LOOKED_AT, lambda w: 0.05, step_s=0.01)
+    assert climb.workers <= 3
+    run(climb, 3 * LOOKED_AT, lambda w: 0.05, step_s=0.01)
+    assert climb.workers in (2, 3)
+
+
+def test_nothing_changes_while_nobody_waits() -> None:
+    climb = Climb(2, most=8)
+    assert run(climb, 20 * LOOKED_AT, lambda w: 0.01, step_s=0.02) == []
+    assert climb.workers == 2
+
+
+def test_there_is_an_end() -> None:
+    climb = Climb(1, most=3)
+    run(climb, 50 * LOOKED_AT, lambda w: 1.0 / w, step_s=0.0)
+    assert climb.workers == 3
+    assert WAITING < 1

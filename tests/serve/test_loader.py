@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from outpace.errors import DataError, OutpaceError, UsageError
+from outpace.serve.loader import Loader
+
+SIZE = 103
+
+
+class Numbers:
+    """Samples that are costly enough for the choice of workers not to matter to the tests."""
+
+    def __init__(self, size: int = SIZE, bad: tuple[int, ...] = ()) -> None:
+        self.size, self.bad = size, bad
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index in self.bad:
+            raise OSError(f"cannot read number {index}")
+        return {"id": index, "x": np.full(4, index, np.float32)}
+
+    def where(self, index: int) -> str:
+        return f"numbers/{index}.bin"
+
+
+def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"id": sample["id"], "x": sample["x"] + rng.random(4, dtype=np.float32)}
+
+
+class Global(Numbers):
+    """Draws from the generators of the process."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"id": index, "x": random.random() + np.random.rand(2) + torch.rand(2).numpy()}
+
+
+def digest(batches: Any) -> str:
+    found = hashlib.sha256()
+    for batch in batches:
+        found.update(batch["id"].numpy().tobytes() + batch["x"].numpy().tobytes())
+    return found.hexdigest()
+
+
+def ids(batches: Any) -> list[int]:
+    return [i for batch in batches for i in batch["id"].tolist()]
+
+
+WAYS = [("none", 0), ("threads", 1), ("threads", 3), ("processes", 1), ("processes", 2)]
+
+
+@pytest.fixture
+def loaders() -> Any:
+    made: list[Loader] = []
+
+    def make(*args: Any, **kwargs: Any) -> Loader:
+        made.append(Loader(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_an_epoch_gives_each_sample_once_and_the_next_another_order(loaders: Any) -> None:
+    loader = loaders(Numbers(), 8, executor="none")
+    first, second = ids(loader), ids(loader)
+    assert sorted(first) == sorted(second) == list(range(SIZE))
+    assert first != second
+    assert len(loader) == 13
+    assert loader.epoch == 2
+
+
+def test_unshuffled_is_in_order(loaders: Any) -> None:
+    assert ids(loaders(Numbers(), 8, executor="none", shuffle=False)) == list(range(SIZE))
+
+
+@pytest.mark.parametrize("source", [Numbers(), Global()], ids=["own", "global"])
+def test_all_workers_give_the_same_bits(loaders: Any, source: Any) -> None:
+    transform = noisy if type(source) is Numbers else None
+    digests = set()
+    for kind, workers in WAYS:
+        if kind == "threads" and isinstance(source, Global):
+            continue
+        loader = loaders(source, 8, transform=transform, executor=kind, workers=workers, seed=5)
+        digests.add((digest(loader), digest(loader)))
+    assert len(digests) == 1
+    one, two = digests.pop()
+    assert one != two
+
+
+def test_threads_are_refused_to_samples_that_draw_from_the_process(loaders: Any) -> None:
+    with pytest.raises(UsageError, match="which threads would share"):
+        next(iter(loaders(Global(), 8, executor="threads")))
+
+
+def test_the_trainings_generators_are_left_alone(loaders: Any) -> None:
+    for kind, workers in WAYS[1:]:
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        digest(loaders(Numbers(), 8, transform=noisy, executor=kind, workers=workers))
+        drawn = (float(torch.rand(())), random.random(), float(np.random.rand()))
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        assert drawn == (float(torch.rand(())), random.random(), float(np.random.rand()))
+
+
+def test_the_trainings_threads_are_as_many_as_before(loaders: Any) -> None:
+    before = torch.get_num_threads()
+    digest(loaders(Numbers(), 8, executor="threads", workers=3))
+    assert torch.get_num_threads() == before
+    torch.ones(300_000).sum()
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_share_an_epoch(loaders: Any, world: int, drop_last: bool) -> None:
+    each = [
+        [
+            b["id"].tolist()
+            for b in loaders(
+                Numbers(), 4, rank=r, world=world, drop_last=drop_last, executor="none"
+            )
+        ]
+        for r in range(world)
+    ]
+    assert len({len(batches) for batches in each}) == 1
+    together = [i for batches in zip(*each, strict=True) for batch in batches for i in batch]
+    if drop_last:
+        assert len(together) == len(set(together)) == SIZE // (4 * world) * 4 * world
+    else:
+        assert set(together) == set(range(SIZE))
+        assert len(together) < SIZE + world
+
+
+def interleaved(each: list[list[torch.Tensor]]) -> list[int]:
+    """The order of an epoch from what its ranks were given."""
+    found = []
+    for batches in zip(*each, strict=True):
+        for row in itertools.zip_longest(*(b.tolist() for b in batches)):
+            found += [i for i in row if i is not None]
+    return found
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("batch", [2, 5])
+def test_an_epoch_goes_on_with_other_ranks_and_batches(
+    loaders: Any, world: int, batch: int
+) -> None:
+    size = 120
+    whole = ids(loaders(Numbers(size), 8, executor="none"))
+    begun = loaders(Numbers(size), 8, executor="none")
+    iterator = iter(begun)
+    for _ in range(5):
+        next(iterator)
+    state = begun.state_dict()
+    assert state["consumed"] == 40
+    each = []
+    for rank in range(world):
+        loader = loaders(Numbers(size), batch, executor="none", rank=rank, world=world)
+        loader.load_state_dict(state)
+        each.append([b["id"] for b in loader])
+    assert interleaved(each) == whole[40:]
+
+
+def test_what_is_made_ahead_does_not_count(loaders: Any) -> None:
+    for kind, workers in WAYS:
+        loader = loaders(Numbers(), 8, executor=kind, workers=workers)
+        iterator = iter(loader)
+        next(iterator)
+        next(iterator)
+        assert loader.state_dict()["consumed"] == 16
+        del iterator
+
+
+def test_left_early_the_next_epoch_begins(loaders: Any) -> None:
+    for kind, workers in (("none", 0), ("threads", 2), ("processes", 2)):
+        loader = loaders(Numbers(), 8, executor=kind, workers=workers)
+        for _ in loader:
+            break
+        assert sorted(ids(loader)) == list(range(SIZE))
+        assert loader.epoch == 2
+
+
+def test_a_state_of_other_data_is_refused(loaders: Any) -> None:
+    state = loaders(Numbers(), executor="none").state_dict()
+    with pytest.raises(DataError, match="samples 103, this one has 50"):
+        loaders(Numbers(50), executor="none").load_state_dict(state)
+    with pytest.raises(DataError, match="seed"):
+        loaders(Numbers(), executor="none", seed=9).load_state_dict(state)
+
+
+@pytest.mark.parametrize(("kind", "workers"), WAYS)
+def test_a_bad_sample_is_named(loaders: Any, kind: str, workers: int) -> None:
+    loader = loaders(Numbers(bad=(61,)), 8, executor=kind, workers=workers, shuffle=False)
+    with pytest.raises(
+        DataError, match=r"numbers/61.bin \(sample 61\): OSError: cannot read"
+    ) as told:
+        digest(loader)
+    assert "skip" in str(told.value.hint)
+    assert "__getitem__" in "".join(told.value.__notes__)
+
+
+@pytest.mark.parametrize(("kind", "workers"), WAYS)
+def test_bad_samples_are_skipped_and_counted(loaders: Any, kind: str, workers: int) -> None:
+    bad = (3, 61, 62)
+    loader = loaders(Numbers(bad=bad), 8, executor=kind, workers=workers, on_error="skip")
+    assert sorted(ids(loader)) == sorted(set(range(SIZE)) - set(bad))
+    assert sorted(s.sample for s in loader.skipped) == list(bad)
+    assert {s.where for s in loader.skipped} == {f"numbers/{i}.bin" for i in bad}
+
+
+def test_a_batch_of_nothing_but_bad_samples_is_an_error(loaders: Any) -> None:
+    loader = loaders(
+        Numbers(bad=tuple(range(20, 60))), 8, executor="none", on_error="skip", shuffle=False
+    )
+    with pytest.raises(OutpaceError, match="none of the 8 samples"):
+        digest(loader)
+
+
+def test_a_tensor_set_is_cut_in_one_piece(loaders: Any) -> None:
+    rows = torch.arange(1000.0)[:, None]
+    loader = loaders(TensorDataset(rows, rows[:, 0]), 100, executor="none")
+    x, y = next(iter(loader))
+    assert loader.maker.slices
+    assert x.shape == (100, 1)
+    assert torch.equal(x[:, 0], y)
+
+
+def test_packed_pairs_are_pairs(loaders: Any, tmp_path: Any) -> None:
+    from outpace.serve.pack import pack
+
+    rows = torch.arange(50.0)[:, None].expand(50, 3).contiguous()
+    pack_me = ModuleType("pack_me")
+    pack_me.rows = TensorDataset(rows, rows[:, 0])  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pack_me", pack_me)
+        pack("pack_me:rows", tmp_path / "rows")
+    loader = loaders(tmp_path / "rows", 10, executor="none")
+    for x, y in loader:
+        assert x.shape == (10, 3)
+        assert torch.equal(x[:, 0], y)
+    assert loader.maker.whole
+
+
+def test_after_is_last_of_all(loaders: Any) -> None:
+    for kind, workers in WAYS:
+        loader = loaders(
+            Numbers(), 8, executor=kind, workers=workers, shuffle=False, device=None,
+            after=lambda b: {**b, "x": b["x"] / 2},
+        )  # fmt: skip
+        first = next(iter(loader))
+        assert first["x"][3].tolist() == [1.5] * 4
+
+
+def test_the_choice_says_why(loaders: Any) -> None:
+    loader = loaders(Numbers(), 8)
+    digest(loader)
+    assert loader.choice is not None
+    assert "batches a second" in loader.choice.reason
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "match"),
+    [
+        ({"batch_size": 0}, "a batch of 0"),
+        ({"on_error": "ignore"}, "'ignore'"),
+        ({"rank": 2, "world": 2}, "rank 2 of 2"),
+    ],
+)
+def test_settings_that_cannot_be(kwargs: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        Loader(Numbers(), **kwargs)
+
+
+def test_a_small_shared_memory_is_gone_around(loaders: Any, monkeypatch: Any) -> None:
+    for module in ("executors", "loader"):
+        monkeypatch.setattr(f"outpace.serve.{module}.shared_free", lambda: 100)
+    want = digest(loaders(Numbers(), 8, executor="none"))
+    loader = loaders(Numbers(), 8, executor="processes", workers=2)
+    assert digest(loader) == want
+    assert "copied through pipes" in loader.notes[0]
+
+
+TRAIN = """
+import json, sys, os
+import numpy as np
+sys.path.insert(0, {tests!r})
+import torch
+from test_loader import Numbers, noisy
+from outpace.serve.loader import Loader
+out, kind, workers, slow = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+loader = Loader(Numbers({size}), 8, transform=noisy, seed=3, executor=kind, workers=workers)
+seen = []
+if os.path.exists(out):
+    state = torch.load(out, weights_only=True)
+    loader.load_state_dict(state["loader"])
+    seen = state["seen"]
+import time
+while loader.epoch < 2:
+    for batch in loader:
+        seen.append((batch["id"].tolist(), batch["x"].flatten().tolist()))
+        torch.save({{"loader": loader.state_dict(), "seen": seen}}, out + ".new")
+        os.replace(out + ".new", out)
+        time.sleep(slow)
+print("done", len(seen), flush=True)
+loader.close()
+"""
+
+
+def fuzz(folder: Path, kills: int) -> None:
+    script = folder / "train.py"
+    script.write_text(textwrap.dedent(TRAIN.format(tests=str(Path(__file__).parent), size=SIZE)))
+
+    def begin(out: str, kind: str, workers: int, slow: float) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(script), out, kind, str(workers), str(slow)],
+            stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    whole = folder / "whole.pt"
+    assert "done 26" in begin(str(whole), "none", 0, 0).communicate(timeout=100)[0]
+    want = torch.load(whole, weights_only=True)["seen"]
+    chance = random.Random(0)
+    cut = folder / "cut.pt"
+    killed = 0
+    while killed < kills:
+        cut.unlink(missing_ok=True)
+        while True:
+            kind, workers = chance.choice(WAYS)
+            child = begin(str(cut), kind, workers, 0.02)
+            try:
+                if "done" in child.communicate(timeout=chance.uniform(3.0, 5.0))[0]:
+                    break
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                killed += 1
+        assert torch.load(cut, weights_only=True)["seen"] == want
+
+
+@pytest.mark.slow
+def test_killed_anywhere_it_goes_on_exactly(tmp_path: Path) -> None:
+    fuzz(tmp_path, kills=50)
+
+
+def test_killed_it_goes_on_exactly(tmp_path: Path) -> None:
+    fuzz(tmp_path, kills=1)

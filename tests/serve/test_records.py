@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from outpace.errors import DataError
+from outpace.serve import samples
+from outpace.serve.batches import same_bits
+from outpace.serve.files import Files
+from outpace.serve.pack import pack
+from outpace.serve.records import Records
+
+KEPT: list[Any] = [
+    {"__key__": "cat/0001", "jpg": b"\xff\xd8", "cls": 3},
+    (torch.arange(6).reshape(2, 3), 7),
+    [1, -2.5, True, None, "text", b"", {"a": (1, (2,))}],
+    {1: np.float32(2.5), "x": np.arange(4, dtype=">i2"), "s": np.array("abc")},
+    {"empty": torch.empty(0, 3, dtype=torch.bfloat16), "none": np.empty((2, 0))},
+    torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
+    torch.tensor(True),
+    torch.arange(12).reshape(3, 4).t()[1:],
+    np.datetime64("2026-01-01"),
+    2**63,
+]
+
+
+class Point(NamedTuple):
+    x: int
+
+
+@pytest.mark.parametrize("sample", KEPT, ids=range(len(KEPT)))
+def test_a_sample_comes_back_as_it_was(sample: Any) -> None:
+    assert same_bits(samples.decode(samples.encode(sample)), sample)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [object(), Point(1), np.array([object()]), 2**65, {"x": {1, 2}}, np.zeros(2, "i4,f4")],
+    ids=["object", "named tuple", "array of objects", "huge", "set", "structured"],
+)
+def test_what_would_not_come_back_is_refused(sample: Any) -> None:
+    with pytest.raises(DataError, match="cannot be packed"):
+        samples.encode(sample)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    for i in range(20):
+        path = tmp_path / f"data/{'cat' if i % 2 else 'dog'}/{i:02}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([i]) * (100 + i))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def packed(source: Path) -> Path:
+    pack(source, source.parent / "packed")
+    return source.parent / "packed"
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_records_are_the_samples_of_their_source(source: Path, packed: Path) -> None:
+    records, files = Records(packed), Files(source)
+    assert len(records) == 20
+    assert [records[i] for i in range(20)] == [files[i] for i in range(20)]
+    assert records[-1] == files[19]
+    assert records.classes == ("cat", "dog")
+    assert records.where(3) == f"{packed}/records.bin: record 3 (cat/07)"
+    with pytest.raises(IndexError):
+        records[20]
+
+
+def _third(records: Records, answer: Callable[[Any], None]) -> None:
+    answer(records[3])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_processes_read_them(packed: Path, method: str) -> None:
+    records = Records(packed)
+    assert records[0]
+    context: Any = multiprocessing.get_context(method)
+    answers = context.SimpleQueue()
+    child = context.Process(target=_third, args=(records, answers.put))
+    child.start()
+    assert answers.get() == records[3]
+    child.join()
+    assert pickle.loads(pickle.dumps(records))[3] == records[3]
+
+
+def test_threads_read_them(packed: Path) -> None:
+    records = Records(packed)
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(records.__getitem__, list(range(20)) * 20))
+    assert got == [records[i] for i in range(20)] * 20
+
+
+def test_a_flipped_byte_is_told_with_its_record(packed: Path) -> None:
+    flip(packed / "records.bin", int(Records(packed).offsets[7]) + 30)
+    records = Records(packed)
+    assert records[6]
+    with pytest.raises(DataError, match=r"records\.bin: record 7 is damaged"):
+        records[7]
+    assert records.where(7) == f"{packed}/records.bin: record 7"
+    assert records.damaged(lambda done, total: None) == ["record 7"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("records.bin", "bytes, and not the"),
+        ("offsets.npy", "offsets.npy: "),
+        ("meta.json", "meta.json: "),
+    ],
+)
+def test_a_file_that_is_cut_off(packed: Path, name: str, message: str) -> None:
+    data = (packed / name).read_bytes()
+    (packed / name).write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match=message):
+        Records(packed)

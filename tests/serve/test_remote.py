@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from outpace.errors import DataError
+from outpace.serve.loader import Loader
+from outpace.serve.remote import Remote
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder late, and fails for some of the requests."""
+
+    delay_s = 0.0
+    failing: ClassVar[dict[str, int]] = {}
+
+    def do_GET(self) -> None:
+        time.sleep(self.delay_s)
+        if self.failing.get(self.path, 0) > 0:
+            self.failing[self.path] -= 1
+            self.send_error(503)
+            return
+        super().do_GET()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    for name in ("a/0.txt", "a/1.txt", "b/2.txt", "b/3.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    Handler.failing, Handler.delay_s = {}, 0.0
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: Any) -> None:
+    monkeypatch.setattr("outpace.serve.remote.FIRST_PAUSE_S", 0.01)
+
+
+def test_files_behind_an_address(address: str) -> None:
+    source = Remote(address)
+    assert source.classes == ("a", "b")
+    assert [source[i] for i in range(4)] == [
+        {"__key__": "a/0", "txt": b"a/0.txt", "cls": 0},
+        {"__key__": "a/1", "txt": b"a/1.txt", "cls": 0},
+        {"__key__": "b/2", "txt": b"b/2.txt", "cls": 1},
+        {"__key__": "b/3", "txt": b"b/3.txt", "cls": 1},
+    ]
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("none", 0), ("threads", 3), ("processes", 2)])
+def test_a_loader_reads_them(address: str, kind: Any, workers: int) -> None:
+    with contextlib.closing(Loader(address, 2, executor=kind, workers=workers)) as loader:
+        assert sorted(int(c) for batch in loader for c in batch["cls"]) == [0, 0, 1, 1]
+
+
+def test_what_fails_is_tried_again(address: str) -> None:
+    source = Remote(address)
+    Handler.failing = {"/a/1.txt": 3}
+    assert source[1]["txt"] == b"a/1.txt"
+
+
+def test_what_goes_on_failing_is_named(address: str) -> None:
+    source = Remote(address)
+    Handler.failing = {"/a/1.txt": 99}
+    with pytest.raises(DataError, match=r"a/1.txt could not be read in 4 tries.*503"):
+        source[1]
+    skipping = Loader(source, 2, executor="none", on_error="skip")
+    assert sum(len(batch["cls"]) for batch in skipping) == 3
+    assert [s.where for s in skipping.skipped] == [f"{address}/a/1.txt"]
+
+
+def test_what_is_gone_is_named(address: str, tmp_path: Path) -> None:
+    source = Remote(address)
+    (tmp_path / "b" / "2.txt").unlink()
+    with pytest.raises(DataError, match=r"b/2.txt is not there"):
+        source[2]
+
+
+def test_an_address_without_files(address: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no files"):
+        Remote(f"{address}/empty")
+    with pytest.raises(DataError, match="nosuch://x"):
+        Remote("nosuch://x")

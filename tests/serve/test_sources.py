@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from outpace.errors import DataError, OutpaceError, UsageError
+from outpace.serve.files import Files
+from outpace.serve.pack import pack
+from outpace.serve.records import Records
+from outpace.serve.sources import open_source
+from outpace.serve.tars import Tars
+from tests.serve.test_tars import tar
+
+MODULE = """
+from torch.utils.data import IterableDataset
+
+class Squares:
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return index ** 2
+
+def make():
+    return Squares()
+
+class Outer:
+    squares = Squares()
+
+READY = Squares()
+NUMBER = 3
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    name = f"sets_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    return name
+
+
+@pytest.mark.parametrize("name", ["Squares", "make", "READY", "Outer.squares"])
+def test_a_data_set_of_a_module(module: str, name: str) -> None:
+    assert open_source(f"{module}:{name}")[3] == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Nothing", "AttributeError"),
+        ("NUMBER", "not callable"),
+        ("Stream", "__len__"),
+    ],
+)
+def test_what_is_no_data_set(module: str, name: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        open_source(f"{module}:{name}")
+
+
+def test_folders_and_tars(tmp_path: Path) -> None:
+    (tmp_path / "files/cat").mkdir(parents=True)
+    (tmp_path / "files/cat/1.jpg").write_bytes(b"x")
+    (tmp_path / "shards").mkdir()
+    shard = tar(tmp_path / "shards/a.tar", {"1.jpg": b"x"})
+    pack(tmp_path / "files", tmp_path / "packed")
+    found: dict[type, list[Any]] = {
+        Files: [tmp_path / "files", str(tmp_path / "files")],
+        Tars: [shard, [shard, shard], tmp_path / "shards"],
+        Records: [tmp_path / "packed"],
+    }
+    for kind, specs in found.items():
+        assert all(type(open_source(spec)) is kind for spec in specs)
+    data = [1, 2]
+    assert open_source(data) is data
+    loader: Any = DataLoader(open_source(tmp_path / "packed"), batch_size=1)  # type: ignore[arg-type]
+    assert torch.equal(next(iter(loader))["cls"], torch.tensor([0]))
+
+
+def test_what_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    (unfinished / "journal.json").write_text("{}")
+    wrong: list[tuple[Any, type[OutpaceError], str]] = [
+        (tmp_path / "nowhere", DataError, "there is no .*nowhere"),
+        (tmp_path / "no.csv", DataError, "there is no"),
+        (tmp_path / "a.txt", DataError, "not a kind of file"),
+        (unfinished, DataError, "not finished"),
+        ("no_such_module:x", DataError, "ModuleNotFoundError"),
+        (3, UsageError, "int is no data set"),
+        ([tmp_path / "a.tar", tmp_path / "a.txt"], UsageError, r"a\.txt"),
+    ]
+    for spec, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            open_source(spec)
+
+
+def test_a_pack_of_a_newer_version(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/1.jpg").write_bytes(b"x")
+    pack(tmp_path / "files", tmp_path / "packed")
+    meta = tmp_path / "packed/meta.json"
+    meta.write_text(meta.read_text().replace('"outpace_pack": 1', '"outpace_pack": 2'))
+    with pytest.raises(DataError, match="newer outpace"):
+        open_source(tmp_path / "packed")

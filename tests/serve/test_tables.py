@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import datetime
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outpace.errors import DataError
+from outpace.serve import tables
+from outpace.serve.pack import pack
+from outpace.serve.sources import open_source
+from outpace.serve.tables import Table
+from outpace.serve.verify import verify
+from tests.serve.test_records import flip
+
+pa = pytest.importorskip("pyarrow")
+
+ROWS = 1000
+
+
+def columns() -> dict[str, Any]:
+    return {
+        "id": list(range(ROWS)),
+        "x": [i / 8 for i in range(ROWS)],
+        "name": [f"row {i}" for i in range(ROWS)],
+        "gap": [None if i % 10 == 0 else i for i in range(ROWS)],
+        "yes": [i % 3 == 0 for i in range(ROWS)],
+        "day": [datetime.date(2026, 1, 1) + datetime.timedelta(days=i) for i in range(ROWS)],
+    }
+
+
+def as_csv(path: Path, table: Any) -> None:
+    import pyarrow.csv
+
+    pyarrow.csv.write_csv(table, path)
+
+
+def as_lines(path: Path, table: Any) -> None:
+    path.write_text("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()))
+
+
+def as_parquet(path: Path, table: Any) -> None:
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(table, path, row_group_size=300)
+
+
+def as_arrow(path: Path, table: Any) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=130)
+
+
+def as_stream(path: Path, table: Any) -> None:
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema, options=options) as writer,
+    ):
+        writer.write_table(table)
+
+
+KINDS: dict[str, tuple[str, Callable[[Path, Any], None]]] = {
+    "csv": ("t.csv", as_csv),
+    "jsonl": ("t.jsonl", as_lines),
+    "parquet": ("t.parquet", as_parquet),
+    "arrow": ("t.arrow", as_arrow),
+    "stream": ("s.arrow", as_stream),
+}
+
+
+@pytest.fixture(params=[(kind, how) for kind in KINDS for how in ("as it is", "packed")], ids=str)
+def table(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    kind, how = request.param
+    monkeypatch.setattr(tables, "PARSED", 8192)
+    monkeypatch.setattr(tables, "ROWS", 150)
+    name, write = KINDS[kind]
+    write(tmp_path / name, pa.table(columns()))
+    if how == "as it is":
+        return Table(tmp_path / name)
+    meta = pack(tmp_path / name, tmp_path / "packed")
+    assert (meta.kind, meta.count, meta.fields) == ("table", ROWS, tuple(columns()))
+    return Table(tmp_path / "packed")
+
+
+def test_rows_and_batches(table: Table) -> None:
+    wanted = columns()
+    assert len(table) == ROWS
+    row = table[730]
+    assert {name: row[name] for name in ("id", "x", "name", "gap", "yes")} == {
+        "id": 730, "x": 91.25, "name": "row 730", "gap": None, "yes": False,
+    }  # fmt: skip
+    assert table[-1]["id"] == ROWS - 1
+    rows = np.array([999, 0, 500, 500, 301])
+    batch = table.batch(rows)
+    assert batch["id"].dtype == np.int64
+    assert batch["id"].tolist() == rows.tolist()
+    assert batch["x"].tolist() == [wanted["x"][i] for i in rows]
+    assert batch["name"] == [wanted["name"][i] for i in rows]
+    np.testing.assert_array_equal(batch["gap"], [999, np.nan, np.nan, np.nan, 301])
+    assert batch["yes"].tolist() == [i % 3 == 0 for i in rows]
+    again = pickle.loads(pickle.dumps(table))
+    assert again.batch(rows)["id"].tolist() == rows.tolist()
+    with pytest.raises(IndexError):
+        table[ROWS]
+    with pytest.raises(IndexError):
+        table.batch([ROWS])
+
+
+def packed(tmp_path: Path) -> Path:
+    as_parquet(tmp_path / "t.parquet", pa.table({"x": np.arange(100_000.0), "n": ["a"] * 100_000}))
+    pack(tmp_path / "t.parquet", tmp_path / "packed")
+    return tmp_path / "packed"
+
+
+def test_a_flipped_byte_is_found_when_it_is_read(tmp_path: Path) -> None:
+    folder = packed(tmp_path)
+    place = (folder / "table.arrow").read_bytes().index(np.float64(50_000).tobytes())
+    flip(folder / "table.arrow", place)
+    table = Table(folder)
+    assert table.batch([0])["x"].tolist() == [0]
+    with pytest.raises(DataError, match=r"table\.arrow: bytes .* damaged"):
+        table.batch([1, 50_000])
+    assert len(table.damaged(lambda done, total: None)) == 1
+
+
+def test_what_tells_where_columns_are_is_checked_first(tmp_path: Path) -> None:
+    folder = packed(tmp_path)
+    data = bytearray((folder / "table.arrow").read_bytes())
+    data[-60] ^= 1  # in the footer
+    (folder / "table.arrow").write_bytes(data)
+    with pytest.raises(DataError, match=r"table\.arrow"):
+        Table(folder)
+
+
+def test_what_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text("a,b\n1,2\n1,2,3\n4,5\n")
+    with pytest.raises(DataError, match=r"bad\.csv: .*3"):
+        Table(path)
+    with pytest.raises(DataError, match=r"bad\.csv"):
+        pack(path, tmp_path / "packed")
+    assert not (tmp_path / "packed").exists()
+    meta = pack(path, tmp_path / "packed", skip=True)
+    assert meta.count == 2
+    assert [one.reason for one in meta.skipped] == ["3 columns, expected 2: 1,2,3"]
+    for name in ("bad.parquet", "bad.arrow", "bad.jsonl"):
+        (tmp_path / name).write_bytes(b"{this is none")
+        with pytest.raises(DataError, match=name):
+            Table(tmp_path / name)
+    (tmp_path / "empty.csv").write_text("a,b\n")
+    with pytest.raises(DataError, match="no rows"):
+        pack(tmp_path / "empty.csv", tmp_path / "none")
+
+
+def test_columns_as_arrays(tmp_path: Path) -> None:
+    as_csv(tmp_path / "t.csv", pa.table({"a": range(50), "b": [1.5] * 50}))
+    meta = pack(tmp_path / "t.csv", tmp_path / "packed", "arrays")
+    assert (meta.kind, meta.count, meta.fields) == ("arrays", 50, ("a", "b"))
+    found: Any = open_source(tmp_path / "packed")
+    assert found[7] == {"a": 7, "b": 1.5}
+    assert found.batch([3, 4])["a"].tolist() == [3, 4]
+    assert verify(tmp_path / "packed", lambda phase, done, total: None).source == "same"
+
+
+def test_a_column_that_turns_out_to_be_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "PARSED", 4096)
+    path = tmp_path / "late.csv"
+    path.write_text("a\n" + "1\n" * 10_000 + "text\n")
+    with pytest.raises(DataError, match=r"late\.csv: .*text"):
+        pack(path, tmp_path / "packed")

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outpace.errors import DataError
+from outpace.serve import tars
+from outpace.serve.pack import pack
+from outpace.serve.sources import open_source
+from outpace.serve.tars import Tars
+from tests.serve.test_records import flip
+
+
+def tar(path: Path, members: dict[str, bytes], **how: Any) -> Path:
+    with tarfile.open(path, "w", **how) as file:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    return path
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    (tmp_path / "shards").mkdir()
+    found = []
+    for shard in range(3):
+        members: dict[str, bytes] = {}
+        for i in range(10 * shard, 10 * shard + 10):
+            members |= {f"{i:04}.jpeg": bytes([i]) * (600 + i), f"{i:04}.cls": b"%d\n" % (i % 4)}
+            members |= {f"{i:04}.seg.png": b"seg"}
+        found.append(tar(tmp_path / f"shards/train-{shard}.tar", members))
+    return found
+
+
+def test_members_with_one_key_are_a_sample(shards: list[Path]) -> None:
+    found = Tars(shards)
+    assert len(found) == 30
+    assert found.classes is None
+    assert found[17] == {
+        "__key__": "0017", "jpg": bytes([17]) * 617, "cls": 1, "seg.png": b"seg",
+    }  # fmt: skip
+    assert found.where(17) == f"{shards[1]}: 0017"
+    assert pickle.loads(pickle.dumps(found))[29] == found[29]
+
+
+def test_an_index_gives_the_same_without_a_copy(
+    shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tars, "MOST_OPEN", 2)
+    wanted = list(Tars(shards))  # type: ignore[call-overload]
+    meta = pack(tmp_path / "shards", tmp_path / "index")
+    assert (meta.kind, meta.count, meta.grade) == ("tars", 30, "exact")
+    assert meta.why == "nothing is copied"
+    index: Any = open_source(tmp_path / "index")
+    assert list(index) == wanted
+    assert list(pickle.loads(pickle.dumps(index))) == wanted
+    size = sum(file.stat().st_size for file in (tmp_path / "index").iterdir())
+    assert size < sum(shard.stat().st_size for shard in shards) / 5
+
+
+def test_folders_of_keys_are_classes(tmp_path: Path) -> None:
+    members = {f"./data/{name}/{i}.jpg": b"x" for name in ("dog", "cat") for i in range(2)}
+    found = Tars([tar(tmp_path / "a.tar", {**members, "./data/._junk.jpg": b"", "LICENSE": b""})])
+    assert found.classes == ("cat", "dog")
+    assert [found[i]["cls"] for i in range(4)] == [1, 1, 0, 0]
+    assert found[0]["__key__"] == "data/dog/0"
+    pack(tmp_path / "a.tar", tmp_path / "index")
+    assert [open_source(tmp_path / "index")[i]["cls"] for i in range(4)] == [1, 1, 0, 0]
+    flat = Tars([tar(tmp_path / "b.tar", {"train/1.jpg": b"", "train/2.jpg": b""})])
+    assert flat.classes is None
+    assert "cls" not in flat[0]
+
+
+def test_a_shard_that_has_changed(shards: list[Path], tmp_path: Path) -> None:
+    pack(shards, tmp_path / "index")
+    flip(shards[1], shards[1].read_bytes().index(bytes([15]) * 615))
+    found = Tars.packed(tmp_path / "index")
+    assert found[14]
+    with pytest.raises(DataError, match=r"train-1\.tar: member 0015\.jpg is not as it was indexed"):
+        found[15]
+    assert found.damaged(lambda done, total: None) == [f"{shards[1]}: 0015.jpg"]
+    shards[2].write_bytes(shards[2].read_bytes()[:5000])
+    with pytest.raises(DataError, match=r"train-2\.tar: ends before byte"):
+        found[29]
+    shards[2].unlink()
+    with pytest.raises(DataError, match=r"train-2\.tar: No such file"):
+        Tars.packed(tmp_path / "index")[29]
+
+
+def test_what_is_no_whole_tar(shards: list[Path], tmp_path: Path) -> None:
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes(shards[0].read_bytes()[:1500])
+    with pytest.raises(DataError, match=r"cut\.tar: no whole tar"):
+        Tars([cut])
+    with tarfile.open(tmp_path / "packed.tar", "w:gz") as file:
+        file.add(shards[0])
+    with pytest.raises(DataError, match=r"packed\.tar: no whole tar") as told:
+        Tars([tmp_path / "packed.tar"])
+    assert "uncompress" in str(told.value.hint)
+    with pytest.raises(DataError, match="no samples"):
+        Tars([tar(tmp_path / "empty.tar", {})])
+    twice = tmp_path / "twice.tar"
+    tar(twice, {"a.jpg": b"1", "a.JPEG": b"2"})
+    with pytest.raises(DataError, match=r"twice\.tar: member a\.JPEG is there twice"):
+        Tars([twice])

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from outpace.serve.making import Made
+from outpace.serve.transfer import transferred
+
+
+def batches(count: int, *, pin: bool = False) -> Iterator[Made]:
+    for i in range(count):
+        x = torch.full((1000, 100), float(i))
+        yield Made({"x": x.pin_memory() if pin else x, "name": f"batch {i}"})
+
+
+def test_left_where_they_are() -> None:
+    given = list(batches(2))
+    assert [made is same for made, same in zip(transferred(given, None), given, strict=True)]
+
+
+def test_on_a_device_all_arrive_in_order() -> None:
+    moved = list(transferred(batches(3), torch.device("meta")))
+    assert [made.batch["x"].device.type for made in moved] == ["meta"] * 3
+    assert [made.batch["name"] for made in moved] == ["batch 0", "batch 1", "batch 2"]
+
+
+@pytest.mark.gpu
+def test_copied_ahead_they_are_whole_when_they_are_used() -> None:
+    device = torch.device("cuda")
+    made = (each.batch["x"] for each in transferred(batches(50, pin=True), device))
+    sums = [(x @ x.T).mean() for x in made]
+    assert [round(float(s) / 100) for s in sums] == [i * i for i in range(50)]

@@ -24,3 +24,15 @@ def test_importing_outpace_imports_no_torch() -> None:
         "import sys, outpace; assert 'torch' not in sys.modules; assert 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_package_does_not_hide_the_function_of_its_name() -> None:
+    code = (
+        "import outpace, outpace.tune.prove, outpace.diagnose.learning\n"
+        "for function in (outpace.tune, outpace.diagnose):\n"
+        "    try:\n"
+        "        function()\n"
+        "    except TypeError as error:\n"
+        "        assert 'target' in str(error), error\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,9 +2,11 @@
 
 On the command line: ``outpace diagnose|tune|run train.py``. In code: `apply` puts a recipe on the
 objects of a script, `log` reports a metric that a proof then judges by, `until` trains until the
-time is up, `Loader` gives batches that are ready when the step is.
+time is up, `Loader` gives batches that are ready when the step is, `Trainer` trains within a budget.
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,11 +14,13 @@ if TYPE_CHECKING:
     from outpace.in_code import apply, log
     from outpace.plan.until import until
     from outpace.serve.loader import Loader
+    from outpace.train.trainer import Trainer
 
-__all__ = ["Loader", "apply", "diagnose", "log", "run", "tune", "until"]
+__all__ = ["Loader", "Trainer", "apply", "diagnose", "log", "run", "tune", "until"]
 
 _WHERE = {
     "Loader": "outpace.serve.loader",
+    "Trainer": "outpace.train.trainer",
     "apply": "outpace.in_code",
     "log": "outpace.in_code",
     "diagnose": "outpace.api",
@@ -33,3 +37,22 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_WHERE[name]), name)
     raise AttributeError(f"module 'outpace' has no attribute {name!r}")
+
+
+class _Called(ModuleType):
+    """A package that is called as the function of its name: outpace.tune and outpace.diagnose."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return __getattr__(self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+
+class _Outpace(ModuleType):
+    """Importing a package sets it here, over the public function of its name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _WHERE and isinstance(value, ModuleType):
+            value.__class__ = _Called
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Outpace

@@ -19,6 +19,7 @@ COMMANDS = {
     "diagnose": "find by experiment what a training is bound by; change nothing",
     "tune": "find, measure and prove a recipe that makes it faster",
     "run": "run a training under a recipe",
+    "train": "train what an outpace.Trainer says, within a budget",
     "plan": "what fits a deadline: time, compute, and the model and data that suit it",
     "pack": "store a data set for fast training",
     "report": "a session as HTML, Markdown or JSON, or here in the terminal",

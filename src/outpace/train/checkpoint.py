@@ -1,0 +1,153 @@
+"""Checkpoints: whole or not at all, written beside the training, read with ``weights_only=True``.
+
+What is written is a copy that the training's thread has made; a thread writes it, and the last two are
+kept. A crash loses what came after the newest one, at most the interval between two.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from outpace.errors import DataError
+from outpace.plan.safety import random_states
+
+KEPT = 2
+FORMAT = 1
+RETRY_S = 30.0
+
+
+def copied(state: Any) -> Any:
+    """A nest of containers with every tensor in it copied to the CPU."""
+    if isinstance(state, torch.Tensor):
+        tensor = state.detach()
+        return tensor.clone() if tensor.device.type == "cpu" else tensor.to("cpu")
+    if isinstance(state, dict):
+        return {key: copied(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(copied(value) for value in state)
+    return state
+
+
+def write(path: Path, content: Any) -> None:
+    """Write a file whole or not at all, and have it on the disk; OSError where that fails."""
+    part = path.with_suffix(".part")
+    try:
+        with part.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+@final
+class Checkpoints:
+    """The checkpoints of a folder. ``every_s``: seconds of training between two.
+
+    ``say`` is told where one could not be written; training goes on and another is tried.
+    """
+
+    def __init__(self, folder: Path, every_s: float, say: Callable[[str], None]) -> None:
+        self.folder, self.every_s, self.say = folder, every_s, say
+        self.next_s = every_s
+        self.written_s = 0.0
+        """that the last one took to write"""
+        self._thread: threading.Thread | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def paths(self) -> list[Path]:
+        """The newest first."""
+        return sorted(self.folder.glob("step-*.pt"), reverse=True)
+
+    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+        """The newest that can be read. Raises DataError where there are some and none can be."""
+        for part in self.folder.glob("*.part"):
+            part.unlink(missing_ok=True)  # a writer was killed
+        problem: Exception | None = None
+        for path in self.paths():
+            try:
+                state = torch.load(path, map_location="cpu", weights_only=True)
+                if state.get("outpace_checkpoint") != FORMAT:
+                    raise DataError(f"{path} is no checkpoint of this version of outpace")
+            except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, DataError) as error:
+                problem = error
+                self.say(f"{path} cannot be read ({error}): the one before it is taken")
+            else:
+                return path, state
+        if problem is not None:
+            hint = "name another folder, or delete this one to begin anew"
+            raise DataError(f"no checkpoint in {self.folder} can be read: {problem}", hint)
+        return None
+
+    def begin(self, state: dict[str, Any], step: int, elapsed: float) -> None:
+        """Have a thread write a copy of a state, after the one that is being written."""
+        self.wait()
+        self.next_s = elapsed + self.every_s
+        content = {"outpace_checkpoint": FORMAT, **state}
+        path = self.folder / f"step-{step:010d}.pt"
+        # No daemon: Python waits for it at its end.
+        self._thread = threading.Thread(target=self._write, args=(path, content))
+        self._thread.start()
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        began = time.perf_counter()
+        try:
+            write(path, content)
+            for old in self.paths()[KEPT:]:
+                old.unlink(missing_ok=True)
+        except Exception as error:
+            self.next_s += RETRY_S
+            self.say(f"no checkpoint was written: {error}")
+        self.written_s = time.perf_counter() - began
+
+    def wait(self) -> None:
+        """Until nothing is being written."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+
+def restore_random(states: dict[str, Any]) -> None:
+    """Put the generators of torch, Python and numpy back to `random_states`."""
+    torch.set_rng_state(states["torch"])
+    version, values, gauss = states["python"]
+    random.setstate((version, tuple(values.tolist()), gauss))
+    if "cuda" in states and torch.cuda.is_available():
+        for index, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(state, index)
+    if "numpy" in states and "numpy" in sys.modules:
+        kind, keys, *rest = states["numpy"]
+        sys.modules["numpy"].random.set_state((kind, keys.numpy().astype("uint32"), *rest))
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """What draws random numbers inside leaves those outside as they would have been."""
+    states = random_states()
+    try:
+        yield
+    finally:
+        restore_random(states)

@@ -1,0 +1,122 @@
+"""How much of a training's time and steps is used, and whether there is enough left for one more step.
+
+What an ending takes, a last validation and a checkpoint, is measured on the way and kept free. Steps
+are judged by the last few: a budget is overrun by at most what a step takes longer than those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any, final
+
+from outpace.plan.countdown import since_boot
+
+RECENT, FEWEST = 5, 3
+"""steps that the next one is judged by, at least so many: by the second longest, as one may have paused"""
+VARIES = 1.1
+"""times as long as it took before that the ending may take"""
+
+
+@final
+class Clock:
+    """``seconds`` and ``steps``: what there is of each; None: no limit. ``now``: any clock in seconds."""
+
+    def __init__(
+        self,
+        seconds: float | None = None,
+        steps: int | None = None,
+        now: Callable[[], float] = since_boot,
+    ) -> None:
+        self.seconds = math.inf if seconds is None else seconds
+        self.steps, self.limit = steps, "steps"
+        """and what they come from"""
+        self.now = now
+        self.elapsed = 0.0
+        """seconds of training so far, those before a resume included"""
+        self.used = 0.0
+        """share of the time or of the steps, whichever is more; never falls"""
+        self.validation_s = self.save_s = 0.0
+        """what the last validation and the last checkpoint took"""
+        self.validation_steps = 0.0
+        """what a validation is taken to be worth until one was made"""
+        self._from: tuple[int, float] = (0, 0.0)
+        """step and share that steps are counted from"""
+        self._of: int | None = None
+        """and of how many"""
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        self._began = now()
+
+    def read(self) -> float:
+        """Seconds so far."""
+        self.elapsed = self.now() - self._began
+        return self.elapsed
+
+    def step_ended(self, step: int) -> None:
+        """Note how long it took, and what is used by now."""
+        before = self.elapsed
+        self._recent.append(self.read() - before)
+        self.used = max(self.used, self.by_steps(step))
+        if self.seconds < math.inf:
+            share = self.elapsed / max(1e-9, self.seconds - self.ending_s)
+            self.used = max(self.used, min(1.0, share))
+
+    def by_steps(self, step: int) -> float:
+        """Share of the steps that is used."""
+        if self.steps is None:
+            return 0.0
+        first, share = self._from
+        return share + (1.0 - share) * (step - first) / max(1, self.steps - first)
+
+    @property
+    def ending_s(self) -> float:
+        """Seconds that are needed once training ends."""
+        validation_s = self.validation_s or self.validation_steps * self.step_s
+        return VARIES * (validation_s + self.save_s)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds that the next step may take; 0 as long as there were but a few, with start-up in them."""
+        return sorted(self._recent)[-2] if len(self._recent) >= FEWEST else 0.0
+
+    def over(self, step: int) -> str | None:
+        """Why there is to be no further step, or None."""
+        if self.steps is not None and step >= self.steps:
+            return self.limit
+        if self.seconds < math.inf and self.elapsed + self.step_s + self.ending_s > self.seconds:
+            return "budget"
+        return None
+
+    def left_s(self, step: int) -> float | None:
+        """Seconds to the end as things go; None: there is no end in sight."""
+        used = self.by_steps(step)
+        by_steps = self.elapsed * (1.0 - used) / used if used > 0 else math.inf
+        left = min(by_steps, self.seconds - self.elapsed)
+        return max(0.0, left) if left < math.inf else None
+
+    def set_end(self, steps: int | None, limit: str, step: int) -> None:
+        """How many steps there are; the share that is used stays where it is."""
+        if self._of is not None and steps != self._of:
+            self._from = (step, self.used)
+        self.steps, self.limit, self._of = steps, limit, steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is used."""
+        return {
+            "elapsed": self.elapsed,
+            "used": self.used,
+            "steps": self.steps,
+            "from": self._from,
+            "recent": list(self._recent),
+            "endings": (self.validation_s, self.save_s),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; `set_end` is to follow."""
+        self.elapsed, self.used = float(state["elapsed"]), float(state["used"])
+        first, share = state["from"]
+        self._from, self._of = (int(first), float(share)), state["steps"]
+        self._recent.extend(state["recent"])
+        self.validation_s, self.save_s = state["endings"]
+        self._began = self.now() - self.elapsed

@@ -1,0 +1,171 @@
+"""Where the Trainer's batches come from, and how it goes on in the middle of an epoch.
+
+What has a ``state_dict`` (outpace.Loader, a stateful DataLoader) goes on by it. Of anything else the
+random state at the epoch's begin is kept: the epoch is begun from it again and the batches that were
+seen are passed over, which takes as long as drawing them. That gives the same batches wherever they
+depend on torch's, numpy's and Python's generators alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from outpace.errors import UsageError
+from outpace.plan.safety import random_states
+from outpace.serve.loader import Loader
+from outpace.serve.nests import each
+from outpace.train.checkpoint import generators_kept, restore_random
+
+
+@final
+class Batches:
+    """Batches of ``source``, epoch after epoch, on ``device``."""
+
+    def __init__(self, source: Iterable[Any], device: torch.device, *, own: bool = False) -> None:
+        if isinstance(source, Iterator):
+            raise UsageError(
+                f"a {type(source).__name__} can be gone through once only, and training does so "
+                "again and again",
+                "give a data set, a DataLoader or a list of batches",
+            )
+        self.source, self.device, self.own = source, device, own
+        self.stateful = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+        self.epochs = self.drawn = 0
+        """epochs begun; batches drawn of this one"""
+        self.under_way = False
+        """an epoch was begun and not finished"""
+        self._random: dict[str, Any] | None = None
+        """states of the generators where this epoch began"""
+        self._goes_on = False
+
+    def __len__(self) -> int:
+        """Batches of an epoch; TypeError where that is not known."""
+        return len(self.source)  # type: ignore[arg-type]
+
+    @property
+    def length(self) -> int | None:
+        """Batches of an epoch, where that is known."""
+        try:
+            return len(self)
+        except (TypeError, NotImplementedError):
+            return None
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the epoch's last batch was drawn, as far as is known."""
+        return self.drawn == self.length
+
+    def epoch(self) -> Iterator[Any]:
+        """The batches of an epoch, or those that are left of it after `load_state_dict`."""
+        batches = self._begun()
+        if self.device.type != "cpu":
+            batches = (each(batch, self._moved) for batch in batches)
+        for batch in batches:
+            self.drawn += 1
+            yield batch
+        self.under_way = False
+
+    def _begun(self) -> Iterator[Any]:
+        going_on, self._goes_on = self._goes_on, False
+        if not going_on:
+            self.epochs, self.drawn, self.under_way = self.epochs + 1, 0, True
+        set_epoch = getattr(getattr(self.source, "sampler", None), "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(self.epochs - 1)
+        if self.stateful:
+            return iter(self.source)
+        if not going_on or self._random is None:
+            self._random = random_states()
+            return iter(self.source)
+        with generators_kept():
+            restore_random(self._random)
+            batches = iter(self.source)
+            for _ in range(self.drawn):
+                next(batches, None)
+        return batches
+
+    def _moved(self, leaf: Any) -> Any:
+        return leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+
+    def peek(self, count: int) -> list[Any]:
+        """Some batches of an epoch, as if none had been drawn."""
+        state = self.source.state_dict() if self.stateful else None  # type: ignore[attr-defined]
+        with generators_kept():
+            batches = iter(self.source)
+            found = [each(batch, self._moved) for batch in itertools.islice(batches, count)]
+            if hasattr(batches, "close"):
+                batches.close()
+        if self.stateful:
+            self.source.load_state_dict(state)  # type: ignore[attr-defined]
+        return found
+
+    def close(self) -> None:
+        """End the workers of a loader that was made here."""
+        if self.own:
+            self.source.close()  # type: ignore[attr-defined]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where in the data training is."""
+        own = {
+            "epochs": self.epochs,
+            "drawn": self.drawn,
+            "under_way": self.under_way,
+            "length": self.length,
+        }
+        if self.stateful:
+            return {**own, "source": self.source.state_dict()}  # type: ignore[attr-defined]
+        return {**own, "random": self._random}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there in the next `epoch`, with another batch size too."""
+        self.epochs, self.drawn = state["epochs"], state["drawn"]
+        if state["length"] and self.length:
+            self.drawn = round(self.drawn * self.length / state["length"])
+        self.under_way = self._goes_on = state["under_way"]
+        if self.stateful and "source" in state:
+            self.source.load_state_dict(state["source"])  # type: ignore[attr-defined]
+        self._random = state.get("random")
+
+
+def batches(
+    source: Any,
+    batch_size: int | None,
+    device: torch.device,
+    *,
+    training: bool,
+    seed: int,
+    **settings: Any,
+) -> Batches:
+    """Batches of a data set by a Loader of ours, or of what gives ready batches as it is.
+
+    Ready are: a DataLoader, a Loader, whatever can be gone through but not indexed, and, where
+    ``batch_size`` is None, anything. A tuple of tensors is a data set of their rows.
+    """
+    if is_ready(source, batch_size):
+        return Batches(source, device)
+    assert batch_size is not None
+    if isinstance(source, tuple) and all(isinstance(part, torch.Tensor) for part in source):
+        source = TensorDataset(*source)
+    loader = Loader(
+        source,
+        batch_size,
+        shuffle=training,
+        seed=seed,
+        device=None if device.type == "cpu" else device,
+        **settings,
+    )
+    return Batches(loader, device, own=True)
+
+
+def is_ready(source: Any, batch_size: int | None) -> bool:
+    """Whether a source gives batches, not samples."""
+    if batch_size is None or isinstance(source, DataLoader | Loader):
+        return True
+    path = isinstance(source, str | Path)
+    return not path and hasattr(source, "__iter__") and not hasattr(source, "__getitem__")

@@ -1,0 +1,117 @@
+"""The training loop, all of it. Strategies and callbacks are told of events, in their order.
+
+A step: a batch, its loss, gradients, the optimizer. An epoch: the batches of the data once, then a
+validation. Between two steps a checkpoint is taken where it is time for one. Training ends by the
+number of epochs or of steps, by the budget, or where a strategy calls ``run.stop(reason)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from outpace.errors import UsageError
+from outpace.train import ranks
+from outpace.train.checkpoint import copied, generators_kept
+from outpace.train.result import Best, Row
+from outpace.train.run import Run
+
+
+def train(run: Run) -> None:
+    """From the first step, or from where ``run`` goes on, to the last."""
+    for tell in run.events.begin:
+        tell(run)
+    run.clock.read()
+    while (why := run.over()) is None and run.epoch != run.epochs:
+        epoch(run)
+    if not run.judged:
+        validate(run)
+    run.stop(why or "epochs")
+    for tell in run.events.end:
+        tell(run)
+
+
+def epoch(run: Run) -> None:
+    """An epoch, or what is left of it."""
+    if not run.train.under_way:
+        for tell in run.events.epoch_begin:
+            tell(run)
+    run.model.train()
+    for batch in run.train.epoch():
+        step(run, batch)
+        if run.validate_every and run.step % run.validate_every == 0:
+            validate(run)
+            run.model.train()
+        if run.over() and not run.train.at_end:
+            return
+        attend(run)
+    if not run.train.drawn:
+        raise UsageError("there is nothing to learn from", "train= gives no batch")
+    run.epoch += 1
+    if not run.judged:
+        validate(run)
+    for tell in run.events.epoch_end:
+        tell(run)
+
+
+def step(run: Run, batch: Any) -> None:
+    """One step."""
+    events = run.events
+    for change in events.batch:
+        changed = change(run, batch)
+        batch = batch if changed is None else changed
+    loss = run.objective(run.model, batch)
+    for change in events.loss:
+        changed = change(run, loss)
+        loss = loss if changed is None else changed
+    loss.backward()  # type: ignore[no-untyped-call]
+    for tell in events.gradients:
+        tell(run)
+    run.optimizer.step()
+    run.optimizer.zero_grad()
+    run.step += 1
+    run.losses.add(loss)
+    run.clock.step_ended(run.step)
+    for tell in events.step_end:
+        tell(run)
+
+
+def validate(run: Run) -> None:
+    """A row of the history, and, where there is something to validate on, a judgement."""
+    began = run.clock.read()
+    run.history.append(judged(run))
+    row = run.history[-1]
+    if run.valid is not None:
+        if run.best is None or run.cost(row) < run.cost(run.best.row):
+            run.best = Best(row, copied(run.judged_model().state_dict()))
+        for tell in run.events.validated:
+            tell(run)
+        run.clock.validation_s = run.clock.read() - began
+    run.telling.row(run)
+
+
+def judged(run: Run) -> Row:
+    """The row."""
+    mean = run.losses.mean()
+    loss = metric = None
+    if run.valid is not None:
+        model = run.judged_model()
+        model.eval()
+        with torch.no_grad(), generators_kept():
+            loss, metric, count = run.objective.judge(model, run.valid.epoch())
+        if run.world > 1:
+            sums = [loss * count, (metric or 0.0) * count, float(count)]
+            *both, total = ranks.summed(sums, run.device)
+            loss, metric = both[0] / total, both[1] / total if metric is not None else None
+    seconds = run.clock.read()
+    return Row(run.epoch, run.step, seconds, mean, loss, metric, run.rates.now)
+
+
+def attend(run: Run) -> None:
+    """What is to be done between two steps, some of the time: a checkpoint, a line of progress."""
+    elapsed, saves = run.clock.elapsed, run.checkpoints
+    if saves is not None and elapsed >= saves.next_s and (run.world > 1 or not saves.busy):
+        run.save()
+    if elapsed >= run.telling.next_s:
+        run.telling.draw(run)

@@ -1,0 +1,100 @@
+"""What is made smaller, and what is judged by: the user's loss and metric, in the ways they are given.
+
+``loss(outputs, targets)`` takes batches that are pairs (inputs, targets). A loss whose first parameter
+is called ``model`` takes any batch: ``loss(model, batch)``; the metric is then called in the same way. A
+metric may also be an object with ``update``, ``compute()`` and ``reset()``, as those of torchmetrics are,
+where a mean over batches would be wrong (F1, recall).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, final
+
+import torch
+
+from outpace.errors import UsageError
+from outpace.seams.batch import batch_size
+
+PAIRS = (tuple, list)
+
+
+class Judged(NamedTuple):
+    """What a validation gave; ``samples`` were looked at."""
+
+    loss: float
+    metric: float | None
+    samples: int
+
+
+@final
+class Objective:
+    """A loss, and a metric where there is one. ``larger_is_better``: of the metric."""
+
+    def __init__(self, loss: Any, metric: Any = None, *, larger_is_better: bool = True) -> None:
+        for name, value in (("loss", loss), ("metric", metric)):
+            if value is not None and not callable(value) and not hasattr(value, "update"):
+                raise UsageError(
+                    f"{name} is {value!r}", f"{name}=torch.nn.functional.cross_entropy"
+                )
+        self.loss, self.metric = loss, metric
+        self.takes_model = takes_model(loss)
+        self.gathers = all(hasattr(metric, name) for name in ("update", "compute", "reset"))
+        self.sign = 1.0 if metric is not None and larger_is_better else -1.0
+
+    def __call__(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        """The loss of a batch."""
+        loss: torch.Tensor = self.loss(*self._given(model, batch))
+        return loss
+
+    def judge(self, model: torch.nn.Module, batches: Iterable[Any]) -> Judged:
+        """Mean loss and metric over batches, each weighted by its samples."""
+        losses, metrics, counts = [], [], []
+        if self.gathers:
+            self.metric.reset()
+        for batch in batches:
+            given = self._given(model, batch)
+            losses.append(self.loss(*given))
+            counts.append(batch_size(batch))
+            if self.gathers:
+                self.metric.update(*given)
+            elif self.metric is not None:
+                metrics.append(self.metric(*given))
+        if not counts:
+            raise UsageError("there is nothing to validate on", "valid= gives no batch")
+        metric = _mean(metrics, counts) if metrics else None
+        if self.gathers:
+            metric = float(self.metric.compute())
+        return Judged(_mean(losses, counts), metric, sum(counts))
+
+    def _given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
+        if self.takes_model:
+            return model, batch
+        if isinstance(batch, PAIRS) and len(batch) == 2:
+            return model(batch[0]), batch[1]
+        what = f"a dict of {', '.join(map(str, batch))}" if isinstance(batch, dict) else type(batch)
+        raise UsageError(
+            f"a batch is {f'{len(batch)} values' if isinstance(batch, PAIRS) else what}, and "
+            "loss(outputs, targets) needs the pair (inputs, targets)",
+            "give a function of other batches: def loss(model, batch)",
+        )
+
+
+def takes_model(function: Callable[..., Any]) -> bool:
+    """Whether its first parameter is called ``model``."""
+    if isinstance(function, torch.nn.Module):
+        function = function.forward
+    try:
+        return next(iter(inspect.signature(function).parameters), None) == "model"
+    except (TypeError, ValueError):
+        return False
+
+
+def _mean(values: list[Any], counts: list[int]) -> float:
+    """Weighted by ``counts``; values on a device are read together."""
+    if isinstance(values[0], torch.Tensor):
+        values = torch.stack([value.detach().reshape(()) for value in values]).tolist()
+    return sum(float(value) * count for value, count in zip(values, counts, strict=True)) / sum(
+        counts
+    )

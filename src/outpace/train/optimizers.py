@@ -1,0 +1,115 @@
+"""Optimizers for those who gave none, and the learning rates of whichever is used.
+
+Only weight matrices decay: not biases, not scales of norms.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+
+from outpace.seams.rate import set_rate
+
+RATE = 1e-3
+"""of AdamW, where nobody sets it"""
+SGD_RATE = 0.05
+
+
+def adamw(
+    model: torch.nn.Module, weight_decay: float = 0.01, rate: float = RATE
+) -> torch.optim.AdamW:
+    """AdamW, its step made by one kernel where there is one for these weights."""
+    return torch.optim.AdamW(groups(model, weight_decay), rate, fused=fusible(model) or None)
+
+
+def sgd(
+    model: torch.nn.Module, momentum: float = 0.9, weight_decay: float = 0.0, rate: float = SGD_RATE
+) -> torch.optim.SGD:
+    """SGD with Nesterov's momentum."""
+    return torch.optim.SGD(
+        groups(model, weight_decay),
+        rate,
+        momentum=momentum,
+        nesterov=momentum > 0,
+        fused=fusible(model) or None,
+    )
+
+
+def groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters that decay, and those that do not."""
+    learned = [p for p in model.parameters() if p.requires_grad]
+    found = [
+        {"params": [p for p in learned if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in learned if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in found if group["params"]]
+
+
+def fusible(model: torch.nn.Module) -> bool:
+    """Whether the fused kernels take all of a model's weights."""
+    return all(
+        p.device.type in ("cpu", "cuda") and p.is_floating_point() and type(p) is torch.nn.Parameter
+        for p in model.parameters()
+        if p.requires_grad
+    )
+
+
+def set_momentum(optimizer: torch.optim.Optimizer, momentum: float) -> None:
+    """SGD's momentum or Adam's first beta, where there is one."""
+    for group in optimizer.param_groups:
+        if "betas" in group:
+            group["betas"] = (momentum, *group["betas"][1:])
+        elif group.get("momentum"):
+            group["momentum"] = momentum
+
+
+@final
+class Rates:
+    """Each group's largest rate, times where the schedule is, times a scale.
+
+    A schedule sets ``factor`` (0 to 1); what lowers the rate for good, a plateau or a roll-back,
+    ``scale``; who finds the largest rate sets that. So they do not undo each other's work.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.groups = optimizer.param_groups
+        self.largest = [float(group["lr"]) for group in self.groups]
+        self.factor = self.scale = 1.0
+
+    @property
+    def peak(self) -> float:
+        """The largest of the largest, as it is scaled now."""
+        return max(self.largest) * self.scale
+
+    @property
+    def now(self) -> float:
+        """The rate of the first group."""
+        return self.largest[0] * self.scale * self.factor
+
+    def set(self, factor: float) -> None:
+        """Where the schedule is."""
+        self.factor = factor
+        factor *= self.scale
+        for group, largest in zip(self.groups, self.largest, strict=True):
+            set_rate(group, largest * factor)
+
+    def set_peak(self, rate: float) -> None:
+        """The largest rate; the groups stay in proportion."""
+        before = max(self.largest)
+        self.largest = [rate * largest / before if before else rate for largest in self.largest]
+        self.set(self.factor)
+
+    def rescale(self, times: float) -> None:
+        """From now on so many times as large."""
+        self.scale *= times
+        self.set(self.factor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The three."""
+        return {"largest": self.largest, "factor": self.factor, "scale": self.scale}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with them."""
+        self.largest, self.scale = list(state["largest"]), float(state["scale"])
+        self.set(float(state["factor"]))

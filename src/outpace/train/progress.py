@@ -1,0 +1,115 @@
+"""What is told of a training while it runs: on stderr, a line a validation, and on a terminal one that
+changes in place. The user's own output stays whole: our line is wiped before another is written.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, final
+
+from outpace.plan.budget import duration
+from outpace.train.result import Result, Row
+
+if TYPE_CHECKING:
+    from outpace.train.run import Run
+
+EVERY_S = 0.25
+
+
+@final
+class Telling:
+    """``next_s``: the second of training at which it wants to be called again."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self.next_s = 0.0 if terminal and not quiet else float("inf")
+        self.drawn = False
+        self.told_s = float("-inf")
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self.quiet:
+            self._wipe()
+            print(f"outpace: {text}", file=sys.stderr, flush=True)
+
+    def row(self, run: Run) -> None:
+        """A validation, if the last one told is a second ago."""
+        if run.clock.elapsed - self.told_s >= 1.0:
+            self.told_s = run.clock.elapsed
+            self.say(validated(run))
+
+    def draw(self, run: Run) -> None:
+        """The line that changes."""
+        self.next_s = run.clock.elapsed + EVERY_S
+        text = under_way(run)[: shutil.get_terminal_size().columns - 1]
+        sys.stderr.write(f"\r\x1b[2K{text}")
+        sys.stderr.flush()
+        self.drawn = True
+
+    def close(self) -> None:
+        """Wipe the line that changes."""
+        self._wipe()
+
+    def _wipe(self) -> None:
+        if self.drawn:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self.drawn = False
+
+
+def validated(run: Run) -> str:
+    """``epoch 3 · step 1,200 · loss 0.512 · validation 0.498 · metric 0.912 (best) · 1m20s``."""
+    row = run.history[-1]
+    parts = [f"epoch {row.epoch}", f"step {row.step:,}"]
+    for name, value in (
+        ("loss", row.train_loss),
+        ("validation", row.valid_loss),
+        ("metric", row.metric),
+    ):
+        if value is not None:
+            parts.append(f"{name} {value:.4g}")
+    if run.best is not None and run.best.row is row:
+        parts[-1] += " (best)"
+    return " · ".join([*parts, *_when(run)])
+
+
+def ended(result: Result) -> str:
+    """``ended by target after 3m: step 1,200, epoch 5; best 0.943 at step 1,150``."""
+    text = f"ended by {result.stopped} after {duration(result.seconds)}: step {result.steps:,}"
+    if result.best is None or result.metric is None:
+        return text
+    return f"{text}; best {result.metric:.4g} at step {result.best.step:,}"
+
+
+def under_way(run: Run) -> str:
+    """The same between validations, with the newest loss."""
+    total = run.clock.steps
+    parts = [f"step {run.step:,}" + (f" of {total:,}" if total is not None else "")]
+    recent = run.losses.recent
+    if recent:
+        parts.append(f"loss {sum(recent) / len(recent):.4g}")
+    if run.best is not None:
+        parts.append(f"best {_value(run, run.best.row):.4g}")
+    return " · ".join([*parts, *_when(run)])
+
+
+def _value(run: Run, row: Row) -> float:
+    value = run.value(row)
+    return float("nan") if value is None else value
+
+
+def _when(run: Run) -> list[str]:
+    """How long it took, when it ends, and how that stands to the budget."""
+    clock = run.clock
+    parts = [duration(clock.elapsed)]
+    left = clock.left_s(run.step)
+    if left is not None:
+        parts.append(f"{duration(left)} left")
+    by_steps = clock.by_steps(run.step)
+    if clock.seconds < float("inf") and by_steps > 0:
+        ahead = clock.seconds - clock.elapsed / by_steps
+        parts.append(f"{duration(abs(ahead))} {'ahead of' if ahead >= 0 else 'behind'} its budget")
+    return parts

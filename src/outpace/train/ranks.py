@@ -1,0 +1,85 @@
+"""Several processes that train together: what the first one reads, all act on.
+
+The clock decides when the rate falls, when to save and when to end. So all ranks go by the first one's
+clock, which costs a small broadcast a step; with one process nothing of this is called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import distributed
+
+from outpace.errors import UsageError
+
+
+def met(device: torch.device) -> int:
+    """How many processes train together; they meet here where a launcher has started several."""
+    if not distributed.is_available():
+        return 1
+    if not distributed.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def leads() -> bool:
+    """Whether this process writes and speaks for all."""
+    return number() == 0
+
+
+def number() -> int:
+    """This process among those that train together."""
+    together = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_rank() if together else 0
+
+
+def device_of(given: str | torch.device | None) -> torch.device:
+    """The device asked for, else this rank's GPU, else the CPU."""
+    if given is not None:
+        try:
+            return torch.device(given)
+        except RuntimeError as error:
+            raise UsageError(
+                f"{given!r} is no device", "write 'cpu', 'cuda' or 'cuda:1'"
+            ) from error
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
+
+
+def wrapped(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+    """The model whose ranks exchange their gradients."""
+    on_gpu = [device.index] if device.type == "cuda" and device.index is not None else None
+    return torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu)
+
+
+def agreed(read: Callable[[], float], device: torch.device) -> Callable[[], float]:
+    """What the first rank reads; all ranks have to call it equally often."""
+    on = device if distributed.get_backend() == "nccl" else torch.device("cpu")
+    first = distributed.get_rank() == 0
+
+    def reading() -> float:
+        value = torch.tensor(read() if first else 0.0, dtype=torch.float64, device=on)
+        distributed.broadcast(value, 0)
+        return float(value)
+
+    return reading
+
+
+def summed(values: list[float], device: torch.device) -> list[float]:
+    """The sum of each over all ranks."""
+    on = device if distributed.get_backend() == "nccl" else torch.device("cpu")
+    together = torch.tensor(values, dtype=torch.float64, device=on)
+    distributed.all_reduce(together)
+    found: list[float] = together.tolist()
+    return found
+
+
+def gathered(value: Any, world: int) -> list[Any]:
+    """Each rank's."""
+    found: list[Any] = [None] * world
+    distributed.all_gather_object(found, value)
+    return found

@@ -1,0 +1,176 @@
+"""A training under way: what strategies and callbacks look at, and what they may change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import msgspec
+import torch
+
+from outpace.plan.safety import random_states
+from outpace.train import ranks
+from outpace.train.checkpoint import Checkpoints, copied, restore_random
+from outpace.train.clock import Clock
+from outpace.train.data import Batches
+from outpace.train.losses import Losses
+from outpace.train.objective import Objective
+from outpace.train.optimizers import Rates
+from outpace.train.progress import Telling
+from outpace.train.result import Best, Row
+from outpace.train.strategies.base import Events
+
+
+@final
+@dataclass(eq=False)
+class Run:
+    """``model`` is what is called to learn, ``module`` the same without what wraps it for ranks."""
+
+    model: torch.nn.Module
+    module: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    objective: Objective
+    train: Batches
+    valid: Batches | None
+    clock: Clock
+    events: Events
+    telling: Telling
+    device: torch.device
+    world: int = 1
+    epochs: int | None = None
+    validate_every: int | None = None
+    checkpoints: Checkpoints | None = None
+
+    step: int = 0
+    """steps done"""
+    epoch: int = 0
+    """epochs finished"""
+    losses: Losses = field(default_factory=Losses)
+    history: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    best: Best | None = None
+    reached_s: float | None = None
+    """seconds of training after which the target was reached"""
+    resumed: bool = False
+    stopped: str | None = None
+
+    def __post_init__(self) -> None:
+        self.rates = Rates(self.optimizer)
+
+    def stop(self, reason: str) -> None:
+        """Have training end after this step."""
+        self.stopped = self.stopped or reason
+
+    def note(self, text: str) -> None:
+        """Something that the user should know; it is in the result, and told now."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self.telling.say(text)
+
+    def over(self) -> str | None:
+        """Why no step is to follow, or None."""
+        return self.stopped or self.clock.over(self.step)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the history's last row is of this very step."""
+        return bool(self.history) and self.history[-1].step == self.step
+
+    # --- judging -------------------------------------------------------------------------------
+
+    def value(self, row: Row) -> float | None:
+        """What a validation is judged by: the metric, else the validation loss."""
+        return row.metric if self.objective.metric is not None else row.valid_loss
+
+    def cost(self, row: Row) -> float:
+        """The same, smaller being better; infinite where there is none or it is not a number."""
+        value = self.value(row)
+        return math.inf if value is None or math.isnan(value) else -self.objective.sign * value
+
+    def judged_model(self) -> torch.nn.Module:
+        """The model that is validated and kept."""
+        for strategy in self.events.strategies:
+            instead = strategy.validates(self)
+            if instead is not None:
+                return instead
+        return self.module
+
+    # --- state ---------------------------------------------------------------------------------
+
+    def learned(self, but: Sequence[str] = ()) -> dict[str, Any]:
+        """Weights, optimizer and strategies: what a roll-back brings back."""
+        return {
+            "model": self.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "strategies": {
+                s.name: s.state_dict() for s in self.events.strategies if s.name not in but
+            },
+        }
+
+    def load_learned(self, state: dict[str, Any]) -> None:
+        """Bring them back; rates stay as they are."""
+        self.module.load_state_dict(state["model"])
+        # A copy: an optimizer takes the tensors that it is given for its own.
+        self.optimizer.load_state_dict(copied(state["optimizer"]))
+        self.rates.groups = self.optimizer.param_groups
+        self.rates.set(self.rates.factor)
+        for strategy in self.events.strategies:
+            if strategy.name in state["strategies"]:
+                strategy.load_state_dict(state["strategies"][strategy.name])
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that it takes to go on."""
+        states = random_states()
+        best = self.best and {"row": _plain(self.best.row), "weights": self.best.weights}
+        return {
+            **self.learned(),
+            "random": ranks.gathered(states, self.world) if self.world > 1 else [states],
+            "train": self.train.state_dict(),
+            "clock": self.clock.state_dict(),
+            "rates": self.rates.state_dict(),
+            "losses": self.losses.state_dict(),
+            "progress": {"step": self.step, "epoch": self.epoch, "reached_s": self.reached_s},
+            "history": [_plain(row) for row in self.history],
+            "notes": list(self.notes),
+            "best": best,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], rank: int = 0) -> None:
+        """Go on from there."""
+        self.resumed = True
+        progress = state["progress"]
+        self.step, self.epoch = progress["step"], progress["epoch"]
+        self.reached_s = progress["reached_s"]
+        self.history = [Row(**row) for row in state["history"]]
+        self.notes = list(state["notes"])
+        if state["best"] is not None:
+            self.best = Best(Row(**state["best"]["row"]), state["best"]["weights"])
+        self.rates.load_state_dict(state["rates"])
+        self.load_learned(state)
+        self.train.load_state_dict(state["train"])
+        self.losses.load_state_dict(state["losses"])
+        self.clock.load_state_dict(state["clock"])
+        restore_random(state["random"][rank % len(state["random"])])
+
+    def save(self) -> None:
+        """Have a checkpoint written, beside the training."""
+        assert self.checkpoints is not None
+        began = self.clock.read()
+        state = self.state_dict()
+        best = state.pop("best")  # copies already
+        if ranks.leads():
+            self.checkpoints.begin({**copied(state), "best": best}, self.step, began)
+        else:
+            self.checkpoints.next_s = began + self.checkpoints.every_s
+        self.clock.save_s = self.clock.read() - began
+        if self.world == 1:
+            self.clock.save_s += (
+                2 * self.checkpoints.written_s
+            )  # the last one, and the best weights
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(row)
+    return found

@@ -1,0 +1,165 @@
+"""What a strategy is, and how several go together.
+
+A strategy overrides the events that it needs; the loop calls only those. They are called in the order
+in which the strategies were given, the user's callbacks last.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+
+import torch
+
+from outpace.errors import UsageError
+
+if TYPE_CHECKING:
+    from outpace.train.run import Run
+
+EVENTS = (
+    "begin",
+    "epoch_begin",
+    "batch",
+    "loss",
+    "gradients",
+    "step_end",
+    "validated",
+    "epoch_end",
+    "end",
+)
+Need = Literal["validation", "an end"]
+HINTS: dict[Need, str] = {
+    "validation": "give valid=, the data to validate on",
+    "an end": "say how long: budget='30m', epochs=10 or steps=5000",
+}
+
+
+class Strategy:
+    """One idea about training. Subclasses are final: one file, one strategy.
+
+    ``sets``: what it sets and no other may; ``clashes``: strategies that it cannot be used with, and
+    why; ``needs``: what the training must have. What it learns on the way is in `state_dict`, as
+    tensors, numbers, strings and containers of them.
+    """
+
+    name: ClassVar[str]
+    sets: tuple[str, ...] = ()
+    clashes: ClassVar[Mapping[str, str]] = {}
+    needs: ClassVar[tuple[Need, ...]] = ()
+
+    def begin(self, run: Run) -> None:
+        """Training begins, or goes on (``run.resumed``)."""
+
+    def epoch_begin(self, run: Run) -> None:
+        """An epoch begins."""
+
+    def batch(self, run: Run, batch: Any) -> Any:
+        """A batch is about to be learnt from. What is returned is taken instead, unless it is None."""
+
+    def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+        """The loss is there, before its backward pass. What is returned is taken instead."""
+
+    def gradients(self, run: Run) -> None:
+        """Gradients are there, the optimizer has not used them yet."""
+
+    def step_end(self, run: Run) -> None:
+        """A step is done; ``run.step`` counts it."""
+
+    def validated(self, run: Run) -> None:
+        """``run.history[-1]`` is what a validation gave."""
+
+    def epoch_end(self, run: Run) -> None:
+        """An epoch was finished, and validated where there is something to validate on."""
+
+    def end(self, run: Run) -> None:
+        """Training has ended; ``run.stopped`` says why."""
+
+    def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer | None:
+        """The optimizer that suits it, for when the user gave none."""
+        return None
+
+    def validates(self, run: Run) -> torch.nn.Module | None:
+        """The model to validate and to keep instead of the one that is trained."""
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it needs to go on."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; before `begin`."""
+
+    @classmethod
+    def page(cls) -> str:
+        """The docstring: what, when it helps, when it harms, source."""
+        return inspect.cleandoc(cls.__doc__ or "")
+
+
+class Course(Strategy):
+    """Abstract. ``rate``: the largest; None leaves it to the optimizer, or to who finds one."""
+
+    def __init__(self, rate: float | None) -> None:
+        self.rate = rate
+        self.sets = ("the rate's course", *(("the largest rate",) if rate is not None else ()))
+
+    def begin(self, run: Run) -> None:
+        """Set the largest rate."""
+        if self.rate is not None and not run.resumed:
+            run.rates.set_peak(self.rate)
+
+
+@final
+class Events:
+    """Who is told of each event, in order. Callbacks: objects with methods named as events are, or
+    functions, which are called at the end of each epoch.
+    """
+
+    def __init__(self, strategies: Sequence[Strategy], callbacks: Sequence[Any] = ()) -> None:
+        self.strategies = tuple(strategies)
+        told = {name: _listeners(name, strategies, callbacks) for name in EVENTS}
+        self.begin, self.end = told["begin"], told["end"]
+        self.epoch_begin, self.epoch_end = told["epoch_begin"], told["epoch_end"]
+        self.batch, self.loss = told["batch"], told["loss"]
+        self.gradients, self.step_end = told["gradients"], told["step_end"]
+        self.validated = told["validated"]
+
+
+def _listeners(
+    name: str, strategies: Sequence[Strategy], callbacks: Sequence[Any]
+) -> tuple[Callable[..., Any], ...]:
+    found: list[Any] = []
+    for each in (*strategies, *callbacks):
+        method = getattr(each, name, None)
+        if isinstance(each, Strategy):
+            if getattr(type(each), name) is not getattr(Strategy, name):
+                found.append(method)
+        elif method is not None:
+            found.append(method)
+        elif name == "epoch_end" and callable(each) and not any(hasattr(each, e) for e in EVENTS):
+            found.append(each)
+    return tuple(found)
+
+
+def check(strategies: Sequence[Strategy], *, validation: bool, end: bool) -> None:
+    """Raise UsageError where strategies do not go together, or lack what they need."""
+    for one, other in itertools.combinations(strategies, 2):
+        if why := _clash(one, other):
+            raise UsageError(why, "keep one of them")
+    has: dict[Need, bool] = {"validation": validation, "an end": end}
+    for each in strategies:
+        for need in each.needs:
+            if not has[need]:
+                raise UsageError(f"{each.name} needs {need}", HINTS[need])
+
+
+def _clash(one: Strategy, other: Strategy) -> str | None:
+    if one.name == other.name:
+        return f"{one.name} is given twice"
+    for each, against in ((one, other), (other, one)):
+        if against.name in each.clashes:
+            why = each.clashes[against.name]
+            return f"{each.name} does not go with {against.name}: {why}"
+    both = next((what for what in one.sets if what in other.sets), None)
+    return f"{one.name} and {other.name} both set {both}" if both is not None else None

@@ -1,0 +1,107 @@
+"""divergence: a loss that is not a number, or explodes, costs some steps instead of the training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any, final
+
+from outpace.train import ranks
+from outpace.train.checkpoint import copied
+from outpace.train.losses import TOGETHER
+from outpace.train.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from outpace.train.run import Run
+
+
+@final
+class Divergence(Strategy):
+    """Where the loss diverges, go back to the last good weights and halve the rate.
+
+    What: every 32 steps the losses are read. Where one is not finite, or their median is half as large
+    again as at the begin (and far outside of the noise there), weights, optimizer and strategies go
+    back to a copy in memory that was followed by good losses, at most about 300 steps old; the rate is
+    halved; the data go on. After ``most`` roll-backs training ends.
+    Helps: a rate that is somewhat too large, a rare batch that blows weights up; it costs two copies
+    of weights and optimizer in main memory, and the making of one every 250 steps.
+    Harms: a loss that is meant to grow (adversarial training) is taken for divergence. What came
+    between the copy and the divergence is lost.
+    Source: Chowdhery et al. 2022, arXiv 2204.02311, section 5.1 (PaLM: back some steps, other batches).
+    """
+
+    name = "divergence"
+
+    def __init__(self, *, every: int = 250, most: int = 5) -> None:
+        self.every, self.most = every, most
+        self.times = 0
+        self.normal: tuple[float, float] | None = None
+        """median and spread of the first losses"""
+        self.copies: list[tuple[int, dict[str, Any]]] = []
+        """step and state; the last may not be known to be good yet"""
+
+    def begin(self, run: Run) -> None:
+        """The first copy."""
+        if self.times > self.most:
+            run.stop("diverged")
+        self.copies = [(run.step, copied(run.learned(but=(self.name,))))]
+
+    def step_end(self, run: Run) -> None:
+        """Look every so often."""
+        if run.step % TOGETHER:
+            return
+        losses = list(run.losses.read())
+        if run.world > 1:
+            # One rank's not-a-number is everyone's.
+            losses = [loss / run.world for loss in ranks.summed(losses, run.device)]
+        why = self.problem(losses)
+        if why is not None:
+            self.roll_back(run, why)
+        elif run.step - self.copies[-1][0] >= self.every:
+            # Before this one the losses were good until here, so the one before it is good.
+            self.copies = [self.copies[-1], (run.step, copied(run.learned(but=(self.name,))))]
+
+    def problem(self, losses: Sequence[float]) -> str | None:
+        """What is wrong with the last losses."""
+        bad = next((loss for loss in losses if not math.isfinite(loss)), None)
+        if bad is not None:
+            return f"the loss became {bad}"
+        middle = median(losses)
+        if self.normal is None:
+            self.normal = middle, median(abs(loss - middle) for loss in losses)
+            return None
+        first, spread = self.normal
+        if middle > first + max(0.5 * abs(first), 6.0 * spread):
+            return f"the loss grew to {middle:.3g}, from {first:.3g} at the begin"
+        return None
+
+    def roll_back(self, run: Run, why: str) -> None:
+        """Go back, and on with half of the rate."""
+        step, state = self.copies[-1]
+        if len(self.copies) > 1 and run.step - step <= 2 * TOGETHER:
+            step, state = self.copies[0]
+        self.copies = [(step, state)]
+        self.times += 1
+        if self.times > self.most:
+            run.note(f"divergence: {why}, after {self.most} roll-backs")
+            run.load_learned(state)
+            run.stop("diverged")
+            return
+        before = run.rates.peak
+        run.load_learned(state)
+        run.rates.rescale(0.5)
+        run.losses.forget()
+        run.note(
+            f"divergence: {why} (step {run.step:,}): back to the weights of step {step:,}, the rate "
+            f"from {before:.2g} to {run.rates.peak:.2g}"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it has seen; the copies are made anew."""
+        return {"times": self.times, "normal": self.normal}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.times = state["times"]
+        self.normal = tuple(state["normal"]) if state["normal"] is not None else None

@@ -1,0 +1,82 @@
+"""ema: averaged weights, which are validated and kept."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from outpace.train.checkpoint import copied
+from outpace.train.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from outpace.train.run import Run
+
+
+@final
+class Ema(Strategy):
+    """Averaged weights are validated and kept in the place of those that are trained.
+
+    What: after every ``every``-th step the average moves towards the weights: ``a = d a + (1 - d) w``,
+    with d = ``decay`` to the power of ``every``, less in the first steps. Buffers, such as the
+    statistics of BatchNorm, are those of the trained model.
+    Helps: where the rate stays large, or batches are small: the noise of single steps averages out,
+    as a falling rate would have it.
+    Harms: nothing much beside a rate that falls to zero, where it adds nothing; costs a copy of the
+    weights and the time of the average.
+    Source: Polyak and Juditsky 1992; Izmailov et al. 2018, arXiv 1803.05407; Morales-Brotons et al.
+    2024, arXiv 2411.18704.
+    """
+
+    name = "ema"
+    sets = ("the weights that are kept",)
+
+    def __init__(self, decay: float = 0.999, *, every: int = 4) -> None:
+        self.decay, self.every = decay, every
+        self.model: torch.nn.Module | None = None
+        self.pairs: list[list[torch.Tensor]] = [[], []]
+        """averaged weights, and those of the model"""
+        self.averaged = 0
+        self._state: dict[str, Any] | None = None
+
+    def begin(self, run: Run) -> None:
+        """The average begins with the weights as they are."""
+        self.model = copy.deepcopy(run.module).requires_grad_(False)
+        if self._state is not None:
+            self._load(self._state)
+        self.pairs = [list(m.parameters()) for m in (self.model, run.module)]
+
+    def step_end(self, run: Run) -> None:
+        """Move the average."""
+        if run.step % self.every == 0:
+            self.averaged += 1
+            soon = (1 + self.averaged) / (10 + self.averaged)
+            decay = min(self.decay**self.every, soon)
+            average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+            average(*self.pairs, self.averaged)
+
+    def validates(self, run: Run) -> torch.nn.Module | None:
+        """The averaged model, with the buffers of the trained one."""
+        assert self.model is not None
+        for mine, trained in zip(self.model.buffers(), run.module.buffers(), strict=True):
+            mine.copy_(trained)
+        return self.model
+
+    def state_dict(self) -> dict[str, Any]:
+        """The average."""
+        model = self.model.state_dict() if self.model is not None else None
+        return {"model": model, "averaged": self.averaged}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; before `begin` there is no model to put it into yet."""
+        if self.model is None:
+            self._state = copied(state)
+        else:
+            self._load(state)
+
+    def _load(self, state: dict[str, Any]) -> None:
+        assert self.model is not None
+        self.model.load_state_dict(state["model"])
+        self.averaged = state["averaged"]

@@ -1,0 +1,45 @@
+"""target: training ends as soon as the target is reached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from outpace.train.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from outpace.train.result import Row
+    from outpace.train.run import Run
+
+
+@final
+class Target(Strategy):
+    """Training ends at the first validation that reaches the target.
+
+    What: the metric, or the validation loss where there is no metric, is compared with ``target`` after
+    each validation; the time that it took is in the result.
+    Helps: where a model that is good enough, soon, is worth more than a better one later.
+    Harms: a first validation above the target may be luck; where each one is noisy the model is worse
+    than the target on other data. A schedule is cut off: it had planned for the whole budget.
+    Source: time to accuracy, Coleman et al. 2019, arXiv 1806.01427 (DAWNBench).
+    """
+
+    name = "target"
+    needs = ("validation",)
+
+    def __init__(self, target: float) -> None:
+        self.target = target
+
+    def begin(self, run: Run) -> None:
+        """It may have been reached before."""
+        for row in run.history:
+            self.look(run, row)
+
+    def validated(self, run: Run) -> None:
+        """End training where it is reached."""
+        self.look(run, run.history[-1])
+
+    def look(self, run: Run, row: Row) -> None:
+        """At one validation."""
+        if run.stopped is None and run.cost(row) <= -run.objective.sign * self.target:
+            run.reached_s = row.seconds
+            run.stop("target")

@@ -1,0 +1,151 @@
+"""Sweeps over learning rates: short trainings of a copy whose rate grows until the loss blows up.
+
+Each step's loss is compared with what the first weights had on the same batch. So what batches differ by
+falls out, and the curve is clear on noisy batches too.
+
+The largest rate to train with is a tenth of the one at which half of the fall is lost again, or at which
+the loss is a tenth above its begin where it never fell; a sixth for SGD. Tried on 13 grids (seven small
+trainings with Adam and SGD, one-cycle over 3 to 20 epochs, ten rates, two seeds): within a factor of 3.5
+of the best rate in eleven, seven and eight times too small in two. The validation loss was at most 15 %
+above the best of the grid in seven, 35 to 47 % in five, and twice as high in one, a deep net whose loss
+stays where it is at first. The rates of steepest descent and of the lowest loss did worse.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Callable, Sequence
+from statistics import median, pstdev
+from typing import Any, NamedTuple
+
+import torch
+
+from outpace.seams.rate import set_rate
+from outpace.train.checkpoint import generators_kept
+
+LOWEST, HIGHEST = 1e-5, 10.0
+BLOWN, SEEN = 0.1, 0.02
+"""of the loss at the begin: so much higher than there it has blown up, so much lower it fell"""
+WIDTH = 2
+"""points to either side that a point of a curve is the mean of"""
+LOOK = 10
+"""steps after which it is looked whether the sweep can end"""
+BELOW_ADAPTIVE, BELOW = 10.0, 6.0
+RESAMPLES = 200
+
+LossOf = Callable[[torch.nn.Module, Any], torch.Tensor]
+
+
+class Sweeps(NamedTuple):
+    """``rates``; for each sweep the changes of the loss at them, as far as it came; the first loss."""
+
+    rates: list[float]
+    changes: list[list[float]]
+    begin: float
+
+
+class Found(NamedTuple):
+    """A rate, and its interval by drawing anew from the sweeps."""
+
+    rate: float
+    low: float
+    high: float
+
+
+def sweeps(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss_of: LossOf,
+    batches: Sequence[Any],
+    steps: int,
+    go_on: Callable[[int], bool],
+) -> Sweeps:
+    """One sweep, and more while ``go_on(how many there are)``; ``steps``: of each.
+
+    Model, optimizer and generators are left as they are, bit for bit.
+    """
+    growth = (HIGHEST / LOWEST) ** (1 / (steps - 1))
+    rates = [LOWEST * growth**step for step in range(steps)]
+    changes: list[list[float]] = []
+    with generators_kept():
+        first = copy.deepcopy(model).train()
+        with torch.no_grad():
+            before = _values([loss_of(first, batch) for batch in batches])
+        while not changes or go_on(len(changes)):
+            pairs = list(zip(batches, before, strict=True))
+            random.Random(len(changes)).shuffle(pairs)
+            # Together, so that the copied optimizer holds the copied weights.
+            copies = copy.deepcopy((model, optimizer))
+            changes.append(_sweep(*copies, loss_of, pairs, rates))
+    return Sweeps(rates, changes, sum(map(abs, before)) / len(before))
+
+
+def _sweep(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss_of: LossOf,
+    pairs: Sequence[tuple[Any, float]],
+    rates: Sequence[float],
+) -> list[float]:
+    model.train()
+    largest = max(float(group["lr"]) for group in optimizer.param_groups)
+    shares = [float(group["lr"]) / largest if largest else 1.0 for group in optimizer.param_groups]
+    losses: list[torch.Tensor] = []
+    changes: list[float] = []
+    for step, rate in enumerate(rates):
+        for group, share in zip(optimizer.param_groups, shares, strict=True):
+            set_rate(group, rate * share)
+        batch, before = pairs[step % len(pairs)]
+        loss = loss_of(model, batch)
+        losses.append(loss.detach() - before)
+        if len(losses) == LOOK or rate == rates[-1]:
+            changes += _values(losses)
+            losses.clear()
+            if not min(changes[-LOOK // 2 :]) < abs(before):
+                break
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    return changes
+
+
+def suggestion(found: Sweeps, *, adaptive: bool) -> Found | None:
+    """The largest rate to train with; None where the loss blows up at none of those tried."""
+    chance = random.Random(0)
+    drawn = [chance.choices(found.changes, k=len(found.changes)) for _ in range(RESAMPLES)]
+    below = BELOW_ADAPTIVE if adaptive else BELOW
+    rate, *tries = (blown_up(found, changes) for changes in (found.changes, *drawn))
+    known = sorted(each / below for each in tries if each is not None)
+    if rate is None:
+        return None
+    return Found(rate / below, known[int(0.025 * len(known))], known[int(0.975 * len(known))])
+
+
+def blown_up(found: Sweeps, changes: Sequence[Sequence[float]]) -> float | None:
+    """The rate at which the loss has risen again, in the middle of some sweeps."""
+    middle = [
+        median(change[i] if i < len(change) else math.inf for change in changes)
+        for i in range(len(found.rates))
+    ]
+    curve = [mean(middle[max(0, i - WIDTH) : i + WIDTH + 1]) for i in range(len(middle))]
+    noise = 3.0 * pstdev(curve[: len(curve) // 6])
+    high = max(BLOWN * found.begin, noise)
+    above = next((i for i, change in enumerate(curve) if not change < high), len(curve))
+    lowest = min(range(above), key=curve.__getitem__, default=0)
+    if -curve[lowest] > max(SEEN * found.begin, noise):
+        after = range(lowest, above)
+        above = next((i for i in after if curve[i] > 0.5 * curve[lowest]), above)
+    return found.rates[above] if above < len(curve) else None
+
+
+def mean(values: Sequence[float]) -> float:
+    """Infinite where one of them is not a number."""
+    total = sum(values) / len(values)
+    return math.inf if math.isnan(total) else total
+
+
+def _values(losses: Sequence[torch.Tensor]) -> list[float]:
+    values: list[float] = torch.stack([loss.detach().reshape(()) for loss in losses]).tolist()
+    return values

@@ -1,0 +1,297 @@
+"""`outpace.Trainer`: a model, a loss and data in; the best weights within the budget out.
+
+It puts a training together from what the user gave and runs `loop.train`; what happens in a step is
+written there. Limits: one optimizer; several processes by DistributedDataParallel, without sharding.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+
+from outpace.errors import DataError, RecipeError, UsageError
+from outpace.plan.budget import duration, seconds_of
+from outpace.plan.countdown import since_boot
+from outpace.train import ranks
+from outpace.train.auto import Known, chosen
+from outpace.train.checkpoint import Checkpoints, write
+from outpace.train.clock import Clock
+from outpace.train.data import Batches, batches
+from outpace.train.loop import train as train_loop
+from outpace.train.objective import Objective
+from outpace.train.optimizers import adamw
+from outpace.train.progress import Telling, ended
+from outpace.train.result import Result
+from outpace.train.run import Run
+from outpace.train.strategies.base import Events, Strategy, check
+
+BEST = "best.pt"
+FORWARD = 0.5
+"""of a step that a batch of a validation may take, as long as none was made"""
+ENDING = {"target", "early_stopping"}
+"""strategies that end a training which has no other end"""
+
+Factory = Callable[..., torch.optim.Optimizer]
+
+
+@final
+class Trainer:
+    """Trains ``model`` until the budget, the steps or epochs are used or the target is reached.
+
+    ``loss(outputs, targets)``, or ``loss(model, batch)`` for batches that are no pairs; ``metric`` the
+    same, or an object with update, compute and reset; ``larger_is_better``: of the metric.
+    ``train``, ``valid``: whatever `outpace.Loader` takes, a tuple of tensors, or ready batches (a
+    Loader, a DataLoader; with ``batch_size=None`` any iterable of batches). ``prepare``,
+    ``transform``, ``collate`` and ``after`` are the Loader's; ``transform`` is for training alone.
+    ``optimizer``: one of torch, or a function from parameters to one; None: as the strategies have it.
+    ``budget``: time such as "2h", or seconds, validation and saving included; ``epochs``, ``steps``:
+    other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
+    ``validate_every``: steps, besides each epoch's end.
+    ``strategies``: "auto", or names and `outpace.train.strategies` in the order in which they are
+    called. ``callbacks``: objects with methods named as events are, or functions of the run, called at
+    each epoch's end. ``recipe``: an ``outpace.toml``, put on model and optimizer meanwhile.
+    ``checkpoint``: a folder; one is saved in it ``every`` so often, and training goes on from the
+    newest that is there. ``seed``: of torch, numpy and Python, set at the start; None leaves them.
+
+    Raises UsageError for what does not go together.
+
+    Example::
+
+        trainer = outpace.Trainer(model, loss=F.cross_entropy, train=(x, y), epochs=10)
+        result = trainer.fit()
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        loss: Any,
+        metric: Any = None,
+        train: Any,
+        valid: Any = None,
+        batch_size: int | None = 64,
+        optimizer: torch.optim.Optimizer | Factory | None = None,
+        budget: str | float | None = None,
+        target: float | None = None,
+        epochs: int | None = None,
+        steps: int | None = None,
+        strategies: Literal["auto"] | str | Sequence[str | Strategy] = "auto",
+        seed: int | None = 0,
+        device: str | torch.device | None = None,
+        prepare: Callable[[Any], Any] | None = None,
+        transform: Callable[..., Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        after: Callable[[Any], Any] | None = None,
+        validate_every: int | None = None,
+        checkpoint: str | Path | None = None,
+        every: str | float = "5m",
+        larger_is_better: bool = True,
+        recipe: str | Path | None = None,
+        callbacks: Sequence[Any] = (),
+        now: Callable[[], float] = since_boot,
+    ) -> None:
+        for name, number in (("epochs", epochs), ("steps", steps)):
+            if number is not None and number < 1:
+                raise UsageError(f"{name}={number}", f"{name} are 1 or more")
+        if target is not None and valid is None:
+            raise UsageError(f"a target of {target:g}, and no valid=", "give data to validate on")
+        if not isinstance(model, torch.nn.Module):
+            raise UsageError(f"a {type(model).__name__} is no torch.nn.Module", "give the model")
+        self.model = model
+        self.objective = Objective(loss, metric, larger_is_better=larger_is_better)
+        self.train, self.valid, self.batch_size = train, valid, batch_size
+        self.optimizer = optimizer
+        self.budget_s = None if budget is None else seconds_of(budget)
+        self.target, self.epochs, self.steps = target, epochs, steps
+        self.strategies, self.callbacks = strategies, callbacks
+        self.seed, self.device = seed, ranks.device_of(device)
+        self.both = {"prepare": prepare, "collate": collate, "after": after}
+        self.transform, self.validate_every = transform, validate_every
+        self.checkpoint = Path(checkpoint) if checkpoint is not None else None
+        self.every_s = float(every) if every == 0 else seconds_of(every)
+        self.recipe, self.now = recipe, now
+
+    def fit(self, *, quiet: bool = False) -> Result:
+        """Train. The model holds the best weights afterwards."""
+        telling = Telling(quiet=quiet or not ranks.leads())
+        run = self.begun(telling)
+        try:
+            with recipe_applied(self.recipe, run):
+                train_loop(run)
+            if run.checkpoints is not None:
+                run.save()
+            result = self.finished(run)
+            telling.say(ended(result))
+            return result
+        finally:
+            telling.close()
+            if run.checkpoints is not None:
+                run.checkpoints.wait()
+            for data in (run.train, run.valid):
+                if data is not None:
+                    data.close()
+
+    def begun(self, telling: Telling) -> Run:
+        """A training put together, at its start or where it goes on."""
+        world = ranks.met(self.device)
+        now = ranks.agreed(self.now, self.device) if world > 1 else self.now
+        clock = Clock(self.budget_s, self.steps, now)
+        if self.seed is not None:
+            seed_all(self.seed)
+        module = self.model.to(self.device)
+        train, valid = self.data()
+        if train.length == 0:
+            raise UsageError("there is nothing to learn from", "train= gives no batch")
+        end = any(limit is not None for limit in (self.budget_s, self.steps)) or (
+            self.epochs is not None and train.length is not None
+        )
+        known = Known(
+            end, valid is not None, isinstance(self.optimizer, torch.optim.Optimizer), self.target
+        )
+        strategies, reasons = chosen(self.strategies, known)
+        check(strategies, validation=valid is not None, end=end)
+        if not end and self.epochs is None and not ENDING & {each.name for each in strategies}:
+            raise UsageError("how long?", "say budget='30m', epochs=10 or steps=5000")
+        clock.validation_steps = FORWARD * (valid.length or 0) if valid is not None else 0.0
+        run = Run(
+            model=ranks.wrapped(module, self.device) if world > 1 else module,
+            module=module,
+            optimizer=self.made_optimizer(strategies),
+            objective=self.objective,
+            train=train,
+            valid=valid,
+            clock=clock,
+            events=Events(strategies, self.callbacks),
+            device=self.device,
+            world=world,
+            epochs=self.epochs,
+            validate_every=self.validate_every,
+            telling=telling,
+        )
+        run.notes += reasons
+        if self.checkpoint is not None:
+            run.checkpoints = Checkpoints(self.checkpoint, self.every_s, telling.say)
+            resume(run)
+        clock.set_end(*self.limit(run), run.step)
+        return run
+
+    def limit(self, run: Run) -> tuple[int | None, str]:
+        """The last step, by epochs or by steps, and which of both it is by."""
+        if self.epochs is None or run.train.length is None:
+            return self.steps, "steps"
+        begun = run.train.drawn if run.train.under_way else 0
+        last = run.step + max(0, (self.epochs - run.epoch) * run.train.length - begun)
+        return (self.steps, "steps") if self.steps and self.steps < last else (last, "epochs")
+
+    def data(self) -> tuple[Batches, Batches | None]:
+        """Batches to learn from, and to validate on."""
+        seed = self.seed or 0
+        train = batches(
+            self.train,
+            self.batch_size,
+            self.device,
+            training=True,
+            seed=seed,
+            transform=self.transform,
+            **self.both,
+        )
+        if self.valid is None:
+            return train, None
+        valid = batches(
+            self.valid, self.batch_size, self.device, training=False, seed=seed, **self.both
+        )
+        return train, valid
+
+    def made_optimizer(self, strategies: Sequence[Strategy]) -> torch.optim.Optimizer:
+        """The user's, or that of the first strategy that has one."""
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            return self.optimizer
+        if self.optimizer is not None:
+            return self.optimizer([p for p in self.model.parameters() if p.requires_grad])
+        made = (strategy.optimizer(self.model) for strategy in strategies)
+        return next((each for each in made if each is not None), None) or adamw(self.model)
+
+    def finished(self, run: Run) -> Result:
+        """What it gave; the best weights are in the model, and in the folder of checkpoints."""
+        best = run.best
+        if best is not None:
+            run.module.load_state_dict(best.weights)
+        elif (kept := run.judged_model()) is not run.module:
+            run.module.load_state_dict(kept.state_dict())
+        weights = best.weights if best is not None else run.module.state_dict()
+        if self.checkpoint is not None and ranks.leads():
+            write(self.checkpoint / BEST, weights)
+        assert run.stopped is not None
+        return Result(
+            stopped=run.stopped,
+            steps=run.step,
+            epochs=run.epoch,
+            seconds=run.clock.elapsed,
+            metric=run.value(best.row) if best is not None else None,
+            best=best.row if best is not None else None,
+            time_to_target_s=run.reached_s,
+            history=tuple(run.history),
+            notes=tuple(run.notes),
+            weights=weights,
+        )
+
+
+def resume(run: Run) -> None:
+    """Go on from the newest checkpoint, if there is one."""
+    assert run.checkpoints is not None
+    found = run.checkpoints.newest()
+    if found is None:
+        return
+    path, state = found
+    try:
+        run.load_state_dict(state, rank=ranks.number())
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise DataError(
+            f"{path} is of another training: {error}",
+            "name another folder for this one, or delete the checkpoints to begin anew",
+        ) from error
+    run.checkpoints.next_s = run.clock.elapsed + run.checkpoints.every_s
+    run.telling.say(
+        f"goes on from {path}: step {run.step:,}, {duration(run.clock.elapsed)} of training"
+    )
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators of Python, numpy and torch."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@contextmanager
+def recipe_applied(recipe: str | Path | None, run: Run) -> Iterator[None]:
+    """The remedies of a recipe at work on a training's model and optimizer."""
+    if recipe is None:
+        yield
+        return
+    from outpace.records.recipe_file import read_recipe
+    from outpace.seams.host import RootFacts
+    from outpace.tune.assemble import assemble, setup_of
+
+    setup = setup_of((r.name, r.settings) for r in read_recipe(Path(recipe)).remedies)
+    if setup.environment:
+        names = ", ".join(name for name, _ in setup.environment)
+        raise RecipeError(
+            f"{recipe} sets environment variables ({names}), which only a new process can take",
+            f"outpace run --recipe {recipe} your-script.py",
+        )
+    host = assemble()
+    host.install()
+    host.roots[run.model] = RootFacts(has_parameters=True)
+    host.optimizers.add(run.optimizer)
+    host.switch(setup)
+    try:
+        yield
+    finally:
+        host.remove()

@@ -1,0 +1,81 @@
+"""A training that a test kills: ``python kill.py FOLDER EPOCHS KIND``; says how each step and its end are."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from outpace.serve.loader import Loader
+from outpace.train.result import Result
+from outpace.train.run import Run
+from outpace.train.strategies import Divergence, Ema, OneCycle
+from outpace.train.trainer import Trainer
+from tests.train.toys import accuracy, model, points
+
+
+class Noisy(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Draws from the process's own generators."""
+
+    def __init__(self) -> None:
+        self.x, self.y = points()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = torch.randn(8) * 0.1 + float(np.random.rand()) * 0.1
+        return self.x[index] + noise, self.y[index]
+
+
+def digest(result: Result) -> str:
+    """Of weights, best weights and history without times."""
+    found = hashlib.sha256()
+    for name, weight in result.weights.items():
+        found.update(name.encode() + weight.numpy().tobytes())
+    for row in result.history:
+        found.update(
+            repr((row.step, row.train_loss, row.valid_loss, row.metric, row.rate)).encode()
+        )
+    return found.hexdigest()
+
+
+def main() -> None:
+    folder, epochs, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    torch.set_num_threads(1)
+    train = {
+        "loader": lambda: Loader(TensorDataset(*points()), 16, executor="none"),
+        "dataloader": lambda: DataLoader(Noisy(), 16, shuffle=True),
+    }[kind]()
+
+    def tell(run: Run) -> None:
+        if run.step % 5 == 0:
+            print(run.step, flush=True)
+
+    class Telling:
+        step_end = staticmethod(tell)
+
+    made = Trainer(
+        model(dropout=0.3, norm=True),
+        loss=F.cross_entropy,
+        metric=accuracy,
+        train=train,
+        valid=DataLoader(TensorDataset(*points(60, 1)), 20),
+        epochs=epochs,
+        strategies=[Divergence(), OneCycle(rate=0.02), Ema(0.98)],
+        validate_every=7,
+        device="cpu",
+        checkpoint=folder,
+        every=0,
+        callbacks=[Telling()],
+    )
+    result = made.fit(quiet=True)
+    print("weights", digest(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

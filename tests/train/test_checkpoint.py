@@ -1,0 +1,140 @@
+"""Files of checkpoints: whole, few, and readable without trust."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from outpace.errors import DataError
+from outpace.train import checkpoint
+from outpace.train.checkpoint import Checkpoints, copied, generators_kept, write
+from outpace.train.strategies import Divergence, EarlyStopping, Ema, LrFinder, Plateau
+from tests.train.toys import fit, model, ready, same
+
+
+def said(lines: list[str]) -> Any:
+    return lines.append
+
+
+def test_weights_are_read_without_trust(tmp_path: Path) -> None:
+    strategies = [Divergence(), LrFinder(sweeps=1), Plateau(), Ema(), EarlyStopping()]
+    result = fit(checkpoint=tmp_path, strategies=strategies, epochs=40)
+    again = model()
+    again.load_state_dict(torch.load(tmp_path / "best.pt", weights_only=True))
+    assert same(dict(again.state_dict()), dict(result.weights))
+    newest = max(tmp_path.glob("step-*.pt"))
+    state = torch.load(newest, weights_only=True)
+    assert state["progress"]["step"] == result.steps
+    assert len(state["history"]) == len(result.history)
+
+
+def test_the_last_two_are_kept(tmp_path: Path) -> None:
+    fit(checkpoint=tmp_path, every=0)
+    assert len(list(tmp_path.glob("step-*.pt"))) == 2
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_broken_one_is_passed_over(tmp_path: Path) -> None:
+    lines: list[str] = []
+    saves = Checkpoints(tmp_path, 1.0, said(lines))
+    for step in (1, 2):
+        saves.begin({"progress": step}, step, 0.0)
+    saves.wait()
+    path = tmp_path / "step-0000000002.pt"
+    path.write_bytes(path.read_bytes()[:100])
+    (tmp_path / "step-0000000003.part").write_bytes(b"half")
+    found = saves.newest()
+    assert found is not None
+    assert found[1]["progress"] == 1
+    assert "step-0000000002.pt cannot be read" in lines[0]
+    assert not list(tmp_path.glob("*.part"))
+    (tmp_path / "step-0000000001.pt").write_bytes(b"")
+    with pytest.raises(DataError, match="can be read"):
+        saves.newest()
+
+
+def test_an_empty_folder_begins_anew(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path / "new" / "folder", 1.0, print).newest() is None
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    saves = Checkpoints(tmp_path, 1.0, said(lines))
+    saves.begin({"n": 1}, 1, 0.0)
+    saves.wait()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    saves.begin({"n": 2}, 2, 1.0)
+    saves.wait()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-0000000001.pt"]
+    assert "No space left" in lines[0]
+    assert saves.next_s > 2.0
+
+
+def test_training_goes_on_while_one_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is the state of its step, though weights change meanwhile."""
+    go, begun = threading.Event(), threading.Event()
+
+    def slowly(path: Path, content: dict[str, Any]) -> None:
+        begun.set()
+        go.wait(10)
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write", slowly)
+    kept: dict[str, Any] = {}
+
+    class Watch:
+        def step_end(self, run: Any) -> None:
+            if run.step == 1:
+                kept["first"] = copied(run.module.state_dict())
+            elif run.step == 30:
+                assert begun.is_set()
+                go.set()
+
+    fit(checkpoint=tmp_path, every=0, callbacks=[Watch()], steps=30)
+    states = [torch.load(p, weights_only=True) for p in sorted(tmp_path.glob("step-*.pt"))]
+    assert [state["progress"]["step"] for state in states] == [1, 30]
+    assert same(states[0]["model"], kept["first"])
+
+
+def test_what_is_copied_shares_nothing() -> None:
+    state = {"a": [torch.ones(2), (torch.zeros(1), "text", None, 1.5)], 3: {"b": torch.ones(1)}}
+    other = copied(state)
+    assert same(state, other)
+    state["a"][0].add_(1)  # type: ignore[index]
+    assert other["a"][0].tolist() == [1.0, 1.0]
+
+
+def test_generators_are_kept() -> None:
+    import random
+
+    import numpy as np
+
+    def draw() -> list[float]:
+        return [float(torch.rand(())), float(np.random.rand()), random.random()]
+
+    torch.manual_seed(0)
+    with generators_kept():
+        inside = draw()
+    assert draw() == inside
+
+
+def test_ready_batches_are_not_needed_to_have_a_length(tmp_path: Path) -> None:
+    class Stream:
+        def __iter__(self) -> Any:
+            return iter(ready())
+
+    one, two = (
+        fit(train=Stream(), epochs=None, steps=15, checkpoint=tmp_path / name, every=0)
+        for name in ("a", "b")
+    )
+    assert same(dict(one.weights), dict(two.weights))

@@ -1,0 +1,96 @@
+"""Shares and ends, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outpace.train.clock import Clock
+from tests.train.toys import Time
+
+
+def run(clock: Clock, time: Time, step_s: float, most: int = 10_000) -> int:
+    """Steps until it is over."""
+    steps = 0
+    while clock.over(steps) is None and steps < most:
+        time.s += step_s
+        steps += 1
+        clock.step_ended(steps)
+    return steps
+
+
+def test_steps_end_it() -> None:
+    time = Time()
+    clock = Clock(None, 10, time)
+    assert run(clock, time, 1.0) == 10
+    assert (clock.used, clock.over(10)) == (1.0, "steps")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.floats(0.05, 2.0), st.floats(0.0, 5.0), st.floats(0.0, 5.0))
+def test_what_the_ending_takes_is_kept_free(step_s: float, validation: float, save: float) -> None:
+    time = Time()
+    clock = Clock(60.0, None, time)
+    clock.validation_s, clock.save_s = validation, save
+    run(clock, time, step_s)
+    free = 60.0 - (time.s - 100.0)
+    assert validation + save <= free + 1e-6
+    assert free <= 1.1 * (validation + save) + 2 * step_s + 1e-6
+    assert clock.used == pytest.approx(1.0, abs=2 * step_s / 40)
+
+
+def test_a_pause_is_no_reason_to_end() -> None:
+    time = Time()
+    clock = Clock(100.0, None, time)
+    for step in range(1, 41):
+        time.s += 30.0 if step == 40 else 1.0
+        clock.step_ended(step)
+    assert clock.over(40) is None
+    assert clock.step_s == 1.0
+
+
+def test_the_share_never_falls() -> None:
+    time = Time()
+    clock = Clock(100.0, None, time)
+    used = []
+    for step in range(1, 80):
+        time.s += 1.0
+        clock.validation_s = 20.0 if 10 < step < 20 else 0.0
+        clock.step_ended(step)
+        used.append(clock.used)
+    assert used == sorted(used)
+
+
+def test_time_or_steps_whichever_is_more() -> None:
+    time = Time()
+    clock = Clock(100.0, 10, time)
+    time.s += 30.0
+    clock.step_ended(1)
+    assert clock.used == pytest.approx(0.3)
+    clock.step_ended(5)
+    assert clock.used == pytest.approx(0.5)
+    assert clock.left_s(5) == pytest.approx(30.0)
+
+
+def test_it_goes_on_with_another_number_of_steps() -> None:
+    time = Time()
+    clock = Clock(None, 100, time)
+    clock.set_end(100, "steps", 0)
+    run(clock, time, 1.0, most=50)
+    other = Clock(None, 70, time)
+    other.load_state_dict(clock.state_dict())
+    time.s += 1000.0
+    other.load_state_dict(clock.state_dict())
+    other.set_end(70, "steps", 50)
+    assert other.read() == pytest.approx(50.0)
+    assert other.by_steps(50) == pytest.approx(0.5)
+    assert other.by_steps(60) == pytest.approx(0.75)
+    assert other.by_steps(70) == pytest.approx(1.0)
+
+
+def test_no_end_in_sight() -> None:
+    time = Time()
+    clock = Clock(now=time)
+    assert run(clock, time, 1.0, most=20) == 20
+    assert (clock.used, clock.left_s(20)) == (0.0, None)

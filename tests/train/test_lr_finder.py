@@ -1,0 +1,173 @@
+"""The range test: it leaves all as it was, and its rate trains well."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from outpace.plan.safety import random_states
+from outpace.serve.loader import Loader
+from outpace.train.run import Run
+from outpace.train.strategies import Constant, LrFinder, OneCycle
+from outpace.train.sweep import Sweeps, suggestion
+from tests.train.toys import fit, model, points, ready, same
+
+
+class Around:
+    """Notes all there is before and after the finder; stands around it as two strategies do."""
+
+    def __init__(self) -> None:
+        self.states: list[Any] = []
+
+    def begin(self, run: Run) -> None:
+        states = {
+            "model": dict(run.module.state_dict()),
+            "optimizer": run.optimizer.state_dict()["state"],
+            "random": random_states(),
+            "data": run.train.state_dict(),
+            "training": [m.training for m in run.module.modules()],
+            "gradients": [p.grad is None for p in run.module.parameters()],
+        }
+        self.states.append(copy.deepcopy(states))
+
+
+@pytest.mark.parametrize("way", ["batches", "Loader", "DataLoader"])
+def test_it_leaves_all_as_it_was(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = TensorDataset(*points())
+    train = {
+        "batches": ready(),
+        "Loader": Loader(data, 24, executor="none"),
+        "DataLoader": DataLoader(data, 24, shuffle=True),
+    }[way]
+    around = Around()
+    looks = LrFinder.begin
+
+    def begin(self: LrFinder, run: Run) -> None:
+        around.begin(run)
+        looks(self, run)
+        around.begin(run)
+
+    monkeypatch.setattr(LrFinder, "begin", begin)
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    finder = LrFinder()
+    result = fit(
+        model=model(dropout=0.2, norm=True), train=train, epochs=60, strategies=[finder, Constant()]
+    )
+    assert finder.found is not None
+    assert same(*around.states)
+    monkeypatch.undo()
+
+    # And the training is what it would be, had the rate been known.
+    rate = finder.found.rate
+    known = fit(
+        model=model(dropout=0.2, norm=True),
+        train=train if way == "batches" else type(train)(data, 24, shuffle=True),
+        epochs=60,
+        strategies=[Constant(rate=rate)],
+    )
+    assert same(dict(known.weights), dict(result.weights))
+
+
+def classes() -> dict[str, Any]:
+    """Ten dimensions, four classes, a good part of noise; it takes some epochs."""
+    chance = torch.Generator().manual_seed(1)
+    x = torch.randn(2400, 16, generator=chance)
+    y = torch.stack([x[:, i] * x[:, i + 4] + x[:, i + 8] for i in range(4)], 1).argmax(1)
+    torch.manual_seed(0)
+    return {
+        "model": nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4)),
+        "metric": None,
+        "train": list(zip(x[:1800].split(30), y[:1800].split(30), strict=True)),
+        "valid": [(x[1800:], y[1800:])],
+        "epochs": 20,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_its_rate_is_near_the_best_of_a_grid(kind: str) -> None:
+    def go(*strategies: Any) -> float:
+        given = classes()
+        sgd = torch.optim.SGD(given["model"].parameters(), 0.05, momentum=0.9)
+        optimizer = sgd if kind == "sgd" else None
+        result = fit(**given, optimizer=optimizer, strategies=[*strategies])
+        return result.history[-1].valid_loss or math.inf
+
+    grid = {rate: go(OneCycle(rate=rate)) for rate in (10 ** (i / 2) for i in range(-8, 1))}
+    finder = LrFinder()
+    cost = go(finder, OneCycle())
+    assert finder.found is not None
+    best = min(grid, key=lambda rate: grid[rate] if math.isfinite(grid[rate]) else math.inf)
+    assert 1 / 3.2 <= finder.found.rate / best <= 3.2
+    assert cost < 1.2 * grid[best]
+    assert finder.found.low <= finder.found.rate <= finder.found.high
+
+
+def test_groups_stay_in_proportion() -> None:
+    net = model()
+    groups = [{"params": net[0].parameters(), "lr": 0.01}, {"params": net[-1].parameters()}]
+    optimizer = torch.optim.SGD(groups, 0.1)
+    shares: list[float] = []
+
+    class Shares:
+        def end(self, run: Run) -> None:
+            one, two = (group["lr"] for group in run.optimizer.param_groups)
+            shares.append(one / two)
+
+    finder = LrFinder()
+    fit(
+        model=net,
+        optimizer=optimizer,
+        strategies=[finder, Constant()],
+        epochs=60,
+        callbacks=[Shares()],
+    )
+    assert finder.found is not None
+    assert shares == [pytest.approx(0.1)]
+
+
+def test_a_training_that_is_too_short_keeps_its_rate() -> None:
+    result = fit(strategies=["lr_finder", "one_cycle"], epochs=2)
+    assert any("20 steps are too few for a sweep: the rate stays 0.001" in n for n in result.notes)
+
+
+def test_a_model_that_cannot_be_copied_keeps_its_rate() -> None:
+    class Uncopied(nn.Linear):
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise RuntimeError("not this one")
+
+    result = fit(model=Uncopied(8, 3), strategies=["lr_finder"], epochs=60)
+    assert any("no sweep on a copy (not this one)" in note for note in result.notes)
+
+
+def made(*blown: int, steps: int = 60) -> Sweeps:
+    """Sweeps that fall and then blow up at a step."""
+    rates = [1e-5 * 10 ** (i / 10) for i in range(steps)]
+    changes = [[-0.01 * max(0, i - 20) if i < at else 9.0 for i in range(at + 5)] for at in blown]
+    return Sweeps(rates, changes, 2.0)
+
+
+def test_the_suggestion_is_a_part_of_where_it_blows_up() -> None:
+    found = suggestion(made(40, 40, 40), adaptive=False)
+    assert found is not None
+    assert found.rate == found.low == found.high
+    assert found.rate == pytest.approx(0.1 / 6, rel=0.7)
+    adaptive = suggestion(made(40, 40, 40), adaptive=True)
+    assert adaptive is not None
+    assert adaptive.rate == pytest.approx(found.rate * 6 / 10)
+    wide = suggestion(made(30, 40, 50), adaptive=False)
+    assert wide is not None
+    assert wide.low < wide.rate < wide.high
+    assert suggestion(Sweeps([0.1, 1.0] * 6, [[0.0] * 12], 1.0), adaptive=True) is None
+    not_a_number = suggestion(Sweeps(made(40).rates, [[0.0] * 30 + [math.nan]], 1.0), adaptive=True)
+    assert not_a_number is not None

@@ -1,0 +1,83 @@
+"""Two processes that train together."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+TEXT = """
+import json, sys
+import torch
+from torch import distributed
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+from outpace.serve.loader import Loader
+from outpace.train import ranks
+from outpace.train.strategies import Divergence, OneCycle
+from outpace.train.trainer import Trainer
+from tests.train.toys import accuracy, model, points
+
+folder, given = sys.argv[1], json.loads(sys.argv[2])
+torch.set_num_threads(1)
+ranks.met(torch.device("cpu"))
+class Stop:
+    def step_end(self, run):
+        if run.step == given.get("stop"):
+            run.checkpoints and run.checkpoints.wait()
+            raise SystemExit(0)
+result = Trainer(
+    model(), loss=F.cross_entropy, metric=accuracy, device="cpu", callbacks=[Stop()],
+    train=Loader(TensorDataset(*points()), 12, executor="none"),
+    valid=Loader(TensorDataset(*points(120, 1)), 12, executor="none", shuffle=False),
+    strategies=[Divergence(), OneCycle(rate=0.03)], checkpoint=folder + "/checkpoints", every=0,
+    epochs=given.get("epochs"), budget=given.get("budget"),
+).fit(quiet=True)
+rank = distributed.get_rank()
+weights = {k: v.double().sum().item() for k, v in result.weights.items()}
+told = {**result.told(), "weights": weights}
+open(f"{folder}/{rank}.json", "w").write(json.dumps(told))
+distributed.destroy_process_group()
+"""
+
+
+def together(torchrun: list[str], folder: Path, **given: object) -> list[dict[str, object]]:
+    folder.mkdir(exist_ok=True)
+    script = folder / "train.py"
+    script.write_text(textwrap.dedent(TEXT))
+    command = [*torchrun, str(script), str(folder), json.dumps(given)]
+    env = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    import os
+
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))]
+
+
+@pytest.mark.slow
+def test_ranks_agree_and_go_on(tmp_path: Path, torchrun: list[str]) -> None:
+    one, two = together(torchrun, tmp_path / "whole", epochs=6)
+    assert one["weights"] == two["weights"]
+    assert one["steps"] == 60
+    assert isinstance(one["metric"], float)
+    assert one["metric"] > 0.8
+    together(torchrun, tmp_path / "cut", epochs=6, stop=37)
+    again, _ = together(torchrun, tmp_path / "cut", epochs=6)
+    assert again["weights"] == one["weights"]
+
+
+@pytest.mark.slow
+def test_ranks_end_at_the_same_step(tmp_path: Path, torchrun: list[str]) -> None:
+    one, two = together(torchrun, tmp_path / "budget", budget=3.0)
+    assert one["stopped"] == two["stopped"] == "budget"
+    assert one["steps"] == two["steps"]
+    assert one["weights"] == two["weights"]
+    assert isinstance(one["seconds"], float)
+    assert one["seconds"] < 4.0

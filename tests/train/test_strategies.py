@@ -1,0 +1,371 @@
+"""Every strategy keeps to the rules, and does what its page says on a case made for it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from outpace.errors import UsageError
+from outpace.train import auto
+from outpace.train.auto import Known, chosen
+from outpace.train.run import Run
+from outpace.train.strategies import (
+    STRATEGIES,
+    Constant,
+    Divergence,
+    EarlyStopping,
+    Ema,
+    Linear,
+    LrFinder,
+    OneCycle,
+    Plateau,
+    Strategy,
+    Target,
+)
+from outpace.train.strategies.base import EVENTS
+from tests.train.toys import fit, model, points, ready, same, trainer
+
+# --- what holds for all ----------------------------------------------------------------------
+
+
+def made(name: str) -> Strategy:
+    return Target(0.5) if name == "target" else STRATEGIES[name]()
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_keeps_to_the_rules(name: str) -> None:
+    kind = STRATEGIES[name]
+    assert kind.name == name
+    assert kind.__module__ == f"outpace.train.strategies.{name}"
+    assert getattr(kind, "__final__", False)
+    page = kind.page()
+    for part in ("What:", "Helps:", "Harms:", "Source:"):
+        assert part in page
+    own = {key for key in vars(kind) if not key.startswith("_")}
+    assert own & {*EVENTS, "validates", "optimizer"}
+    for event in set(EVENTS) & own:
+        theirs = inspect.signature(getattr(kind, event)).parameters
+        ours = inspect.signature(getattr(Strategy, event)).parameters
+        assert list(theirs) == list(ours)
+    state = made(name).state_dict()
+    made(name).load_state_dict(state)
+
+
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if n != "target"])
+def test_it_is_used_alone_by_its_name(name: str) -> None:
+    assert fit(strategies=[name], epochs=2).steps == 20
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        (["one_cycle", "linear"], "one_cycle and linear both set the rate's course"),
+        (["plateau", "constant"], "both set the rate's course"),
+        (
+            ["early_stopping", "one_cycle"],
+            "early_stopping does not go with one_cycle: its rate falls",
+        ),
+        (["linear", "early_stopping"], "early_stopping does not go with linear"),
+        (["ema", "ema"], "ema is given twice"),
+        ([LrFinder(), OneCycle(rate=0.1)], "lr_finder and one_cycle both set the largest rate"),
+    ],
+)
+def test_conflicts_are_refused_with_a_reason(pair: list[Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        fit(strategies=pair)
+
+
+# --- auto ------------------------------------------------------------------------------------
+
+
+def names(given: Any, **known: Any) -> list[str]:
+    facts = {"end": True, "validation": True, "rate_given": False, "target": None, **known}
+    found, reasons = chosen(given, Known(**facts))
+    own = [] if isinstance(given, str) else [each for each in given if each != "auto"]
+    assert len(reasons) >= len(found) - len(own)
+    return [strategy.name for strategy in found]
+
+
+def test_auto_chooses_and_says_why() -> None:
+    assert names("auto") == ["divergence", "lr_finder", "one_cycle"]
+    assert names("auto", target=0.9) == ["divergence", "lr_finder", "one_cycle", "target"]
+    assert names("auto", rate_given=True) == ["divergence", "one_cycle"]
+    assert names("auto", end=False, target=0.9) == ["divergence", "lr_finder", "plateau", "target"]
+    assert names("auto", end=False, validation=False) == ["divergence", "lr_finder"]
+    assert names(["auto", "early_stopping"]) == [
+        "divergence", "lr_finder", "plateau", "early_stopping",
+    ]  # fmt: skip
+    assert names(["auto", OneCycle(rate=0.1)]) == ["divergence", "one_cycle"]
+    assert names(["auto", "ema"])[-1] == "ema"
+    assert names([]) == []
+
+
+def test_the_reasons_are_in_the_result() -> None:
+    result = fit(strategies="auto", epochs=40)
+    said = "\n".join(result.notes)
+    for name in ("one_cycle: ", "lr_finder: ", "divergence: "):
+        assert name in said
+    assert (result.metric or 0.0) > 0.9
+
+
+def test_a_users_optimizer_keeps_its_rate() -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.25, momentum=0.9)
+    rates: list[float] = []
+    fit(
+        model=net,
+        optimizer=optimizer,
+        strategies="auto",
+        callbacks=[Rates(rates)],
+    )
+    assert max(rates) == pytest.approx(0.25, rel=0.01)
+    assert auto.named("constant").name == "constant"
+
+
+# --- courses of the rate ---------------------------------------------------------------------
+
+
+class Rates:
+    """Notes the rate that each step is made with."""
+
+    def __init__(self, rates: list[float]) -> None:
+        self.rates = rates
+
+    def gradients(self, run: Run) -> None:
+        self.rates.append(run.optimizer.param_groups[0]["lr"])
+
+
+def rates(strategy: Strategy, **given: Any) -> list[float]:
+    noted: list[float] = []
+    fit(strategies=[strategy], callbacks=[Rates(noted)], **given)
+    return noted
+
+
+def test_one_cycle_rises_and_falls_to_zero() -> None:
+    noted = rates(OneCycle(rate=0.1), epochs=10)
+    top = noted.index(max(noted))
+    assert 20 <= top <= 30
+    assert noted[0] == pytest.approx(0.1 / 25)
+    assert max(noted) == pytest.approx(0.1)
+    assert noted[: top + 1] == sorted(noted[: top + 1])
+    assert noted[top:] == sorted(noted[top:], reverse=True)
+    assert noted[-1] < 0.001
+
+
+def test_one_cycle_moves_momentum_the_other_way() -> None:
+    betas: list[float] = []
+
+    class Betas:
+        def gradients(self, run: Run) -> None:
+            betas.append(run.optimizer.param_groups[0]["betas"][0])
+
+    fit(strategies=[OneCycle(rate=0.1)], callbacks=[Betas()], epochs=10)
+    assert min(betas) == pytest.approx(0.85, abs=0.002)
+    assert betas[-1] == pytest.approx(0.95, abs=0.002)
+    assert 20 <= betas.index(min(betas)) <= 30
+
+
+def test_linear_falls_in_a_line() -> None:
+    noted = rates(Linear(rate=0.1, warmup=0.0), epochs=10)
+    assert noted == pytest.approx([0.1 * (1 - i / 100) for i in range(100)])
+    assert rates(Linear(rate=0.1, warmup=0.2), epochs=10)[0] < 0.002
+
+
+def test_constant_is_constant_and_sgd() -> None:
+    kinds: list[type] = []
+
+    class Kind:
+        def end(self, run: Run) -> None:
+            kinds.append(type(run.optimizer))
+
+    assert set(rates(Constant(rate=0.02))) == {0.02}
+    fit(strategies=["constant"], callbacks=[Kind()])
+    assert kinds == [torch.optim.SGD]
+
+
+def test_biases_do_not_decay() -> None:
+    optimizer = OneCycle(weight_decay=0.1).optimizer(model(norm=True))
+    for group in optimizer.param_groups:
+        assert all((p.dim() >= 2) == (group["weight_decay"] == 0.1) for p in group["params"])
+
+
+def noisy_quadratic(count: int = 8, seed: int = 0) -> tuple[Any, Any]:
+    """A regression whose targets are noise around a line: at one rate the loss stays above its best."""
+    chance = torch.Generator().manual_seed(seed)
+    x = torch.randn(64 * count, 10, generator=chance)
+    y = x @ torch.arange(10.0).unsqueeze(1) / 10 + torch.randn(64 * count, 1, generator=chance)
+    return list(zip(x.split(4), y.split(4), strict=True)), [(x, y)]
+
+
+def test_plateau_is_better_than_constant_where_noise_holds_the_loss_up() -> None:
+    train, valid = noisy_quadratic()
+    costs = {}
+    for strategy in (Plateau(rate=0.05, drop=0.1), Constant(rate=0.05)):
+        torch.manual_seed(0)
+        net = nn.Linear(10, 1)
+        result = fit(
+            model=net,
+            loss=nn.functional.mse_loss,
+            metric=None,
+            train=train,
+            valid=valid,
+            epochs=40,
+            optimizer=torch.optim.SGD(net.parameters(), 0.05, momentum=0.9),
+            strategies=[strategy],
+        )
+        costs[strategy.name] = result.history[-1].valid_loss or math.inf
+        drops = [note for note in result.notes if "plateau: the last" in note]
+        assert bool(drops) == (strategy.name == "plateau")
+    floor = 1.0
+    assert costs["plateau"] - floor < 0.5 * (costs["constant"] - floor)
+
+
+def test_early_stopping_stops_soon_and_not_short_of_the_best() -> None:
+    """Few samples and a wide net: it overfits after some epochs."""
+    torch.manual_seed(0)
+    x, y = torch.randn(60, 8), torch.randint(3, (60,))
+    y[:40] = x[:40, :3].argmax(1)
+    train = list(zip(x.split(20), y.split(20), strict=True))
+
+    def go(*strategies: Strategy) -> Any:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(8, 128), nn.ReLU(), nn.Linear(128, 3))
+        return fit(
+            model=net,
+            train=train,
+            metric=None,
+            epochs=200,
+            strategies=[Constant(rate=0.05), *strategies],
+            valid=ready(240, seed=1),
+        )
+
+    stopped, whole = go(EarlyStopping()), go()
+    assert stopped.stopped == "early stopping"
+    assert stopped.epochs < 60
+    assert stopped.metric <= 1.01 * whole.metric
+
+
+# --- divergence ------------------------------------------------------------------------------
+
+
+class Breaks:
+    """Once, the loss becomes what it is told."""
+
+    def __init__(self, at: int, value: float) -> None:
+        self.at, self.value = at, value
+        self.rates: list[float] = []
+
+    def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+        self.rates.append(run.rates.peak)
+        if run.step == self.at:
+            return loss * self.value
+        return loss
+
+
+def test_a_loss_that_is_not_finite_rolls_back_and_halves_the_rate() -> None:
+    breaks = Breaks(300, math.nan)
+    result = fit(
+        strategies=[Divergence(every=32), OneCycle(rate=0.02)], callbacks=[breaks], epochs=60
+    )
+    assert result.stopped == "epochs"
+    assert (result.metric or 0.0) > 0.9
+    note = next(note for note in result.notes if "divergence" in note)
+    assert "the loss became nan" in note
+    assert "back to the weights of step 2" in note
+    assert breaks.rates[290] == pytest.approx(0.02)
+    assert breaks.rates[-1] == pytest.approx(0.01)
+    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
+    assert all(math.isfinite(row.train_loss or 0.0) for row in result.history[32:])
+
+
+def test_weights_go_back_bit_for_bit() -> None:
+    seen: dict[int, Any] = {}
+
+    class Watch(Breaks):
+        def step_end(self, run: Run) -> None:
+            if run.step in (64, 96, 320):
+                seen[run.step] = {k: v.clone() for k, v in run.module.state_dict().items()}
+
+    watch = Watch(300, math.inf)
+    fit(strategies=[Divergence(every=1000), Constant(rate=0.02)], callbacks=[watch], epochs=40)
+    assert same(seen[320], dict(model().state_dict()))
+
+
+def test_a_rate_that_explodes_is_lowered_until_it_learns() -> None:
+    net = nn.Linear(8, 1)
+    x, _ = points(320)
+    train = list(zip(x.split(8), x[:, :1].split(8), strict=True))
+    result = fit(
+        model=net,
+        loss=nn.functional.mse_loss,
+        metric=None,
+        train=train,
+        valid=train,
+        optimizer=torch.optim.SGD(net.parameters(), 1.0),
+        strategies=[Divergence()],
+        epochs=30,
+    )
+    assert any("divergence" in note for note in result.notes)
+    assert result.stopped == "epochs"
+    assert (result.metric or 1.0) < 0.01
+
+
+def test_it_gives_up_in_the_end() -> None:
+    class Always:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+            return loss * math.nan
+
+    result = fit(
+        strategies=[Divergence(most=2), OneCycle(rate=0.1)], callbacks=[Always()], epochs=50
+    )
+    assert result.stopped == "diverged"
+    assert result.steps == 3 * 32
+    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
+
+
+def test_nothing_happens_where_nothing_diverges() -> None:
+    one = fit(strategies=[Divergence(every=32), OneCycle(rate=0.03)], epochs=20)
+    two = fit(strategies=[OneCycle(rate=0.03)], epochs=20)
+    assert same(dict(one.weights), dict(two.weights))
+
+
+# --- ema -------------------------------------------------------------------------------------
+
+
+def test_averaged_weights_are_better_at_a_large_rate() -> None:
+    train, valid = noisy_quadratic()
+    costs = []
+    for strategies in ([Constant(), Ema(0.99)], [Constant()]):
+        torch.manual_seed(0)
+        net = nn.Linear(10, 1)
+        made = trainer(
+            model=net,
+            loss=nn.functional.mse_loss,
+            metric=None,
+            train=train,
+            valid=valid,
+            epochs=15,
+            optimizer=torch.optim.SGD(net.parameters(), 0.03, momentum=0.9),
+            strategies=strategies,
+        )
+        result = made.fit(quiet=True)
+        costs.append(result.history[-1].valid_loss or math.inf)
+        assert same(dict(made.model.state_dict()), dict(result.weights))
+    assert costs[0] - 1.0 < 0.5 * (costs[1] - 1.0)
+
+
+def test_training_does_not_notice_the_average() -> None:
+    given = {"valid": None, "metric": None, "model": model(norm=True)}
+    losses = [
+        [
+            row.train_loss
+            for row in fit(**{**given, "model": model(norm=True)}, strategies=s).history
+        ]
+        for s in ([Constant(rate=0.02)], [Constant(rate=0.02), Ema()])
+    ]
+    assert losses[0] == losses[1]

@@ -1,0 +1,351 @@
+"""The Trainer as a user meets it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import outpace
+from outpace.errors import UsageError
+from outpace.serve.loader import Loader
+from outpace.train.result import Row
+from outpace.train.run import Run
+from outpace.train.strategies import OneCycle, Strategy
+from outpace.train.trainer import Trainer
+from tests.train.toys import Slow, Time, accuracy, fit, model, points, ready, same, trainer
+
+
+def test_it_learns_and_keeps_the_best_weights() -> None:
+    made = trainer(epochs=15)
+    result = made.fit(quiet=True)
+    assert result.stopped == "epochs"
+    assert (result.epochs, result.steps) == (15, 150)
+    assert result.metric is not None
+    assert result.metric > 0.9
+    assert result.metric == max(row.metric or 0.0 for row in result.history)
+    x, y = points(120, seed=1)
+    assert float(accuracy(made.model.eval()(x), y)) == pytest.approx(result.metric)
+    assert same(dict(made.model.state_dict()), dict(result.weights))
+
+
+def test_the_public_name() -> None:
+    assert outpace.Trainer is Trainer
+    assert "Trainer" in outpace.__all__
+
+
+def test_history_has_a_row_an_epoch() -> None:
+    result = fit(epochs=3)
+    assert [(row.epoch, row.step) for row in result.history] == [(1, 10), (2, 20), (3, 30)]
+    for row in result.history:
+        assert row.train_loss is not None
+        assert row.valid_loss is not None
+        assert 0.0 <= (row.metric or 0.0) <= 1.0
+    assert [row.seconds for row in result.history] == sorted(r.seconds for r in result.history)
+    told = result.told()
+    assert told["history"][0]["step"] == 10
+    assert "weights" not in told
+
+
+def test_the_same_seed_gives_the_same_bits() -> None:
+    one, two = (fit(model=model(dropout=0.3)) for _ in range(2))
+    other = fit(model=model(dropout=0.3), seed=1)
+    assert same(dict(one.weights), dict(two.weights))
+    assert not same(dict(one.weights), dict(other.weights))
+
+
+def test_a_step_is_what_the_bare_loop_does() -> None:
+    by_hand = model(dropout=0.2)
+    optimizer = torch.optim.SGD(by_hand.parameters(), 0.05, momentum=0.9)
+    torch.manual_seed(3)
+    for _ in range(2):
+        for x, y in ready():
+            F.cross_entropy(by_hand(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    ours = model(dropout=0.2)
+    fit(
+        model=ours,
+        optimizer=torch.optim.SGD(ours.parameters(), 0.05, momentum=0.9),
+        strategies=[],
+        valid=None,
+        metric=None,
+        epochs=2,
+        seed=3,
+    )
+    assert same(dict(by_hand.state_dict()), dict(ours.state_dict()))
+
+
+def test_validation_leaves_training_as_it_would_be() -> None:
+    """A loader that shuffles draws from the generators, and dropout would draw others then."""
+    valid = DataLoader(TensorDataset(*points(60, 1)), 10, shuffle=True)
+    results = [fit(model=model(dropout=0.3), valid=v, metric=None) for v in (None, valid)]
+    losses = [[row.train_loss for row in result.history] for result in results]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("kind", ["tuple", "dataset", "DataLoader", "Loader", "ready"])
+def test_ways_to_give_data(kind: str) -> None:
+    data = points()
+    given: dict[str, Any] = {
+        "tuple": {"train": data, "batch_size": 24},
+        "dataset": {"train": TensorDataset(*data), "batch_size": 24},
+        "DataLoader": {"train": DataLoader(TensorDataset(*data), 24, shuffle=True)},
+        "Loader": {"train": Loader(TensorDataset(*data), 24, executor="none")},
+        "ready": {"train": ready()},
+    }[kind]
+    result = fit(**given, epochs=8, valid=DataLoader(TensorDataset(*points(120, 1)), 24))
+    assert result.steps == 80
+    assert (result.metric or 0.0) > 0.8
+
+
+def test_loss_of_the_model_and_a_batch() -> None:
+    batches = [{"x": x, "y": y} for x, y in ready()]
+
+    def loss(model: torch.nn.Module, batch: dict[str, Any]) -> torch.Tensor:
+        return F.cross_entropy(model(batch["x"]), batch["y"])
+
+    def metric(model: torch.nn.Module, batch: dict[str, Any]) -> float:
+        return float(accuracy(model(batch["x"]), batch["y"]))
+
+    result = fit(train=batches, valid=batches, loss=loss, metric=metric, epochs=8)
+    assert (result.metric or 0.0) > 0.8
+    with pytest.raises(UsageError, match="a batch is a dict of x, y"):
+        fit(train=batches, valid=None, metric=None)
+
+
+def test_a_metric_that_gathers() -> None:
+    class Recall:
+        def reset(self) -> None:
+            self.outputs: list[torch.Tensor] = []
+            self.targets: list[torch.Tensor] = []
+
+        def update(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+            self.outputs.append(outputs.argmax(1))
+            self.targets.append(targets)
+
+        def compute(self) -> torch.Tensor:
+            found, wanted = torch.cat(self.outputs), torch.cat(self.targets)
+            return torch.stack([(found[wanted == c] == c).float().mean() for c in range(3)]).mean()
+
+    result = fit(metric=Recall(), epochs=8)
+    assert 0.8 < (result.metric or 0.0) <= 1.0
+
+
+def test_batches_weigh_by_their_samples() -> None:
+    x, y = points(100, 1)
+    result = fit(valid=list(zip(x.split(90), y.split(90), strict=True)), epochs=1)
+    made = trainer(epochs=1, valid=[(x, y)])
+    assert result.metric == pytest.approx(made.fit(quiet=True).metric)
+
+
+def test_smaller_may_be_better() -> None:
+    def error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return 1.0 - accuracy(outputs, targets)
+
+    result = fit(metric=error, larger_is_better=False, epochs=8)
+    assert result.metric == min(row.metric or 0.0 for row in result.history)
+
+
+def test_without_validation_the_last_weights_are_kept() -> None:
+    made = trainer(valid=None, metric=None)
+    result = made.fit(quiet=True)
+    assert result.best is None
+    assert same(dict(made.model.state_dict()), dict(result.weights))
+    assert all(row.valid_loss is None for row in result.history)
+
+
+# --- when it ends ----------------------------------------------------------------------------
+
+
+def test_steps_end_it_in_the_middle_of_an_epoch() -> None:
+    result = fit(steps=25)
+    assert (result.stopped, result.steps, result.epochs) == ("steps", 25, 2)
+    assert result.history[-1].step == 25
+
+
+def test_validation_every_so_many_steps() -> None:
+    result = fit(epochs=2, validate_every=4)
+    assert [row.step for row in result.history] == [4, 8, 10, 12, 16, 20]
+
+
+@pytest.mark.parametrize("validation_s", [0.0, 5.0])
+def test_a_budget_holds_the_last_validation_too(validation_s: float) -> None:
+    time = Time()
+    result = fit(
+        budget=100.0,
+        train=Slow(ready(), time, 0.5),
+        valid=Slow(ready(24), time, validation_s),
+        now=time,
+    )
+    assert result.stopped == "budget"
+    assert 100.0 - 6.0 - 1.2 * validation_s <= time.s - 100.0 <= 100.0
+    assert result.history[-1].step == result.steps
+    assert result.history[-1].rate == pytest.approx(0.0, abs=0.001)
+
+
+def test_a_budget_shorter_than_an_epoch_is_kept_too() -> None:
+    time = Time()
+    result = fit(
+        budget=40.0, train=Slow(ready(2400), time, 1.0), valid=Slow(ready(), time, 0.4), now=time
+    )
+    assert result.epochs == 0
+    assert 30.0 <= time.s - 100.0 <= 40.0
+
+
+def test_a_machine_that_slows_down_makes_fewer_steps() -> None:
+    time = Time()
+    result = fit(
+        budget="100s",
+        train=Slow(ready(), time, lambda: 0.5 if time.s < 150 else 1.0),
+        valid=None,
+        metric=None,
+        now=time,
+    )
+    assert result.steps == pytest.approx(150, abs=3)
+    assert 97.0 <= time.s - 100.0 <= 100.0
+    assert result.history[-1].rate == pytest.approx(0.0, abs=0.001)
+
+
+def test_epochs_within_a_budget_end_by_themselves() -> None:
+    time = Time()
+    result = fit(budget=1000.0, epochs=2, train=Slow(ready(), time, 0.5), now=time)
+    assert (result.stopped, result.steps) == ("epochs", 20)
+    assert result.history[-1].rate == pytest.approx(0.0)
+
+
+def test_a_target_ends_it() -> None:
+    time = Time()
+    result = fit(target=0.8, epochs=50, train=Slow(ready(), time, 0.5), now=time)
+    assert result.stopped == "target"
+    assert result.epochs < 50
+    assert (result.metric or 0.0) >= 0.8
+    assert result.time_to_target_s == pytest.approx(0.5 * result.steps)
+    assert fit(target=1.1, epochs=2).time_to_target_s is None
+
+
+def test_a_target_of_the_validation_loss() -> None:
+    result = fit(target=0.6, metric=None, epochs=50)
+    assert result.stopped == "target"
+    assert (result.metric or 1.0) <= 0.6
+
+
+# --- callbacks -------------------------------------------------------------------------------
+
+
+def test_events_come_in_their_order() -> None:
+    told: list[str] = []
+
+    class Noting:
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return lambda run, *given: told.append(name)
+
+    fit(callbacks=[Noting()], train=ready(48), epochs=2)
+    step = ["batch", "loss", "gradients", "step_end"]
+    one = ["epoch_begin", *step, *step, "validated", "epoch_end"]
+    assert told == ["begin", *one, *one, "end"]
+
+
+def test_functions_are_called_at_the_end_of_each_epoch() -> None:
+    rows: list[Row] = []
+    fit(callbacks=[lambda run: rows.append(run.history[-1])], epochs=3)
+    assert [row.epoch for row in rows] == [1, 2, 3]
+
+
+def test_a_callback_may_end_it_and_change_batches_and_losses() -> None:
+    class Doubled:
+        losses: list[float] = []  # noqa: RUF012
+
+        def batch(self, run: Run, batch: Any) -> Any:
+            return batch[0] * 0, batch[1]
+
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+            self.losses.append(loss.item())
+            return loss * 2
+
+        def step_end(self, run: Run) -> None:
+            if run.step == 7:
+                run.stop("enough")
+
+    result = fit(callbacks=[Doubled()], strategies=[], steps=100)
+    assert (result.stopped, result.steps) == ("enough", 7)
+    assert result.history[-1].train_loss == pytest.approx(2 * sum(Doubled.losses) / 7)
+
+
+def test_strategies_come_before_callbacks_in_the_order_given() -> None:
+    told = []
+
+    class One(Strategy):
+        name = "one"
+
+        def step_end(self, run: Run) -> None:
+            told.append("one")
+
+    class Two(Strategy):
+        name = "two"
+
+        def step_end(self, run: Run) -> None:
+            told.append("two")
+
+    class Callback:
+        def step_end(self, run: Run) -> None:
+            told.append("callback")
+
+    fit(strategies=[Two(), One()], callbacks=[Callback()], steps=1)
+    assert told == ["two", "one", "callback"]
+
+
+# --- mistakes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"epochs": None, "strategies": []}, "how long"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"strategies": ["one_cylce"]}, "no strategy 'one_cylce'"),
+        ({"strategies": ["target"]}, "which target"),
+        ({"target": 0.9, "valid": None}, "no valid="),
+        ({"strategies": ["plateau"], "valid": None}, "plateau needs validation"),
+        ({"strategies": ["one_cycle"], "epochs": None, "target": 0.9}, "one_cycle needs an end"),
+        ({"train": iter(ready())}, "once only"),
+        ({"train": []}, "nothing to learn from"),
+        ({"loss": "cross_entropy"}, "loss is 'cross_entropy'"),
+        ({"model": None}, "no torch.nn.Module"),
+        ({"device": "gpu"}, "no device"),
+        ({"budget": "soon"}, "not a duration"),
+    ],
+)
+def test_mistakes_are_told(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        fit(**{"epochs": 2, **given})
+
+
+def test_what_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer(strategies="auto", epochs=40).fit()
+    out, said = capsys.readouterr()
+    assert out == ""
+    lines = said.splitlines()
+    assert all(line.startswith("outpace: ") for line in lines)
+    assert any("lr_finder: rate" in line for line in lines)
+    assert "epochs" in lines[-1]
+    trainer().fit(quiet=True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
+    def metric(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+        return next(values)
+
+    values = itertools.chain([0.5, math.nan, 0.4], itertools.repeat(0.1))
+    result = fit(metric=metric, valid=ready(24, seed=1), epochs=4, strategies=[OneCycle(rate=0.01)])
+    assert result.metric == 0.5
+    assert result.best is not None
+    assert result.best.epoch == 1

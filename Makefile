@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 IMAGES := examples/data/images
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-truth clean
+.PHONY: help install demo test lint format bench bench-truth bench-serve clean
 
 help:
 	@echo "make demo    tune examples/image_classifier.py on images made here; writes report.html"
@@ -16,6 +16,7 @@ help:
 	@echo "make format  let ruff put the format right"
 	@echo "make bench   every script in bench/"
 	@echo "make bench-truth  planted bottlenecks, and whether they are found"
+	@echo "make bench-serve  loaders side by side, on seven data sets"
 	@echo "make clean   remove what was made, .venv and the data included"
 
 install: $(STAMP)
@@ -59,6 +60,12 @@ bench: $(STAMP) $(IMAGES)
 bench-truth: $(STAMP) $(IMAGES)
 	$(BIN)/python bench/truth/run.py --output bench/truth/RESULTS.md
 	$(BIN)/python bench/truth/health.py --seeds 1 --output bench/truth/LEARNING.md
+
+# Other loaders are measured where they are installed: pip install 'outpace[rivals]'.
+bench-serve: $(STAMP) $(IMAGES)
+	$(BIN)/python bench/serve/run.py --output bench/serve/RESULTS.md
+	$(BIN)/python bench/serve/waits.py
+	$(BIN)/python bench/serve/soak.py
 
 clean:
 	rm -rf .venv .outpace build dist report.html

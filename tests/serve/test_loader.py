@@ -349,8 +349,10 @@ def fuzz(folder: Path, kills: int) -> None:
         while True:
             kind, workers = chance.choice(WAYS)
             child = begin(str(cut), kind, workers, 0.02)
+            # Once it was killed often enough it may take its time.
+            patience = chance.uniform(3.0, 5.0) if killed < kills else 200.0
             try:
-                if "done" in child.communicate(timeout=chance.uniform(3.0, 5.0))[0]:
+                if "done" in child.communicate(timeout=patience)[0]:
                     break
             except subprocess.TimeoutExpired:
                 os.killpg(child.pid, signal.SIGKILL)

@@ -137,30 +137,21 @@ def batches(
     source: Any,
     batch_size: int | None,
     device: torch.device,
-    *,
-    training: bool,
-    seed: int,
     **settings: Any,
 ) -> Batches:
     """Batches of a data set by a Loader of ours, or of what gives ready batches as it is.
 
     Ready are: a DataLoader, a Loader, whatever can be gone through but not indexed, and, where
-    ``batch_size`` is None, anything. A tuple of tensors is a data set of their rows.
+    ``batch_size`` is None, anything. A tuple of tensors is a data set of their rows. ``settings`` are
+    the Loader's.
     """
     if is_ready(source, batch_size):
         return Batches(source, device)
     assert batch_size is not None
     if isinstance(source, tuple) and all(isinstance(part, torch.Tensor) for part in source):
         source = TensorDataset(*source)
-    loader = Loader(
-        source,
-        batch_size,
-        shuffle=training,
-        seed=seed,
-        device=None if device.type == "cpu" else device,
-        **settings,
-    )
-    return Batches(loader, device, own=True)
+    on = None if device.type == "cpu" else device
+    return Batches(Loader(source, batch_size, device=on, **settings), device, own=True)
 
 
 def is_ready(source: Any, batch_size: int | None) -> bool:

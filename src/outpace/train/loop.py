@@ -23,7 +23,7 @@ def train(run: Run) -> None:
     for tell in run.events.begin:
         tell(run)
     run.clock.read()
-    while (why := run.over()) is None and run.epoch != run.epochs:
+    while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
         epoch(run)
     if not run.judged:
         validate(run)

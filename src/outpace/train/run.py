@@ -165,10 +165,8 @@ class Run:
         else:
             self.checkpoints.next_s = began + self.checkpoints.every_s
         self.clock.save_s = self.clock.read() - began
-        if self.world == 1:
-            self.clock.save_s += (
-                2 * self.checkpoints.written_s
-            )  # the last one, and the best weights
+        if self.world == 1:  # at the end it is waited for, and the best weights are written too
+            self.clock.save_s += 2 * self.checkpoints.written_s
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -7,26 +7,26 @@ written there. Limits: one optimizer; several processes by DistributedDataParall
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
 import torch
 
-from outpace.errors import DataError, RecipeError, UsageError
+from outpace.errors import DataError, UsageError
 from outpace.plan.budget import duration, seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.train import ranks
 from outpace.train.auto import Known, chosen
-from outpace.train.checkpoint import Checkpoints, write
+from outpace.train.checkpoint import Checkpoints, copied, write
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import adamw
 from outpace.train.progress import Telling, ended
+from outpace.train.recipe import recipe_applied
 from outpace.train.result import Result
 from outpace.train.run import Run
 from outpace.train.strategies.base import Events, Strategy, check
@@ -49,7 +49,8 @@ class Trainer:
     ``train``, ``valid``: whatever `outpace.Loader` takes, a tuple of tensors, or ready batches (a
     Loader, a DataLoader; with ``batch_size=None`` any iterable of batches). ``prepare``,
     ``transform``, ``collate`` and ``after`` are the Loader's; ``transform`` is for training alone.
-    ``optimizer``: one of torch, or a function from parameters to one; None: as the strategies have it.
+    ``optimizer``: one of torch, whose rate is kept, or a function from parameters to one; None: as the
+    strategies have it.
     ``budget``: time such as "2h", or seconds, validation and saving included; ``epochs``, ``steps``:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
     ``validate_every``: steps, besides each epoch's end.
@@ -191,22 +192,13 @@ class Trainer:
 
     def data(self) -> tuple[Batches, Batches | None]:
         """Batches to learn from, and to validate on."""
-        seed = self.seed or 0
+        ways = {**self.both, "seed": self.seed or 0}
         train = batches(
-            self.train,
-            self.batch_size,
-            self.device,
-            training=True,
-            seed=seed,
-            transform=self.transform,
-            **self.both,
+            self.train, self.batch_size, self.device, transform=self.transform, shuffle=True, **ways
         )
         if self.valid is None:
             return train, None
-        valid = batches(
-            self.valid, self.batch_size, self.device, training=False, seed=seed, **self.both
-        )
-        return train, valid
+        return train, batches(self.valid, self.batch_size, self.device, shuffle=False, **ways)
 
     def made_optimizer(self, strategies: Sequence[Strategy]) -> torch.optim.Optimizer:
         """The user's, or that of the first strategy that has one."""
@@ -224,7 +216,7 @@ class Trainer:
             run.module.load_state_dict(best.weights)
         elif (kept := run.judged_model()) is not run.module:
             run.module.load_state_dict(kept.state_dict())
-        weights = best.weights if best is not None else run.module.state_dict()
+        weights = best.weights if best is not None else copied(run.module.state_dict())
         if self.checkpoint is not None and ranks.leads():
             write(self.checkpoint / BEST, weights)
         assert run.stopped is not None
@@ -267,31 +259,3 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-@contextmanager
-def recipe_applied(recipe: str | Path | None, run: Run) -> Iterator[None]:
-    """The remedies of a recipe at work on a training's model and optimizer."""
-    if recipe is None:
-        yield
-        return
-    from outpace.records.recipe_file import read_recipe
-    from outpace.seams.host import RootFacts
-    from outpace.tune.assemble import assemble, setup_of
-
-    setup = setup_of((r.name, r.settings) for r in read_recipe(Path(recipe)).remedies)
-    if setup.environment:
-        names = ", ".join(name for name, _ in setup.environment)
-        raise RecipeError(
-            f"{recipe} sets environment variables ({names}), which only a new process can take",
-            f"outpace run --recipe {recipe} your-script.py",
-        )
-    host = assemble()
-    host.install()
-    host.roots[run.model] = RootFacts(has_parameters=True)
-    host.optimizers.add(run.optimizer)
-    host.switch(setup)
-    try:
-        yield
-    finally:
-        host.remove()

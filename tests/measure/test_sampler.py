@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
 
-from outpace.measure.sampler import LOADING, look
+from outpace.measure.sampler import LOADING, look, stack_of
 
 SCRIPT = """
     import hashlib, json, sys, threading, time
@@ -67,6 +70,14 @@ OTHER = str(Path(torch.__file__).parents[1] / "other.py")
 IMPORT = "<frozen importlib._bootstrap>"
 
 
+def frames_of(frame: Any) -> list[Any]:
+    found = []
+    while frame is not None:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
 def frame_within(files: list[str]) -> FrameType:
     """The frame of code in the last file, called by that in the one before it, and so on."""
     call = sys._getframe
@@ -90,6 +101,42 @@ def frame_within(files: list[str]) -> FrameType:
     ],
 )
 def test_torch_importing_itself_is_told_apart(files: list[str], loads: bool) -> None:
-    line = look(frame_within(files), "startup")
+    line = look(frames_of(frame_within(files)), "startup")
     assert line.file == files[-1]
     assert (line.function == LOADING) == loads
+
+
+def test_a_stack_is_of_one_moment() -> None:
+    """Two lines in turns, each with a call of its own: a sample never has one's call and the other's line."""
+    over = threading.Event()
+
+    def first() -> int:
+        return sum(range(300))
+
+    def second() -> int:
+        return sum(range(300))
+
+    def alternating() -> None:
+        while not over.is_set():
+            first()
+            second()
+
+    line = alternating.__code__.co_firstlineno
+    of = {"first": line + 2, "second": line + 3}
+    before = sys.getswitchinterval()
+    thread = threading.Thread(target=alternating)
+    thread.start()
+    sys.setswitchinterval(5e-6)
+    seen = 0
+    try:
+        for _ in range(3000):
+            (inner, _), (_, number), *_rest = [*stack_of(thread.ident or 0)[:2], None]
+            if inner.co_name in of:
+                seen += 1
+                assert number == of[inner.co_name]
+            time.sleep(1e-4)
+    finally:
+        sys.setswitchinterval(before)
+        over.set()
+        thread.join()
+    assert seen > 100

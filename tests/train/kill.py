@@ -1,9 +1,15 @@
-"""A training that a test kills: ``python kill.py FOLDER EPOCHS KIND``; says how each step and its end are."""
+"""Trainings that a test kills, each in a fork of a process that has imported all there is to import.
+
+For every line ``FOLDER EPOCHS KIND`` on stdin one is begun. It tells its pid, every fifth step, a digest
+of what it gave at its end, and its exit code.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
+import traceback
 
 import numpy as np
 import torch
@@ -44,9 +50,7 @@ def digest(result: Result) -> str:
     return found.hexdigest()
 
 
-def main() -> None:
-    folder, epochs, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    torch.set_num_threads(1)
+def fit(folder: str, epochs: int, kind: str) -> Result:
     train = {
         "loader": lambda: Loader(TensorDataset(*points()), 16, executor="none"),
         "dataloader": lambda: DataLoader(Noisy(), 16, shuffle=True),
@@ -54,7 +58,7 @@ def main() -> None:
 
     def tell(run: Run) -> None:
         if run.step % 5 == 0:
-            print(run.step, flush=True)
+            print("step", run.step, flush=True)
 
     class Telling:
         step_end = staticmethod(tell)
@@ -73,8 +77,29 @@ def main() -> None:
         every=0,
         callbacks=[Telling()],
     )
-    result = made.fit(quiet=True)
-    print("weights", digest(result), flush=True)
+    return made.fit(quiet=True)
+
+
+def child(folder: str, epochs: str, kind: str) -> None:
+    code = 1
+    try:
+        print("digest", digest(fit(folder, int(epochs), kind)), flush=True)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.optim.AdamW(model().parameters())  # the first one imports for seconds
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            child(*line.split())
+        print("pid", pid, flush=True)
+        print("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,6 +75,17 @@ def test_time_or_steps_whichever_is_more() -> None:
     assert clock.left_s(5) == pytest.approx(30.0)
 
 
+def test_start_up_is_no_part_of_the_course() -> None:
+    time = Time()
+    clock = Clock(100.0, None, time)
+    time.s += 20.0
+    clock.start()
+    time.s += 40.0
+    clock.step_ended(1)
+    assert clock.used == pytest.approx(0.5)
+    assert clock.over(1) is None
+
+
 def test_it_goes_on_with_another_number_of_steps() -> None:
     time = Time()
     clock = Clock(None, 100, time)
@@ -93,4 +106,4 @@ def test_no_end_in_sight() -> None:
     time = Time()
     clock = Clock(now=time)
     assert run(clock, time, 1.0, most=20) == 20
-    assert (clock.used, clock.left_s(20)) == (0.0, None)
+    assert (clock.used, clock.left_s(20)) == (0.0, math.inf)

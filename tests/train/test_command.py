@@ -32,6 +32,7 @@ def reached():
     return make(0.5)
 
 def missed():
+    print("mine")
     return make(1.1, epochs=1)
 
 def nothing():
@@ -55,7 +56,7 @@ def test_it_trains_and_prints_the_result(folder: Path) -> None:
 
 def test_json_and_a_target_that_is_missed(folder: Path) -> None:
     done = outpace("train", "--json", "--quiet", "--budget", "30s", "mine:missed", cwd=folder)
-    assert (done.returncode, done.stderr) == (3, "")
+    assert (done.returncode, done.stderr) == (3, "mine\n")
     told = json.loads(done.stdout)
     assert told["schema"] == 1
     assert told["stopped"] == "epochs"

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 from outpace.serve.loader import Loader
 from outpace.train import ranks
-from outpace.train.strategies import Divergence, OneCycle
+from outpace.train.strategies import Divergence, LrFinder, OneCycle
 from outpace.train.trainer import Trainer
 from tests.train.toys import accuracy, model, points
 
@@ -31,11 +31,12 @@ class Stop:
         if run.step == given.get("stop"):
             run.checkpoints and run.checkpoints.wait()
             raise SystemExit(0)
+rate = [LrFinder(), OneCycle()] if "rate" in given else [OneCycle(rate=0.03)]
 result = Trainer(
     model(), loss=F.cross_entropy, metric=accuracy, device="cpu", callbacks=[Stop()],
     train=Loader(TensorDataset(*points()), 12, executor="none"),
     valid=Loader(TensorDataset(*points(120, 1)), 12, executor="none", shuffle=False),
-    strategies=[Divergence(), OneCycle(rate=0.03)], checkpoint=folder + "/checkpoints", every=0,
+    strategies=[Divergence(), *rate], checkpoint=folder + "/checkpoints", every=0,
     epochs=given.get("epochs"), budget=given.get("budget"),
 ).fit(quiet=True)
 rank = distributed.get_rank()
@@ -81,3 +82,10 @@ def test_ranks_end_at_the_same_step(tmp_path: Path, torchrun: list[str]) -> None
     assert one["weights"] == two["weights"]
     assert isinstance(one["seconds"], float)
     assert one["seconds"] < 4.0
+
+
+@pytest.mark.slow
+def test_ranks_find_one_rate(tmp_path: Path, torchrun: list[str]) -> None:
+    one, two = together(torchrun, tmp_path / "rate", epochs=40, rate="found")
+    assert one["weights"] == two["weights"]
+    assert "lr_finder: rate" in str(one["notes"])

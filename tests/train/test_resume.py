@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,60 +27,85 @@ from tests.train.toys import Slow, Time, fit, model, points, ready, same
 STEPS = 15
 
 
-def command(folder: Path, epochs: int, kind: str) -> list[str]:
-    return [sys.executable, "-m", "tests.train.kill", str(folder), str(epochs), kind]
+class Children:
+    """Trainings in forks of one process (tests/train/kill.py)."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.train.kill"],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def train(
+        self, folder: Path, epochs: int, kind: str, *, kill: int | None = None, later_s: float = 0.0
+    ) -> str | None:
+        """The digest of a training; None where it was killed, so long after it told of a step."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{folder} {epochs} {kind}\n")
+        self.process.stdin.flush()
+        pid, digest, reached = 0, None, False
+        for line in self.process.stdout:
+            word, value = line.split()
+            if word == "pid":
+                pid = int(value)
+            elif word == "digest":
+                digest = value
+            elif word == "ended":
+                assert int(value) == (0 if digest else -signal.SIGKILL)
+                return digest
+            reached = reached or (word == "step" and kill is not None and int(value) >= kill)
+            if reached and pid:
+                time.sleep(later_s)
+                os.kill(pid, signal.SIGKILL)
+                reached, kill = False, None
+        raise AssertionError("the process that forks has ended")
 
 
-def start(folder: Path, epochs: int, kind: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(folder, epochs, kind), cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+@pytest.fixture(scope="module")
+def children() -> Iterator[Children]:
+    made = Children()
+    yield made
+    assert made.process.stdin is not None
+    made.process.stdin.close()
+    made.process.wait(30)
 
 
-def undisturbed(folder: Path, epochs: int, kind: str) -> str:
-    done = subprocess.run(
-        command(folder, epochs, kind), cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()[-1]
+KINDS = ["loader", "dataloader"]
 
 
-def killed_at(child: subprocess.Popen[str], step: int, later_s: float) -> None:
-    """``kill -9`` a little after it has told of a step, unless it ends before."""
-    assert child.stdout is not None
-    for line in child.stdout:
-        if line.startswith("weights"):
-            break
-        if int(line) >= step:
-            time.sleep(later_s)
-            os.kill(child.pid, signal.SIGKILL)
-            break
-    child.wait()
-
-
-@pytest.mark.parametrize("kind", ["loader", "dataloader"])
-def test_killed_in_the_middle_it_ends_with_the_same_bits(tmp_path: Path, kind: str) -> None:
-    child = start(tmp_path / "killed", 3, kind)
-    killed_at(child, 20, 0.003)
-    assert child.returncode == -signal.SIGKILL
-    assert undisturbed(tmp_path / "killed", 3, kind) == undisturbed(tmp_path / "whole", 3, kind)
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_in_the_middle_it_ends_with_the_same_bits(
+    tmp_path: Path, children: Children, kind: str
+) -> None:
+    whole = children.train(tmp_path / "whole", 3, kind)
+    assert children.train(tmp_path / "killed", 3, kind, kill=20, later_s=0.003) is None
+    assert whole is not None
+    assert children.train(tmp_path / "killed", 3, kind) == whole
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", ["loader", "dataloader"])
-def test_killed_fifty_times_it_ends_with_the_same_bits(tmp_path: Path, kind: str) -> None:
-    chance, epochs, kills = random.Random(0), 30, 0
-    while kills < 25:
-        child = start(tmp_path / f"killed-{kills}", epochs, kind)
-        killed_at(child, chance.randrange(0, epochs * STEPS - 20), chance.random() * 0.02)
-        assert child.returncode == -signal.SIGKILL
-        kills += 1
-        # And once more, on its way from there.
-        child = start(tmp_path / f"killed-{kills - 1}", epochs, kind)
-        killed_at(child, chance.randrange(0, epochs * STEPS), chance.random() * 0.02)
-    whole = undisturbed(tmp_path / "whole", epochs, kind)
-    for number in range(kills):
-        assert undisturbed(tmp_path / f"killed-{number}", epochs, kind) == whole
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_fifty_times_it_ends_with_the_same_bits(
+    tmp_path: Path, children: Children, kind: str
+) -> None:
+    chance, epochs, kills = random.Random(kind), 20, 0
+    whole = children.train(tmp_path / "whole", epochs, kind)
+    assert whole is not None
+    for number in range(10):
+        folder, step, digest = tmp_path / f"killed-{number}", 0, None
+        for _ in range(3):
+            step = chance.randrange(step, epochs * STEPS - 20)
+            later_s = chance.random() * 0.02
+            digest = children.train(folder, epochs, kind, kill=step, later_s=later_s)
+            kills += digest is None
+        assert (digest or children.train(folder, epochs, kind)) == whole
+    assert kills >= 25
 
 
 # --- in one process --------------------------------------------------------------------------
@@ -97,9 +124,14 @@ class Stop:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("at", [1, 7, 9, 10, 11, 25, 39])
-@pytest.mark.parametrize("way", ["batches", "Loader", "DataLoader"])
-def test_it_goes_on_from_any_step(tmp_path: Path, at: int, way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "at"),
+    [
+        *itertools.product(("batches", "Loader", "DataLoader"), (1, 7, 9, 10, 11, 25, 39)),
+        ("persistent workers", 25),
+    ],
+)
+def test_it_goes_on_from_any_step(tmp_path: Path, way: str, at: int) -> None:
     def go(folder: Path, **given: Any) -> Any:
         torch.manual_seed(0)
         data = TensorDataset(*points())
@@ -107,6 +139,9 @@ def test_it_goes_on_from_any_step(tmp_path: Path, at: int, way: str) -> None:
             "batches": ready,
             "Loader": lambda: Loader(data, 24, executor="none"),
             "DataLoader": lambda: DataLoader(data, 24, shuffle=True),
+            "persistent workers": lambda: DataLoader(
+                data, 24, shuffle=True, num_workers=1, persistent_workers=True
+            ),
         }[way]()
         return fit(
             model=model(dropout=0.3),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import outpace
-from outpace.errors import UsageError
+from outpace.errors import RecipeError, UsageError
+from outpace.records.recipe import Applied, Recipe
+from outpace.records.recipe_file import write_recipe
 from outpace.serve.loader import Loader
 from outpace.train.result import Row
 from outpace.train.run import Run
@@ -349,3 +352,18 @@ def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
     assert result.metric == 0.5
     assert result.best is not None
     assert result.best.epoch == 1
+
+
+def test_a_recipe_holds_while_it_trains(tmp_path: Path) -> None:
+    path = tmp_path / "outpace.toml"
+    remedies = (Applied("bf16", "numerics"),)
+    write_recipe(path, Recipe(1, "train.py", "", "", "", "", "", remedies=remedies))
+    kinds: list[torch.dtype] = []
+    net = model()
+    net[0].register_forward_hook(lambda module, given, output: kinds.append(output.dtype))
+    before = torch.autograd.backward
+    fit(model=net, recipe=path, valid=None, metric=None)
+    assert torch.bfloat16 in kinds
+    assert torch.autograd.backward is before
+    with pytest.raises(RecipeError, match="does not exist"):
+        fit(recipe=tmp_path / "none.toml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -34,10 +35,12 @@ def command(name: str, budget: float | None, as_json: bool, quiet: bool) -> int:
 
     The exit code is 3 where a target was asked for and not reached.
     """
-    trainer = trainer_of(name)
-    if budget is not None:
-        trainer.budget_s = budget
-    result = trainer.fit(quiet=quiet)
+    # What the function and its callbacks print is not to be in the document.
+    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+        trainer = trainer_of(name)
+        if budget is not None:
+            trainer.budget_s = budget
+        result = trainer.fit(quiet=quiet)
     if as_json:
         from outpace.records.files import to_json
 

@@ -35,6 +35,7 @@ LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich)(/|\.py)|l
 LOG_WORDS = re.compile(r"\bprint\(|\blog\w*[.(]|\.write\(|add_scalar|progress|\.update\(|wandb")
 DECODE_FILES = re.compile(r"/PIL/(Jpeg|Png|ImageFile|Image\.py|Webp|Gif|Tiff|Bmp)|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
+OURS = re.compile(r"/outpace/(seams|measure)/")
 UNPICKLE_FILES = re.compile(
     r"torch/multiprocessing/reductions|resource_sharer|multiprocessing/reduction"
 )
@@ -102,6 +103,8 @@ def is_logging(line: Line) -> bool:
 
 def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:
     """``wait``, ``ipc``, ``collate``, ``decode``, ``parse``, ``storage`` or ``augment``."""
+    if OURS.search(line.file):
+        return "wait"
     if UNPICKLE_FILES.search(line.file):
         return "ipc"
     if "_utils/collate" in line.file or any(f[1] in collates for f in line.lines):

@@ -6,7 +6,8 @@ workers one such thread a process writes what it saw to a file.
 
 To look it needs the interpreter's lock. Python hands it over after 5 ms, or sooner where a C function
 lets go of it: a line of 0.1 ms in pure Python, next to one that makes a tensor, would never be seen.
-So the lock is asked for after 5 us, while no other thread of Python's would be hastened too.
+So the lock is asked for after 5 us, while no other thread of Python's would be hastened too. Then the
+training asks for it back as soon: so a stack is read in one call of C, in which Python hands nothing over.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import sys
 import threading
 import time
 from collections import Counter
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
 from outpace.seams.phases import Phases
@@ -69,14 +71,15 @@ class Sampler(threading.Thread):
         last = time.monotonic()
         with contextlib.suppress(OSError, AttributeError, TypeError):
             ctypes.CDLL(None).prctl(SET_TIMER_SLACK, 1, 0, 0, 0)
-        while not self.ended.wait(INTERVAL_S * (0.5 + self.jitter.random())):
+        while not self.ended.is_set():
             self.ask_soon(not self.paused and alone())
+            after_s = INTERVAL_S * (0.5 + self.jitter.random())
             if self.paused:
+                self.ended.wait(after_s)
                 continue
-            frame = sys._current_frames().get(self.target)
-            if frame is not None:
-                self.counts[look(frame, self.phase())] += 1  # type: ignore[operator]
-            del frame
+            stack = stack_of(self.target, after_s)
+            if stack and not self.paused:
+                self.counts[look(stack, self.phase())] += 1  # type: ignore[operator]
             if self.dump is not None and time.monotonic() - last > DUMP_EVERY_S:
                 last = time.monotonic()
                 self.write()
@@ -113,23 +116,56 @@ def alone() -> bool:
     return sum(thread.name not in IDLE for thread in threading.enumerate()) <= 1
 
 
-def look(frame: FrameType | None, phase: str) -> Line:
+def _reader(depth: int) -> attrgetter[tuple[object, ...]]:
+    """Reads code and line of so many frames, the innermost first, and the frame after them."""
+    names = []
+    for i in range(depth):
+        names += ["f_back." * i + "f_code", "f_back." * i + "f_lineno"]
+    return attrgetter(*names, "f_back." * (depth - 1) + "f_back")
+
+
+READERS = tuple(_reader(depth) for depth in (8, 4, 2, 1))
+
+
+def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:
+    """Code and line of a thread's frames so many seconds from now; none if it has ended.
+
+    The innermost first; all of one moment, but for those beyond the first eight.
+    """
+    for reader in READERS:
+        # One call, the waiting too: whatever Python runs in between, the thread goes on by.
+        moments = zip(map(time.sleep, (after_s,)), iter(sys._current_frames, None), strict=False)
+        frames = map(itemgetter(thread), map(itemgetter(1), moments))
+        try:
+            *read, rest = next(map(reader, frames))
+        except AttributeError:
+            after_s = 0.0
+            continue  # fewer frames than that
+        except KeyError:
+            return []
+        stack = list(zip(read[::2], read[1::2], strict=True))
+        walk: FrameType | None = rest  # type: ignore[assignment]
+        while walk is not None:
+            stack.append((walk.f_code, walk.f_lineno))
+            walk = walk.f_back
+        return stack  # type: ignore[return-value]
+    return []
+
+
+def look(stack: list[tuple[CodeType, int]], phase: str) -> Line:
     """One sample out of a stack."""
-    assert frame is not None
-    code = frame.f_code
+    innermost = stack[0][0]
     lines = []
     importing = torch = False
-    walk: FrameType | None = frame
-    while walk is not None:
-        name = walk.f_code.co_filename
+    for code, number in stack:
+        name = code.co_filename
         if is_user_file(name):
-            lines.append((name, walk.f_code.co_name, walk.f_lineno))
+            lines.append((name, code.co_name, number))
         elif not lines:
             importing |= name.startswith("<frozen importlib")
             torch |= TORCH in name
-        walk = walk.f_back
-    function = LOADING if importing and torch else code.co_name
-    return Line(phase, code.co_filename, function, tuple(lines))
+    function = LOADING if importing and torch else innermost.co_name
+    return Line(phase, innermost.co_filename, function, tuple(lines))
 
 
 def loading_share(samples: Counter[Line]) -> float:

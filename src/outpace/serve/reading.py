@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Any, final
@@ -57,5 +56,7 @@ class ReadAt:
         return data
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:
             os.close(self._open[os.getpid()])
+        except Exception:  # none of its own, or the interpreter ends
+            return

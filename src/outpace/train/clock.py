@@ -34,7 +34,9 @@ class Clock:
         """and what they come from"""
         self.now = now
         self.elapsed = 0.0
-        """seconds of training so far, those before a resume included"""
+        """seconds so far, those before a resume included"""
+        self.first_s: float | None = None
+        """of them before the first step: start-up, of which the rate's course is not to know"""
         self.used = 0.0
         """share of the time or of the steps, whichever is more; never falls"""
         self.validation_s = self.save_s = 0.0
@@ -53,13 +55,19 @@ class Clock:
         self.elapsed = self.now() - self._began
         return self.elapsed
 
+    def start(self) -> None:
+        """Steps begin."""
+        elapsed = self.read()
+        self.first_s = elapsed if self.first_s is None else self.first_s
+
     def step_ended(self, step: int) -> None:
         """Note how long it took, and what is used by now."""
         before = self.elapsed
         self._recent.append(self.read() - before)
         self.used = max(self.used, self.by_steps(step))
         if self.seconds < math.inf:
-            share = self.elapsed / max(1e-9, self.seconds - self.ending_s)
+            first = self.first_s or 0.0
+            share = (self.elapsed - first) / max(1e-9, self.seconds - self.ending_s - first)
             self.used = max(self.used, min(1.0, share))
 
     def by_steps(self, step: int) -> float:
@@ -88,12 +96,11 @@ class Clock:
             return "budget"
         return None
 
-    def left_s(self, step: int) -> float | None:
-        """Seconds to the end as things go; None: there is no end in sight."""
+    def left_s(self, step: int) -> float:
+        """Seconds to the end of the steps at the pace so far; infinite where that is not known."""
         used = self.by_steps(step)
-        by_steps = self.elapsed * (1.0 - used) / used if used > 0 else math.inf
-        left = min(by_steps, self.seconds - self.elapsed)
-        return max(0.0, left) if left < math.inf else None
+        running = self.elapsed - (self.first_s or 0.0)
+        return running * (1.0 - used) / used if used > 0 else math.inf
 
     def set_end(self, steps: int | None, limit: str, step: int) -> None:
         """How many steps there are; the share that is used stays where it is."""
@@ -105,6 +112,7 @@ class Clock:
         """What is used."""
         return {
             "elapsed": self.elapsed,
+            "first": self.first_s,
             "used": self.used,
             "steps": self.steps,
             "from": self._from,
@@ -115,6 +123,7 @@ class Clock:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; `set_end` is to follow."""
         self.elapsed, self.used = float(state["elapsed"]), float(state["used"])
+        self.first_s = state["first"]
         first, share = state["from"]
         self._from, self._of = (int(first), float(share)), state["steps"]
         self._recent.extend(state["recent"])

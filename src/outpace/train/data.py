@@ -3,7 +3,7 @@
 What has a ``state_dict`` (outpace.Loader, a stateful DataLoader) goes on by it. Of anything else the
 random state at the epoch's begin is kept: the epoch is begun from it again and the batches that were
 seen are passed over, which takes as long as drawing them. That gives the same batches wherever they
-depend on torch's, numpy's and Python's generators alone.
+depend on this process's generators alone: not where persistent workers of a DataLoader draw numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Batches:
         """an epoch was begun and not finished"""
         self._random: dict[str, Any] | None = None
         """states of the generators where this epoch began"""
-        self._goes_on = False
+        self._goes_on = self._looked_at = self._again = False
+        """an epoch is gone on with; source was gone through; and before the epoch at hand already"""
 
     def __len__(self) -> int:
         """Batches of an epoch; TypeError where that is not known."""
@@ -82,8 +83,12 @@ class Batches:
             return iter(self.source)
         if not going_on or self._random is None:
             self._random = random_states()
+            self._again, self._looked_at = self._looked_at, True
             return iter(self.source)
+        self._looked_at = True
         with generators_kept():
+            if self._again and getattr(self.source, "persistent_workers", False):
+                iter(self.source)  # it draws another number the first time
             restore_random(self._random)
             batches = iter(self.source)
             for _ in range(self.drawn):
@@ -96,6 +101,7 @@ class Batches:
     def peek(self, count: int) -> list[Any]:
         """Some batches of an epoch, as if none had been drawn."""
         state = self.source.state_dict() if self.stateful else None  # type: ignore[attr-defined]
+        self._looked_at = True
         with generators_kept():
             batches = iter(self.source)
             found = [each(batch, self._moved) for batch in itertools.islice(batches, count)]
@@ -120,7 +126,7 @@ class Batches:
         }
         if self.stateful:
             return {**own, "source": self.source.state_dict()}  # type: ignore[attr-defined]
-        return {**own, "random": self._random}
+        return {**own, "random": self._random, "again": self._again}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there in the next `epoch`, with another batch size too."""
@@ -130,7 +136,7 @@ class Batches:
         self.under_way = self._goes_on = state["under_way"]
         if self.stateful and "source" in state:
             self.source.load_state_dict(state["source"])  # type: ignore[attr-defined]
-        self._random = state.get("random")
+        self._random, self._again = state.get("random"), state.get("again", False)
 
 
 def batches(

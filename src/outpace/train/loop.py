@@ -22,7 +22,7 @@ def train(run: Run) -> None:
     """From the first step, or from where ``run`` goes on, to the last."""
     for tell in run.events.begin:
         tell(run)
-    run.clock.read()
+    run.clock.start()
     while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
         epoch(run)
     if not run.judged:

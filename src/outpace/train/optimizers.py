@@ -92,7 +92,10 @@ class Rates:
         self.factor = factor
         factor *= self.scale
         for group, largest in zip(self.groups, self.largest, strict=True):
-            set_rate(group, largest * factor)
+            if type(group["lr"]) is float:  # at each step: what set_rate asks takes as long again
+                group["lr"] = largest * factor
+            else:
+                set_rate(group, largest * factor)
 
     def set_peak(self, rate: float) -> None:
         """The largest rate; the groups stay in proportion."""

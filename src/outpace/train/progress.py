@@ -105,11 +105,10 @@ def _when(run: Run) -> list[str]:
     """How long it took, when it ends, and how that stands to the budget."""
     clock = run.clock
     parts = [duration(clock.elapsed)]
-    left = clock.left_s(run.step)
-    if left is not None:
-        parts.append(f"{duration(left)} left")
-    by_steps = clock.by_steps(run.step)
-    if clock.seconds < float("inf") and by_steps > 0:
-        ahead = clock.seconds - clock.elapsed / by_steps
+    by_steps, by_time = clock.left_s(run.step), clock.seconds - clock.elapsed
+    if min(by_steps, by_time) < float("inf"):
+        parts.append(f"{duration(max(0.0, min(by_steps, by_time)))} left")
+    ahead = by_time - by_steps
+    if abs(ahead) < float("inf"):
         parts.append(f"{duration(abs(ahead))} {'ahead of' if ahead >= 0 else 'behind'} its budget")
     return parts

@@ -20,6 +20,8 @@ def met(device: torch.device) -> int:
     """How many processes train together; they meet here where a launcher has started several."""
     if not distributed.is_available():
         return 1
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
     if not distributed.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     return distributed.get_world_size() if distributed.is_initialized() else 1

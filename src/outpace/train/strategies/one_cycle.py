@@ -13,6 +13,9 @@ from outpace.train.strategies.base import Course
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
+CELLS = 2000
+"""so often at most the rate is changed: to do so at every step of many would cost them one percent"""
+
 
 @final
 class OneCycle(Course):
@@ -41,6 +44,7 @@ class OneCycle(Course):
     ) -> None:
         super().__init__(rate)
         self.weight_decay, self.momentum = weight_decay, momentum
+        self.cell: int | None = None
 
     def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
         """AdamW."""
@@ -53,7 +57,11 @@ class OneCycle(Course):
 
     def step_end(self, run: Run) -> None:
         """The next step's rate."""
-        factor = share("one-cycle", run.clock.used)
+        cell = int(run.clock.used * CELLS)
+        if cell == self.cell:
+            return
+        self.cell = cell
+        factor = share("one-cycle", cell / CELLS)
         run.rates.set(factor)
         if self.momentum is not None:
             high, low = self.momentum

@@ -39,7 +39,7 @@ def torchrun() -> list[str]:
     path = Path(sys.executable).with_name("torchrun")
     if not path.exists():
         pytest.skip("torchrun is not installed beside this python")
-    return [str(path), "--nproc-per-node", "2"]
+    return [str(path), "--standalone", "--nproc-per-node", "2"]
 
 
 def plainly(

@@ -12,7 +12,7 @@ import pytest
 from outpace.records.evidence import Arm
 from outpace.records.files import write_json
 from outpace.records.gain import Gain
-from outpace.tune.children import join, total_gain, try_remedies
+from outpace.tune.children import join, measure, total_gain, try_remedies
 from outpace.tune.files import EVIDENCE
 from tests.remedies.some_evidence import EMPTY, IMAGES
 
@@ -75,3 +75,26 @@ def test_a_run_that_was_seen_whole_is_joined_with_what_later_runs_measured() -> 
     assert joined.input.deterministic is True
     assert (joined.memory.retained_name, joined.memory.peak_bytes) == ("losses", 1 << 30)
     assert joined.arms == last.arms
+
+
+def test_a_target_that_fails_when_it_is_run_again_was_measured_the_first_time(
+    tmp_path: Path,
+) -> None:
+    codes = [0, 1]
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        if codes[0] == 0:
+            run = msgspec.structs.replace(IMAGES.run, finished=True)
+            write_json(folder / EVIDENCE, msgspec.structs.replace(IMAGES, run=run))
+        return codes.pop(0)
+
+    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    assert (found.exit_code, found.runs, codes) == (0, 2, [])
+    assert found.evidence is not None
+    assert found.evidence.steps == IMAGES.steps
+    assert "exit code 1 when it was run again" in found.notes[0]
+
+
+def test_a_target_that_fails_has_failed(tmp_path: Path) -> None:
+    found = measure(lambda *_: 7, {"time_s": 1000.0}, tmp_path)
+    assert (found.exit_code, found.runs, found.notes) == (7, 1, [])

@@ -188,7 +188,7 @@ def test_under_torchrun(script: Callable[..., Path], torchrun: list[str]) -> Non
         "diagnose", "--json", "--time", "4s", "--", *torchrun, str(path),
         cwd=path.parent,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert found["outcome"] == "done"
     assert found["steps"]["count"] > 10

@@ -68,6 +68,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
     evidence: Evidence | None = None
     code, runs, advance = 0, 0, -1
     spent = 0.0
+    notes: list[str] = []
+    whole: Evidence | None = None
     while runs < MOST_RUNS:
         (folder / MARKER).unlink(missing_ok=True)
         for old in (folder / EVIDENCE, *folder.glob(f"rank-*/{EVIDENCE}")):
@@ -87,8 +89,16 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         if code != 0 and arm and arm not in ("as_is", "input_free"):
             excluded[arm] = f"the process ended with exit code {code} in this arm"
             continue
+        if code != 0 and whole is not None:
+            notes.append(
+                f"the target ended well, but with exit code {code} when it was run again to measure"
+                " the rest; what it printed is in the session's folder"
+            )
+            code, evidence = 0, whole
+            break
         if evidence is None or code != 0 or not evidence.run.finished:
             break
+        whole = evidence
         spent += max(0.0, monotonic() - begun - evidence.run.startup_s)
         done = sum(a.rounds for a in evidence.arms)
         if (
@@ -106,7 +116,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         every = [evidence, *(read_json(path, Evidence) for path in others)]
         ranks = tuple(rank for i, one in enumerate(every) if (rank := _rank(i, one)) is not None)
         evidence = msgspec.structs.replace(evidence, ranks=ranks)
-    return Measured(evidence or first, code, runs, [f"{k}: {v}" for k, v in excluded.items()])
+    notes += [f"{k}: {v}" for k, v in excluded.items()]
+    return Measured(evidence or first, code, runs, notes)
 
 
 def join(first: Evidence, last: Evidence) -> Evidence:

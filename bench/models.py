@@ -214,7 +214,7 @@ def step_of(name, batch, without=None):
     return step
 
 
-def times(name, batch, other, rounds=9, seconds=0.25):
+def times(name, batch, other, rounds=21, seconds=0.25):
     own = step_of(name, batch)
     scale = {"batch_half": 0.5, "batch_double": 2.0}.get(other)
     changed = step_of(name, round(scale * batch)) if scale else step_of(name, batch, other)

@@ -55,6 +55,15 @@ def test_less_compute_gives_nothing_where_workers_are_waited_for() -> None:
     assert found["without dropout"].speedup == 1.0
 
 
+def test_packed_data_are_neither_waited_for_nor_parsed() -> None:
+    slow = {"wait_s": 0.05, "fetch_s": 0.1, "parse_s": 0.02, "storage_s": 0.06}
+    packed = named(evidence(**slow))["the data packed by `outpace pack`"]
+    # Four fifths of what is waited for: 40 of 100 ms, or half of that.
+    assert abs(packed.speedup - 100 / 60) < 1e-9
+    assert abs(packed.low - 100 / 80) < 1e-9
+    assert named(evidence(wait_s=0.05, fetch_s=0.1))[packed.name].speedup == 1.0
+
+
 def test_a_batch_twice_as_large() -> None:
     found = named(evidence(arm("batch_double", 1 / 1.6)))
     change = found["a batch of 64 in half of the steps"]

@@ -16,6 +16,7 @@ from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew, Orders, crew_of, steps_between
 from outpace.plan.leave import follow, ways_out
+from outpace.plan.longer import Longer
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import FAR, TRUSTED_BLOCKS
 from outpace.plan.safety import is_sharded, write_checkpoint
@@ -28,14 +29,16 @@ from outpace.seams.rate import RateSeam
 TELL_S = 0.5
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
-EXIT_S = 1.15
+EXIT_S = 1.0
 """for a process with torch to end once the script has"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
-MARGIN, MOST_MARGIN_S = 0.004, 30.0
+MARGIN, MOST_MARGIN_S = 0.006, 30.0
 """of the budget, left free"""
+LAST = 1.5
+"""steps before the time is up that the rate is down: the last one begins between two and one before"""
 LINE_AFTER = "a line after the loop, in the same function, lets it end at once"
-PAUSES_VARY = 1.1
+VARY = 1.1
 """times that the last validation may take as long as those before"""
 
 
@@ -79,6 +82,10 @@ class Landing:
         host.on_loss = self.keep_loss
         self.loader = host.seams.get("loader")
         self.rate = host.seams.get("rate")
+        self.longer: Longer | None = None
+        self.went_on = False
+        if isinstance(self.loader, LoaderSeam) and land is not None and ranks == 1:
+            self.longer = self.loader.longer = Longer(self.goes_on)
         if isinstance(self.rate, RateSeam) and land is not None:
             self.rate.change = self.changed_rate
 
@@ -135,7 +142,7 @@ class Landing:
         """Seconds that are needed once no batch is given any more."""
         budget = self.countdown.elapsed() + self.countdown.left()
         validations = (self.outlook.epoch() is not None) + self.outlook.evaluates
-        validating = PAUSES_VARY * validations * self.outlook.validation()
+        validating = VARY * validations * self.outlook.validation()
         saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
         slower = self.pace.slowness if self.pace.slowness > FAR else 1.0
         exit_s = slower * (EXIT_S + (LAUNCHER_S if self.ranks > 1 else 0.0))
@@ -202,22 +209,50 @@ class Landing:
         """Seconds to the end of the next step, after which it can be ended too."""
         to_epochs_end = self.outlook.to_epochs_end()
         ends = to_epochs_end is not None and to_epochs_end <= self.host.group
+        ends = ends and not (self.can_be_longer() and self.has_time_for_steps_only())
         # An epoch's validation comes between this step and the next.
-        return self.pace.recent_s + (PAUSES_VARY * self.outlook.validation() if ends else 0.0)
+        return self.pace.recent_s + (VARY * self.outlook.validation() if ends else 0.0)
 
     def training_left(self) -> float:
         """Seconds until the last step: less where the end would fall into an epoch's validation.
 
-        That validation is then the last one: there is no time for another after it.
+        That validation is then the last one, as there is no time for another after it: unless the
+        epoch goes on until the time is up.
         """
         left = max(0.0, self.countdown.left() - self.ending())
-        steps, epoch = self.outlook.to_epochs_end(), self.outlook.epoch()
-        if steps is None or epoch is None or self.pace.step_s is None:
+        steps, epoch, step_s = (
+            self.outlook.to_epochs_end(),
+            self.outlook.epoch(),
+            self.pace.step_s,
+        )
+        if steps is None or epoch is None or step_s is None or self.can_be_longer():
             return left
-        training, validating = epoch * self.pace.step_s, PAUSES_VARY * self.outlook.validation()
+        training, validating = epoch * step_s, VARY * self.outlook.validation()
         # As if the running epoch had begun so long ago.
-        into = left + (epoch - steps) * self.pace.step_s
+        into = left + (epoch - steps) * step_s
         return max(0.0, left - max(0.0, into % (training + validating) - training))
+
+    def can_be_longer(self) -> bool:
+        """Whether an epoch of this training can go on with the batches of the next."""
+        return self.longer is not None and self.longer.possible
+
+    def has_time_for_steps_only(self) -> bool:
+        """Whether the time is up before an epoch's validation would be over, but not before a step."""
+        if self.began is None or self.over or self.land is None:
+            return False
+        total, step_s = self.outlook.total(), self.pace.recent_s
+        left = self.countdown.left() - self.ending()
+        more = total is None or self.host.steps < total
+        return more and LAST * step_s < left < VARY * self.outlook.validation() + step_s
+
+    def goes_on(self) -> bool:
+        """Whether an epoch that is over gets the batches of the next."""
+        if not self.has_time_for_steps_only():
+            return False
+        if not self.went_on:
+            self.went_on = True
+            self.say("the epoch goes on: its validation would not be over in time for another", None)
+        return True
 
     def must_go_down(self) -> bool:
         """Whether the script would not end in time by itself."""
@@ -249,7 +284,7 @@ class Landing:
         assert self.began is not None
         share, first = self.began
         elapsed = self.countdown.elapsed()
-        used = elapsed / (elapsed + self.training_left())
+        used = elapsed / (elapsed + max(0.0, self.training_left() - LAST * self.pace.recent_s))
         by_clock = (used - share) / max(1e-9, 1.0 - share)
         total = self.outlook.total()
         by_steps = 0.0 if total is None else (self.host.steps - first) / max(1, total - first)

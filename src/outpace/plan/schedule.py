@@ -14,9 +14,9 @@ from typing import Literal
 
 Schedule = Literal["linear", "cosine", "one-cycle", "plateau"]
 
-FALL = 0.35
+FALL = 0.15
 """share of a budget at whose end the rate falls from its plateau (Hägele et al. 2024, arXiv 2405.18392:
-a fifth or more is as good as a cosine over the whole)"""
+a fifth is nearly as good as a cosine over the whole; where a budget is an epoch or two, less is better)"""
 
 RISE = 0.25
 """share of a one-cycle in which the rate rises (Smith 2018)"""

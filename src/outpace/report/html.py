@@ -82,7 +82,13 @@ def environment() -> jinja2.Environment:
         for name in ("change", "gain", "number", "plain", "seconds", "share", "size", "times")
     }
     environment.filters.update(
-        filters, rate=words.rate, place=words.place, count=words.count, tone=_tone, pct=_pct
+        filters,
+        rate=words.rate,
+        place=words.place,
+        count=words.count,
+        tone=_tone,
+        pct=_pct,
+        learning=sentences.learning_sentence,
     )
     return environment
 

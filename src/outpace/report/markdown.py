@@ -128,7 +128,8 @@ def _findings(session: Session) -> str:
         ]
     for found in session.learning:
         lines.append(
-            f"- **{text(found.rule)}** ({found.severity}) {text(found.reason)} {text(found.advice)}"
+            f"- **{text(found.rule)}** ({found.severity}) "
+            f"{text(sentences.learning_sentence(found))}"
         )
     return "\n".join(lines)
 

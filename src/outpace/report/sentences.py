@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from outpace.records.evidence import Overhead
-from outpace.records.finding import Finding
+from outpace.records.finding import Finding, Learning
 from outpace.records.session import Session
 from outpace.records.trial import Proof
 from outpace.report import words
@@ -87,6 +87,12 @@ def bound_sentence(session: Session) -> str:
         text += f": {CAUSES.get(session.cause, words.plain(session.cause))}"
     where = session.findings[0].where if session.findings else None
     return f"{text} at {words.place(where, session.target.cwd)}." if where else f"{text}."
+
+
+def learning_sentence(found: Learning) -> str:
+    """What is wrong with the learning, and what to do."""
+    advice = f"{found.advice[:1].upper()}{found.advice[1:]}"
+    return words.plain(f"{found.reason}. {advice}.")
 
 
 def gain_sentence(session: Session) -> str:

@@ -159,7 +159,7 @@ def _remarks(session: Session) -> Iterator[RenderableType]:
         remarks.append(("Quality", sentences.proof_sentence(session.proof), "default"))
     for found in session.learning:
         tone = "red" if found.severity == "critical" else "yellow"
-        text = words.plain(f"{found.rule}: {found.reason} {found.advice}")
+        text = f"{words.plain(found.rule)}: {sentences.learning_sentence(found)}"
         remarks.append(("Learning", text, tone))
     if session.overhead is not None:
         remarks.append(("Overhead", sentences.overhead_sentence(session.overhead), "default"))

@@ -48,6 +48,16 @@ class Runner(Protocol):
         """End threads and processes."""
 
 
+class Longer(Protocol):
+    """Lets an epoch of training go on with the batches of another."""
+
+    def drawn_in(self, frame: FrameType) -> None:
+        """A batch is drawn there."""
+
+    def more(self) -> bool:
+        """Whether the epoch whose batches are all drawn goes on."""
+
+
 MakeFeed = Callable[[DataLoader[Any], Feed], Runner]
 
 
@@ -101,6 +111,7 @@ class LoaderSeam:
         """told of each batch that is given, while something is being probed"""
         self.dry = False
         """epochs of training end, the later ones after one batch"""
+        self.longer: Longer | None = None
         self.originals: dict[str, Any] = {}
 
     # --- putting in and taking out -------------------------------------------------------------
@@ -238,7 +249,7 @@ class LoaderSeam:
         if self.switching or self.make_feed is None or self.setup.feed == AS_IS.feed:
             return None
         runner = self._runner(loader, record, self.setup.feed)
-        return None if runner is None else Epoch(self, record, runner.epoch())
+        return None if runner is None else Epoch(self, record, runner.epoch)
 
     def _runner(self, loader: DataLoader[Any], record: Record, feed: Feed) -> Runner | None:
         if feed not in record.runners and self.make_feed is not None:
@@ -259,13 +270,16 @@ class LoaderSeam:
                 return original(iterator)
             if seam.dry and seam.ends(record, sys._getframe(1)):
                 raise StopIteration
-            if phases.resting:
-                phases.stack.append("input")
-                try:
-                    return original(iterator)
-                finally:
-                    phases.stack.pop()
-            return seam.draw(record, original, iterator)
+            if seam.longer is not None and record.trains:
+                return seam.lengthened(
+                    record,
+                    lambda: seam.draw_or_rest(
+                        record, original, getattr(iterator, "_outpace_more", iterator)
+                    ),
+                    lambda: seam.begin_again(record, iterator),
+                    sys._getframe(1),
+                )
+            return seam.draw_or_rest(record, original, iterator)
 
         _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]
 
@@ -279,6 +293,42 @@ class LoaderSeam:
             original(iterator)
 
         _MultiProcessingDataLoaderIter._shutdown_workers = _shutdown_workers  # type: ignore[method-assign, assignment]
+
+    def begin_again(self, record: Record, iterator: Any) -> None:
+        """Let an iterator of a DataLoader go on with the batches of another."""
+        loader = next(k for k, v in self.records.items() if v is record)
+        iterator._outpace_more = self.originals["iter"](loader)
+
+    def draw_or_rest(self, record: Record, original: Any, iterator: Any) -> Any:
+        """One batch; only its phase is told where the running steps are not looked into."""
+        phases = self.host.phases
+        if not phases.resting:
+            return self.draw(record, original, iterator)
+        phases.stack.append("input")
+        try:
+            return original(iterator)
+        finally:
+            phases.stack.pop()
+
+    def lengthened(
+        self,
+        record: Record,
+        draw: Callable[[], Any],
+        begin_again: Callable[[], None],
+        asking: FrameType,
+    ) -> Any:
+        """One batch, of the next epoch where this one has none left and is to go on."""
+        guard, longer = self.host.guard, self.longer
+        assert longer is not None
+        guard("loader", longer.drawn_in, asking)
+        try:
+            return draw()
+        except StopIteration:
+            if not guard("loader", longer.more):
+                raise
+        begin_again()
+        record.given = 0
+        return draw()
 
     def draw(self, record: Record, original: Any, iterator: Any) -> Any:
         """One batch, timed, from whichever feed is in force."""
@@ -361,10 +411,13 @@ class LoaderSeam:
 class Epoch:
     """One epoch's batches out of a feed, as the iterator of a DataLoader would give them."""
 
-    def __init__(self, seam: LoaderSeam, record: Record, batches: Iterator[Any]) -> None:
+    def __init__(
+        self, seam: LoaderSeam, record: Record, epoch: Callable[[], Iterator[Any]]
+    ) -> None:
         self.seam = seam
         self.record = record
-        self.batches = batches
+        self.epoch = epoch
+        self.batches = epoch()
 
     def __iter__(self) -> Epoch:
         return self
@@ -377,4 +430,14 @@ class Epoch:
     def __next__(self) -> Any:
         if self.seam.dry and self.seam.ends(self.record, sys._getframe(1)):
             raise StopIteration
+        if self.seam.longer is not None and self.record.trains:
+            return self.seam.lengthened(self.record, self.draw, self.begin_again, sys._getframe(1))
+        return self.draw()
+
+    def draw(self) -> Any:
+        """One batch, timed."""
         return self.seam.draw(self.record, lambda _: next(self.batches), None)
+
+    def begin_again(self) -> None:
+        """Go on with the batches of another epoch."""
+        self.batches = self.epoch()

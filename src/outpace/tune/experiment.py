@@ -46,6 +46,10 @@ from outpace.tune.ranks import (
 LEAST_S = 20.0
 MOST_S = 60.0
 SHARE_OF_RUN = 0.05
+LEAST_WITH_CHANGES_S = 40.0
+MOST_WITH_CHANGES_S = 150.0
+STEPS_WITH_CHANGES = 250
+"""worth of time: ten arms or so, some six rounds"""
 WATCH_SHARE = 0.25
 FEWEST_WATCHED = 4
 FIRST_LOOKS = 4
@@ -104,7 +108,13 @@ class Experiment:
         self.scheduler.on_step(step)
 
     def time_for(self, step: Step) -> float:
-        """5 % of the run where its length is known, at least 20 s and at most 60."""
+        """5 % of the run where its length is known, at least 20 s and at most 60.
+
+        With changes of the model among the arms so many steps' time, 40 s to 150.
+        """
+        if self.observed.spec.get("changes"):
+            wanted = STEPS_WITH_CHANGES * step.wall / 1e9
+            return min(MOST_WITH_CHANGES_S, max(LEAST_WITH_CHANGES_S, wanted))
         loaded = training_loader(self.host)
         batches = loaded[1].length if loaded is not None else None
         total = total_steps(self.observed.watcher.loops, batches, step.micro_steps)

@@ -61,6 +61,17 @@ def test_validation_is_counted_by_the_epoch() -> None:
     assert pace.pause_s == pytest.approx(2.0, rel=0.01)
 
 
+def test_a_validation_since_the_machine_slowed_down_tells_how_long_the_next_takes() -> None:
+    pace = Pace()
+    # Steps take three times as long from the third epoch on, validations twice as long.
+    for step_s, validation_s in ((0.1, 2.0), (0.1, 2.0), (0.3, 4.0), (0.3, 4.0)):
+        for _ in range(50):
+            pace.note(step_s)
+        pace.note(step_s + validation_s, clean=False)
+    assert pace.changes == 1
+    assert pace.pause_s == pytest.approx(4.0, rel=0.05)
+
+
 def test_a_validation_that_was_not_seen_yet_is_taken_as_told_and_doubted() -> None:
     pace = paced([0.1] * 100)
     told, silent = pace.left(100, pauses_s=5.0), pace.left(100)

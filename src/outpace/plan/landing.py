@@ -29,7 +29,7 @@ from outpace.seams.rate import RateSeam
 TELL_S = 0.5
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
-EXIT_S = 1.0
+EXIT_S = 1.05
 """for a process with torch to end once the script has"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
@@ -251,7 +251,9 @@ class Landing:
             return False
         if not self.went_on:
             self.went_on = True
-            self.say("the epoch goes on: its validation would not be over in time for another", None)
+            self.say(
+                "the epoch goes on: its validation would not be over in time for another", None
+            )
         return True
 
     def must_go_down(self) -> bool:

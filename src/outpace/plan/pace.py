@@ -51,9 +51,10 @@ class Pace:
         self.blocks = 0
         """since the last change"""
         self.changes = 0
+        """for good, of the machine's speed"""
         self._warming = False
-        self._pauses: deque[float] = deque(maxlen=3)
-        """the last ones, in the time of the steps before them"""
+        self._pauses: deque[tuple[int, float]] = deque(maxlen=3)
+        """the last ones: changes before them, and how many steps would have taken as long"""
         self._recent: deque[tuple[float, int]] = deque()
         self._recent_s = 0.0
         self._fastest = math.inf
@@ -113,7 +114,11 @@ class Pace:
     @property
     def pause_s(self) -> float | None:
         """Seconds that the longest of the last pauses would take now; None: there was none."""
-        return max(self._pauses) * self.recent_s if self._pauses else None
+        if not self._pauses or not self.step_s:
+            return None
+        # What slows steps down slows validations in another measure: those since then tell it.
+        newest = self._pauses[-1][0]
+        return max(steps for changes, steps in self._pauses if changes == newest) * self.step_s
 
     @property
     def slowness(self) -> float:
@@ -198,4 +203,4 @@ class Pace:
         self._paused += seconds
         if seconds > PAUSE * self.step_s:
             self._paused_until = self.steps
-            self._pauses.append(seconds / self.recent_s)
+            self._pauses.append((self.changes, seconds / self.step_s))

@@ -183,6 +183,30 @@ def test_an_epoch_goes_on_with_other_ranks_and_batches(
     assert interleaved(each) == whole[40:]
 
 
+def test_samples_may_come_more_often_than_once(loaders: Any) -> None:
+    loader = loaders(Numbers(4), batch_size=2, executor="none")
+    loader.repeat([1.0, 2.5, 1.0, 0.0])
+    assert len(loader) == 3
+    epochs = [ids(loader) for _ in range(2)]
+    for epoch in epochs:
+        assert len(epoch) == 5
+        counts = [epoch.count(i) for i in range(4)]
+        assert counts[3] == 0
+        assert all(abs(n - f) < 1.2 for n, f in zip(counts, [1.0, 2.5, 1.0, 0.0], strict=True))
+    first = next(iter(loader))
+    state = loader.state_dict()
+    again = loaders(Numbers(4), batch_size=2, executor="none")
+    with pytest.raises(DataError, match="samples"):
+        again.load_state_dict(state)
+    again.repeat([1.0, 2.5, 1.0, 0.0])
+    again.load_state_dict({**state, "consumed": 0})
+    assert next(iter(again))["id"].tolist() == first["id"].tolist()
+    with pytest.raises(UsageError, match="3 factors for 4 samples"):
+        loader.repeat([1.0, 2.0, 3.0])
+    with pytest.raises(UsageError, match="factors are 0 or more"):
+        loader.repeat([1.0, 2.0, -1.0, 1.0])
+
+
 def test_what_is_made_ahead_does_not_count(loaders: Any) -> None:
     for kind, workers in WAYS:
         loader = loaders(Numbers(), 8, executor=kind, workers=workers)

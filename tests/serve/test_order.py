@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.serve.order import BLOCK, Order, generator, permuted, seed_process
+from outpace.serve.order import BLOCK, Order, Repeated, generator, permuted, seed_process
 
 
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**70), epoch=st.integers(0, 1000))
@@ -87,3 +87,32 @@ def test_the_process_is_seeded() -> None:
     assert drawn() != one
     seed_process(1, 2, 3)
     assert drawn() == one
+
+
+factor = st.floats(0.0, 5.0) | st.integers(1, 4).map(float)
+
+
+@given(factors=st.lists(factor, min_size=1, max_size=60), epoch=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_repeated_samples_come_as_often_as_they_should(factors: list[float], epoch: int) -> None:
+    if sum(factors) < 0.1:
+        factors.append(1.0)
+    order = Repeated(factors, 3, shuffle=True)
+    assert -1e-8 < order.size - sum(factors) < 1 + 1e-8
+    found = order.indices(epoch, 0, order.size)
+    counts = np.bincount(found, minlength=len(factors))
+    wanted = np.array(factors) * order.size / sum(factors)
+    assert (np.abs(counts - wanted) < 1 + 1e-6).all()
+    assert order.indices(epoch, order.size // 2, order.size).tolist() == (
+        found[order.size // 2 :].tolist()
+    )
+
+
+def test_repeats_are_right_on_average_and_differ_between_epochs() -> None:
+    order = Repeated([1.0, 1.5, 2.25, 0.25], 0, shuffle=True)
+    assert order.size == 5
+    epochs = [order.indices(epoch, 0, 5) for epoch in range(2000)]
+    counts = np.bincount(np.concatenate(epochs), minlength=4) / 2000
+    assert counts.tolist() == pytest.approx([1.0, 1.5, 2.25, 0.25], abs=0.05)
+    assert len({tuple(sorted(epoch.tolist())) for epoch in epochs}) > 1
+    assert Repeated([1.0] * 7, 0, shuffle=False).indices(3, 5, 9).tolist() == [5, 6, 0, 1]

@@ -102,6 +102,16 @@ def test_it_goes_on_with_another_number_of_steps() -> None:
     assert other.by_steps(70) == pytest.approx(1.0)
 
 
+def test_the_last_of_another_number_of_steps_is_the_whole_share() -> None:
+    for step in range(1, 12):
+        clock = Clock(None, None, Time())
+        clock.set_end(12, "steps", 0)
+        clock.step_ended(step)
+        clock.set_end(23, "steps", step)
+        clock.step_ended(23)
+        assert clock.used == 1.0
+
+
 def test_no_end_in_sight() -> None:
     time = Time()
     clock = Clock(now=time)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import textwrap
 from pathlib import Path
@@ -19,7 +20,9 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 from outpace.serve.loader import Loader
 from outpace.train import ranks
-from outpace.train.strategies import Divergence, LrFinder, OneCycle
+from outpace.train.strategies import (
+    ClassPrior, Divergence, LrFinder, Lsuv, OneCycle, RepeatFactor, Transfer
+)
 from outpace.train.trainer import Trainer
 from tests.train.toys import accuracy, model, points
 
@@ -32,11 +35,14 @@ class Stop:
             run.checkpoints and run.checkpoints.wait()
             raise SystemExit(0)
 rate = [LrFinder(), OneCycle()] if "rate" in given else [OneCycle(rate=0.03)]
+other = {name: weight for name, weight in model(seed=5).state_dict().items() if name[0] == "0"}
+more = {"first": [RepeatFactor(0.5), Lsuv(), ClassPrior()], "transfer": [Transfer(other)]}
+more = more.get(given.get("more"), [])
 result = Trainer(
     model(), loss=F.cross_entropy, metric=accuracy, device="cpu", callbacks=[Stop()],
     train=Loader(TensorDataset(*points()), 12, executor="none"),
     valid=Loader(TensorDataset(*points(120, 1)), 12, executor="none", shuffle=False),
-    strategies=[Divergence(), *rate], checkpoint=folder + "/checkpoints", every=0,
+    strategies=[Divergence(), *rate, *more], checkpoint=folder + "/checkpoints", every=0,
     epochs=given.get("epochs"), budget=given.get("budget"),
 ).fit(quiet=True)
 rank = distributed.get_rank()
@@ -52,9 +58,7 @@ def together(torchrun: list[str], folder: Path, **given: object) -> list[dict[st
     script = folder / "train.py"
     script.write_text(textwrap.dedent(TEXT))
     command = [*torchrun, str(script), str(folder), json.dumps(given)]
-    env = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    import os
-
+    env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, timeout=200
     )
@@ -89,3 +93,16 @@ def test_ranks_find_one_rate(tmp_path: Path, torchrun: list[str]) -> None:
     one, two = together(torchrun, tmp_path / "rate", epochs=40, rate="found")
     assert one["weights"] == two["weights"]
     assert "lr_finder: rate" in str(one["notes"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", ["first", "transfer"])
+def test_ranks_begin_alike_and_go_on(tmp_path: Path, torchrun: list[str], more: str) -> None:
+    one, two = together(torchrun, tmp_path / "whole", epochs=3, more=more)
+    assert one["weights"] == two["weights"]
+    assert one["notes"] == two["notes"]
+    assert isinstance(one["metric"], float)
+    assert one["metric"] > 0.5
+    together(torchrun, tmp_path / "cut", epochs=3, stop=7, more=more)
+    again, _ = together(torchrun, tmp_path / "cut", epochs=3, more=more)
+    assert again["weights"] == one["weights"]

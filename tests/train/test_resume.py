@@ -22,7 +22,7 @@ from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, EarlyStopping, Ema, OneCycle, Plateau
 from tests.conftest import ROOT
-from tests.train.toys import Slow, Time, fit, model, points, ready, same
+from tests.train.toys import Slow, Stop, Time, fit, made, model, points, ready, same, suited
 
 STEPS = 15
 
@@ -109,19 +109,6 @@ def test_killed_fifty_times_it_ends_with_the_same_bits(
 
 
 # --- in one process --------------------------------------------------------------------------
-
-
-class Stop:
-    """Raises in the middle of a step, as a crash would."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-
-    def gradients(self, run: Run) -> None:
-        if run.step == self.at:
-            assert run.checkpoints is not None
-            run.checkpoints.wait()
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
@@ -249,6 +236,35 @@ def test_a_plateau_goes_on(tmp_path: Path) -> None:
     assert any("plateau" in note for note in whole.notes)
     assert again.notes == whole.notes
     assert same(dict(again.weights), dict(whole.weights))
+
+
+@pytest.mark.parametrize("at", [3, 11, 17])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "class_prior",
+        "lsuv",
+        "progressive_resizing",
+        "repeat_factor",
+        "schedule_free",
+        "sequence_length",
+        "transfer",
+    ],
+)
+def test_a_strategy_goes_on(tmp_path: Path, name: str, at: int) -> None:
+    def go(folder: Path, **given: Any) -> Any:
+        course = [] if name == "schedule_free" else [OneCycle(rate=0.03)]
+        strategies = [made(name), *course]
+        return fit(**suited(name), strategies=strategies, checkpoint=folder, every=0, **given)
+
+    whole = go(tmp_path / "whole", epochs=3)
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path / "cut", epochs=3, callbacks=[Stop(at)])
+    again = go(tmp_path / "cut", epochs=3)
+    assert same(dict(again.weights), dict(whole.weights))
+    assert again.notes == whole.notes
+    rows = [[(r.step, r.train_loss, r.metric, r.rate) for r in x.history] for x in (again, whole)]
+    assert rows[0] == rows[1]
 
 
 def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:

@@ -22,19 +22,17 @@ from outpace.train.strategies import (
     Ema,
     Linear,
     LrFinder,
+    Lsuv,
     OneCycle,
     Plateau,
+    ScheduleFree,
     Strategy,
-    Target,
 )
 from outpace.train.strategies.base import EVENTS
-from tests.train.toys import fit, model, points, ready, same, trainer
+from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
+from tests.train.toys import fit, made, model, points, ready, same, suited, trainer
 
 # --- what holds for all ----------------------------------------------------------------------
-
-
-def made(name: str) -> Strategy:
-    return Target(0.5) if name == "target" else STRATEGIES[name]()
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -47,8 +45,9 @@ def test_a_strategy_keeps_to_the_rules(name: str) -> None:
     for part in ("What:", "Helps:", "Harms:", "Source:"):
         assert part in page
     own = {key for key in vars(kind) if not key.startswith("_")}
-    assert own & {*EVENTS, "validates", "optimizer"}
-    for event in set(EVENTS) & own:
+    hooks = {*EVENTS, "prepare", "first_weights", "validates", "optimizer"}
+    assert own & hooks
+    for event in hooks & own:
         theirs = inspect.signature(getattr(kind, event)).parameters
         ours = inspect.signature(getattr(Strategy, event)).parameters
         assert list(theirs) == list(ours)
@@ -56,9 +55,9 @@ def test_a_strategy_keeps_to_the_rules(name: str) -> None:
     made(name).load_state_dict(state)
 
 
-@pytest.mark.parametrize("name", [n for n in STRATEGIES if n != "target"])
+@pytest.mark.parametrize("name", [n for n in STRATEGIES if n not in auto.ASKED])
 def test_it_is_used_alone_by_its_name(name: str) -> None:
-    assert fit(strategies=[name], epochs=2).steps == 20
+    assert fit(**suited(name), strategies=[name], epochs=2).epochs == 2
 
 
 @pytest.mark.parametrize(
@@ -66,6 +65,7 @@ def test_it_is_used_alone_by_its_name(name: str) -> None:
     [
         (["one_cycle", "linear"], "one_cycle and linear both set the rate's course"),
         (["plateau", "constant"], "both set the rate's course"),
+        (["ema", "schedule_free"], "both set the weights that are kept"),
         (
             ["early_stopping", "one_cycle"],
             "early_stopping does not go with one_cycle: its rate falls",
@@ -73,6 +73,7 @@ def test_it_is_used_alone_by_its_name(name: str) -> None:
         (["linear", "early_stopping"], "early_stopping does not go with linear"),
         (["ema", "ema"], "ema is given twice"),
         ([LrFinder(), OneCycle(rate=0.1)], "lr_finder and one_cycle both set the largest rate"),
+        ([Lsuv(), made("transfer")], "lsuv and transfer both set the first weights"),
     ],
 )
 def test_conflicts_are_refused_with_a_reason(pair: list[Any], said: str) -> None:
@@ -248,6 +249,66 @@ def test_early_stopping_stops_soon_and_not_short_of_the_best() -> None:
     assert stopped.stopped == "early stopping"
     assert stopped.epochs < 60
     assert stopped.metric <= 1.01 * whole.metric
+
+
+# --- schedule_free ---------------------------------------------------------------------------
+
+
+def test_schedule_free_is_algorithm_one() -> None:
+    """As it is written in the paper, in float64; its y are our weights, its x what we validate."""
+    target = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    ours = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    optimizer = ScheduleFreeAdamW([ours], 0.1, betas=(0.9, 0.99), weight_decay=0.1)
+    z = x = v = torch.zeros(3, dtype=torch.float64)
+    weights = 0.0
+    for t in range(1, 30):
+        rate = 0.1 * min(1.0, t / 10)
+        y = 0.1 * z + 0.9 * x
+        assert torch.allclose(ours, y)
+        g = 2 * (y - target)
+        v = 0.99 * v + 0.01 * g**2
+        z = z - rate * g / ((v / (1 - 0.99**t)).sqrt() + 1e-8) - rate * 0.1 * y
+        weights += rate**2
+        x = (1 - rate**2 / weights) * x + rate**2 / weights * z
+        ((ours - target) ** 2).sum().backward()
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+        optimizer.zero_grad()
+        assert torch.allclose(optimizer.averaged(ours, optimizer.param_groups[0]), x)
+
+
+def test_schedule_free_is_better_than_a_constant_rate_at_any_moment() -> None:
+    train, valid = noisy_quadratic()
+    costs = []
+    for strategy, kind in (
+        (ScheduleFree(rate=0.05), None),
+        (Constant(rate=0.05), torch.optim.AdamW),
+    ):
+        torch.manual_seed(0)
+        net = nn.Linear(10, 1)
+        result = fit(
+            model=net,
+            loss=nn.functional.mse_loss,
+            metric=None,
+            train=train,
+            valid=valid,
+            epochs=15,
+            optimizer=kind,
+            strategies=[strategy],
+        )
+        costs.append([(row.valid_loss or math.inf) - 1.0 for row in result.history])
+    for ours, plain in list(zip(*costs, strict=True))[4:]:
+        assert ours < 0.5 * plain
+
+
+def test_schedule_free_wants_its_own_optimizer() -> None:
+    net = model()
+    with pytest.raises(UsageError, match="schedule_free has an optimizer of its own"):
+        fit(
+            model=net,
+            optimizer=torch.optim.SGD(net.parameters(), 0.1),
+            strategies=["schedule_free"],
+        )
 
 
 # --- divergence ------------------------------------------------------------------------------

@@ -315,6 +315,7 @@ def test_strategies_come_before_callbacks_in_the_order_given() -> None:
         ({"epochs": 0}, "epochs=0"),
         ({"strategies": ["one_cylce"]}, "no strategy 'one_cylce'"),
         ({"strategies": ["target"]}, "which target"),
+        ({"strategies": ["transfer"]}, "which weights"),
         ({"target": 0.9, "valid": None}, "no valid="),
         ({"strategies": ["plateau"], "valid": None}, "plateau needs validation"),
         ({"strategies": ["one_cycle"], "epochs": None, "target": 0.9}, "one_cycle needs an end"),

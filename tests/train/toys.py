@@ -10,6 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from outpace.train.result import Result
+from outpace.train.run import Run
+from outpace.train.strategies import STRATEGIES, OneCycle, RepeatFactor, Strategy, Target, Transfer
 from outpace.train.trainer import Trainer
 
 CLASSES = 3
@@ -36,14 +38,106 @@ def model(seed: int = 0, *, dropout: float = 0.0, norm: bool = False) -> nn.Modu
     )
 
 
+def images(count: int = 96, side: int = 32, seed: int = 0) -> list[Any]:
+    """Ready batches of noisy images of three coarse patterns."""
+    chance = torch.Generator().manual_seed(seed)
+    wave = torch.sin(torch.arange(side) * (2 * torch.pi / side))
+    patterns = torch.stack([wave.expand(side, side), wave.expand(side, side).T, wave.outer(wave)])
+    y = torch.randint(CLASSES, (count,), generator=chance)
+    x = 0.3 * patterns[y] + torch.randn(count, side, side, generator=chance)
+    return list(zip(x.unsqueeze(1).split(12), y.split(12), strict=True))
+
+
+def convolutional(seed: int = 0) -> nn.Module:
+    """Takes images of any size."""
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(64, CLASSES),
+    )
+
+
+def tokens(count: int = 96, length: int = 64, seed: int = 0) -> list[Any]:
+    """Ready batches of chains of eight symbols and of the next one of each, whose odds are fixed."""
+    chance = torch.Generator().manual_seed(seed)
+    odds = torch.rand(8, 8, generator=torch.Generator().manual_seed(7)) ** 4
+    steps = [torch.randint(8, (count,), generator=chance)]
+    for _ in range(length):
+        steps.append(torch.multinomial(odds[steps[-1]], 1, generator=chance)[:, 0])
+    chain = torch.stack(steps, 1)
+    return list(zip(chain[:, :-1].split(12), chain[:, 1:].split(12), strict=True))
+
+
+class Reader(nn.Module):
+    """Tells the next symbol at each place: [N, T] -> [N, T, 8]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(8, 16)
+        self.memory = nn.GRU(16, 16, batch_first=True)
+        self.head = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.memory(self.embedding(x))[0])
+        return found
+
+
+def token_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+
+def suited(name: str) -> dict[str, Any]:
+    """A training that a strategy of that name can be used on."""
+    if name == "repeat_factor":
+        return {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
+    if name == "progressive_resizing":
+        return {"model": convolutional(), "train": images(), "valid": images(seed=1)}
+    if name == "sequence_length":
+        return {
+            "model": Reader(),
+            "train": tokens(),
+            "valid": tokens(seed=1),
+            "loss": token_loss,
+            "metric": None,
+        }
+    return {"model": model(dropout=0.3, norm=True)}
+
+
+def made(name: str) -> Strategy:
+    """A strategy that is given what it asks for."""
+    if name == "target":
+        return Target(0.5)
+    if name == "repeat_factor":
+        return RepeatFactor(0.5)
+    if name == "transfer":
+        weights = model(seed=5, norm=True).state_dict()
+        return Transfer({n: w for n, w in weights.items() if not n.startswith("4.")})
+    return STRATEGIES[name]()
+
+
+class Stop:
+    """Raises in the middle of a step, as a crash would."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def gradients(self, run: Run) -> None:
+        if run.step == self.at:
+            assert run.checkpoints is not None
+            run.checkpoints.wait()
+            raise KeyboardInterrupt
+
+
 def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return (outputs.argmax(1) == targets).float().mean()
 
 
 def trainer(**given: Any) -> Trainer:
     """A Trainer of ready batches, one_cycle at a rate that suits them unless told otherwise."""
-    from outpace.train.strategies import OneCycle
-
     settings: dict[str, Any] = {
         "model": model(),
         "loss": F.cross_entropy,

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import psutil
 import torch
+from numpy.typing import NDArray
 
 from outpace.errors import DataError, UsageError
 from outpace.serve.climb import Climb
 from outpace.serve.executors import Executor, Kind, shared_free, start
 from outpace.serve.keeping import shelf_for
 from outpace.serve.making import BatchMaker, OnError, Request, Skipped, bytes_of
-from outpace.serve.order import Order
+from outpace.serve.order import Order, Repeated
 from outpace.serve.sources import open_source
 from outpace.serve.transfer import transferred
 from outpace.serve.tuner import COUNTS, Choice, choose, depth_of
@@ -90,7 +91,7 @@ class Loader:
         self.ram = (
             ram if ram is not None else int(SHARE_OF_MEMORY * psutil.virtual_memory().available)
         )
-        self.order = Order(len(self.source), seed, shuffle=shuffle)
+        self.order: Order | Repeated = Order(len(self.source), seed, shuffle=shuffle)
         self.maker = BatchMaker(
             self.source,
             seed=seed,
@@ -129,7 +130,7 @@ class Loader:
         if self._begun:
             self._epoch, self._consumed = self._epoch + 1, 0
         self._begun = True
-        if self._filling and self._kept() == self.order.size:
+        if self._filling and self._kept() == len(self.source):
             # All samples are kept by now: other workers may be best.
             self.close()
             self.choice, self._filling = None, False
@@ -192,7 +193,7 @@ class Loader:
             parent = None if self.keep is True else Path(self.keep)
             self.maker.shelf, said = shelf_for(self.maker, parent, self.disk)
             self.notes.append(said)
-            self._filling = self._kept() < self.order.size
+            self._filling = self._kept() < len(self.source)
         streams = self.maker.look()
         if kind == "none" or workers == 0 or not self.order.size:
             return Choice("none", 0, 1, "as was asked for", 0.0)
@@ -247,6 +248,19 @@ class Loader:
                 )
         self._epoch, self._consumed = int(state["epoch"]), int(state["consumed"])
         self._begun = False
+
+    def repeat(self, factors: Sequence[float] | NDArray[np.float64]) -> None:
+        """Have sample i come ``factors[i]`` times an epoch on average, from the next iteration on.
+
+        An epoch then has as many samples as the factors sum up to; each is 0 or more.
+        """
+        if len(factors) != len(self.source):
+            raise UsageError(
+                f"{len(factors)} factors for {len(self.source)} samples", "give one for each sample"
+            )
+        if not (np.isfinite(factors).all() and np.min(factors) >= 0 and np.max(factors) > 0):
+            raise UsageError("factors are 0 or more, and not all 0", "1 is for once an epoch")
+        self.order = Repeated(factors, self.order.seed, shuffle=self.order.shuffle)
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next iteration be of that epoch, from its start."""

@@ -7,13 +7,18 @@ another number of ranks or another batch size, and sees the very same samples.
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Sequence
+from typing import final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 ROUNDS = 8
+START = 2**64 - 2
+"""in the place of an index: where `Repeated` begins in an epoch; 2^64 - 1 is that of its keys"""
 BLOCK = 1 << 14
 """positions that are permuted at once"""
 
@@ -85,6 +90,32 @@ class Order:
             block = (epoch, first, permuted(inside, self.size, self.seed, epoch))
             self._block = block
         return block[2][positions - first * BLOCK]
+
+
+@final
+class Repeated:
+    """Indices of epochs in which sample i comes ``factors[i]`` times on average.
+
+    In each epoch it comes that often, rounded up or down, by points at equal distances along the sum of
+    the factors, from a start that depends on seed and epoch (systematic sampling, Madow 1949). So all
+    epochs have as many samples, the sum rounded up, and one with a factor of 1 or more is in each.
+    """
+
+    def __init__(
+        self, factors: Sequence[float] | NDArray[np.float64], seed: int, *, shuffle: bool
+    ) -> None:
+        self.seed, self.shuffle = seed, shuffle
+        self.ends = np.cumsum(np.asarray(factors, dtype=np.float64))
+        self.size = max(1, math.ceil(self.ends[-1] - 1e-9))
+        self.ends *= self.size / self.ends[-1]
+        self._order = Order(self.size, seed, shuffle=shuffle)
+
+    def indices(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Of positions ``start`` to ``stop``; those past the end begin again at the start."""
+        first = generator(self.seed, epoch, START).random()
+        points = self._order.indices(epoch, start, stop) + first
+        found = np.searchsorted(self.ends, points, side="right")
+        return found.clip(max=len(self.ends) - 1).astype(np.int64)
 
 
 def generator(seed: int, epoch: int, index: int) -> np.random.Generator:

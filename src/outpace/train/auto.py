@@ -20,6 +20,12 @@ from outpace.train.strategies import (
     Target,
 )
 
+ASKED = {
+    "target": ("which target?", "Trainer(target=0.94)"),
+    "transfer": ("which weights?", "strategies=['auto', Transfer('weights.pt')]"),
+}
+"""strategies that a name is not enough for"""
+
 
 class Known(NamedTuple):
     """What is known before the first step. ``rate_given``: the user's own optimizer sets it."""
@@ -84,8 +90,8 @@ def named(given: str | Strategy) -> Strategy:
     if isinstance(given, Strategy):
         return given
     if given in STRATEGIES:
-        if given == "target":
-            raise UsageError("which target?", "Trainer(target=0.94)")
+        if given in ASKED:
+            raise UsageError(*ASKED[given])
         return STRATEGIES[given]()
     near = difflib.get_close_matches(str(given), STRATEGIES, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: auto, {', '.join(STRATEGIES)}"

@@ -75,7 +75,8 @@ class Clock:
         if self.steps is None:
             return 0.0
         first, share = self._from
-        return share + (1.0 - share) * (step - first) / max(1, self.steps - first)
+        # In brackets: the last step is to be 1 exactly, not one rounding below it.
+        return share + (1.0 - share) * ((step - first) / max(1, self.steps - first))
 
     @property
     def ending_s(self) -> float:

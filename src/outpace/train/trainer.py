@@ -14,8 +14,8 @@ from typing import Any, Literal, final
 import numpy as np
 import torch
 
-from outpace.errors import DataError, UsageError
-from outpace.plan.budget import duration, seconds_of
+from outpace.errors import UsageError
+from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.train import ranks
 from outpace.train.auto import Known, chosen
@@ -29,6 +29,7 @@ from outpace.train.progress import Telling, ended
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Result
 from outpace.train.run import Run
+from outpace.train.start import start
 from outpace.train.strategies.base import Events, Strategy, check
 
 BEST = "best.pt"
@@ -121,8 +122,10 @@ class Trainer:
     def fit(self, *, quiet: bool = False) -> Result:
         """Train. The model holds the best weights afterwards."""
         telling = Telling(quiet=quiet or not ranks.leads())
-        run = self.begun(telling)
+        run = self.put_together(telling)
         try:
+            start(run)
+            run.clock.set_end(*self.limit(run), run.step)
             with recipe_applied(self.recipe, run):
                 train_loop(run)
             if run.checkpoints is not None:
@@ -138,8 +141,8 @@ class Trainer:
                 if data is not None:
                     data.close()
 
-    def begun(self, telling: Telling) -> Run:
-        """A training put together, at its start or where it goes on."""
+    def put_together(self, telling: Telling) -> Run:
+        """A training that `start` is to begin, or to go on with."""
         world = ranks.met(self.device)
         now = ranks.agreed(self.now, self.device) if world > 1 else self.now
         clock = Clock(self.budget_s, self.steps, now)
@@ -178,8 +181,6 @@ class Trainer:
         run.notes += reasons
         if self.checkpoint is not None:
             run.checkpoints = Checkpoints(self.checkpoint, self.every_s, telling.say)
-            resume(run)
-        clock.set_end(*self.limit(run), run.step)
         return run
 
     def limit(self, run: Run) -> tuple[int | None, str]:
@@ -232,26 +233,6 @@ class Trainer:
             notes=tuple(run.notes),
             weights=weights,
         )
-
-
-def resume(run: Run) -> None:
-    """Go on from the newest checkpoint, if there is one."""
-    assert run.checkpoints is not None
-    found = run.checkpoints.newest()
-    if found is None:
-        return
-    path, state = found
-    try:
-        run.load_state_dict(state, rank=ranks.number())
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise DataError(
-            f"{path} is of another training: {error}",
-            "name another folder for this one, or delete the checkpoints to begin anew",
-        ) from error
-    run.checkpoints.next_s = run.clock.elapsed + run.checkpoints.every_s
-    run.telling.say(
-        f"goes on from {path}: step {run.step:,}, {duration(run.clock.elapsed)} of training"
-    )
 
 
 def seed_all(seed: int) -> None:

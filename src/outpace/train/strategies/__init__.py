@@ -1,28 +1,42 @@
 """Strategies: one file, one idea about training; ``STRATEGIES`` has them by name."""
 
 from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.class_prior import ClassPrior
 from outpace.train.strategies.constant import Constant
 from outpace.train.strategies.divergence import Divergence
 from outpace.train.strategies.early_stopping import EarlyStopping
 from outpace.train.strategies.ema import Ema
 from outpace.train.strategies.linear import Linear
 from outpace.train.strategies.lr_finder import LrFinder
+from outpace.train.strategies.lsuv import Lsuv
 from outpace.train.strategies.one_cycle import OneCycle
 from outpace.train.strategies.plateau import Plateau
+from outpace.train.strategies.progressive_resizing import ProgressiveResizing
+from outpace.train.strategies.repeat_factor import RepeatFactor
+from outpace.train.strategies.schedule_free import ScheduleFree
+from outpace.train.strategies.sequence_length import SequenceLength
 from outpace.train.strategies.target import Target
+from outpace.train.strategies.transfer import Transfer
 
 __all__ = [
     "STRATEGIES",
+    "ClassPrior",
     "Constant",
     "Divergence",
     "EarlyStopping",
     "Ema",
     "Linear",
     "LrFinder",
+    "Lsuv",
     "OneCycle",
     "Plateau",
+    "ProgressiveResizing",
+    "RepeatFactor",
+    "ScheduleFree",
+    "SequenceLength",
     "Strategy",
     "Target",
+    "Transfer",
 ]
 
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -32,7 +46,14 @@ STRATEGIES: dict[str, type[Strategy]] = {
         Linear,
         Plateau,
         Constant,
+        ScheduleFree,
         LrFinder,
+        Lsuv,
+        ClassPrior,
+        Transfer,
+        RepeatFactor,
+        ProgressiveResizing,
+        SequenceLength,
         Ema,
         Divergence,
         EarlyStopping,

@@ -49,6 +49,16 @@ class Strategy:
     clashes: ClassVar[Mapping[str, str]] = {}
     needs: ClassVar[tuple[Need, ...]] = ()
 
+    def prepare(self, run: Run) -> None:
+        """Before all else, also where training is to go on, whose state is not loaded yet: how batches
+        are drawn, which groups weights are in. No batch was drawn.
+        """
+
+    def first_weights(self, run: Run) -> None:
+        """Training begins anew: the weights that it begins with, before any strategy's `begin`. They
+        are to be the same on all ranks; data and generators are left as they are.
+        """
+
     def begin(self, run: Run) -> None:
         """Training begins, or goes on (``run.resumed``)."""
 

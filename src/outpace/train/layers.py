@@ -1,0 +1,62 @@
+"""A model's layers as they are called, found by a forward pass that leaves no trace.
+
+Layers whose weights are used without calling them (inside of MultiheadAttention) are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from outpace.train.checkpoint import generators_kept
+
+KINDS = (
+    nn.Linear,
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
+Look = Callable[[str, nn.Module, tuple[Any, ...], torch.Tensor], torch.Tensor | None]
+"""name, layer, what it was given, what it gave -> what is taken for that instead, unless it is None"""
+
+
+@contextmanager
+def traceless(model: nn.Module) -> Iterator[None]:
+    """Forward passes inside are as in training, and leave buffers, modes and generators as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    with torch.no_grad(), generators_kept():
+        try:
+            model.train()
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+            for buffer, before in buffers:
+                buffer.copy_(before)
+
+
+def look_at(model: nn.Module, forward: Callable[[], Any], look: Look) -> None:
+    """Call ``look`` for each linear or convolutional layer as ``forward`` comes to it."""
+
+    def hook(name: str) -> Callable[..., torch.Tensor | None]:
+        return lambda layer, given, output: look(name, layer, given, output)
+
+    handles = [
+        layer.register_forward_hook(hook(name))
+        for name, layer in model.named_modules()
+        if isinstance(layer, KINDS)
+    ]
+    try:
+        with traceless(model):
+            forward()
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,39 @@
+"""How a training begins: anew with its first weights, or where its newest checkpoint left it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from outpace.errors import DataError
+from outpace.plan.budget import duration
+from outpace.train import ranks
+from outpace.train.run import Run
+
+
+def start(run: Run) -> None:
+    """Strategies prepare; then weights are those of a checkpoint, or the first ones are made."""
+    for strategy in run.events.strategies:
+        strategy.prepare(run)
+    found = run.checkpoints.newest() if run.checkpoints is not None else None
+    if found is not None:
+        resume(run, *found)
+        return
+    for strategy in run.events.strategies:
+        strategy.first_weights(run)
+
+
+def resume(run: Run, path: Path, state: dict[str, Any]) -> None:
+    """Go on from a checkpoint. Raises DataError where it is of another training."""
+    assert run.checkpoints is not None
+    try:
+        run.load_state_dict(state, rank=ranks.number())
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise DataError(
+            f"{path} is of another training: {error}",
+            "name another folder for this one, or delete the checkpoints to begin anew",
+        ) from error
+    run.checkpoints.next_s = run.clock.elapsed + run.checkpoints.every_s
+    run.telling.say(
+        f"goes on from {path}: step {run.step:,}, {duration(run.clock.elapsed)} of training"
+    )

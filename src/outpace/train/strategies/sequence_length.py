@@ -1,0 +1,96 @@
+"""sequence_length: sequences of tokens are short at the begin, and as long as they are at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from outpace.errors import UsageError
+from outpace.seams.batch import map_tensors, tensors_in
+from outpace.train.layers import traceless
+from outpace.train.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from outpace.train.run import Run
+
+GRAIN = 8
+"""lengths are multiples of it, as tensor cores want"""
+
+
+@final
+class SequenceLength(Strategy):
+    """Sequences are cut to an eighth of their length at first, and are whole when 30 % is used.
+
+    What: of each batch the tokens behind ``first + (1 - first) u / until`` of the length are left out,
+    u the share of the budget that is used, in multiples of eight. All that is as long along its second
+    dimension as the tokens (targets, masks) is cut alike. Validation sees whole sequences.
+    Helps: language models: steps are cheaper at first, attention by the square, and large rates blow up
+    less often, as long sequences make for the extreme gradients of the first steps.
+    Harms: tokens that were cut off are not seen in that epoch. Where what is to be told stands at the
+    end of a sequence, as with the class of a text, short ones teach what is wrong.
+    Source: Li, Zhang and He 2022, arXiv 2108.06084 (the length grows in a line there too).
+    """
+
+    name = "sequence_length"
+    needs = ("an end",)
+
+    def __init__(self, first: float = 0.125, *, until: float = 0.3) -> None:
+        if not (0.0 < first < 1.0 and 0.0 < until <= 1.0):
+            raise UsageError(f"first={first:g}, until={until:g}", "both are shares")
+        self.first, self.until = first, until
+
+    def begin(self, run: Run) -> None:
+        """Try the shortest."""
+        if run.resumed:
+            return
+        batch = run.train.peek(1)[0]
+        whole = length_of(batch)
+        if whole is None:
+            raise UsageError(
+                "sequence_length: batches hold no tokens, integers of two dimensions",
+                "leave it out",
+            )
+        length = self.length(whole, 0.0)
+        try:
+            with traceless(run.module):
+                run.objective(run.module, cut(batch, whole, length))
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise UsageError(
+                f"sequence_length: {length} of {whole} tokens do not go through the model: {error}",
+                "leave it out where lengths are given beside the tokens, or are part of the model",
+            ) from error
+        run.note(
+            f"sequence_length: sequences are cut to {length} of {whole} tokens, and whole from "
+            f"{self.until:.0%} of the budget on"
+        )
+
+    def batch(self, run: Run, batch: Any) -> Any:
+        """Cut it."""
+        used = run.clock.used
+        whole = length_of(batch) if used < self.until else None
+        return whole and cut(batch, whole, self.length(whole, used))
+
+    def length(self, whole: int, used: float) -> int:
+        """At a share of the budget that is used."""
+        share = self.first + (1.0 - self.first) * min(1.0, used / self.until)
+        return min(whole, max(GRAIN, int(whole * share) // GRAIN * GRAIN))
+
+
+def length_of(batch: Any) -> int | None:
+    """Of the tokens in a batch."""
+    for tensor in tensors_in(batch):
+        if tensor.dim() == 2 and not tensor.is_floating_point():
+            return tensor.shape[1]
+    return None
+
+
+def cut(batch: Any, whole: int, length: int) -> Any:
+    """A batch with all that is ``whole`` long cut to ``length``."""
+
+    def first(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() < 2 or tensor.shape[1] != whole:
+            return tensor
+        return tensor[:, :length].contiguous()
+
+    return map_tensors(batch, first)

@@ -297,6 +297,17 @@ def test_after_is_last_of_all(loaders: Any) -> None:
         assert first["x"][3].tolist() == [1.5] * 4
 
 
+def test_after_is_there_again_after_a_pause(loaders: Any) -> None:
+    for kind, workers in WAYS:
+        loader = loaders(
+            Numbers(), 8, executor=kind, workers=workers, shuffle=False,
+            after=lambda b: {**b, "x": b["x"] / 2},
+        )  # fmt: skip
+        for _ in range(2):
+            assert next(iter(loader))["x"][3].tolist() == [1.5] * 4
+            loader.close()
+
+
 def test_the_choice_says_why(loaders: Any) -> None:
     loader = loaders(Numbers(), 8)
     digest(loader)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import random
 
 import numpy as np
@@ -75,6 +76,17 @@ def test_random_numbers_belong_to_the_sample() -> None:
     assert generator(1, 2, 3).random(4).tolist() == one
     others = [generator(*k).random(4).tolist() for k in ((0, 2, 3), (1, 0, 3), (1, 2, 4))]
     assert one not in others
+
+
+def test_random_numbers_are_those_of_philox() -> None:
+    for seed, epoch, index in ((0, 0, 0), (1, 2, 3), (2**64 - 1, 5, 2**63 + 1), (2**70 + 9, 1, 7)):
+        key = np.array([seed % 2**64, epoch], dtype=np.uint64)
+        counter = np.array([0, 0, 0, index], dtype=np.uint64)
+        plain = np.random.Generator(np.random.Philox(key=key, counter=counter))
+        ours = generator(seed, epoch, index)
+        for draw in ("random", "standard_normal"):
+            assert getattr(ours, draw)(5).tolist() == getattr(plain, draw)(5).tolist()
+        assert pickle.loads(pickle.dumps(ours)).random() == ours.random() == plain.random()
 
 
 def test_the_process_is_seeded() -> None:

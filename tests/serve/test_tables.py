@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from outpace.errors import DataError
-from outpace.serve import tables
+from outpace.serve import matrices, tables
 from outpace.serve.pack import pack
 from outpace.serve.sources import open_source
 from outpace.serve.tables import Table
@@ -115,6 +115,57 @@ def packed(tmp_path: Path) -> Path:
     as_parquet(tmp_path / "t.parquet", pa.table({"x": np.arange(100_000.0), "n": ["a"] * 100_000}))
     pack(tmp_path / "t.parquet", tmp_path / "packed")
     return tmp_path / "packed"
+
+
+def numbers(count: int = 5000) -> dict[str, Any]:
+    kinds = {"a": np.float32, "b": np.int64, "c": np.float32, "d": np.int64, "e": np.int8}
+    return {name: np.arange(count).astype(kind) for name, kind in kinds.items()} | {
+        "gap": [None, *range(1, count)]
+    }
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_numbers_are_gathered_by_rows(tmp_path: Path, name: str) -> None:
+    wanted = numbers()
+    file, write = KINDS[name]
+    write(tmp_path / file, pa.table(wanted))
+    pack(tmp_path / file, tmp_path / "packed")
+    table = Table(tmp_path / "packed")
+    for rows in (np.arange(5000), np.array([4999, 0, -1, 130, 129])):
+        batch = table.batch(rows)
+        assert list(batch) == list(wanted)
+        for column in "abcde":
+            assert batch[column].tolist() == wanted[column][rows].tolist()
+            assert batch[column].flags.c_contiguous
+    assert table._matrices
+    alike = {name for matrix in table._matrices for name in matrix.names}
+    assert alike >= {"a", "b", "c", "d"}
+    assert "gap" not in alike
+    assert table.batch([])["a"].shape == (0,)
+
+
+def test_numbers_are_copied_once_all_is_found_right(tmp_path: Path) -> None:
+    as_parquet(tmp_path / "t.parquet", pa.table(numbers(100_000)))
+    pack(tmp_path / "t.parquet", tmp_path / "packed")
+    table = Table(tmp_path / "packed")
+    assert table.batch([5])["a"].tolist() == [5]
+    assert table._matrices is None
+    table.batch(np.arange(100_000))
+    assert table._matrices
+    sent = pickle.loads(pickle.dumps(table))
+    assert sent.batch(np.arange(100_000))["d"].tolist() == list(range(100_000))
+    assert sent._matrices is None  # each worker would have its own
+
+
+def test_what_takes_too_much_memory_is_left_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrices, "SHARE_OF_MEMORY", 0)
+    as_parquet(tmp_path / "t.parquet", pa.table(numbers()))
+    table = Table(tmp_path / "t.parquet")
+    for _ in range(2):
+        assert table.batch([7, 8])["a"].tolist() == [7, 8]
+    assert table._matrices == []
 
 
 def test_a_flipped_byte_is_found_when_it_is_read(tmp_path: Path) -> None:

@@ -165,12 +165,14 @@ class Loader:
 
     def _at_work(self) -> Executor:
         if self._executor is None:
+            after = self.maker.after or self.after
+            self.maker.after = after if self.device is None else None  # in a worker's time
             self.choice = self.choice or self._chosen()
             kind, workers, depth = self.choice[:3]
+            if kind == "processes":  # from there bytes come sooner than numbers
+                self.maker.after = None
+            self.after = after if self.maker.after is None else None
             self.maker.pin = self.device is not None and self.device.type == "cuda"
-            if kind != "processes" and self.device is None:
-                # In a worker's time; from another process the bytes come sooner than numbers.
-                self.maker.after, self.after = self.after, None
             size = bytes_of(self.maker(self._request(0, 0)).batch) if kind == "processes" else 0
             self._executor = start(kind, self.maker, workers, depth, size)
             if getattr(self._executor, "by_pipe", False):
@@ -215,6 +217,7 @@ class Loader:
             [self._request(self._epoch, first) for first in firsts],
             kinds=kinds,
             workers=workers if isinstance(workers, int) else None,
+            batches=len(self),
             cores=cores(),
             prefetch_bytes=self.prefetch_bytes,
             ram=self.ram,

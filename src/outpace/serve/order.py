@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import final
+from functools import lru_cache
+from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 ROUNDS = 8
@@ -64,9 +66,27 @@ def _keys(seed: int, epoch: int) -> Positions:
     return np.asarray(_philox(seed, epoch, 2**64 - 1).random_raw(ROUNDS), dtype=np.uint64)
 
 
+class _Key(ISeedSequence):
+    """A key as a seed. Given as ``key=``, numpy first draws a seed from the system, which takes longer
+    than all the rest, and throws it away.
+    """
+
+    def __init__(self, words: Positions) -> None:
+        self.words = words
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> Positions:
+        """The two words that Philox asks for."""
+        return self.words
+
+
+@lru_cache(maxsize=4)
+def _key(seed: int, epoch: int) -> Any:
+    return _Key(np.array([seed % 2**64, epoch % 2**64], dtype=np.uint64))
+
+
 def _philox(seed: int, epoch: int, counter: int) -> np.random.Philox:
-    key = np.array([seed % 2**64, epoch % 2**64], dtype=np.uint64)
-    return np.random.Philox(key=key, counter=np.array([0, 0, 0, counter], dtype=np.uint64))
+    place = np.array([0, 0, 0, counter], dtype=np.uint64)
+    return np.random.Philox(_key(seed, epoch), counter=place)
 
 
 class Order:

@@ -1,8 +1,10 @@
 """Tables: CSV, JSON lines, Parquet or Arrow by pyarrow; packed, an Arrow file that stays on the disk.
 
 A column of integers or floats without gaps is gathered from the mapped file by numpy, whatever its
-record batches are. Other columns (text, dates, gaps) go through pyarrow and are slower. What is not
-packed is read into memory whole.
+record batches are. Once all of the file was found right, several of one type are copied into memory row by
+row where there is ample room (`matrices.py`): by the process that opened the table alone, so that
+workers which it forks after that share the copy. Other columns (text, dates, gaps) go through pyarrow
+and are slower. What is not packed is read into memory whole.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import DataError, MissingExtra
 from outpace.serve.blocks import Blocks, damaged, read_checksums, write_checksums
+from outpace.serve.matrices import Flat, Matrix, Rows, matrices
 from outpace.serve.meta import Meta, Skipped, is_pack, read_meta
 from outpace.serve.strings import position
 
@@ -28,7 +32,6 @@ PARSED = 32 * 2**20
 """bytes of text that are parsed at once; the first so many tell the columns' types"""
 ROWS = 1 << 16
 """of a Parquet file that are read at once"""
-Rows = NDArray[np.int64]
 
 
 @final
@@ -61,10 +64,12 @@ class Table:
         self.length: int = sum(counts)
         self._base = whole.address if whole is not None else 0
         self._flat = {name: _flat(self.chunks[name], self.starts, whole) for name in self.names}
+        self._matrices: list[Matrix] | None = None
+        self._opened_by: int | None = os.getpid()
         self._check_gaps()
 
     def __reduce__(self) -> Any:
-        return Table, (self.path,)
+        return Table, (self.path,), {"_opened_by": None}
 
     def __len__(self) -> int:
         return self.length
@@ -83,8 +88,20 @@ class Table:
         if rows.size and not -self.length <= int(rows.min()) <= int(rows.max()) < self.length:
             raise IndexError(f"index {rows.min()} or {rows.max()} of {self.length}")
         rows = rows % self.length
-        chunks = np.searchsorted(self.starts, rows, side="right") - 1
-        return {name: self._column(name, rows, chunks) for name in self.names}
+        found = dict(itertools.chain.from_iterable(m.batch(rows) for m in self._matrices or ()))
+        rest = [name for name in self.names if name not in found]
+        if rest:
+            chunks = np.searchsorted(self.starts, rows, side="right") - 1
+            found |= {name: self._column(name, rows, chunks) for name in rest}
+        self._copy()
+        return {name: found[name] for name in self.names}
+
+    def _copy(self) -> None:
+        """Have the numbers row by row, from the next batch on."""
+        right = self.blocks is None or self.blocks.complete
+        if self._matrices is None and right and self._opened_by == os.getpid():
+            self._matrices = []  # by one thread alone
+            self._matrices = matrices(self._flat, self.starts, self.length)
 
     def _column(self, name: str, rows: Rows, chunks: Rows) -> Any:
         flat = self._flat[name]
@@ -143,7 +160,7 @@ def _places(column: Any, base: int) -> Iterator[tuple[int, int]]:
             yield buffer.address - base, buffer.size
 
 
-def _flat(chunks: list[Any], starts: Rows, whole: Any) -> tuple[NDArray[Any], Rows] | None:
+def _flat(chunks: list[Any], starts: Rows, whole: Any) -> Flat | None:
     """All elements that a file could hold, and what is added to a row of each chunk to find its own."""
     import pyarrow as pa
 

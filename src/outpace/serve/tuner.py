@@ -4,10 +4,14 @@ A batch costs its wall time, of which some is CPU time and the rest waiting, and
 holds the interpreter, so that other threads cannot run. With n cores and w workers a second gives at
 most
 
-    threads:    min(w / wall, n / cpu, 1 / held)
+    none:       1 / wall
+    threads:    min(w / (wall + handed), n / (cpu + handed), 1 / (held + handed))
     processes:  min(w / (wall + ipc), n / (cpu + ipc))
 
-batches, where ipc is what it takes to bring one from a process to another.
+batches, where handed is what it takes to hand one over from a thread, which holds the interpreter, and
+ipc what it takes to bring one from a process to another. What is made nearly as fast as it is handed
+over is made where it is drawn, and nothing else is tried. Trying is to cost little of what it could
+gain: a small part of an epoch.
 """
 
 from __future__ import annotations
@@ -24,15 +28,25 @@ from outpace.serve.making import BatchMaker, Made, Request, bytes_of
 
 LOOK_S = 0.3
 """seconds of making batches, alone and again by two threads"""
+LEAST_S = 0.02
+"""seconds of them that are spent however short an epoch is"""
 TRY_S = 0.6
 """seconds that a choice is tried for"""
+PROBED, PROBE_S = 0.05, 2.0
+"""share of an epoch, and seconds, that looking and trying take at most, but for a first few batches"""
 CLOSE = 1.5
 """choices whose predictions are nearer than this are tried"""
+LEAST = 3
+"""batches that are counted while trying"""
 GAIN = 1.05
 """how much faster more workers are to be, for being chosen"""
+HANDED_S: dict[Kind, float] = {"threads": 1e-4, "processes": 3e-4}
+"""of a batch that comes from a thread or a process, besides its bytes"""
+CHEAP_S = 3e-4
+"""a batch made in less is not handed over: little more than that could be gained"""
 IPC_S_PER_BYTE = 1e-9
-HANDED_S = 3e-4
-"""of a batch that comes from another process, besides its bytes"""
+START_S = 0.3
+"""until worker processes are at work and gone again"""
 PROCESS_BYTES = 96 * 2**20
 """memory that a worker process has of its own"""
 COUNTS: dict[Kind, tuple[int, ...]] = {
@@ -79,10 +93,10 @@ def rate(facts: Facts, kind: Kind, workers: int) -> float:
     if kind == "none" or workers == 0:
         return 1 / wall
     if kind == "threads":
-        held = facts.held_s
-        most = min(workers / wall, facts.cores / cpu)
-        return min(most, 1 / held) if held > 0 else most
-    ipc = HANDED_S + IPC_S_PER_BYTE * facts.batch_bytes
+        handed = HANDED_S[kind]
+        most = min(workers / (wall + handed), facts.cores / (cpu + handed))
+        return min(most, 1 / (facts.held_s + handed))
+    ipc = HANDED_S[kind] + IPC_S_PER_BYTE * facts.batch_bytes
     return min(workers / (wall + ipc), facts.cores / (cpu + ipc))
 
 
@@ -120,26 +134,29 @@ def candidates(
     return sorted(found, key=lambda c: (-c.predicted, c.kind == "processes"))
 
 
-def look(maker: BatchMaker, requests: Sequence[Request], cores: int) -> Facts:
-    """Make batches alone, then by two threads at once."""
+def look(maker: BatchMaker, requests: Sequence[Request], cores: int, most: int) -> Facts:
+    """Make batches alone, then by two threads at once, so many; cheap ones alone only."""
     rounds = cycle(requests)
     first = maker(next(rounds))
-    wall, cpu, _ = _timed(maker, rounds)
+    wall, cpu, _ = _timed(maker, rounds, most)
     scaling = 1.0
-    if cores > 1 and not maker.streams:
+    if cores > 1 and wall > CHEAP_S and not maker.streams:
         pool = fetch_threads(2)
         both = list(
-            pool.map(lambda first: _timed(maker, cycle(requests[first:])), (0, len(requests) // 2))
+            pool.map(
+                lambda first: _timed(maker, cycle(requests[first:]), most),
+                (0, len(requests) // 2),
+            )
         )
         pool.shutdown()
         scaling = max(0.5, sum(wall / each for each, _, _ in both))
     return Facts(wall, cpu, scaling, bytes_of(first.batch), cores)
 
 
-def _timed(maker: BatchMaker, requests: Iterator[Request]) -> tuple[float, float, int]:
+def _timed(maker: BatchMaker, requests: Iterator[Request], most: int) -> tuple[float, float, int]:
     """Wall and CPU seconds a batch, as if no one else wanted the cores, and how many were made."""
     begun, cpu, queued, count = time.perf_counter(), time.thread_time(), _queued(), 0
-    while time.perf_counter() - begun < LOOK_S or not count:
+    while not count or time.perf_counter() - begun < (LOOK_S if count < most else LEAST_S):
         maker(next(requests))
         count += 1
     cpu = time.thread_time() - cpu
@@ -157,16 +174,21 @@ def _queued() -> float:
 
 
 def tried(
-    maker: BatchMaker, choice: Choice, requests: Sequence[Request], batch_bytes: int
+    maker: BatchMaker,
+    choice: Choice,
+    requests: Sequence[Request],
+    batch_bytes: int,
+    seconds: float,
 ) -> float:
     """Batches a second of a choice at work, its beginning left out."""
     executor = start(choice.kind, maker, choice.workers, choice.depth, batch_bytes)
     made: Iterator[Made] = executor.made(cycle(requests))
+    until = time.perf_counter() + seconds
     try:
         for _ in range(1 + choice.workers):
             next(made)
         begun, count = time.perf_counter(), 0
-        while time.perf_counter() - begun < TRY_S or count < 3:
+        while time.perf_counter() < until or count < LEAST:
             next(made)
             count += 1
         return count / (time.perf_counter() - begun)
@@ -182,25 +204,62 @@ def choose(
     *,
     kinds: Sequence[Kind],
     workers: int | None,
+    batches: int,
     cores: int,
     prefetch_bytes: int,
     ram: int,
 ) -> Choice:
-    """The fastest of ``kinds`` to make these batches; tried where predictions are near each other."""
+    """The fastest of ``kinds`` to make these batches; tried where predictions are near each other.
+
+    ``batches``: of an epoch; a short one leaves no time to try.
+    """
     if len(kinds) == 1 and workers:
         size = bytes_of(maker(requests[0]).batch)
         return Choice(kinds[0], workers, depth_of(workers, size, prefetch_bytes), "as was asked", 0)
-    facts = look(maker, requests, cores)
+    begun = time.perf_counter()
+    facts = look(maker, requests, cores, int(PROBED / 4 * batches))
+    if "none" in kinds and facts.wall_s < CHEAP_S:
+        return at_home(facts)
     found = candidates(facts, kinds=kinds, workers=workers, prefetch_bytes=prefetch_bytes, ram=ram)
     if not found:
         need = memory(facts, kinds[0], workers or 1, 1) / 2**20
         raise UsageError(f"workers and batches take {need:.0f} MiB, {ram / 2**20:.0f} may be taken")
-    best = found[0]
-    near = [c for c in found if c.predicted * CLOSE > best.predicted]
-    if len(near) > 1:
-        near = [c._replace(measured=tried(maker, c, requests, facts.batch_bytes)) for c in near]
-        best = max(near, key=lambda c: c.measured or 0.0)
+    near = [c for c in found if c.predicted * CLOSE > found[0].predicted]
+    spare_s = min(PROBE_S, PROBED * batches * facts.wall_s) - (time.perf_counter() - begun)
+    if seconds := trial_s(near, spare_s):
+        near = [
+            c._replace(measured=tried(maker, c, requests, facts.batch_bytes, seconds)) for c in near
+        ]
+    best = best_of(near)
     return best._replace(reason=reason(facts, best, near, maker.streams))
+
+
+def at_home(facts: Facts) -> Choice:
+    """Batches made where they are drawn, as they are cheap."""
+    told = rate(facts, "none", 0)
+    why = (
+        f"a batch takes {1e3 * facts.wall_s:.2f} ms, little more than to hand it over from a thread: "
+        f"it is made when it is drawn; {told:.0f} batches a second measured"
+    )
+    return Choice("none", 0, 1, why, told, told)
+
+
+def trial_s(near: Sequence[Choice], spare_s: float) -> float:
+    """Seconds that each may be tried for; 0 where they would not tell them apart."""
+    starts = START_S * any(c.kind == "processes" for c in near)
+    each = min(TRY_S, (spare_s - starts) / len(near))
+    enough = all(each * c.predicted >= 1 + c.workers + LEAST for c in near)
+    return each if enough and len(near) > 1 else 0.0
+
+
+def best_of(near: Sequence[Choice]) -> Choice:
+    """The fastest, by what was measured. Untried, threads go before processes, which take memory and
+    time to begin; and work in the training's own thread, where no step can hide it, goes last unless
+    it is clearly faster.
+    """
+    if near[0].measured is None:
+        near = [c for c in near if c.kind != "processes"] or near
+    return max(near, key=lambda c: (c.measured or c.predicted) / (GAIN if c.kind == "none" else 1))
 
 
 def reason(facts: Facts, best: Choice, near: Sequence[Choice], streams: Sequence[str]) -> str:
@@ -215,6 +274,6 @@ def reason(facts: Facts, best: Choice, near: Sequence[Choice], streams: Sequence
             f"would share; a batch takes {1e3 * facts.wall_s:.1f} ms"
         )
     how = "measured" if best.measured is not None else "predicted"
-    of = f", the best of {len(near)} that were tried" if len(near) > 1 else ""
+    of = f", the best of {len(near)} that were tried" if best.measured is not None else ""
     figure = best.measured if best.measured is not None else best.predicted
     return f"{said}; {figure:.0f} batches a second {how}{of}"

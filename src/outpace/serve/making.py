@@ -243,7 +243,7 @@ def _pinned(leaf: Any) -> Any:
 
 def _tensor(leaf: Any) -> Any:
     numbers = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf"
-    return torch.as_tensor(leaf) if numbers else leaf
+    return torch.from_numpy(leaf) if numbers else leaf
 
 
 def _short(error: BaseException) -> str:

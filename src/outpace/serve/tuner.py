@@ -28,7 +28,7 @@ from outpace.serve.making import BatchMaker, Made, Request, bytes_of
 
 LOOK_S = 0.3
 """seconds of making batches, alone and again by two threads"""
-LEAST_S = 0.02
+LEAST_S = 0.03
 """seconds of them that are spent however short an epoch is"""
 TRY_S = 0.6
 """seconds that a choice is tried for"""
@@ -40,7 +40,7 @@ LEAST = 3
 """batches that are counted while trying"""
 GAIN = 1.05
 """how much faster more workers are to be, for being chosen"""
-HANDED_S: dict[Kind, float] = {"threads": 1e-4, "processes": 3e-4}
+HANDED_S: dict[Kind, float] = {"threads": 1.5e-4, "processes": 3e-4}
 """of a batch that comes from a thread or a process, besides its bytes"""
 CHEAP_S = 3e-4
 """a batch made in less is not handed over: little more than that could be gained"""
@@ -138,6 +138,7 @@ def look(maker: BatchMaker, requests: Sequence[Request], cores: int, most: int) 
     """Make batches alone, then by two threads at once, so many; cheap ones alone only."""
     rounds = cycle(requests)
     first = maker(next(rounds))
+    _timed(maker, rounds, 0)  # what is read for the first time is slower
     wall, cpu, _ = _timed(maker, rounds, most)
     scaling = 1.0
     if cores > 1 and wall > CHEAP_S and not maker.streams:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -140,3 +142,30 @@ def test_a_stack_is_of_one_moment() -> None:
         over.set()
         thread.join()
     assert seen > 100
+
+
+class Held:
+    """Something that a function has in hand."""
+
+
+def test_what_a_function_has_in_hand_ends_with_it() -> None:
+    """A frame that was looked at, and kept, would keep it; only a full collection would tell."""
+    own, looked, over = threading.get_ident(), threading.Event(), threading.Event()
+
+    def look_on() -> None:
+        stack_of(own)
+        looked.set()
+        over.wait(10)
+
+    def work() -> weakref.ref[Held]:
+        held = Held()
+        assert looked.wait(10)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        threading.Thread(target=look_on).start()
+        assert work()() is None
+    finally:
+        over.set()
+        gc.enable()

@@ -143,6 +143,10 @@ def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:
             continue  # fewer frames than that
         except KeyError:
             return []
+        finally:
+            # They hold all threads' frames, this one's too, which holds them: a cycle, in which what
+            # the functions of the target had in hand would live on until the next full collection.
+            del moments, frames
         stack = list(zip(read[::2], read[1::2], strict=True))
         walk: FrameType | None = rest  # type: ignore[assignment]
         while walk is not None:

@@ -31,25 +31,7 @@ def apply(
     those given being brought to it at once. Returns the host, whose ``remove()`` undoes it. Raises
     RecipeError for a recipe that cannot be read, or one that only a new process can take.
     """
-    from outpace.errors import RecipeError
-    from outpace.records.recipe_file import read_recipe
-    from outpace.seams.host import RootFacts
-    from outpace.tune.assemble import assemble, setup_of
+    from outpace.tune.assemble import apply_recipe
 
-    record = read_recipe(Path(recipe))
-    setup = setup_of((r.name, r.settings) for r in record.remedies)
-    if setup.environment:
-        names = ", ".join(name for name, _ in setup.environment)
-        raise RecipeError(
-            f"{recipe} sets environment variables ({names}), which only a new process can take",
-            f"outpace run --recipe {recipe} your-script.py",
-        )
-    host = assemble()
-    host.install()
-    if model is not None:
-        host.roots[model] = RootFacts(has_parameters=True)
-    if optimizer is not None:
-        host.optimizers.add(optimizer)
     del loader  # every DataLoader is met when it is iterated
-    host.switch(setup)
-    return host
+    return apply_recipe(recipe, model=model, optimizer=optimizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 import torch
 
 from outpace.errors import DataError
+from outpace.plan.safety import write
 from outpace.train import checkpoint
-from outpace.train.checkpoint import Checkpoints, copied, generators_kept, write
+from outpace.train.checkpoint import Checkpoints, copied, generators_kept
 from outpace.train.strategies import Divergence, EarlyStopping, Ema, LrFinder, Plateau
 from tests.train.toys import fit, model, ready, same
 
@@ -70,7 +72,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     saves.begin({"n": 2}, 2, 1.0)
     saves.wait()
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000001.pt"]

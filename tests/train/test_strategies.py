@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from outpace.train.strategies import (
 )
 from outpace.train.strategies.base import EVENTS
 from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
+from outpace.train.trainer import Trainer
 from tests.train.toys import fit, made, model, points, ready, same, suited, trainer
 
 # --- what holds for all ----------------------------------------------------------------------
@@ -203,22 +205,31 @@ def noisy_quadratic(count: int = 8, seed: int = 0) -> tuple[Any, Any]:
     return list(zip(x.split(4), y.split(4), strict=True)), [(x, y)]
 
 
-def test_plateau_is_better_than_constant_where_noise_holds_the_loss_up() -> None:
+def on_noise(
+    strategies: Sequence[Strategy], epochs: int, rate: float | None, **given: Any
+) -> Trainer:
+    """A Trainer of a line through such targets; ``rate``: that of SGD, or None for another optimizer."""
     train, valid = noisy_quadratic()
+    torch.manual_seed(0)
+    net = nn.Linear(10, 1)
+    if rate is not None:
+        given["optimizer"] = torch.optim.SGD(net.parameters(), rate, momentum=0.9)
+    return trainer(
+        model=net,
+        loss=nn.functional.mse_loss,
+        metric=None,
+        train=train,
+        valid=valid,
+        epochs=epochs,
+        strategies=strategies,
+        **given,
+    )
+
+
+def test_plateau_is_better_than_constant_where_noise_holds_the_loss_up() -> None:
     costs = {}
     for strategy in (Plateau(rate=0.05, drop=0.1), Constant(rate=0.05)):
-        torch.manual_seed(0)
-        net = nn.Linear(10, 1)
-        result = fit(
-            model=net,
-            loss=nn.functional.mse_loss,
-            metric=None,
-            train=train,
-            valid=valid,
-            epochs=40,
-            optimizer=torch.optim.SGD(net.parameters(), 0.05, momentum=0.9),
-            strategies=[strategy],
-        )
+        result = on_noise([strategy], 40, 0.05).fit(quiet=True)
         costs[strategy.name] = result.history[-1].valid_loss or math.inf
         drops = [note for note in result.notes if "plateau: the last" in note]
         assert bool(drops) == (strategy.name == "plateau")
@@ -278,24 +289,12 @@ def test_schedule_free_is_algorithm_one() -> None:
 
 
 def test_schedule_free_is_better_than_a_constant_rate_at_any_moment() -> None:
-    train, valid = noisy_quadratic()
     costs = []
     for strategy, kind in (
         (ScheduleFree(rate=0.05), None),
         (Constant(rate=0.05), torch.optim.AdamW),
     ):
-        torch.manual_seed(0)
-        net = nn.Linear(10, 1)
-        result = fit(
-            model=net,
-            loss=nn.functional.mse_loss,
-            metric=None,
-            train=train,
-            valid=valid,
-            epochs=15,
-            optimizer=kind,
-            strategies=[strategy],
-        )
+        result = on_noise([strategy], 15, None, optimizer=kind).fit(quiet=True)
         costs.append([(row.valid_loss or math.inf) - 1.0 for row in result.history])
     for ours, plain in list(zip(*costs, strict=True))[4:]:
         assert ours < 0.5 * plain
@@ -399,21 +398,9 @@ def test_nothing_happens_where_nothing_diverges() -> None:
 
 
 def test_averaged_weights_are_better_at_a_large_rate() -> None:
-    train, valid = noisy_quadratic()
     costs = []
     for strategies in ([Constant(), Ema(0.99)], [Constant()]):
-        torch.manual_seed(0)
-        net = nn.Linear(10, 1)
-        made = trainer(
-            model=net,
-            loss=nn.functional.mse_loss,
-            metric=None,
-            train=train,
-            valid=valid,
-            epochs=15,
-            optimizer=torch.optim.SGD(net.parameters(), 0.03, momentum=0.9),
-            strategies=strategies,
-        )
+        made = on_noise(strategies, 15, 0.03)
         result = made.fit(quiet=True)
         costs.append(result.history[-1].valid_loss or math.inf)
         assert same(dict(made.model.state_dict()), dict(result.weights))

@@ -27,6 +27,11 @@ def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], st
         "random": random_states(),
         "steps": steps,
     }
+    write(path, content)
+
+
+def write(path: Path, content: Any) -> None:
+    """Write a file whole or not at all, and have it on the disk; OSError where that fails."""
     part = path.with_suffix(".part")
     try:
         with part.open("wb") as file:
@@ -34,6 +39,11 @@ def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], st
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except BaseException:
         part.unlink(missing_ok=True)
         raise

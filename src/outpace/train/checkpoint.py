@@ -6,7 +6,6 @@ kept. A crash loses what came after the newest one, at most the interval between
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 import sys
@@ -20,7 +19,7 @@ from typing import Any, final
 import torch
 
 from outpace.errors import DataError
-from outpace.plan.safety import random_states
+from outpace.plan.safety import random_states, write
 
 KEPT = 2
 FORMAT = 1
@@ -37,25 +36,6 @@ def copied(state: Any) -> Any:
     if isinstance(state, list | tuple):
         return type(state)(copied(value) for value in state)
     return state
-
-
-def write(path: Path, content: Any) -> None:
-    """Write a file whole or not at all, and have it on the disk; OSError where that fails."""
-    part = path.with_suffix(".part")
-    try:
-        with part.open("wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 @final

@@ -17,9 +17,10 @@ import torch
 from outpace.errors import UsageError
 from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
+from outpace.plan.safety import write
 from outpace.train import ranks
 from outpace.train.auto import Known, chosen
-from outpace.train.checkpoint import Checkpoints, copied, write
+from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
 from outpace.train.loop import train as train_loop

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
 from typing import Any
 
+from outpace.errors import RecipeError
+from outpace.records.recipe_file import read_recipe
 from outpace.records.trial import Settings
 from outpace.remedies.catalog import remedy
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.fetch import FetchSeam
-from outpace.seams.host import Host
+from outpace.seams.host import Host, RootFacts
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loss import LossSeam
 from outpace.seams.module import ModuleSeam
@@ -59,6 +62,28 @@ def setup_of(remedies: Iterable[tuple[str, Settings]], base: Setup = AS_IS) -> S
     for name, settings in remedies:
         base = remedy(name).setup(base, settings)
     return base
+
+
+def apply_recipe(recipe: str | Path, *, model: Any = None, optimizer: Any = None) -> Host:
+    """A recipe at work in this process, the objects given being brought to it at once.
+
+    Raises RecipeError for a recipe that cannot be read, or one that only a new process can take.
+    """
+    setup = setup_of((r.name, r.settings) for r in read_recipe(Path(recipe)).remedies)
+    if setup.environment:
+        names = ", ".join(name for name, _ in setup.environment)
+        raise RecipeError(
+            f"{recipe} sets environment variables ({names}), which only a new process can take",
+            f"outpace run --recipe {recipe} your-script.py",
+        )
+    host = assemble()
+    host.install()
+    if model is not None:
+        host.roots[model] = RootFacts(has_parameters=True)
+    if optimizer is not None:
+        host.optimizers.add(optimizer)
+    host.switch(setup)
+    return host
 
 
 def hide_our_frames() -> None:

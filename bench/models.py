@@ -1,9 +1,9 @@
 """Ten small trainings of different kinds, for bench/memory.py and bench/changes.py.
 
-    python bench/models.py gpt_flash --batch 8 [--steps 30] [--measure] [--times batch | PART]
+    python bench/models.py gpt_flash --batch 8 [--steps 30] [--measure] [--turns] [--without PART]
 
-With --times two steps take turns, the training's own and one with twice the batch, or without a part
-of the model; how many times as long the other takes is printed.
+With --turns steps are timed at each line of standard input, of the model or of it without a part, so
+that several processes can take turns.
 
 With --measure the bytes that the allocator holds at the peak of a step are printed: what the model,
 its gradients and its optimizer hold when the step begins, the batch, and the most that is allocated
@@ -11,7 +11,7 @@ above that, by torch's profiler.
 """
 
 import argparse
-import statistics
+import sys
 import time
 
 import torch
@@ -169,10 +169,11 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--times", metavar="batch_half|batch_double|PART")
+    parser.add_argument("--turns", action="store_true")
+    parser.add_argument("--without", metavar="PART")
     args = parser.parse_args()
-    if args.times:
-        print(times(args.model, args.batch, args.times))
+    if args.turns:
+        take_turns(step_of(args.model, args.batch, args.without))
         return
     torch.manual_seed(0)
     build, kind, optimizer = MODELS[args.model]
@@ -214,22 +215,17 @@ def step_of(name, batch, without=None):
     return step
 
 
-def times(name, batch, other, rounds=21, seconds=0.25):
-    own = step_of(name, batch)
-    scale = {"batch_half": 0.5, "batch_double": 2.0}.get(other)
-    changed = step_of(name, round(scale * batch)) if scale else step_of(name, batch, other)
-    ratios = []
-    for _ in range(rounds):
-        spent = []
-        for step in (own, changed):
+def take_turns(step, seconds=0.5):
+    """Steps for so long at each line that comes in; the mean of their seconds is printed."""
+    for _ in range(5):
+        step()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        begun, count = time.perf_counter(), 0
+        while time.perf_counter() - begun < seconds:
             step()
-            begun, count = time.perf_counter(), 0
-            while time.perf_counter() - begun < seconds:
-                step()
-                count += 1
-            spent.append((time.perf_counter() - begun) / count)
-        ratios.append(spent[1] / spent[0])
-    return statistics.median(ratios[1:])
+            count += 1
+        print((time.perf_counter() - begun) / count, flush=True)
 
 
 def held(model, optimizer, *batch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pty
@@ -14,11 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from outpace import cli
 from outpace.cli.options import Duration
 from outpace.cli.progress import ProgressLine
+from outpace.cli.settings import OPTIONS
 from outpace.errors import UsageError
 from outpace.records.files import write_json
 from outpace.records.session import Session
@@ -170,6 +173,14 @@ def test_mistakes_in_pyproject(
     (tmp_path / "pyproject.toml").write_text(text)
     code, _, told = say("diagnose", "train.py")
     assert (code, said in told) == (2, True), told
+
+
+def test_every_option_can_be_set_in_pyproject() -> None:
+    assert set(OPTIONS) == set(cli.COMMANDS)
+    for name, listed in OPTIONS.items():
+        command = importlib.import_module(f"outpace.cli.{name}").command
+        options = [p for p in command.params if isinstance(p, click.Option)]
+        assert set(listed.split()) == {max(p.opts, key=len).lstrip("-") for p in options}, name
 
 
 def test_another_tools_broken_pyproject_is_left_alone(

@@ -22,6 +22,7 @@ COMMANDS = {
     "train": "train what an outpace.Trainer says, within a budget",
     "plan": "what fits a deadline: time, compute, and the model and data that suit it",
     "pack": "store a data set for fast training",
+    "live": "look at a session while it runs",
     "report": "a session as HTML, Markdown or JSON, or here in the terminal",
     "compare": "what changed between two sessions",
     "remedies": "the catalogue of remedies, or one of them",

@@ -107,7 +107,7 @@ Examples:
     "--time",
     "time_s",
     type=Duration(),
-    help="Time to measure the script, from its first step on (default: 250 of its steps, 40 s to 150 s).",
+    help="Time to measure the script, from its first step on (default: 500 of its steps, 60 s to 240 s).",
 )
 @option(
     "--memory", is_flag=True, help="The memory of a script's step, and what would make room in it."

@@ -7,6 +7,7 @@ Keys are the options' names: ``time = "2m"`` at the top serves every command tha
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +15,25 @@ import click
 
 from outpace.errors import UsageError
 
-TABLES = ("diagnose", "tune", "run", "report", "compare", "remedies", "env", "demo")
-SHARED = (
+OPTIONS = {
+    "diagnose": "time steps trace seed verbose quiet json force output session",
+    "tune": "time recipe diff seeds margin require-proof only skip verbose quiet json force output "
     "session",
-    "output",
-    "force",
-    "json",
-    "quiet",
-    "verbose",
-    "time",
-    "steps",
-    "trace",
-    "seed",
-    "recipe",
-    "no-recipe",
-    "diff",
-    "seeds",
-    "margin",
-    "require-proof",
-    "only",
-    "skip",
-)
-PATHS = ("session", "output", "recipe", "trace")
-LATER = ("plan", "pack", "live")
-"""tables of commands that other versions have"""
+    "run": "recipe no-recipe deadline by reserve land schedule session quiet",
+    "train": "budget json quiet",
+    "plan": "deadline by reserve flops params tokens unique-tokens served-tokens device count hours "
+    "mfu dtype law fit steps epochs samples time memory batch cost objective usd-per-hour output "
+    "force json quiet",
+    "pack": "as resize quality verify on-error jobs force json quiet",
+    "live": "json",
+    "report": "output force",
+    "compare": "markdown",
+    "remedies": "json",
+    "env": "start json",
+    "demo": "",
+}
+"""of each command; written down here so that none has to be imported for another's sake"""
+PATHS = ("session", "output", "recipe", "trace", "fit")
 
 
 def defaults(folder: Path | None = None) -> dict[str, Any]:
@@ -46,14 +42,15 @@ def defaults(folder: Path | None = None) -> dict[str, Any]:
     if file is None:
         return {}
     table = _read(file)
-    _check(file, "tool.outpace", [k for k, v in table.items() if not isinstance(v, dict)], SHARED)
-    tables = {k: v for k, v in table.items() if isinstance(v, dict)}
-    _check(file, "tool.outpace", list(tables), (*TABLES, *LATER))
+    options = {name: listed.split() for name, listed in OPTIONS.items()}
     shared = {k: v for k, v in table.items() if not isinstance(v, dict)}
+    _check(file, "tool.outpace", list(shared), {o for known in options.values() for o in known})
+    tables = {k: v for k, v in table.items() if isinstance(v, dict)}
+    _check(file, "tool.outpace", list(tables), options)
     found: dict[str, Any] = {}
-    for name in TABLES:
+    for name, known in options.items():
         own = tables.get(name, {})
-        _check(file, f"tool.outpace.{name}", list(own), SHARED)
+        _check(file, f"tool.outpace.{name}", list(own), known)
         found[name] = {_plain(k): _value(file, k, v) for k, v in {**shared, **own}.items()}
     return found
 
@@ -97,7 +94,7 @@ def _value(file: Path, key: str, value: Any) -> Any:
     return str(file.parent / value) if key in PATHS and isinstance(value, str) else value
 
 
-def _check(file: Path, table: str, keys: list[str], known: tuple[str, ...]) -> None:
+def _check(file: Path, table: str, keys: list[str], known: Collection[str]) -> None:
     for key in keys:
         if key.replace("_", "-") not in known:
             near = difflib.get_close_matches(key.replace("_", "-"), known, n=1)

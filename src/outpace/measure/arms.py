@@ -56,6 +56,11 @@ class Contest:
         """The first arm's name."""
         return next(iter(self.arms))
 
+    @property
+    def rounds(self) -> int:
+        """Those that were measured."""
+        return max((len(pairs) for pairs in self.pairs.values()), default=0)
+
     def gain(self, arm: str) -> Gain:
         """Speed-up of an arm over the base on the wall clock."""
         return self._gain(arm, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from outpace.measure.arms import Contest, Program, Scheduler
 from outpace.measure.counters import page_faults, system_s
@@ -46,22 +46,31 @@ from outpace.tune.ranks import (
 LEAST_S = 20.0
 MOST_S = 60.0
 SHARE_OF_RUN = 0.05
-LEAST_WITH_CHANGES_S = 40.0
-MOST_WITH_CHANGES_S = 150.0
-STEPS_WITH_CHANGES = 250
-"""worth of time: ten arms or so, some six rounds"""
-WATCH_SHARE = 0.25
+LEAST_WITH_CHANGES_S = 60.0
+MOST_WITH_CHANGES_S = 240.0
+STEPS_WITH_CHANGES = 500
+"""worth of time: some twelve arms, eight rounds"""
 FEWEST_WATCHED = 4
 FIRST_LOOKS = 4
 LOOKS = 8
 LOOK_S = 2.0
 """steps looked at closely, and seconds for them, before and after the training is watched"""
 ENOUGH_WATCHED = 400
-OWN_ARMS_SHARE = 0.4
-SHARE_WITH_CHANGES = 0.5
-"""of the time that is left, where the model with less to do is compared too"""
 MOST_PARTS = 3
 WORKERS_EVERY_S = 1.0
+
+
+class Shares(NamedTuple):
+    """Of the time that is left, in this order."""
+
+    watching: float
+    own_arms: float
+    compute: float
+
+
+SHARES = Shares(0.25, 0.4, 1.0)
+SHARES_WITH_CHANGES = Shares(0.1, 0.12, 0.55)
+"""where the model with less to do is compared too"""
 
 
 class Experiment:
@@ -75,6 +84,7 @@ class Experiment:
         self.given_time = spec["time_s"] is not None
         self.spent_before = float(spec.get("spent_s", 0.0))
         self.earlier = read(observed.session / CONTESTS, {}) if spec.get("again") else {}
+        self.shares = SHARES_WITH_CHANGES if spec.get("changes") else SHARES
         self.max_steps = spec.get("steps")
         self.begun = 0.0
         self.parts: dict[str, str] = {}
@@ -110,7 +120,7 @@ class Experiment:
     def time_for(self, step: Step) -> float:
         """5 % of the run where its length is known, at least 20 s and at most 60.
 
-        With changes of the model among the arms so many steps' time, 40 s to 150.
+        With changes of the model among the arms so many steps' time, 60 s to 240.
         """
         if self.observed.spec.get("changes"):
             wanted = STEPS_WITH_CHANGES * step.wall / 1e9
@@ -136,7 +146,7 @@ class Experiment:
         """Pass progress on."""
         done = min(self.time_s, self.time_s - self.left())
         self.observed.tell(
-            "experiments", done, self.time_s, f"{contest.name}, round {len(contest.pairs)}"
+            "experiments", done, self.time_s, f"{contest.name}, round {contest.rounds}", contest
         )
 
     def program(self) -> Program:
@@ -212,7 +222,7 @@ class Experiment:
             if now - looked > WORKERS_EVERY_S:
                 looked = now
                 workers.look(self.host.steps)
-            late = share > WATCH_SHARE and watched >= FEWEST_WATCHED
+            late = share > self.shares.watching and watched >= FEWEST_WATCHED
             enough = late or (watched >= ENOUGH_WATCHED and share > 0.1)
             if until is not None:
                 over = self.host.steps >= until
@@ -268,12 +278,10 @@ class Experiment:
         if evidence.compute.device != "cpu":
             own["transfer_free"] = replace(AS_IS, free_transfer=True)
             own["sync_free"] = replace(AS_IS, free_sync=True)
-        yield Contest(
-            own, max(2.0, self.left() * OWN_ARMS_SHARE), "input and watching", narrow=0.01
-        )
-        share = SHARE_WITH_CHANGES if self.observed.spec.get("changes") else 1.0
+        seconds = max(2.0, self.shares.own_arms * self.left())
+        yield Contest(own, seconds, "input and watching", narrow=0.01)
         compute = self.compute_arms(evidence, loaded)
-        yield Contest(compute, max(2.0, share * self.left()), "compute")
+        yield Contest(compute, max(2.0, self.shares.compute * self.left()), "compute")
         if self.observed.spec.get("changes"):
             yield Contest(self.model_arms(loaded), max(2.0, self.left()), "changes of the model")
 

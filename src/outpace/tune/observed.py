@@ -108,16 +108,24 @@ class Observed:
             loading_s=self.loading_ns / 1e9,
         )
 
-    def tell(self, phase: str, done: float, total: float, note: str = "") -> None:
-        """Tell the parent how far we are."""
+    def tell(
+        self,
+        phase: str,
+        done: float,
+        total: float,
+        note: str = "",
+        contest: Contest | None = None,
+    ) -> None:
+        """Tell the parent how far we are, and what a contest has found by now."""
         now = time.monotonic()
         if now - self.last_progress > PROGRESS_EVERY_S:
             self.last_progress = now
+            told: dict[str, Any] = {"phase": phase, "done": done, "total": total, "note": note}
+            if contest is not None:
+                found = {arm: contest.gain(arm) for arm in contest.pairs}
+                told["gains"] = {arm: (g.speedup, g.low, g.high) for arm, g in found.items()}
             with contextlib.suppress(OSError):
-                write(
-                    self.session / PROGRESS,
-                    {"phase": phase, "done": done, "total": total, "note": note},
-                )
+                write(self.session / PROGRESS, told)
 
     def finish(self) -> None:
         """The target came to its end: write the evidence down."""

@@ -97,7 +97,7 @@ class Trials:
         """Pass progress on."""
         self.graphs.append(graphs_compiled())
         done = self.time_s - self.left()
-        self.observed.tell("trials", min(done, self.time_s), self.time_s, contest.name)
+        self.observed.tell("trials", min(done, self.time_s), self.time_s, contest.name, contest)
 
     @property
     def accepted(self) -> list[Trial]:

@@ -1,0 +1,170 @@
+"""``outpace live``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from outpace.cli.telling import colors
+from outpace.errors import SessionError
+
+EVERY_S = 0.25
+NEWEST = Path(".outpace")
+
+
+class News(NamedTuple):
+    """Where a session is, the newest word of it, and how long ago that came."""
+
+    session: Path
+    told: dict[str, Any]
+    age_s: float
+    over: bool
+
+
+@click.command(
+    "live",
+    epilog="""\b
+Examples:
+  outpace live
+  outpace live .outpace/last-run""",
+)
+@click.argument("session", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="A JSON object a line, at each change.")
+def command(session: Path | None, as_json: bool) -> int:
+    """Look at a session while it runs, from another terminal (default: the newest in .outpace).
+
+    Only its files are read. Leave with Ctrl-C; what runs goes on.
+    """
+    folder = session or NEWEST
+    if news(folder) is None:
+        raise SessionError(
+            f"nothing has run in {folder}",
+            "outpace diagnose, tune, and run --deadline tell how far they are",
+        )
+    told = changes(folder)
+    try:
+        if as_json:
+            last = _lines(told)
+        elif sys.stdout.isatty():
+            last = _screen(told)
+        else:
+            last = _phases(told)
+    except KeyboardInterrupt:
+        return 0
+    if not as_json:
+        _end(last)
+    return 0
+
+
+def news(folder: Path, now: float | None = None) -> News | None:
+    """The newest word of the sessions in a folder; None where there is none."""
+    from outpace.report.live import newest
+    from outpace.tune.files import STATUS, read
+
+    found = newest(folder)
+    told = read(found[0]) if found is not None else None
+    if found is None or told is None:
+        return None
+    path, when = found
+    session = folder
+    if folder.name == NEWEST.name:
+        session = folder / path.relative_to(folder).parts[0]
+    ends = [session / "session.json", *([session / STATUS] if "steps" in told else [])]
+    over = any(end.exists() and end.stat().st_mtime >= when for end in ends)
+    return News(session, told, max(0.0, (now or time.time()) - when), over)
+
+
+def changes(folder: Path) -> Iterator[News]:
+    """The news, a few times a second until the session is over."""
+    while True:
+        found = news(folder)
+        if found is not None:
+            yield found
+            if found.over:
+                return
+        time.sleep(EVERY_S)
+
+
+def _seen(told: dict[str, Any]) -> Any:
+    from outpace.report.live import Seen, of_experiments
+
+    if "steps" not in told:
+        return of_experiments(told)
+    import msgspec
+
+    from outpace.cli.run import said
+    from outpace.records.plan import Progress
+
+    found = msgspec.convert(told, Progress)
+    whole = max(found.elapsed_s, found.elapsed_s + found.left_s)
+    phase = "landing" if found.landing else "training"
+    return Seen(phase, found.elapsed_s / whole if whole else 0.0, said(found), loss=found.loss)
+
+
+def _screen(told: Iterator[News]) -> News:
+    """A picture that is drawn anew."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from outpace.report.live import picture
+
+    losses: list[float] = []
+    steps = -1
+    console = Console(no_color=colors() is False)
+    last: News | None = None
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        for last in told:
+            seen = _seen(last.told)
+            if seen.loss is not None and last.told["steps"] != steps:
+                steps = last.told["steps"]
+                losses.append(seen.loss)
+            live.update(picture(str(last.session), seen, losses, last.age_s), refresh=True)
+    assert last is not None
+    return last
+
+
+def _phases(told: Iterator[News]) -> News:
+    """A line for each tenth of each phase, where there is no terminal."""
+    last: News | None = None
+    shown: tuple[str, int] | None = None
+    for last in told:
+        seen = _seen(last.told)
+        at = (seen.phase, int(10 * seen.share))
+        if at != shown:
+            shown = at
+            print(f"{seen.phase}  {100 * seen.share:.0f} %  {seen.note}".rstrip(), flush=True)
+    assert last is not None
+    return last
+
+
+def _lines(told: Iterator[News]) -> News:
+    """The words themselves."""
+    last: News | None = None
+    before: dict[str, Any] | None = None
+    for last in told:
+        if last.told != before:
+            before = last.told
+            print(json.dumps({"session": str(last.session), **last.told}), flush=True)
+    assert last is not None
+    return last
+
+
+def _end(last: News) -> None:
+    """How it ended."""
+    file = last.session / "session.json"
+    if "steps" in last.told:
+        print(f"{last.session}: {_seen(last.told).note}, then it ended")
+        return
+    from rich.console import Console
+
+    from outpace.records.files import read_json
+    from outpace.records.session import Session
+    from outpace.report.terminal import print_session
+
+    print_session(read_json(file, Session), Console(no_color=colors() is False))

@@ -1,0 +1,97 @@
+"""A session is looked at while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outpace.cli.live import changes, news
+from outpace.records.files import write_json
+from tests.report.report_sessions import images_tuned
+
+LOOK = [sys.executable, "-m", "outpace", "live"]
+
+
+def tell(folder: Path, when: float, **told: Any) -> None:
+    """A process of the session writes how far it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "progress.json"
+    path.write_text(json.dumps({"done": 0, "total": 1, "note": "", **told}))
+    os.utime(path, (when, when))
+
+
+def test_the_newest_of_several_processes_and_sessions(tmp_path: Path) -> None:
+    sessions = tmp_path / ".outpace"
+    tell(sessions / "old", 100, phase="trials")
+    tell(sessions / "new" / "trials", 300, phase="trials")
+    tell(sessions / "new", 200, phase="experiments")
+    found = news(sessions, now=310)
+    assert found is not None
+    assert (found.session, found.told["phase"]) == (sessions / "new", "trials")
+    assert found.age_s == pytest.approx(10)
+    named = news(sessions / "old", now=310)
+    assert named is not None
+    assert named.told["phase"] == "trials"
+
+
+def test_a_session_of_before_in_the_same_folder_is_not_the_end(tmp_path: Path) -> None:
+    write_json(tmp_path / "session.json", images_tuned())
+    os.utime(tmp_path / "session.json", (100, 100))
+    tell(tmp_path, 200, phase="experiments")
+    found = news(tmp_path)
+    assert found is not None
+    assert not found.over
+    os.utime(tmp_path / "session.json", (201, 201))
+    found = news(tmp_path)
+    assert found is not None
+    assert found.over
+
+
+def test_a_run_is_over_when_its_process_has_written_its_status(tmp_path: Path) -> None:
+    run = {"steps": 3, "of": 9, "loss": 0.5, "elapsed_s": 1, "left_s": 2, "finish_s": None}
+    tell(tmp_path, 200, landing=False, **run)
+    (tmp_path / "status.json").write_text("{}")
+    os.utime(tmp_path / "status.json", (100, 100))
+    found = news(tmp_path)
+    assert found is not None
+    assert not found.over
+    os.utime(tmp_path / "status.json", (300, 300))
+    assert next(changes(tmp_path)).over
+
+
+def test_what_is_told_is_shown_until_the_session_is_over(tmp_path: Path) -> None:
+    gains = {"batch_double": [0.5, 0.45, 0.55]}
+    tell(tmp_path, time.time(), phase="watching", done=1, total=4)
+    child = subprocess.Popen(
+        [*LOOK, "--json", str(tmp_path)], stdout=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    assert child.stdout is not None
+    first = json.loads(child.stdout.readline())
+    assert (first["phase"], first["session"]) == ("watching", str(tmp_path))
+    tell(tmp_path, time.time(), phase="experiments", gains=gains)
+    assert json.loads(child.stdout.readline())["gains"] == gains
+    write_json(tmp_path / "session.json", images_tuned())
+    rest, _ = child.communicate(timeout=30)
+    assert (rest, child.returncode) == ("", 0)
+
+
+def test_the_session_is_told_when_it_is_over(tmp_path: Path) -> None:
+    tell(tmp_path, 100, phase="experiments", done=3, total=4, note="compute, round 2")
+    write_json(tmp_path / "session.json", images_tuned())
+    done = subprocess.run([*LOOK, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stdout.startswith("experiments  75 %  compute, round 2\n")
+    assert "What would be gained" in done.stdout
+
+
+def test_nothing_to_look_at(tmp_path: Path) -> None:
+    done = subprocess.run(LOOK, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nothing has run in .outpace" in done.stderr

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -22,8 +22,11 @@ from outpace.errors import UsageError
 from outpace.plan.scaling import Parametric
 from outpace.records.plan import Estimate, Fit
 
-FEWEST = 6
-"""runs for five constants"""
+CONSTANTS = 5
+FEWEST = CONSTANTS + 1
+"""runs"""
+LEAST_LEFT = 0.05
+"""of a run's distance from the law that it is taken to leave, where the law goes through it"""
 HUBER = 1.345
 """standard deviations from where on a run counts less than by its square: 95 % as efficient as least
 squares where the noise is normal (Holland and Welsch 1977)"""
@@ -46,10 +49,6 @@ class Runs:
     parameters: np.ndarray
     tokens: np.ndarray
     loss: np.ndarray
-
-    def some(self, rows: np.ndarray) -> Runs:
-        """Those of these rows."""
-        return Runs(self.parameters[rows], self.tokens[rows], self.loss[rows])
 
 
 def read_runs(path: Path) -> Runs:
@@ -127,16 +126,34 @@ def _polished(runs: Runs, start: np.ndarray) -> Parametric:
     return Parametric("fitted", e, a, b, float(found.x[3]), float(found.x[4]))
 
 
+def slopes(law: Parametric, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
+    """Losses by the law, and slopes of their logarithms by log E, log A, log B, alpha and beta: (runs, 5)."""
+    of_n, of_d = law.a * runs.parameters**-law.alpha, law.b * runs.tokens**-law.beta
+    told = law.e + of_n + of_d
+    by_exponents = (-of_n * np.log(runs.parameters), -of_d * np.log(runs.tokens))
+    by_constants = np.stack([np.full_like(told, law.e), of_n, of_d, *by_exponents], axis=1)
+    return told, by_constants / told[:, None]
+
+
 def resampled(
     runs: Runs, law: Parametric, seed: int = 0, times: int = RESAMPLED
 ) -> list[Parametric]:
-    """Laws of runs drawn with replacement (Efron 1979), each near the law of all."""
+    """Laws of runs whose losses were drawn anew, each near the law of all.
+
+    What a run is off the law by is drawn from what all are off, each divided by the square root of what
+    its leverage leaves of it (Davison and Hinkley 1997, section 6.3), as a law of five constants goes
+    nearer to twelve runs than the truth does. How large the noise is, is not known from so few either:
+    it is drawn as Student's t has it.
+    """
     rng = np.random.default_rng(seed)
+    told, by_constants = slopes(law, runs)
+    leverage = np.einsum("ij,ji->i", by_constants, np.linalg.pinv(by_constants))
+    off = np.log(runs.loss / told) / np.sqrt(np.maximum(1.0 - leverage, LEAST_LEFT))
+    free = len(off) - CONSTANTS
     laws = []
     for _ in range(times):
-        drawn = runs.some(rng.integers(0, len(runs.loss), len(runs.loss)))
-        if len(set(drawn.parameters.tolist())) >= 3 and len(set(drawn.tokens.tolist())) >= 3:
-            laws.append(fit(drawn, law))
+        noise = rng.choice(off - off.mean(), len(off)) * math.sqrt(free / rng.chisquare(free))
+        laws.append(fit(replace(runs, loss=told * np.exp(noise)), law))
     return laws
 
 

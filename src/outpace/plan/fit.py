@@ -149,10 +149,11 @@ def resampled(
     told, by_constants = slopes(law, runs)
     leverage = np.einsum("ij,ji->i", by_constants, np.linalg.pinv(by_constants))
     off = np.log(runs.loss / told) / np.sqrt(np.maximum(1.0 - leverage, LEAST_LEFT))
+    off = (off - off.mean()) * math.sqrt(len(off) / (len(off) - 1))
     free = len(off) - CONSTANTS
     laws = []
     for _ in range(times):
-        noise = rng.choice(off - off.mean(), len(off)) * math.sqrt(free / rng.chisquare(free))
+        noise = rng.choice(off, len(off)) * math.sqrt(free / rng.chisquare(free))
         laws.append(fit(replace(runs, loss=told * np.exp(noise)), law))
     return laws
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import pickle
 import random
 
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.serve.order import BLOCK, Order, Repeated, generator, permuted, seed_process
+from outpace.serve.order import CHUNK, Order, Repeated, generator, permuted, seed_process
 
 
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**70), epoch=st.integers(0, 1000))
@@ -29,13 +30,55 @@ def test_a_slice_is_a_slice_of_the_whole(size: int, start: int, length: int) -> 
     assert order.indices(7, start, stop).tolist() == whole[start:stop].tolist()
 
 
-def test_a_slice_over_the_blocks_edge() -> None:
-    size = 3 * BLOCK + 5
-    order = Order(size, 1, shuffle=True)
-    whole = permuted(np.arange(size), size, 1, 0)
-    for start in (0, BLOCK - 3, 2 * BLOCK - 1, size - 7):
-        stop = min(size, start + 10)
-        assert order.indices(0, start, stop).tolist() == whole[start:stop].tolist()
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_slices_of_any_stretch_are_those_of_the_whole(shuffle: bool) -> None:
+    size = 3 * CHUNK + 5
+    order = Order(size, 1, shuffle=shuffle)
+    whole = permuted(np.arange(size), size, 1, 0) if shuffle else np.arange(size)
+    for start in (0, 7, CHUNK - 3, 2 * CHUNK - 1, size - 7, 3):
+        for length in (10, CHUNK + 1):
+            stop = min(size, start + length)
+            assert order.indices(0, start, stop).tolist() == whole[start:stop].tolist()
+
+
+def test_what_many_batches_share_cannot_be_written_to() -> None:
+    found = Order(100, 1, shuffle=True).indices(0, 0, 10)
+    with pytest.raises(ValueError, match="read-only"):
+        found[0] = 5
+
+
+def by_hand(position: int, size: int, seed: int, epoch: int) -> int:
+    """The index at a position, one number after the other."""
+    a = math.isqrt(size - 1) + 1
+    b = -(-size // a)
+    key = np.array([seed % 2**64, epoch], dtype=np.uint64)
+    counter = np.array([0, 0, 0, 2**64 - 1], dtype=np.uint64)
+    keys = [int(k) for k in np.random.Philox(key=key, counter=counter).random_raw(8)]
+    number = position
+    while True:
+        left, right = number % a, number // a
+        for i, key in enumerate(keys):
+            mixed = key ^ right
+            for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+                mixed = (mixed ^ (mixed >> shift)) * factor % 2**64
+            left, right = right, (left + (mixed >> 32)) % (b if i % 2 else a)
+        number = right * a + left
+        if number < size:
+            return number
+
+
+@given(size=st.integers(1, 10**8), seed=st.integers(0, 2**70), place=st.floats(0, 1))
+@settings(max_examples=60, deadline=None)
+def test_the_order_is_that_of_the_network_by_hand(size: int, seed: int, place: float) -> None:
+    """So a state of an earlier version goes on with the same samples."""
+    positions = np.array([0, int(place * (size - 1)), size - 1])
+    found = permuted(positions, size, seed, 3)
+    assert found.tolist() == [by_hand(int(p), size, seed, 3) for p in positions]
+
+
+def test_an_epoch_as_it_has_been_since_the_first_version() -> None:
+    assert permuted(np.arange(6), 1000, 3, 1).tolist() == [624, 146, 707, 961, 918, 564]
+    assert permuted(np.array([0, 999_999]), 10**6, 0, 0).tolist() == [308_321, 940_883]
 
 
 def test_past_the_end_it_begins_again() -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -21,40 +22,67 @@ from numpy.typing import NDArray
 ROUNDS = 8
 START = 2**64 - 2
 """in the place of an index: where `Repeated` begins in an epoch; 2^64 - 1 is that of its keys"""
-BLOCK = 1 << 14
-"""positions that are permuted at once"""
+CHUNK = 1 << 14
+"""positions whose indices are made at once, at the least: batches are slices of them"""
 
-Positions = NDArray[np.uint64]
+Words = NDArray[np.uint64]
+Indices = NDArray[np.int64]
 
 
-def permuted(positions: NDArray[np.int64], size: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def permuted(positions: Indices, size: int, seed: int, epoch: int) -> Indices:
     """Indices at ``positions`` of a permutation of ``size`` samples.
 
     A Feistel network over pairs of a x b >= size numbers, walked on where it leaves the range
     (Black & Rogaway 2002, "Ciphers with arbitrary finite domains"): no memory but for what is
-    asked. Raises ValueError for positions out of range.
+    asked and the tables of its rounds, 64 bytes times the root of ``size``. Raises ValueError for
+    positions out of range.
     """
     if len(positions) and not 0 <= positions.min() <= positions.max() < size:
         raise ValueError(f"positions are to be 0 to {size - 1}")
     a = int(np.ceil(np.sqrt(size))) or 1
-    b = -(-size // a) or 1
-    keys = _keys(seed, epoch)
-    found = _feistel(positions.astype(np.uint64), a, b, keys)
+    rounds = _rounds(a, -(-size // a) or 1, seed, epoch)
+    found = _feistel(positions, a, rounds)
     outside = np.flatnonzero(found >= size)
     while len(outside):
-        found[outside] = _feistel(found[outside], a, b, keys)
-        outside = outside[found[outside] >= size]
-    return found.astype(np.int64)
+        again = _feistel(found[outside], a, rounds)
+        found[outside] = again
+        outside = outside[again >= size]
+    return found
 
 
-def _feistel(numbers: Positions, a: int, b: int, keys: Positions) -> Positions:
-    left, right = numbers % np.uint64(a), numbers // np.uint64(a)
-    for i, key in enumerate(keys):
-        left, right = right, (left + _mixed(right ^ key)) % np.uint64(b if i % 2 else a)
-    return right * np.uint64(a) + left
+class _Round(NamedTuple):
+    """One round of the network."""
+
+    modulus: int
+    added: Indices
+    """to one half, for each number that the other half can be; less the modulus"""
 
 
-def _mixed(x: Positions) -> Positions:
+@lru_cache(maxsize=4)
+def _rounds(a: int, b: int, seed: int, epoch: int) -> tuple[_Round, ...]:
+    """What is added depends on a half alone, of which there are few: a table takes the place of
+    mixing each number anew, and a comparison that of a division.
+    """
+    found = []
+    for i, key in enumerate(_philox(seed, epoch, 2**64 - 1).random_raw(ROUNDS)):
+        modulus, other = (b, a) if i % 2 else (a, b)
+        mixed = _mixed(np.arange(other, dtype=np.uint64) ^ np.uint64(key)) % np.uint64(modulus)
+        found.append(_Round(modulus, mixed.astype(np.int64) - modulus))
+    return tuple(found)
+
+
+def _feistel(numbers: Indices, a: int, rounds: Sequence[_Round]) -> Indices:
+    right = numbers // a
+    left = numbers - right * a
+    for modulus, added in rounds:
+        total = added.take(right)
+        total += left
+        total += (total >> 63) & modulus  # where it is negative
+        left, right = right, total
+    return right * a + left
+
+
+def _mixed(x: Words) -> Words:
     """Finaliser of splitmix64 (Steele et al. 2014), kept to 32 bits so that sums do not overflow."""
     with np.errstate(over="ignore"):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -62,19 +90,15 @@ def _mixed(x: Positions) -> Positions:
     return x >> np.uint64(32)
 
 
-def _keys(seed: int, epoch: int) -> Positions:
-    return np.asarray(_philox(seed, epoch, 2**64 - 1).random_raw(ROUNDS), dtype=np.uint64)
-
-
 class _Key(ISeedSequence):
     """A key as a seed. Given as ``key=``, numpy first draws a seed from the system, which takes longer
     than all the rest, and throws it away.
     """
 
-    def __init__(self, words: Positions) -> None:
+    def __init__(self, words: Words) -> None:
         self.words = words
 
-    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> Positions:
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> Words:
         """The two words that Philox asks for."""
         return self.words
 
@@ -89,31 +113,51 @@ def _philox(seed: int, epoch: int, counter: int) -> np.random.Philox:
     return np.random.Philox(_key(seed, epoch), counter=place)
 
 
-class Order:
-    """Indices in the order of an epoch, a slice at a time; the block last permuted is kept."""
+class Epochs(ABC):
+    """Indices in the order of each epoch. Subclasses are final: one a way to order."""
 
-    def __init__(self, size: int, seed: int, *, shuffle: bool) -> None:
-        self.size, self.seed, self.shuffle = size, seed, shuffle
-        self._block: tuple[int, int, NDArray[np.int64]] | None = None
+    size: int
+    """of an epoch"""
+    seed: int
+    shuffle: bool
+    _chunk: tuple[int, int, Indices] | None = None
+    """epoch, first position and indices of what was made last"""
 
-    def indices(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Of positions ``start`` to ``stop``; those past the end begin again at the start."""
-        positions = np.arange(start, stop) % max(1, self.size)
-        if not self.shuffle:
-            return positions
-        first, last = start // BLOCK, (stop - 1) // BLOCK
-        if stop > self.size or first != last:
-            return permuted(positions, self.size, self.seed, epoch)
-        block = self._block
-        if block is None or block[:2] != (epoch, first):
-            inside = np.arange(first * BLOCK, min(self.size, (first + 1) * BLOCK))
-            block = (epoch, first, permuted(inside, self.size, self.seed, epoch))
-            self._block = block
-        return block[2][positions - first * BLOCK]
+    @abstractmethod
+    def at(self, epoch: int, positions: Indices) -> Indices:
+        """The indices at some positions of an epoch, 0 to ``size`` - 1."""
+
+    def indices(self, epoch: int, start: int, stop: int) -> Indices:
+        """Of positions ``start`` to ``stop``, not to be written to; those past the end begin again
+        at the start. Fastest where each call goes on from the one before.
+        """
+        if stop > self.size:
+            return self.at(epoch, np.arange(start, stop) % max(1, self.size))
+        chunk = self._chunk  # one look: another thread may make the next
+        if chunk is None or not (
+            chunk[0] == epoch and chunk[1] <= start and stop <= chunk[1] + len(chunk[2])
+        ):
+            last = min(self.size, max(stop, start + CHUNK))
+            chunk = epoch, start, self.at(epoch, np.arange(start, last))
+            chunk[2].flags.writeable = False
+            self._chunk = chunk
+        return chunk[2][start - chunk[1] : stop - chunk[1]]
 
 
 @final
-class Repeated:
+class Order(Epochs):
+    """Each sample once: in another order in each epoch, or as they are."""
+
+    def __init__(self, size: int, seed: int, *, shuffle: bool) -> None:
+        self.size, self.seed, self.shuffle = size, seed, shuffle
+
+    def at(self, epoch: int, positions: Indices) -> Indices:
+        """The indices at some positions of an epoch."""
+        return permuted(positions, self.size, self.seed, epoch) if self.shuffle else positions
+
+
+@final
+class Repeated(Epochs):
     """Indices of epochs in which sample i comes ``factors[i]`` times on average.
 
     In each epoch it comes that often, rounded up or down, by points at equal distances along the sum of
@@ -130,10 +174,9 @@ class Repeated:
         self.ends *= self.size / self.ends[-1]
         self._order = Order(self.size, seed, shuffle=shuffle)
 
-    def indices(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Of positions ``start`` to ``stop``; those past the end begin again at the start."""
-        first = generator(self.seed, epoch, START).random()
-        points = self._order.indices(epoch, start, stop) + first
+    def at(self, epoch: int, positions: Indices) -> Indices:
+        """The indices at some positions of an epoch."""
+        points = self._order.at(epoch, positions) + generator(self.seed, epoch, START).random()
         found = np.searchsorted(self.ends, points, side="right")
         return found.clip(max=len(self.ends) - 1).astype(np.int64)
 

@@ -2,7 +2,8 @@
 
 On the command line: ``outpace diagnose|tune|run train.py``. In code: `apply` puts a recipe on the
 objects of a script, `log` reports a metric that a proof then judges by, `until` trains until the
-time is up, `Loader` gives batches that are ready when the step is, `Trainer` trains within a budget.
+time is up, `Loader` gives batches that are ready when the step is, `Table` the rows of a table,
+`Trainer` trains within a budget.
 """
 
 import sys
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from outpace.in_code import apply, log
     from outpace.plan.until import until
     from outpace.serve.loader import Loader
+    from outpace.serve.tables import Table
     from outpace.train.trainer import Trainer
 
-__all__ = ["Loader", "Trainer", "apply", "diagnose", "log", "run", "tune", "until"]
+__all__ = ["Loader", "Table", "Trainer", "apply", "diagnose", "log", "run", "tune", "until"]
 
 _WHERE = {
     "Loader": "outpace.serve.loader",
+    "Table": "outpace.serve.tables",
     "Trainer": "outpace.train.trainer",
     "apply": "outpace.in_code",
     "log": "outpace.in_code",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import pickle
@@ -9,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch.utils.data import default_collate
 
-from outpace.errors import DataError
+from outpace.errors import DataError, UsageError
 from outpace.serve import matrices, tables
+from outpace.serve.batches import same_bits
+from outpace.serve.loader import Loader
 from outpace.serve.pack import pack
 from outpace.serve.sources import open_source
 from outpace.serve.tables import Table
@@ -226,3 +230,80 @@ def test_a_column_that_turns_out_to_be_text(
     path.write_text("a\n" + "1\n" * 10_000 + "text\n")
     with pytest.raises(DataError, match=r"late\.csv: .*text"):
         pack(path, tmp_path / "packed")
+
+
+TOGETHER = {"x": ["c", "a"], "n": ["b", "d"]}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("as_it_is", [True, False])
+def test_columns_that_are_given_together(tmp_path: Path, name: str, as_it_is: bool) -> None:
+    wanted = {"y": range(5000), **numbers()}
+    wanted["c"] = wanted["c"] + np.float32(0.25)
+    wanted["a"] = wanted["c"] / 2
+    file, write = KINDS[name]
+    write(tmp_path / file, pa.table(wanted))
+    if not as_it_is:
+        pack(tmp_path / file, tmp_path / "packed")
+    table = Table(tmp_path / (file if as_it_is else "packed"), TOGETHER)
+    rows = np.array([4999, 0, -1, 130, 129])
+    for _ in range(2):  # from the columns, then from their copy
+        batch = table.batch(rows)
+        assert list(batch) == ["y", "n", "x", "e", "gap"]
+        assert batch["x"].tolist() == [[c, c / 2] for c in wanted["c"][rows].tolist()]
+        assert batch["n"].tolist() == [[b, b] for b in wanted["b"][rows].tolist()]
+        assert batch["y"].tolist() == (rows % 5000).tolist()
+        assert batch["x"].flags.c_contiguous
+        table.batch(np.arange(5000))
+    assert table._matrices or (name, as_it_is) == ("stream", True)  # compressed
+    row = table[130]
+    assert list(row) == list(batch)
+    assert row["x"].tolist() == [130.25, 65.125]
+    assert row["x"].dtype == batch["x"].dtype
+    assert pickle.loads(pickle.dumps(table)).batch([7])["x"].tolist() == [[7.25, 3.625]]
+    assert table.batch([])["x"].shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("together", "match"),
+    [
+        ({"x": []}, "of no columns"),
+        ({"x": ["a", "z"]}, "no column 'z'"),
+        ({"x": ["a", "b"]}, "several types: a is float, b is int64"),
+        ({"x": ["a", "gap"]}, "'gap' is not of numbers without gaps"),
+        ({"x": ["a"], "y": ["a"]}, "'a' comes twice"),
+        ({"b": ["a", "c"]}, "has a column 'b' already"),
+    ],
+)
+def test_columns_that_cannot_be_given_together(
+    tmp_path: Path, together: dict[str, list[str]], match: str
+) -> None:
+    as_parquet(tmp_path / "t.parquet", pa.table(numbers()))
+    with pytest.raises(UsageError, match=match):
+        Table(tmp_path / "t.parquet", together)
+
+
+def test_a_group_may_have_the_name_of_one_of_its_columns(tmp_path: Path) -> None:
+    as_parquet(tmp_path / "t.parquet", pa.table(numbers()))
+    batch = Table(tmp_path / "t.parquet", {"c": ["a", "c"]}).batch([3, 4])
+    assert list(batch) == ["c", "b", "d", "e", "gap"]
+    assert batch["c"].tolist() == [[3, 3], [4, 4]]
+
+
+@pytest.mark.parametrize("kept", ["a", "x"])
+def test_who_keeps_a_column_keeps_that_alone(tmp_path: Path, kept: str) -> None:
+    as_parquet(tmp_path / "t.parquet", pa.table(numbers()))
+    table = Table(tmp_path / "t.parquet", {"x": ["a", "c"]} if kept == "x" else None)
+    for _ in range(2):
+        column = table.batch(np.arange(1000))[kept]
+        assert column.base is None
+        assert column.flags.owndata
+
+
+def test_batches_of_a_loader_are_as_samples_collated(tmp_path: Path) -> None:
+    as_parquet(tmp_path / "t.parquet", pa.table({n: numbers(50)[n] for n in "abcd"}))
+    table = Table(tmp_path / "t.parquet", TOGETHER)
+    by_item = default_collate([table[i] for i in range(10)])
+    with contextlib.closing(Loader(table, 10, shuffle=False, executor="none")) as loader:
+        for _ in range(2):
+            assert same_bits(next(iter(loader)), by_item)

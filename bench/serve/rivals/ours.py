@@ -73,11 +73,14 @@ def batches(
 
     def whole(batch: dict[str, torch.Tensor]) -> kit.Batch:
         if work.change is kit.row:
-            x = torch.stack([batch[name] for name in work.columns], dim=1).float()
+            x = batch["x"].float()
         else:
             x = torch.from_numpy(change(batch["data"].numpy(), None))
         return x, batch["label"], batch["id"]
 
     how = {"after": whole} if work.sliced else {"transform": changed, "collate": kit.collated}
-    loader = outpace.Loader(folder, work.batch, workers=workers, executor=executor, **how)
+    source = folder
+    if work.change is kit.row:
+        source = outpace.Table(folder, together={"x": work.columns})
+    loader = outpace.Loader(source, work.batch, workers=workers, executor=executor, **how)
     return kit.again(loader, epochs)

@@ -43,6 +43,8 @@ class Blocks:
         if self.complete or not size:
             return
         first, last = starts // BLOCK, (starts + size - 1) // BLOCK
+        if size <= BLOCK and self.checked[first].all() and self.checked[last].all():
+            return  # as most are before long
         span = np.arange(int((last - first).max(initial=0)) + 1)
         blocks = np.minimum(first[:, None] + span, last[:, None])
         blocks = blocks[~self.checked[blocks]]

@@ -30,24 +30,47 @@ class Matrix(NamedTuple):
     names: Sequence[str]
     numbers: NDArray[Any]
     """rows x columns"""
+    whole: str | None = None
+    """the name under which they are given together, if they are"""
 
     def batch(self, rows: Rows) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Each column of some rows."""
-        return zip(self.names, self.numbers.take(rows, axis=0).T.copy(), strict=True)
+        """Some rows, together or by column; each array has memory of its own."""
+        found = self.numbers.take(rows, axis=0)
+        if self.whole is not None:
+            yield self.whole, found
+        else:
+            yield from zip(self.names, (column.copy() for column in found.T), strict=True)
 
 
-def matrices(columns: Mapping[str, Flat | None], starts: Rows, length: int) -> list[Matrix]:
-    """Of each type that several columns have; none where they take too much memory."""
-    kinds: dict[Any, dict[str, Flat]] = {}
+def matrices(
+    columns: Mapping[str, Flat | None],
+    together: Mapping[str, Sequence[str]],
+    starts: Rows,
+    length: int,
+) -> list[Matrix]:
+    """Of the columns that are given together, and of the others of each type where there are several.
+
+    None where they take too much memory.
+    """
+    given = {name for names in together.values() for name in names}
+    alike: dict[Any, list[str]] = {}
     for name, flat in columns.items():
-        if flat is not None:
-            kinds.setdefault(flat[0].dtype, {})[name] = flat
-    kinds = {kind: alike for kind, alike in kinds.items() if len(alike) > 1}
-    size = length * sum(kind.itemsize * len(alike) for kind, alike in kinds.items())
+        if flat is not None and name not in given:
+            alike.setdefault(flat[0].dtype, []).append(name)
+    groups: list[tuple[str | None, list[str]]]
+    groups = [
+        (whole, [*names])
+        for whole, names in together.items()
+        if all(columns[name] is not None for name in names)
+    ]
+    groups += [(None, names) for names in alike.values() if len(names) > 1]
+    flats = [[flat for name in names if (flat := columns[name])] for _, names in groups]
+    size = length * sum(flat[0].itemsize for part in flats for flat in part)
     if size > SHARE_OF_MEMORY * min(psutil.virtual_memory().available, memory_limit()):
         return []
     return [
-        Matrix([*alike], _copied([*alike.values()], starts, length)) for alike in kinds.values()
+        Matrix(names, _copied(part, starts, length), whole)
+        for (whole, names), part in zip(groups, flats, strict=True)
     ]
 
 

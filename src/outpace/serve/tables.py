@@ -13,14 +13,14 @@ import contextlib
 import importlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.errors import DataError, MissingExtra
+from outpace.errors import DataError, MissingExtra, UsageError
 from outpace.serve.blocks import Blocks, damaged, read_checksums, write_checksums
 from outpace.serve.matrices import Flat, Matrix, Rows, matrices
 from outpace.serve.meta import Meta, Skipped, is_pack, read_meta
@@ -36,12 +36,23 @@ ROWS = 1 << 16
 
 @final
 class Table:
-    """Rows of a table: ``source[i]`` is column -> Python value, ``batch`` is column -> array or list."""
+    """Rows of a table: ``source[i]`` is column -> Python value, ``batch`` is column -> array or list.
+
+    ``together``: name -> columns that are given as one under that name, in place of their own. They
+    are of one type of numbers and have no gaps; a batch has them as rows x columns, a row as an array.
+    ``outpace.Loader(Table("packed", together={"x": ["width", "height"]}), 1024)`` gives
+    ``batch["x"]`` of 1,024 x 2 in one gather, where columns of their own would have to be stacked.
+
+    Raises DataError where the file cannot be read or has no rows, UsageError for columns that cannot
+    be given together.
+    """
 
     meta: Meta
     """where it is packed"""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(
+        self, path: str | Path, together: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         self.path = Path(path)
         self.blocks: Blocks | None = None
         self.classes = None
@@ -58,18 +69,20 @@ class Table:
         if not batches:
             raise DataError(f"{self.path}: there are no rows in it")
         counts = [batch.num_rows for batch in batches]
-        self.names: list[str] = batches[0].schema.names
-        self.chunks = {n: [b.column(i) for b in batches] for i, n in enumerate(self.names)}
+        columns: list[str] = batches[0].schema.names
+        self.chunks = {n: [b.column(i) for b in batches] for i, n in enumerate(columns)}
+        self.together = {name: [*of] for name, of in (together or {}).items()}
+        self.names = _names(self.path, self.chunks, self.together)
         self.starts: Rows = np.cumsum([0, *counts[:-1]])
         self.length: int = sum(counts)
         self._base = whole.address if whole is not None else 0
-        self._flat = {name: _flat(self.chunks[name], self.starts, whole) for name in self.names}
+        self._flat = {name: _flat(self.chunks[name], self.starts, whole) for name in columns}
         self._matrices: list[Matrix] | None = None
         self._opened_by: int | None = os.getpid()
         self._check_gaps()
 
     def __reduce__(self) -> Any:
-        return Table, (self.path,), {"_opened_by": None}
+        return Table, (self.path, self.together), {"_opened_by": None}
 
     def __len__(self) -> int:
         return self.length
@@ -78,12 +91,19 @@ class Table:
         row = position(index, len(self))
         chunk = int(np.searchsorted(self.starts, row, side="right")) - 1
         local = row - int(self.starts[chunk])
-        for name in self.names:
-            self._check(name, chunk)
-        return {name: self.chunks[name][chunk][local].as_py() for name in self.names}
+        for column in self.chunks:
+            self._check(column, chunk)
+        found = {column: chunks[chunk][local].as_py() for column, chunks in self.chunks.items()}
+        for name, columns in self.together.items():
+            kind = self.chunks[columns[0]][0].type.to_pandas_dtype()
+            found[name] = np.array([found[column] for column in columns], kind)
+        return {name: found[name] for name in self.names}
 
     def batch(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> dict[str, Any]:
-        """The rows of a batch. Numbers and dates as arrays (NaN, NaT in gaps), anything else as lists."""
+        """The rows of a batch. Numbers and dates as arrays (NaN, NaT in gaps), anything else as lists.
+
+        Each array has memory of its own: who keeps one column of a batch keeps that alone.
+        """
         rows = np.asarray(indices, np.int64)
         if rows.size and not -self.length <= int(rows.min()) <= int(rows.max()) < self.length:
             raise IndexError(f"index {rows.min()} or {rows.max()} of {self.length}")
@@ -92,16 +112,21 @@ class Table:
         rest = [name for name in self.names if name not in found]
         if rest:
             chunks = np.searchsorted(self.starts, rows, side="right") - 1
-            found |= {name: self._column(name, rows, chunks) for name in rest}
+            found |= {name: self._given(name, rows, chunks) for name in rest}
         self._copy()
         return {name: found[name] for name in self.names}
+
+    def _given(self, name: str, rows: Rows, chunks: Rows) -> Any:
+        if name not in self.together:
+            return self._column(name, rows, chunks)
+        return np.stack([self._column(c, rows, chunks) for c in self.together[name]], axis=1)
 
     def _copy(self) -> None:
         """Have the numbers row by row, from the next batch on."""
         right = self.blocks is None or self.blocks.complete
         if self._matrices is None and right and self._opened_by == os.getpid():
             self._matrices = []  # by one thread alone
-            self._matrices = matrices(self._flat, self.starts, self.length)
+            self._matrices = matrices(self._flat, self.together, self.starts, self.length)
 
     def _column(self, name: str, rows: Rows, chunks: Rows) -> Any:
         flat = self._flat[name]
@@ -153,6 +178,51 @@ class Table:
         return damaged([self.blocks] if self.blocks is not None else [], progress)
 
 
+def _names(
+    path: Path, chunks: Mapping[str, list[Any]], together: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """What a batch gives: each group in the place of its first column.
+
+    Raises UsageError where columns cannot be given together.
+    """
+    grouped = [column for columns in together.values() for column in columns]
+    for name, columns in together.items():
+        if not columns:
+            raise UsageError(f"together: {name!r} is of no columns", "name those that it holds")
+        if name in chunks and name not in grouped:
+            raise UsageError(f"{path} has a column {name!r} already", "choose another name")
+        for column in columns:
+            if grouped.count(column) > 1:
+                raise UsageError(f"together: {column!r} comes twice", "name each column once")
+            if column not in chunks:
+                there = f"there are: {', '.join(chunks)}"
+                raise UsageError(f"{path}: there is no column {column!r}", there)
+            if not _is_plain(chunks[column]):
+                raise UsageError(
+                    f"{path}: {column!r} is not of numbers without gaps: it cannot be in {name!r}",
+                    "leave it out of `together`: it then comes under its own name",
+                )
+        kinds = {column: chunks[column][0].type for column in columns}
+        if len({*kinds.values()}) > 1:
+            told = ", ".join(f"{column} is {kind}" for column, kind in kinds.items())
+            raise UsageError(
+                f"{path}: {name!r} is of several types: {told}",
+                "give those of each type a name of their own",
+            )
+    first = {columns[0]: name for name, columns in together.items()}
+    given = (first.get(c) or (None if c in grouped else c) for c in chunks)
+    return [name for name in given if name is not None]
+
+
+def _is_plain(chunks: list[Any]) -> bool:
+    """Whether a column is of integers or floats and has no gaps."""
+    import pyarrow as pa
+
+    kind = chunks[0].type
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return plain and not any(chunk.null_count for chunk in chunks)
+
+
 def _places(column: Any, base: int) -> Iterator[tuple[int, int]]:
     """Where in a mapped file the buffers of a column are."""
     for buffer in column.buffers():
@@ -162,13 +232,9 @@ def _places(column: Any, base: int) -> Iterator[tuple[int, int]]:
 
 def _flat(chunks: list[Any], starts: Rows, whole: Any) -> Flat | None:
     """All elements that a file could hold, and what is added to a row of each chunk to find its own."""
-    import pyarrow as pa
-
-    kind = chunks[0].type
-    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if not plain or any(chunk.null_count for chunk in chunks):
+    if not _is_plain(chunks):
         return None
-    dtype = np.dtype(kind.to_pandas_dtype())
+    dtype = np.dtype(chunks[0].type.to_pandas_dtype())
     if whole is None:
         return (chunks[0].to_numpy(), np.zeros(1, np.int64)) if len(chunks) == 1 else None
     places = [c.buffers()[1].address + c.offset * dtype.itemsize - whole.address for c in chunks]

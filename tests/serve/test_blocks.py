@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outpace.errors import DataError
+from outpace.serve.blocks import BLOCK, Blocks, read_checksums, write_checksums
+from tests.serve.test_records import flip
+
+
+def written(folder: Path) -> Path:
+    path = folder / "data.bin"
+    path.write_bytes(np.random.default_rng(0).bytes(4 * BLOCK + 100))
+    write_checksums(folder, [path.name])
+    return path
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The blocks that are looked at, in order."""
+    seen: list[int] = []
+    right = Blocks.right
+
+    def noting(blocks: Blocks, block: int) -> bool:
+        seen.append(block)
+        return right(blocks, block)
+
+    monkeypatch.setattr(Blocks, "right", noting)
+    return seen
+
+
+def test_each_block_is_looked_at_once(tmp_path: Path, looked_at: list[int]) -> None:
+    written(tmp_path)
+    blocks = read_checksums(tmp_path)["data.bin"]
+    blocks.check(np.array([0, 50]), 10)
+    blocks.check(np.array([20]), 10)
+    assert looked_at == [0]
+    blocks.check(np.array([0, BLOCK - 5]), 10)
+    assert looked_at == [0, 1]
+    blocks.check(np.array([5]), 3 * BLOCK)
+    assert looked_at == [0, 1, 2, 3]
+    assert not blocks.complete
+    blocks.check(np.array([4 * BLOCK + 20]), 10)
+    blocks.check(np.array([0]), 4 * BLOCK)
+    assert looked_at == [0, 1, 2, 3, 4]
+    assert blocks.complete
+
+
+def test_a_stretch_that_ends_in_a_damaged_block_is_found(tmp_path: Path) -> None:
+    flip(written(tmp_path), BLOCK + 3)
+    blocks = read_checksums(tmp_path)["data.bin"]
+    blocks.check(np.array([0, BLOCK - 10]), 10)
+    with pytest.raises(DataError, match=r"data\.bin: bytes 65,536 to 131,072 are damaged"):
+        blocks.check(np.array([0, BLOCK - 9]), 10)

@@ -14,7 +14,7 @@ from outpace.errors import DeadlineError, NotProven, OutpaceError, RecipeError, 
 from outpace.measure.machine import describe
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import read_json, write_json
 from outpace.records.machine import Machine
 from outpace.records.plan import Landed, Sizes
@@ -62,6 +62,7 @@ def _measure(
     trace: Path | None = None,
     seed: int | None = None,
     changes: bool = False,
+    limits: CacheLimits | None = None,
 ) -> tuple[Evidence, int, list[str]]:
     from outpace.tune.children import measure
 
@@ -71,6 +72,7 @@ def _measure(
         "seed_shift": seed or 0,
         "trace": trace is not None,
         "changes": changes,
+        "cache_limits": msgspec.to_builtins(limits or CacheLimits()),
     }
     found = measure(work.launch, spec, work.session)
     if trace is not None:
@@ -142,17 +144,24 @@ def tune(
     require_proof: bool = False,
     only: tuple[str, ...] = (),
     skip: tuple[str, ...] = (),
+    ram_bytes: int | None = None,
+    disk_bytes: int | None = None,
     output: Output = "inherit",
     progress: Progress | None = None,
 ) -> Session:
-    """Find, measure and prove a recipe; write it."""
+    """Find, measure and prove a recipe; write it.
+
+    ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is.
+    """
+    from outpace.tune.cache_limits import cache_limits
     from outpace.tune.prove import shortfall
 
     if recipe.exists() and not force:
         raise RecipeError(f"{recipe} exists already", "--force replaces it, --recipe names another")
+    limits = cache_limits(ram_bytes, disk_bytes)
     work = Work(target, session, output, progress)
     brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
-    evidence, code, notes = _measure(work, brief, None)
+    evidence, code, notes = _measure(work, brief, None, limits=limits)
     diagnosis = interpret(target, work.machine, evidence, code, notes)
     if diagnosis.outcome != "done":
         return _finish(work, diagnosis, evidence, "tune")

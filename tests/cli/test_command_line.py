@@ -125,6 +125,24 @@ def test_no_durations(called: Called, say: Say, text: str) -> None:
     assert not called
 
 
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("500M", 500 << 20), ("8GiB", 8 << 30), ("1.5 g", 3 << 29), ("2TB", 2 * 10**12)],
+)
+def test_sizes(called: Called, say: Say, text: str, size: int) -> None:
+    say("tune", "--ram", text, "--disk", text, "train.py")
+    assert (called["ram_bytes"], called["disk_bytes"]) == (size, size)
+
+
+@pytest.mark.parametrize("text", ["much", "", "8", "-8G", "0G", "G", "8 cows", "0.1M"])
+@pytest.mark.parametrize("option", ["--ram", "--disk"])
+def test_no_sizes(called: Called, say: Say, option: str, text: str) -> None:
+    code, _, told = say("tune", f"{option}={text}", "train.py")
+    assert code == 2
+    assert f"'{option}'" in told
+    assert not called
+
+
 def test_flags_win_over_variables_over_pyproject(
     called: Called, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
+from torch.utils.data import DataLoader, Dataset
 
+from outpace.seams.decode import DecodeSeam
+from outpace.seams.host import Host
 from outpace.seams.setup import AS_IS
+from outpace.serve.decode import Decoder
 from tests.remedies.trainings import hosted
 
 CHANGES: dict[str, Callable[[Image.Image], object]] = {
@@ -86,3 +94,98 @@ def test_copies_share_their_pixels(picture: Path, keeping: None) -> None:
     assert one.im is other.im
     assert one.info == Image.open(picture).info
     assert one.info is not other.info
+
+
+def many(folder: Path, count: int) -> list[Path]:
+    """Pictures of 50 x 40, each of 8,000 bytes as Pillow has it and 6,000 on disk."""
+    paths = [folder / f"{i}.jpg" for i in range(count)]
+    for i, path in enumerate(paths):
+        pixels = np.random.default_rng(i).integers(0, 255, size=(40, 50, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path, quality=90)
+    return paths
+
+
+def decoder_of(host: Host) -> Decoder:
+    seam = host.seams["decode"]
+    assert isinstance(seam, DecodeSeam)
+    assert isinstance(seam.decoder, Decoder)
+    return seam.decoder
+
+
+@pytest.mark.parametrize("decoder", ["pillow", "simplejpeg"])
+def test_what_memory_does_not_hold_goes_to_disk_up_to_its_limit(
+    tmp_path: Path, decoder: Any
+) -> None:
+    paths = many(tmp_path, 10)
+    wanted = [by_hand(path) for path in paths]
+    setup = replace(AS_IS, decoder=decoder, decoded_bytes=25_000, decoded_disk_bytes=20_000)
+    with hosted(setup) as host:
+        for _ in range(2):
+            assert [by_hand(path) for path in paths] == wanted
+        found = decoder_of(host)
+        assert (len(found.kept), found.bytes) == (3, 24_000)
+        assert (len(found.spill.places), found.spill.bytes) == (3, 18_000)
+        assert found.hits == 6
+        drawn = Image.open(paths[4]).convert("RGB")
+        drawn.paste((1, 2, 3), (0, 0, 20, 20))
+        assert by_hand(paths[4]) == wanted[4]
+        assert not host.broken
+
+
+def test_without_a_limit_for_the_disk_nothing_is_written(tmp_path: Path) -> None:
+    paths = many(tmp_path, 4)
+    with hosted(replace(AS_IS, decoded_bytes=10_000)) as host:
+        for path in paths:
+            by_hand(path)
+        found = decoder_of(host)
+        assert (len(found.kept), len(found.spill.places)) == (1, 0)
+
+
+def test_a_full_disk_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = many(tmp_path, 4)
+    wanted = [by_hand(path) for path in paths]
+    write, calls = os.pwrite, itertools.count()
+
+    def pwrite(*args: Any) -> int:
+        if next(calls):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*args)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with hosted(replace(AS_IS, decoded_bytes=1, decoded_disk_bytes=1 << 20)) as host:
+        for _ in range(2):
+            assert [by_hand(path) for path in paths] == wanted
+        assert len(decoder_of(host).spill.places) == 1
+        assert not host.broken
+
+
+class Kept(Dataset[Any]):
+    """Draws pictures, and tells what the process that does has kept by then."""
+
+    def __init__(self, paths: list[Path], decoder: Decoder) -> None:
+        self.paths, self.decoder = paths, decoder
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        pixels = by_hand(self.paths[index])
+        told = (os.getpid(), self.decoder.bytes, self.decoder.spill.bytes)
+        return pixels, told
+
+
+def test_workers_together_keep_no_more_than_the_limits(tmp_path: Path) -> None:
+    paths = many(tmp_path, 40)
+    wanted = [by_hand(path) for path in paths]
+    with hosted(replace(AS_IS, decoded_bytes=80_000, decoded_disk_bytes=60_000)) as host:
+        loader = DataLoader(
+            Kept(paths, decoder_of(host)), batch_size=None, num_workers=4, persistent_workers=True
+        )
+        for _ in range(2):
+            drawn = list(loader)
+            assert [pixels for pixels, _ in drawn] == wanted
+        kept = {pid: (memory, disk) for _, (pid, memory, disk) in drawn}
+        assert len(kept) == 4
+        assert 0 < sum(memory for memory, _ in kept.values()) <= 80_000
+        assert 0 < sum(disk for _, disk in kept.values()) <= 60_000
+        del loader

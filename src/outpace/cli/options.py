@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -29,6 +29,26 @@ class Duration(click.ParamType[float]):
             return seconds_of(value)
         except UsageError as error:
             self.fail(f"{error.message}; {error.hint}", param, ctx)
+
+
+class Bytes(click.ParamType[int]):
+    """A size such as ``500M``, ``8GiB`` or ``1.5TB``, in bytes."""
+
+    name = "size"
+    UNITS: ClassVar = {"k": 1, "m": 2, "g": 3, "t": 4}
+    PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?b?)", re.IGNORECASE)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes; fails with what was seen and what is understood."""
+        found = self.PATTERN.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is no size; write 500M, 8G or 1.5T", param, ctx)
+        number, unit, kind = found.groups()
+        base = 1000 if kind.lower() == "b" else 1024
+        size = int(float(number) * base ** self.UNITS[unit.lower()])
+        if size < 2**20:
+            self.fail(f"{value!r} is less than 1 MiB, which keeps nothing", param, ctx)
+        return size
 
 
 class TargetCommand(click.Command):

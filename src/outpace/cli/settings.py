@@ -17,8 +17,8 @@ from outpace.errors import UsageError
 
 OPTIONS = {
     "diagnose": "time steps trace seed verbose quiet json force output session",
-    "tune": "time recipe diff seeds margin require-proof only skip verbose quiet json force output "
-    "session",
+    "tune": "time recipe diff seeds margin require-proof only skip ram disk verbose quiet json force "
+    "output session",
     "run": "recipe no-recipe deadline by reserve land schedule session quiet",
     "train": "budget json quiet",
     "plan": "deadline by reserve flops params tokens unique-tokens served-tokens device count hours "

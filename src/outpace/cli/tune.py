@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from outpace.cli.options import Duration, TargetCommand, common, option, target_argument
+from outpace.cli.options import Bytes, Duration, TargetCommand, common, option, target_argument
 
 
 @click.command(
@@ -17,7 +17,8 @@ from outpace.cli.options import Duration, TargetCommand, common, option, target_
 Examples:
   outpace tune train.py --epochs 30
   outpace tune --time 5m --diff train.py
-  outpace tune --skip bf16 --recipe fast.toml -m pkg.train""",
+  outpace tune --skip bf16 --recipe fast.toml -m pkg.train
+  outpace tune --ram 4G --disk 20G train.py""",
 )
 @option(
     "--time",
@@ -46,6 +47,18 @@ Examples:
 @option("--require-proof", is_flag=True, help="Exit with 4 where quality could not be proven.")
 @option("--only", multiple=True, metavar="REMEDY", help="Try only these (a,b,c).")
 @option("--skip", multiple=True, metavar="REMEDY", help="Do not try these.")
+@option(
+    "--ram",
+    "ram_bytes",
+    type=Bytes(),
+    help="Memory that kept samples or images may take (default: half of what is free).",
+)
+@option(
+    "--disk",
+    "disk_bytes",
+    type=Bytes(),
+    help="Disk that decoded images may take which memory does not hold (default: none).",
+)
 @common
 @target_argument
 def command(
@@ -59,6 +72,8 @@ def command(
     seeds: int,
     margin: float,
     require_proof: bool,
+    ram_bytes: int | None,
+    disk_bytes: int | None,
     **shared: Any,
 ) -> int:
     """Find, measure and prove a recipe that makes a training faster.
@@ -87,6 +102,8 @@ def command(
             require_proof=require_proof,
             only=only,
             skip=skip,
+            ram_bytes=ram_bytes,
+            disk_bytes=disk_bytes,
             output="stderr" if options.as_json else "inherit",
             progress=progress,
         )

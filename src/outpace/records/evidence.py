@@ -46,6 +46,8 @@ class Images(msgspec.Struct, frozen=True):
     keeping_s: float = 0.0
     """time that taking fresh memory for an image's pixels adds, once"""
     files: int = 0
+    spilled_s: float = 0.0
+    """time an image takes whose decoded pixels are kept on disk, while the system has them in memory"""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -289,6 +291,17 @@ class Rank(msgspec.Struct, frozen=True):
     compute_where: str | None = None
 
 
+class CacheLimits(msgspec.Struct, frozen=True):
+    """What caches may take, in bytes, where the user said so."""
+
+    ram_bytes: int | None = None
+    disk_bytes: int | None = None
+
+    def memory(self, most: int) -> int:
+        """Bytes of memory, where no more than ``most`` are there."""
+        return most if self.ram_bytes is None else min(most, self.ram_bytes)
+
+
 class Evidence(msgspec.Struct, frozen=True):
     """Everything measured in one session."""
 
@@ -300,6 +313,7 @@ class Evidence(msgspec.Struct, frozen=True):
     compute: Compute = Compute()
     syncs: tuple[Sync, ...] = ()
     memory: Memory = Memory()
+    cache_limits: CacheLimits = CacheLimits()
     arms: tuple[Arm, ...] = ()
     loss: Loss = Loss()
     health: Health = Health()

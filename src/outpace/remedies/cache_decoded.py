@@ -9,12 +9,12 @@ from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import add_import, insert_after_imports, open_images_by
+from outpace.remedies.model import decoded_bytes, kept_shares
 from outpace.seams.setup import Setup
 
 SHARE_OF_MEMORY = 0.5
-BYTES_PER_PIXEL = 4
-SMALLEST_SHARE = 0.3
-"""of the images must fit, or the cache is not worth its memory"""
+LEAST_KEPT = 0.3
+"""share of the images that is to be kept, or the cache is not worth its memory"""
 
 OPENED = '''
 @functools.cache
@@ -30,7 +30,10 @@ class CacheDecoded(Remedy):
 
     A file is decoded in the first epoch only; later it is opened and given the kept pixels, so
     that random crops and flips come out the same, bit for bit. Costs four bytes a pixel, up to
-    half of the memory that is free; each worker process keeps its own.
+    half of the memory that is free, or what `outpace tune --ram` says. Of that each of a loader's
+    worker processes has an equal share, for what it decodes itself; a process that has workers and
+    decodes too, for validation say, keeps up to as much once more. With `--disk` the pixels of
+    images that memory has no room for go to the folder for temporary files, three bytes a pixel.
 
     Helps where decoding binds and the run has more than one epoch. Harms nothing but memory.
     """
@@ -41,36 +44,40 @@ class CacheDecoded(Remedy):
     stage = 1
 
     def applies(self, evidence: Evidence) -> Verdict:
-        """Images must be decoded again each epoch, and enough of them fit into memory."""
+        """Images must be decoded again each epoch, and enough of them be kept."""
         data = evidence.input
         if data.images is None or not data.decode_s or not data.samples:
             return Verdict(False, "no images are decoded by Pillow")
         if data.epochs is not None and data.epochs < 2:
             return Verdict(False, "each image is decoded once: the run has one epoch")
-        need = data.images.mean_pixels * BYTES_PER_PIXEL * data.samples
-        limit = self.limit(evidence)
-        if need and limit / need < SMALLEST_SHARE:
-            return Verdict(
-                False, f"images take {need / 2**30:.1f} GiB, {limit / 2**30:.1f} are free"
-            )
-        return Verdict(
-            True, f"decoded images take {need / 2**30:.1f} GiB, {limit / 2**30:.1f} are free"
-        )
+        need, limit = decoded_bytes(evidence), self.limit(evidence)
+        disk = evidence.cache_limits.disk_bytes or 0
+        said = f"decoded images take {need / 2**30:.1f} GiB, {limit / 2**30:.1f} may be kept"
+        if disk:
+            said += f", and {disk / 2**30:.1f} on disk"
+        return Verdict(bool(limit) and sum(kept_shares(evidence, limit, disk)) >= LEAST_KEPT, said)
 
     def limit(self, evidence: Evidence) -> int:
-        """Bytes that the cache may take."""
+        """Bytes of memory that the cache may take."""
         free = evidence.memory.limit_bytes or evidence.machine.memory_bytes
-        return int(free * SHARE_OF_MEMORY)
+        return evidence.cache_limits.memory(int(free * SHARE_OF_MEMORY))
 
     def settings(self, evidence: Evidence) -> Settings:
-        """The memory limit in MiB."""
-        return {"limit_mib": self.limit(evidence) // 2**20}
+        """The limits in MiB."""
+        found: Settings = {"limit_mib": self.limit(evidence) // 2**20}
+        if evidence.cache_limits.disk_bytes:
+            found["disk_mib"] = evidence.cache_limits.disk_bytes // 2**20
+        return found
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
-        """Decoded pixels are kept up to the limit."""
+        """Decoded pixels are kept up to the limits."""
         if base.feed.fetch == "cache":
             return base  # Whole samples are kept: their images are not needed again.
-        return replace(base, decoded_bytes=int(settings["limit_mib"]) * 2**20)
+        return replace(
+            base,
+            decoded_bytes=int(settings["limit_mib"]) * 2**20,
+            decoded_disk_bytes=int(settings.get("disk_mib", 0)) * 2**20,
+        )
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``Image.open(path).convert("RGB")`` goes through a cache, with no limit to its memory."""

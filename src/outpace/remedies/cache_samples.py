@@ -26,7 +26,8 @@ class CacheSamples(Remedy):
 
     Only for data sets that are deterministic, which is tried: the same sample drawn twice is the
     same, and no random generator moves. Costs the memory of all samples, up to half of what is
-    free; images that `cache_decoded` would keep are not needed any more.
+    free or what `outpace tune --ram` says; images that `cache_decoded` would keep are not needed any
+    more.
 
     Helps from the second epoch on, where samples are costly to read, parse or put together. Gives
     nothing to a run of one epoch. Worker processes are given up: each would keep its own samples.
@@ -61,7 +62,8 @@ class CacheSamples(Remedy):
     def limit(self, evidence: Evidence) -> int:
         """Bytes that the samples may take."""
         free = evidence.memory.limit_bytes or evidence.machine.memory_bytes
-        return int(max(0, free - evidence.memory.rss_bytes) * SHARE_OF_MEMORY)
+        most = int(max(0, free - evidence.memory.rss_bytes) * SHARE_OF_MEMORY)
+        return evidence.cache_limits.memory(most)
 
     def settings(self, evidence: Evidence) -> Settings:
         """The memory limit in MiB."""
@@ -79,7 +81,7 @@ class CacheSamples(Remedy):
             persistent=False,
             cache_bytes=int(settings["limit_mib"]) * 2**20,
         )
-        return replace(base, feed=feed, decoded_bytes=0)
+        return replace(base, feed=feed, decoded_bytes=0, decoded_disk_bytes=0)
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set goes through a function that draws it whole: for samples that are tuples."""

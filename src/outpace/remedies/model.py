@@ -37,6 +37,8 @@ PRIORS = {"bf16": 1.4, "channels_last": 1.1, "fused_optimizer": 1.05}
 PRIOR_ERROR = 0.5
 IPC_S_PER_BYTE = 1e-9
 """about 1 us a KB between processes"""
+PIXEL_BYTES, DISK_PIXEL_BYTES = 4, 3
+"""of a decoded image: Pillow has RGB in four bytes, on disk it has three"""
 
 
 @dataclass(frozen=True)
@@ -144,12 +146,32 @@ def decode_time(evidence: Evidence, setup: Setup) -> float:
     images = data.images
     if images is None:
         return data.decode_s
-    if setup.decoded_bytes and images.kept_s:
-        return min(data.decode_s, images.kept_s * max(1, data.batch_size))
+    anew = data.decode_s
     if setup.decoder == "simplejpeg" and images.identical:
         part = images.jpeg_share
-        return data.decode_s * (1 - part + part / max(1.0, images.simplejpeg_speedup))
-    return data.decode_s
+        anew *= 1 - part + part / max(1.0, images.simplejpeg_speedup)
+    if not setup.decoded_bytes or not images.kept_s:
+        return anew
+    memory, disk = kept_shares(evidence, setup.decoded_bytes, setup.decoded_disk_bytes)
+    batch = max(1, data.batch_size)
+    kept = min(data.decode_s, images.kept_s * batch)
+    spilled = min(anew, images.spilled_s * batch) if images.spilled_s else anew
+    return memory * kept + disk * spilled + (1 - memory - disk) * anew
+
+
+def kept_shares(evidence: Evidence, memory: int, disk: int) -> tuple[float, float]:
+    """Shares of the decoded images that so many bytes of memory hold, and of disk the rest of them."""
+    need = decoded_bytes(evidence)
+    if not need:
+        return 1.0, 0.0
+    in_memory = min(1.0, memory / need)
+    return in_memory, min(1.0 - in_memory, disk * PIXEL_BYTES / DISK_PIXEL_BYTES / need)
+
+
+def decoded_bytes(evidence: Evidence) -> float:
+    """Memory that all decoded images take; 0 where it is not known."""
+    images, samples = evidence.input.images, evidence.input.samples
+    return images.mean_pixels * PIXEL_BYTES * samples if images and samples else 0.0
 
 
 def compute_time(evidence: Evidence, setup: Setup) -> tuple[float, float, float]:

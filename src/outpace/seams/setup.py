@@ -46,7 +46,9 @@ class Setup:
     """size of the batches given again, against the script's own (with ``free_input``)"""
     decoder: Literal["pillow", "simplejpeg"] = "pillow"
     decoded_bytes: int = 0
-    """keep decoded images up to this size"""
+    """keep decoded images in memory up to this size, all workers together"""
+    decoded_disk_bytes: int = 0
+    """and on disk up to this, those that memory does not hold"""
     autocast: Literal["bfloat16", "float16"] | None = None
     channels_last: bool = False
     compiled: bool = False

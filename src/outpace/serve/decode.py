@@ -15,11 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch.utils.data import get_worker_info
+
 from outpace.seams.setup import Setup
+from outpace.serve.spill import Spill
 
 KEPT = "_outpace_kept"
 """attribute of images whose pixels are kept"""
 COLOURS = {"RGB": "RGB", "L": "GRAY"}
+
+
+def own_share(limit: int) -> int:
+    """Of what all processes may keep together: a loader's workers each have a share of their own."""
+    worker = get_worker_info()
+    return limit if worker is None else limit // worker.num_workers
 
 
 class Decoder:
@@ -32,6 +41,7 @@ class Decoder:
         self.bytes = 0
         self.hits = 0
         self.lock = threading.Lock()
+        self.spill = Spill()
 
     def load_pixels(self, image: Any, setup: Setup) -> bool:
         """Whether ``image`` (opened, not yet decoded) has been given its pixels."""
@@ -41,6 +51,11 @@ class Decoder:
             self.hits += 1
             finish(image, core, readonly=1)
             return True
+        core = self.spill.get(key) if key is not None else None
+        if core is not None:
+            self.hits += 1
+            finish(image, core, readonly=0)
+            return True
         fast = setup.decoder == "simplejpeg" and is_plain_jpeg(image)
         core = decode(image) if fast else None
         if core is None:
@@ -49,21 +64,25 @@ class Decoder:
             core = _by_pillow(image)
         else:
             finish(image, core, readonly=0)
-        if key is not None:
-            self._keep(key, image, core, setup.decoded_bytes)
+        if key is not None and not self._keep(key, image, core, own_share(setup.decoded_bytes)):
+            self.spill.put(key, image, own_share(setup.decoded_disk_bytes))
         return True
 
-    def _keep(self, key: Any, image: Any, core: Any, limit: int) -> None:
+    def _keep(self, key: Any, image: Any, core: Any, limit: int) -> bool:
+        """Whether the pixels are kept in memory."""
         size = image.size[0] * image.size[1] * (1 if image.mode in ("L", "P") else 4)
         with self.lock:
-            if self.bytes + size > limit or key in self.kept:
-                return
+            if key in self.kept:
+                return True
+            if self.bytes + size > limit:
+                return False
             self.bytes += size
             self.kept[key] = core
         image.readonly = 1
         setattr(image, KEPT, True)
         if not getattr(image, "decoderconfig", ()) and image.fp is None:
             self.opened[key[0]] = (key[1:3], copy_of(image))
+        return True
 
     def open_kept(self, path: Any) -> Any:
         """A loaded image without opening its file, if the file is as it was; else None."""
@@ -103,6 +122,7 @@ class Decoder:
             self.kept.clear()
             self.opened.clear()
             self.bytes = 0
+            self.spill = Spill()
 
 
 def copy_of(image: Any) -> Any:
@@ -187,6 +207,7 @@ class Tried:
     simple_s: float = 0.0
     kept_s: float = 0.0
     keeping_s: float = 0.0
+    spilled_s: float = 0.0
     jpegs: int = 0
     pixels: float = 0.0
 
@@ -213,7 +234,7 @@ def try_files(paths: Sequence[str], most: int = 16) -> Tried:
     for path in list(dict.fromkeys(paths))[:most]:
         with contextlib.suppress(OSError):
             _try_file(path, tried, kept)
-    for name in ("pillow_s", "simple_s", "kept_s", "keeping_s"):
+    for name in ("pillow_s", "simple_s", "kept_s", "keeping_s", "spilled_s"):
         setattr(tried, name, getattr(tried, name) / max(1, tried.files))
     return tried
 
@@ -228,6 +249,11 @@ def _try_file(path: str, tried: Tried, kept: list[Any]) -> None:
         wanted = _by_pillow(image)
         tried.pillow_s += time.perf_counter() - start
         mode = image.mode
+        spill = Spill()
+        if spill.put(path, image, 1 << 30):
+            start = time.perf_counter()
+            spill.get(path)
+            tried.spilled_s += time.perf_counter() - start
     start = time.perf_counter()
     kept.append(wanted.copy())
     tried.keeping_s += time.perf_counter() - start

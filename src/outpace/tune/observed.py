@@ -22,7 +22,7 @@ from outpace.measure.collect import collect
 from outpace.measure.found import Found
 from outpace.measure.sampler import Sampler, phase_reader
 from outpace.measure.watch import Watcher
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import to_json, write_text
 from outpace.records.machine import Machine
 from outpace.seams.fetch import FetchSeam
@@ -44,6 +44,7 @@ class Observed:
         self.spec = spec
         self.session = Path(spec["session"])
         self.machine = msgspec.convert(spec["machine"], Machine)
+        self.cache_limits = msgspec.convert(spec.get("cache_limits", {}), CacheLimits)
         self.host: Host = assemble(
             started_ns=spec.get("started_ns"),
             switching=switching,
@@ -96,7 +97,7 @@ class Observed:
 
     def evidence(self) -> Evidence:
         """Evidence by now."""
-        return collect(
+        found = collect(
             self.host,
             self.watcher,
             self.sampler,
@@ -107,6 +108,7 @@ class Observed:
             finished=self.finished,
             loading_s=self.loading_ns / 1e9,
         )
+        return msgspec.structs.replace(found, cache_limits=self.cache_limits)
 
     def tell(
         self,

@@ -164,7 +164,9 @@ def probe_input(observed: Observed) -> None:
     if found.sliceable:
         facts["slice_s"] = gather_time(loader, "slice", 0)
     if found.deterministic:
-        facts["cached_s"] = gather_time(loader, "cache", observed.machine.memory_bytes // 2)
+        most = observed.cache_limits.ram_bytes
+        room = observed.machine.memory_bytes // 2 if most is None else most
+        facts["cached_s"] = gather_time(loader, "cache", room)
 
 
 def probe_images(observed: Observed) -> None:
@@ -185,6 +187,7 @@ def probe_images(observed: Observed) -> None:
         simplejpeg_speedup=tried.speedup,
         kept_s=tried.kept_s,
         keeping_s=tried.keeping_s,
+        spilled_s=tried.spilled_s,
         files=tried.files,
     )
 

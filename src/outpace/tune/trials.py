@@ -50,7 +50,8 @@ def steady(setup: Setup) -> Setup:
 def cold(setup: Setup) -> Setup:
     """The same without its caches: how the first epoch runs."""
     fetch = "items" if setup.feed.fetch == "cache" else setup.feed.fetch
-    return replace(setup, decoded_bytes=0, feed=replace(setup.feed, fetch=fetch, cache_bytes=0))
+    feed = replace(setup.feed, fetch=fetch, cache_bytes=0)
+    return replace(setup, decoded_bytes=0, decoded_disk_bytes=0, feed=feed)
 
 
 class Trials:

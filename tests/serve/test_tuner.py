@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import itertools
+import platform
+import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +12,7 @@ import torch
 
 from outpace.serve import tuner
 from outpace.serve.executors import Kind
-from outpace.serve.making import Made, Request
+from outpace.serve.making import Arrival, Made, Request
 from outpace.serve.tuner import Choice, Facts, candidates, choose, memory, rate
 
 ALL: tuple[Kind, ...] = ("none", "threads", "processes")
@@ -92,7 +96,7 @@ class Fake:
         return wall, wall, 1
 
     def at_work(
-        self, maker: Any, choice: Choice, requests: Any, size: int, seconds: float
+        self, maker: Any, choice: Choice, requests: Any, size: int, seconds: float, *rest: Any
     ) -> float:
         self.tried[choice.kind] = seconds
         return {"none": 1.0, "threads": 2.0, "processes": 3.0}[choice.kind]
@@ -135,3 +139,59 @@ def test_untried_processes_are_for_what_holds_the_interpreter(
 def test_slow_batches_are_made_beside_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds: tuple[Kind, ...] = ("none", "threads")
     assert Fake(monkeypatch, 0.02, 1.0).chosen(10, kinds).kind == "threads"
+
+
+def test_many_tensors_and_what_follows_count_against_processes() -> None:
+    plain = Facts(0.002, 0.002, 1.0, MIB, cores=4)
+    crossing = replace(plain, crossing_s=0.01)
+    assert rate(crossing, "processes", 4) < rate(plain, "processes", 4) / 3
+    assert rate(crossing, "threads", 1) == rate(plain, "threads", 1)
+    # Where it arrives a batch is finished by one alone.
+    follows = replace(plain, arrival_s=0.001)
+    assert rate(follows, "processes", 4) == pytest.approx(1000)
+
+
+def test_what_follows_is_measured_with_the_batch() -> None:
+    class Quick(Fake):
+        def __init__(self) -> None:
+            pass
+
+    def after(batch: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.005)
+        return batch
+
+    maker: Any = Quick()
+    requests = [Request(0, np.arange(4))]
+    facts = tuner.look(maker, requests, 1, 4, Arrival(after))
+    assert facts.arrival_s >= 0.005
+    assert tuner.look(maker, requests, 1, 4).arrival_s < 0.005
+
+
+class Paging(Fake):
+    """One whose worker processes are so many times as fast where they keep freed memory."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, gain: float, faults: int) -> None:
+        super().__init__(monkeypatch, 0.02, 1.0)
+        self.gain = gain
+        pages = itertools.count(0, faults)
+        monkeypatch.setattr(tuner, "page_faults", lambda: next(pages))
+
+    def at_work(self, maker: Any, choice: Choice, *args: Any) -> float:
+        self.tried[f"{choice.kind} {choice.keeps_freed}"] = 1.0
+        return 3.0 * (self.gain if choice.keeps_freed else 1.0)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
+@pytest.mark.parametrize(("gain", "kept"), [(1.3, True), (1.05, False)])
+def test_freed_memory_is_kept_from_a_tenth_more_on(
+    monkeypatch: pytest.MonkeyPatch, gain: float, kept: bool
+) -> None:
+    choice = Paging(monkeypatch, gain, faults=5000).chosen(10**6)
+    assert (choice.kind, choice.keeps_freed) == ("processes", kept)
+    assert ("keep the memory" in choice.reason) == kept
+
+
+def test_where_few_pages_are_fresh_keeping_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Paging(monkeypatch, 2.0, faults=10)
+    assert not fake.chosen(10**6).keeps_freed
+    assert not any(name.endswith("True") for name in fake.tried)

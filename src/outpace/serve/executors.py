@@ -1,6 +1,8 @@
 """Batches made ahead, in order: in the training's own thread, in threads, or in worker processes.
 
-Each worker makes whole batches: to hand over single samples doubles the CPU time of cheap ones.
+Each worker makes whole batches: to hand over single samples doubles the CPU time of cheap ones. What
+follows on a batch (`Arrival`) is done where it arrives in this process: by the thread that made it, or
+where it comes out of a worker process.
 """
 
 from __future__ import annotations
@@ -19,13 +21,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from outpace.serve.making import BatchMaker, Made, Request
-from outpace.serve.nests import each
+from outpace.serve.allocating import keep_freed
+from outpace.serve.crossing import Packer, unpacked
+from outpace.serve.making import Arrival, BatchMaker, Made, Request
 
 Kind = Literal["none", "threads", "processes"]
 SHARED = Path("/dev/shm")
 SHARE = 0.5
 """of free shared memory that batches on their way may take"""
+AS_MADE = Arrival()
 
 
 class Executor(Protocol):
@@ -43,13 +47,24 @@ class Executor(Protocol):
         """End the workers."""
 
 
-def start(kind: Kind, maker: BatchMaker, workers: int, depth: int, batch_bytes: int) -> Executor:
-    """An executor at work. ``depth``: batches that may be on their way at once."""
+def start(
+    kind: Kind,
+    maker: BatchMaker,
+    workers: int,
+    depth: int,
+    batch_bytes: int,
+    arrival: Arrival = AS_MADE,
+    *,
+    keeps_freed: bool = False,
+) -> Executor:
+    """An executor at work. ``depth``: batches that may be on their way at once; ``keeps_freed``: worker
+    processes keep the memory that they free.
+    """
     if kind == "none" or workers == 0:
-        return Here(maker)
+        return Here(maker, arrival)
     if kind == "threads":
-        return Threads(maker, workers, depth)
-    return Processes(maker, workers, depth, batch_bytes)
+        return Threads(maker, workers, depth, arrival)
+    return Processes(maker, workers, depth, batch_bytes, arrival, keeps_freed=keeps_freed)
 
 
 @final
@@ -58,12 +73,12 @@ class Here:
 
     workers = 0
 
-    def __init__(self, maker: BatchMaker) -> None:
-        self.maker = maker
+    def __init__(self, maker: BatchMaker, arrival: Arrival = AS_MADE) -> None:
+        self.maker, self.arrival = maker, arrival
 
     def made(self, requests: Iterable[Request]) -> Iterator[Made]:
         """Each request's batch, when it is drawn."""
-        return map(self.maker, requests)
+        return (self.arrival(self.maker(request)) for request in requests)
 
     def resize(self, workers: int, depth: int) -> None:
         """Nothing to change."""
@@ -76,8 +91,10 @@ class Here:
 class Threads:
     """In threads of this process, for samples that let other threads run while they are made."""
 
-    def __init__(self, maker: BatchMaker, workers: int, depth: int) -> None:
-        self.maker, self.workers, self.depth = maker, workers, depth
+    def __init__(
+        self, maker: BatchMaker, workers: int, depth: int, arrival: Arrival = AS_MADE
+    ) -> None:
+        self.maker, self.workers, self.depth, self.arrival = maker, workers, depth, arrival
         self.pool = fetch_threads(workers)
 
     def made(self, requests: Iterable[Request]) -> Iterator[Made]:
@@ -85,7 +102,7 @@ class Threads:
         on_their_way: deque[Future[Made]] = deque()
         try:
             for request in requests:
-                on_their_way.append(self.pool.submit(self.maker, request))
+                on_their_way.append(self.pool.submit(self._make, request))
                 while len(on_their_way) >= max(1, self.depth):
                     yield on_their_way.popleft().result()
             while on_their_way:
@@ -93,6 +110,9 @@ class Threads:
         finally:
             for future in on_their_way:
                 future.cancel()
+
+    def _make(self, request: Request) -> Made:
+        return self.arrival(self.maker(request))
 
     def resize(self, workers: int, depth: int) -> None:
         """What was asked for before is still made by the threads that were."""
@@ -131,24 +151,36 @@ def fetch_threads(count: int) -> ThreadPoolExecutor:
 class Processes:
     """In worker processes of a DataLoader, which lives as long as this."""
 
-    def __init__(self, maker: BatchMaker, workers: int, depth: int, batch_bytes: int) -> None:
-        self.workers = workers
+    def __init__(
+        self,
+        maker: BatchMaker,
+        workers: int,
+        depth: int,
+        batch_bytes: int,
+        arrival: Arrival = AS_MADE,
+        *,
+        keeps_freed: bool = False,
+    ) -> None:
+        self.workers, self.arrival = workers, arrival
         self.asked = Asked()
         depth = max(workers, depth)
         self.by_pipe = depth * batch_bytes > SHARE * shared_free()
         with _no_warning():
-            self.loader = self._loader(maker, workers, depth)
+            self.loader = self._loader(maker, workers, depth, keeps_freed)
 
-    def _loader(self, maker: BatchMaker, workers: int, depth: int) -> DataLoader[Any]:
+    def _loader(
+        self, maker: BatchMaker, workers: int, depth: int, keeps_freed: bool
+    ) -> DataLoader[Any]:
         return DataLoader(
-            _InWorker(maker, by_pipe=self.by_pipe),  # type: ignore[arg-type]
+            _InWorker(maker, Packer(by_pipe=self.by_pipe)),  # type: ignore[arg-type]
             batch_size=None,
             sampler=self.asked,
             num_workers=workers,
             prefetch_factor=max(1, depth // workers),
             collate_fn=_as_it_is,
             persistent_workers=True,
-            pin_memory=maker.pin,
+            pin_memory=self.arrival.pin,  # by a thread of this process
+            worker_init_fn=keep_freed if keeps_freed else None,
             generator=torch.Generator(),  # The training's own generator is not drawn from.
         )
 
@@ -158,7 +190,13 @@ class Processes:
         with _no_warning():
             coming = iter(self.loader)
         for made in coming:
-            yield made._replace(batch=each(made.batch, _to_tensor)) if self.by_pipe else made
+            yield self._arrived(made)
+
+    def _arrived(self, made: Made) -> Made:
+        if made.error is not None:
+            return made
+        batch = unpacked(made.batch, own=not self.arrival.pin)
+        return self.arrival._replace(pin=False)(made._replace(batch=batch))
 
     def resize(self, workers: int, depth: int) -> None:
         """Processes stay as many as they are: to start others costs more than it gives."""
@@ -194,33 +232,14 @@ class Asked:
 
 
 class _InWorker:
-    """The maker as a data set of requests. ``by_pipe``: arrays go through the pipe, copied.
+    """The maker as a data set of requests, whose batches come as parcels."""
 
-    Tensors go through shared memory, which a container often has 64 MiB of.
-    """
-
-    def __init__(self, maker: BatchMaker, *, by_pipe: bool) -> None:
-        self.maker, self.by_pipe = maker, by_pipe
+    def __init__(self, maker: BatchMaker, pack: Packer) -> None:
+        self.maker, self.pack = maker, pack
 
     def __getitem__(self, request: Request) -> Made:
         made = self.maker(request)
-        return made._replace(batch=each(made.batch, _to_array)) if self.by_pipe else made
-
-
-class _Array:
-    """A tensor on its way through a pipe."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.array = tensor.numpy()
-
-
-def _to_array(value: Any) -> Any:
-    plain = isinstance(value, torch.Tensor) and value.dtype is not torch.bfloat16
-    return _Array(value) if plain else value
-
-
-def _to_tensor(value: Any) -> Any:
-    return torch.from_numpy(value.array) if isinstance(value, _Array) else value
+        return made if made.error is not None else made._replace(batch=self.pack(made.batch))
 
 
 def _as_it_is(made: Any) -> Any:

@@ -48,6 +48,19 @@ def decode(data: bytes, *, smallest: tuple[int, int] | None = None) -> Pixels:
     return _by_pillow(data)
 
 
+def jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """Height and width of a JPEG by its head; None of anything else, or without simplejpeg."""
+    if data[:3] != JPEG:
+        return None
+    try:
+        import simplejpeg
+
+        height, width, *_ = simplejpeg.decode_jpeg_header(data)
+    except (ImportError, ValueError):
+        return None
+    return int(height), int(width)
+
+
 def _decode_jpeg(data: bytes, smallest: tuple[int, int] | None) -> Pixels | None:
     """None where simplejpeg is missing or cannot read the file; Pillow then says why."""
     try:

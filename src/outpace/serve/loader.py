@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from outpace.errors import DataError, UsageError
 from outpace.serve.climb import Climb
+from outpace.serve.crops import weighed
 from outpace.serve.executors import Executor, Kind, shared_free, start
 from outpace.serve.keeping import shelf_for
-from outpace.serve.making import BatchMaker, OnError, Request, Skipped, bytes_of
+from outpace.serve.making import Arrival, BatchMaker, OnError, Request, Skipped, bytes_of
 from outpace.serve.order import Order, Repeated
 from outpace.serve.sources import open_source
 from outpace.serve.transfer import transferred
@@ -87,6 +88,10 @@ class Loader:
         self.batch_size, self.drop_last = batch_size, drop_last
         self.rank, self.world = ranks(rank, world)
         self.after, self.device = after, torch.device(device) if device is not None else None
+        if self.device is None:
+            self._arrival = Arrival(after)
+        else:  # `after` follows on the device
+            self._arrival = Arrival(pin=self.device.type == "cuda")
         self.prefetch_bytes = prefetch_bytes
         self.ram = (
             ram if ram is not None else int(SHARE_OF_MEMORY * psutil.virtual_memory().available)
@@ -144,13 +149,13 @@ class Loader:
         executor = self._at_work()
         asked = time.perf_counter()
         done = asked
-        for made in transferred(executor.made(requests), self.device):
+        for made in transferred(executor.made(requests), self.device, self.after):
             got = time.perf_counter()
             if made.error is not None:
                 raise made.error
             self.skipped += made.skipped
             self._consumed = min(self.order.size, self._consumed + self.batch_size * self.world)
-            yield self.after(made.batch) if self.after is not None else made.batch
+            yield made.batch
             done, since = time.perf_counter(), done
             self._adjust(got - asked, done - since, made.batch)
             asked = time.perf_counter()
@@ -161,20 +166,17 @@ class Loader:
         if last > self.order.size:  # filled up, so that each rank has as many
             last = first + -(-(self.order.size - first) // self.world) * self.world
         indices = self.order.indices(epoch, first, last)
-        return Request(epoch, np.ascontiguousarray(indices[self.rank :: self.world]))
+        return Request(epoch, indices[self.rank :: self.world].copy())
 
     def _at_work(self) -> Executor:
         if self._executor is None:
-            after = self.maker.after or self.after
-            self.maker.after = after if self.device is None else None  # in a worker's time
             self.choice = self.choice or self._chosen()
             kind, workers, depth = self.choice[:3]
-            if kind == "processes":  # from there bytes come sooner than numbers
-                self.maker.after = None
-            self.after = after if self.maker.after is None else None
-            self.maker.pin = self.device is not None and self.device.type == "cuda"
             size = bytes_of(self.maker(self._request(0, 0)).batch) if kind == "processes" else 0
-            self._executor = start(kind, self.maker, workers, depth, size)
+            keeps = self.choice.keeps_freed
+            self._executor = start(
+                kind, self.maker, workers, depth, size, self._arrival, keeps_freed=keeps
+            )
             if getattr(self._executor, "by_pipe", False):
                 free = shared_free() / 2**20
                 self.notes.append(
@@ -197,6 +199,8 @@ class Loader:
             self.notes.append(said)
             self._filling = self._kept() < len(self.source)
         streams = self.maker.look()
+        if told := weighed(self.maker):
+            self.notes.append(told)
         if kind == "none" or workers == 0 or not self.order.size:
             return Choice("none", 0, 1, "as was asked for", 0.0)
         if kind == "threads" and streams:
@@ -221,6 +225,7 @@ class Loader:
             cores=cores(),
             prefetch_bytes=self.prefetch_bytes,
             ram=self.ram,
+            arrival=self._arrival,
         )
 
     def _adjust(self, waited_s: float, spent_s: float, batch: Any) -> None:

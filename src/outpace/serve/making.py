@@ -55,13 +55,34 @@ class Made(NamedTuple):
     error: OutpaceError | None = None
 
 
+class Arrival(NamedTuple):
+    """What is done with a batch where it arrives in the training's own process.
+
+    ``after``: last of all; ``pin``: into memory that a GPU can copy from. Neither is done in a worker
+    process: CUDA does not bear to be used after a fork.
+    """
+
+    after: Callable[[Any], Any] | None = None
+    pin: bool = False
+
+    def __call__(self, made: Made) -> Made:
+        """The batch as the training gets it."""
+        if made.error is not None or (self.after is None and not self.pin):
+            return made
+        try:
+            batch = made.batch if self.after is None else self.after(made.batch)
+        except Exception as error:
+            return Made(None, made.skipped, _with_trace(f"after: {_short(error)}", None))
+        return made._replace(batch=each(batch, _pinned) if self.pin else batch)
+
+
 class BatchMaker:
     """Makes batches of a source, here or in any thread or process, always the same.
 
     ``prepare``: what is always the same of a sample; ``transform``: called with what that gives, and
     with the sample's numpy Generator too if it takes two arguments.
     ``streams``: generators of the process that the samples draw from; they are seeded for each
-    sample, so that threads cannot make batches at once. ``after``: last of all, on the batch.
+    sample, so that threads cannot make batches at once.
     """
 
     def __init__(
@@ -83,8 +104,7 @@ class BatchMaker:
         self.sliced = plain and not self.whole
         self.shelf: Shelf | None = None
         self.streams: tuple[str, ...] = ()
-        self.slices = self.pin = False
-        self.after: Callable[[Any], Any] | None = None
+        self.slices = False
         self._slicer: Callable[[Any], Any] | None = None
 
     def look(self) -> tuple[str, ...]:
@@ -105,17 +125,7 @@ class BatchMaker:
         return self.streams
 
     def __call__(self, request: Request) -> Made:
-        """Make one batch, pinned where it is to be."""
-        made = self._make(request)
-        if made.error is not None or (self.after is None and not self.pin):
-            return made
-        try:
-            batch = self.after(made.batch) if self.after is not None else made.batch
-        except Exception as error:
-            return Made(None, error=_with_trace(f"after: {_short(error)}", None))
-        return made._replace(batch=each(batch, _pinned) if self.pin else batch)
-
-    def _make(self, request: Request) -> Made:
+        """Make one batch."""
         try:
             if self.whole:
                 return Made(each(self.source.batch(request.indices), _tensor))
@@ -138,6 +148,15 @@ class BatchMaker:
             return None
 
     def _by_items(self, request: Request) -> Made:
+        if not self.streams:
+            return self._collated(request)
+        state = random_state()
+        try:
+            return self._collated(request)
+        finally:  # seeded for samples, these are the training's own
+            restore(state)
+
+    def _collated(self, request: Request) -> Made:
         samples, skipped = [], []
         for index in request.indices.tolist():
             try:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
-from outpace.serve.making import Made
+from outpace.serve.making import Arrival, Made
 from outpace.serve.nests import each, leaves
 
 
-def transferred(batches: Iterable[Made], device: torch.device | None) -> Iterator[Made]:
-    """The batches on ``device``; None leaves them where they are."""
+def transferred(
+    batches: Iterable[Made],
+    device: torch.device | None,
+    after: Callable[[Any], Any] | None = None,
+) -> Iterator[Made]:
+    """The batches on ``device``, where ``after`` is done on each; None leaves them as they are."""
     if device is None:
         yield from batches
-    elif device.type != "cuda":
-        for made in batches:
-            yield made._replace(batch=each(made.batch, lambda leaf: _moved(leaf, device)))
+        return
+    arrival = Arrival(after)
+    if device.type == "cuda":
+        for made in _one_ahead(batches, device):
+            yield arrival(made)
     else:
-        yield from _one_ahead(batches, device)
+        for made in batches:
+            yield arrival(made._replace(batch=each(made.batch, lambda leaf: _moved(leaf, device))))
 
 
 def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:

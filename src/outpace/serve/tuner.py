@@ -6,25 +6,28 @@ most
 
     none:       1 / wall
     threads:    min(w / (wall + handed), n / (cpu + handed), 1 / (held + handed))
-    processes:  min(w / (wall + ipc), n / (cpu + ipc))
+    processes:  min(w / (wall - arrival + ipc), n / (cpu + ipc), 1 / arrival)
 
-batches, where handed is what it takes to hand one over from a thread, which holds the interpreter, and
-ipc what it takes to bring one from a process to another. What is made nearly as fast as it is handed
-over is made where it is drawn, and nothing else is tried. Trying is to cost little of what it could
-gain: a small part of an epoch.
+batches, where handed is what it takes to hand one over from a thread, which holds the interpreter, ipc
+what it takes to bring one from a process to another, by its tensors and their bytes, and arrival what is
+then done with it in the training's own thread. What is made nearly as fast as it is handed over is made
+where it is drawn, and nothing else is tried. Trying is to cost little of what it could gain: a small
+part of an epoch.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import NamedTuple
 
 from outpace.errors import UsageError
-from outpace.serve.executors import Kind, fetch_threads, start
-from outpace.serve.making import BatchMaker, Made, Request, bytes_of
+from outpace.serve.allocating import WORTH, page_faults, worth_trying
+from outpace.serve.crossing import crossing_s
+from outpace.serve.executors import AS_MADE, Kind, fetch_threads, start
+from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
 
 LOOK_S = 0.3
 """seconds of making batches, alone and again by two threads"""
@@ -65,6 +68,12 @@ class Facts:
     scaling: float
     batch_bytes: int
     cores: int
+    crossing_s: float = 0.0
+    """between processes, by its tensors: see `outpace.serve.crossing`"""
+    arrival_s: float = 0.0
+    """part of the wall time that is spent in this process wherever it was made"""
+    faults: float = 0.0
+    """pages of fresh memory"""
 
     @property
     def held_s(self) -> float:
@@ -74,6 +83,11 @@ class Facts:
         # Waiting is not held: two threads that only wait scale by two.
         serial = min(1.0, max(0.0, 2 / self.scaling - 1))
         return min(self.cpu_s, serial * self.wall_s)
+
+    @property
+    def ipc_s(self) -> float:
+        """Seconds that a batch takes from one process to another, on both sides together."""
+        return HANDED_S["processes"] + self.crossing_s + IPC_S_PER_BYTE * self.batch_bytes
 
 
 class Choice(NamedTuple):
@@ -85,6 +99,8 @@ class Choice(NamedTuple):
     reason: str
     predicted: float
     measured: float | None = None
+    keeps_freed: bool = False
+    """worker processes keep the memory that they free for the next batch"""
 
 
 def rate(facts: Facts, kind: Kind, workers: int) -> float:
@@ -96,8 +112,9 @@ def rate(facts: Facts, kind: Kind, workers: int) -> float:
         handed = HANDED_S[kind]
         most = min(workers / (wall + handed), facts.cores / (cpu + handed))
         return min(most, 1 / (facts.held_s + handed))
-    ipc = HANDED_S[kind] + IPC_S_PER_BYTE * facts.batch_bytes
-    return min(workers / (wall + ipc), facts.cores / (cpu + ipc))
+    made = max(0.0, wall - facts.arrival_s)
+    most = min(workers / (made + facts.ipc_s), facts.cores / (cpu + facts.ipc_s))
+    return min(most, 1 / max(1e-9, facts.arrival_s))
 
 
 def memory(facts: Facts, kind: Kind, workers: int, depth: int) -> int:
@@ -134,31 +151,52 @@ def candidates(
     return sorted(found, key=lambda c: (-c.predicted, c.kind == "processes"))
 
 
-def look(maker: BatchMaker, requests: Sequence[Request], cores: int, most: int) -> Facts:
+def look(
+    maker: BatchMaker,
+    requests: Sequence[Request],
+    cores: int,
+    most: int,
+    arrival: Arrival = AS_MADE,
+) -> Facts:
     """Make batches alone, then by two threads at once, so many; cheap ones alone only."""
     rounds = cycle(requests)
     first = maker(next(rounds))
-    _timed(maker, rounds, 0)  # what is read for the first time is slower
-    wall, cpu, _ = _timed(maker, rounds, most)
+    arrivals: list[float] = []
+
+    def whole(request: Request) -> Made:
+        made = maker(request)
+        begun = time.perf_counter()
+        made = arrival(made)
+        arrivals.append(time.perf_counter() - begun)
+        return made
+
+    _timed(whole, rounds, 0)  # what is read for the first time is slower
+    arrivals.clear()
+    faults = page_faults()
+    wall, cpu, count = _timed(whole, rounds, most)
+    faults, arrival_s = page_faults() - faults, sum(arrivals) / count
     scaling = 1.0
     if cores > 1 and wall > CHEAP_S and not maker.streams:
         pool = fetch_threads(2)
         both = list(
             pool.map(
-                lambda first: _timed(maker, cycle(requests[first:]), most),
+                lambda first: _timed(whole, cycle(requests[first:]), most),
                 (0, len(requests) // 2),
             )
         )
         pool.shutdown()
         scaling = max(0.5, sum(wall / each for each, _, _ in both))
-    return Facts(wall, cpu, scaling, bytes_of(first.batch), cores)
+    crossing, size = crossing_s(first.batch), bytes_of(first.batch)
+    return Facts(wall, cpu, scaling, size, cores, crossing, arrival_s, faults / count)
 
 
-def _timed(maker: BatchMaker, requests: Iterator[Request], most: int) -> tuple[float, float, int]:
+def _timed(
+    make: Callable[[Request], Made], requests: Iterator[Request], most: int
+) -> tuple[float, float, int]:
     """Wall and CPU seconds a batch, as if no one else wanted the cores, and how many were made."""
     begun, cpu, queued, count = time.perf_counter(), time.thread_time(), _queued(), 0
     while not count or time.perf_counter() - begun < (LOOK_S if count < most else LEAST_S):
-        maker(next(requests))
+        make(next(requests))
         count += 1
     cpu = time.thread_time() - cpu
     wall = time.perf_counter() - begun - (_queued() - queued)
@@ -180,9 +218,13 @@ def tried(
     requests: Sequence[Request],
     batch_bytes: int,
     seconds: float,
+    arrival: Arrival = AS_MADE,
 ) -> float:
     """Batches a second of a choice at work, its beginning left out."""
-    executor = start(choice.kind, maker, choice.workers, choice.depth, batch_bytes)
+    kind, workers, depth = choice[:3]
+    executor = start(
+        kind, maker, workers, depth, batch_bytes, arrival, keeps_freed=choice.keeps_freed
+    )
     made: Iterator[Made] = executor.made(cycle(requests))
     until = time.perf_counter() + seconds
     try:
@@ -209,6 +251,7 @@ def choose(
     cores: int,
     prefetch_bytes: int,
     ram: int,
+    arrival: Arrival = AS_MADE,
 ) -> Choice:
     """The fastest of ``kinds`` to make these batches; tried where predictions are near each other.
 
@@ -218,7 +261,7 @@ def choose(
         size = bytes_of(maker(requests[0]).batch)
         return Choice(kinds[0], workers, depth_of(workers, size, prefetch_bytes), "as was asked", 0)
     begun = time.perf_counter()
-    facts = look(maker, requests, cores, int(PROBED / 4 * batches))
+    facts = look(maker, requests, cores, int(PROBED / 4 * batches), arrival)
     if "none" in kinds and facts.wall_s < CHEAP_S:
         return at_home(facts)
     found = candidates(facts, kinds=kinds, workers=workers, prefetch_bytes=prefetch_bytes, ram=ram)
@@ -226,10 +269,13 @@ def choose(
         need = memory(facts, kinds[0], workers or 1, 1) / 2**20
         raise UsageError(f"workers and batches take {need:.0f} MiB, {ram / 2**20:.0f} may be taken")
     near = [c for c in found if c.predicted * CLOSE > found[0].predicted]
+    if worth_trying(facts.faults, facts.wall_s):
+        near += [c._replace(keeps_freed=True) for c in near if c.kind == "processes"]
     spare_s = min(PROBE_S, PROBED * batches * facts.wall_s) - (time.perf_counter() - begun)
     if seconds := trial_s(near, spare_s):
         near = [
-            c._replace(measured=tried(maker, c, requests, facts.batch_bytes, seconds)) for c in near
+            c._replace(measured=tried(maker, c, requests, facts.batch_bytes, seconds, arrival))
+            for c in near
         ]
     best = best_of(near)
     return best._replace(reason=reason(facts, best, near, maker.streams))
@@ -247,7 +293,7 @@ def at_home(facts: Facts) -> Choice:
 
 def trial_s(near: Sequence[Choice], spare_s: float) -> float:
     """Seconds that each may be tried for; 0 where they would not tell them apart."""
-    starts = START_S * any(c.kind == "processes" for c in near)
+    starts = START_S * sum(c.kind == "processes" for c in near)
     each = min(TRY_S, (spare_s - starts) / len(near))
     enough = all(each * c.predicted >= 1 + c.workers + LEAST for c in near)
     return each if enough and len(near) > 1 else 0.0
@@ -256,11 +302,17 @@ def trial_s(near: Sequence[Choice], spare_s: float) -> float:
 def best_of(near: Sequence[Choice]) -> Choice:
     """The fastest, by what was measured. Untried, threads go before processes, which take memory and
     time to begin; and work in the training's own thread, where no step can hide it, goes last unless
-    it is clearly faster.
+    it is clearly faster. So does what keeps freed memory.
     """
     if near[0].measured is None:
         near = [c for c in near if c.kind != "processes"] or near
-    return max(near, key=lambda c: (c.measured or c.predicted) / (GAIN if c.kind == "none" else 1))
+
+    def worth(choice: Choice) -> float:
+        figure = choice.measured or choice.predicted
+        wanted = 1 + WORTH if choice.keeps_freed else GAIN if choice.kind == "none" else 1.0
+        return figure / wanted
+
+    return max(near, key=worth)
 
 
 def reason(facts: Facts, best: Choice, near: Sequence[Choice], streams: Sequence[str]) -> str:
@@ -277,4 +329,5 @@ def reason(facts: Facts, best: Choice, near: Sequence[Choice], streams: Sequence
     how = "measured" if best.measured is not None else "predicted"
     of = f", the best of {len(near)} that were tried" if best.measured is not None else ""
     figure = best.measured if best.measured is not None else best.predicted
-    return f"{said}; {figure:.0f} batches a second {how}{of}"
+    kept = "; workers keep the memory that they free" if best.keeps_freed else ""
+    return f"{said}; {figure:.0f} batches a second {how}{of}{kept}"

@@ -1,0 +1,177 @@
+"""Batches on their way from a worker process: small tensors behind one another, in one piece.
+
+A tensor in shared memory of its own is a file that is made, sent and mapped: of a table with a hundred
+columns that takes far longer than to make the batch. How the small ones lie, the layout, is pickled
+by a worker once, and read once where it arrives. There each has memory of its own again: who keeps one
+column of a batch keeps that alone.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+SMALL = 1 << 16
+"""bytes of a tensor that is put together with others; of what goes through the pipe, not by shared memory"""
+SEGMENT_S, LEAF_S = 1e-4, 4e-6
+"""of a tensor in shared memory, and of one among many in one piece: seconds on both sides together"""
+NESTS = (torch.Tensor, dict, list, tuple)
+NAMES = (
+    *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+VIEWED = {getattr(torch, name): np.dtype(name) for name in NAMES} | {
+    torch.bfloat16: np.dtype("int16")
+}
+"""types of tensors that lie together, and what numpy takes them for"""
+
+
+class Small(NamedTuple):
+    """In the place of a small tensor: its type, its shape, its number among them."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    number: int
+
+
+class Rest(NamedTuple):
+    """In the place of anything else: its number among the others."""
+
+    number: int
+
+
+class Nest(NamedTuple):
+    """In the place of a dict, list or tuple: its class, its keys, its parts."""
+
+    kind: type
+    keys: tuple[Any, ...] | None
+    parts: tuple[Any, ...]
+
+
+class Parcel(NamedTuple):
+    """A batch on its way."""
+
+    layout: bytes
+    """pickled: how the batch is nested, and where each small tensor begins in ``joined``"""
+    joined: torch.Tensor | NDArray[np.uint8] | None
+    """small tensors' bytes; a tensor goes by shared memory, an array through the pipe"""
+    rest: list[Any]
+
+
+@final
+class Packer:
+    """Makes parcels of batches. ``by_pipe``: all plain tensors go through the pipe, however large.
+
+    Those in shared memory need room there, which a container often has 64 MiB of.
+    """
+
+    def __init__(self, *, by_pipe: bool = False) -> None:
+        self.by_pipe = by_pipe
+        self._nest: Any = None
+        self._layout = b""
+        self._order: list[int] = []
+
+    def __call__(self, batch: Any) -> Parcel:
+        """A batch as a parcel."""
+        small: list[torch.Tensor] = []
+        rest: list[Any] = []
+        nest = self._split(batch, small, rest)
+        if nest != self._nest:
+            self._lay(nest, small)
+        if not small:
+            return Parcel(self._layout, None, rest)
+        joined = torch.cat([small[n].flatten().view(torch.uint8) for n in self._order])
+        piped = self.by_pipe or joined.numel() <= SMALL
+        return Parcel(self._layout, joined.numpy() if piped else joined, rest)
+
+    def _split(self, value: Any, small: list[torch.Tensor], rest: list[Any]) -> Any:
+        if self._is_small(value):
+            small.append(value)
+            return Small(value.dtype, tuple(value.shape), len(small) - 1)
+        kind = type(value)
+        if kind is dict or (self.by_pipe and isinstance(value, dict)):
+            parts = tuple(self._split(part, small, rest) for part in value.values())
+            return Nest(dict, tuple(value), parts)
+        # A list of names or numbers is one thing.
+        if isinstance(value, list | tuple) and any(isinstance(part, NESTS) for part in value):
+            return Nest(kind, None, tuple(self._split(part, small, rest) for part in value))
+        rest.append(value)
+        return Rest(len(rest) - 1)
+
+    def _is_small(self, value: Any) -> bool:
+        if type(value) is not torch.Tensor or value.dtype not in VIEWED:
+            return False
+        plain = value.device.type == "cpu" and value.layout is torch.strided
+        if not plain or value.requires_grad or value.is_neg() or value.is_conj():
+            return False
+        return self.by_pipe or (value.nbytes <= SMALL and value.is_contiguous())
+
+    def _lay(self, nest: Any, small: list[torch.Tensor]) -> None:
+        """The widest types first: so each number lies where one of its type may."""
+        self._nest = nest
+        self._order = sorted(range(len(small)), key=lambda n: -small[n].element_size())
+        starts, at = [0] * len(small), 0
+        for number in self._order:
+            starts[number] = at
+            at += small[number].nbytes
+        self._layout = pickle.dumps((nest, starts))
+
+
+_layout_of = lru_cache(maxsize=64)(pickle.loads)
+
+
+def unpacked(parcel: Parcel, *, own: bool = True) -> Any:
+    """The batch again. ``own``: each of its tensors with memory of its own, which is a copy."""
+    nest, starts = _layout_of(parcel.layout)
+    if parcel.joined is None:
+        leaf: Callable[[Small], torch.Tensor] | None = None
+    elif own or isinstance(parcel.joined, np.ndarray):
+        leaf = _from_bytes(np.asarray(parcel.joined), starts, copied=len(starts) > 1)
+    else:
+        leaf = _from_pinned(parcel.joined, starts)
+    return _built(nest, leaf, parcel.rest)
+
+
+def _from_bytes(
+    joined: NDArray[np.uint8], starts: list[int], *, copied: bool
+) -> Callable[[Small], torch.Tensor]:
+    def leaf(small: Small) -> torch.Tensor:
+        found = np.ndarray(small.shape, VIEWED[small.dtype], joined, starts[small.number])
+        tensor = torch.from_numpy(found.copy() if copied else found)
+        return tensor.view(small.dtype) if small.dtype is torch.bfloat16 else tensor
+
+    return leaf
+
+
+def _from_pinned(joined: torch.Tensor, starts: list[int]) -> Callable[[Small], torch.Tensor]:
+    def leaf(small: Small) -> torch.Tensor:
+        begin = starts[small.number]
+        size = int(np.prod(small.shape, dtype=np.int64)) * small.dtype.itemsize
+        return joined[begin : begin + size].view(small.dtype).view(small.shape)
+
+    return leaf
+
+
+def _built(nest: Any, leaf: Any, rest: list[Any]) -> Any:
+    if isinstance(nest, Small):
+        return leaf(nest)
+    if isinstance(nest, Rest):
+        return rest[nest.number]
+    parts = [_built(part, leaf, rest) for part in nest.parts]
+    if nest.keys is not None:
+        return dict(zip(nest.keys, parts, strict=True))
+    return nest.kind(*parts) if hasattr(nest.kind, "_fields") else nest.kind(parts)
+
+
+def crossing_s(batch: Any) -> float:
+    """Seconds that a batch's tensors take on their way, besides their bytes."""
+    parcel = Packer()(batch)
+    segments = [one for one in (parcel.joined, *parcel.rest) if isinstance(one, torch.Tensor)]
+    together = len(_layout_of(parcel.layout)[1])
+    return SEGMENT_S * len(segments) + LEAF_S * together

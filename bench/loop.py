@@ -203,17 +203,41 @@ def transformers(data: Paired) -> None:
         trainer.train()
 
 
+def fastai(data: Paired) -> None:
+    """A Learner on torch's optimizer, without validation."""
+    from functools import partial
+
+    from fastai.basics import (
+        Callback,
+        CancelValidException,
+        DataLoaders,
+        Learner,
+        OptimWrapper,
+    )
+
+    class Unjudged(Callback):
+        def before_validate(self) -> None:
+            raise CancelValidException
+
+    optimizer = partial(OptimWrapper, opt=torch.optim.AdamW, fused=True)
+    loaders: Any = DataLoaders(data, [])
+    learner = Learner(loaders, mlp(), F.mse_loss, opt_func=optimizer, cbs=Unjudged())
+    with learner.no_bar(), learner.no_logging():
+        learner.fit(1, 1e-3)
+
+
 WAYS: dict[str, Callable[[Paired], None]] = {
     "bare": bare,
     "trainer, no strategy": lambda data: ours(data, []),
     "trainer, divergence and one_cycle": lambda data: ours(data, [Divergence(), OneCycle()]),
     "accelerate": accelerate,
+    "fastai": fastai,
     "lightning": lightning,
     "transformers": transformers,
 }
 
 
-PEERS = {"accelerate", "lightning", "transformers"}
+PEERS = {"accelerate", "fastai", "lightning", "transformers"}
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""One file a workload: its data, model, loss and metric, as a Workload."""

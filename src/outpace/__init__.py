@@ -3,7 +3,7 @@
 On the command line: ``outpace diagnose|tune|run train.py``. In code: `apply` puts a recipe on the
 objects of a script, `log` reports a metric that a proof then judges by, `until` trains until the
 time is up, `Loader` gives batches that are ready when the step is, `Table` the rows of a table,
-`Trainer` trains within a budget.
+`Trainer` trains within a budget, `compress` makes a trained model smaller and faster.
 """
 
 import sys
@@ -16,15 +16,28 @@ if TYPE_CHECKING:
     from outpace.plan.until import until
     from outpace.serve.loader import Loader
     from outpace.serve.tables import Table
+    from outpace.train.compress.compress import compress
     from outpace.train.trainer import Trainer
 
-__all__ = ["Loader", "Table", "Trainer", "apply", "diagnose", "log", "run", "tune", "until"]
+__all__ = [
+    "Loader",
+    "Table",
+    "Trainer",
+    "apply",
+    "compress",
+    "diagnose",
+    "log",
+    "run",
+    "tune",
+    "until",
+]
 
 _WHERE = {
     "Loader": "outpace.serve.loader",
     "Table": "outpace.serve.tables",
     "Trainer": "outpace.train.trainer",
     "apply": "outpace.in_code",
+    "compress": "outpace.train.compress.compress",
     "log": "outpace.in_code",
     "diagnose": "outpace.api",
     "run": "outpace.api",

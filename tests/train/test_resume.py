@@ -245,6 +245,8 @@ def test_a_plateau_goes_on(tmp_path: Path) -> None:
         "class_prior",
         "lsuv",
         "progressive_resizing",
+        "pruning",
+        "quantization_aware",
         "repeat_factor",
         "schedule_free",
         "sequence_length",

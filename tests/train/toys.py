@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -94,6 +95,8 @@ def suited(name: str) -> dict[str, Any]:
     """A training that a strategy of that name can be used on."""
     if name == "repeat_factor":
         return {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
+    if name == "quantization_aware":
+        pytest.importorskip("torchao")
     if name == "progressive_resizing":
         return {"model": convolutional(), "train": images(), "valid": images(seed=1)}
     if name == "sequence_length":

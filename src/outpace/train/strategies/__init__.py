@@ -12,6 +12,8 @@ from outpace.train.strategies.lsuv import Lsuv
 from outpace.train.strategies.one_cycle import OneCycle
 from outpace.train.strategies.plateau import Plateau
 from outpace.train.strategies.progressive_resizing import ProgressiveResizing
+from outpace.train.strategies.pruning import Pruning
+from outpace.train.strategies.quantization_aware import QuantizationAware
 from outpace.train.strategies.repeat_factor import RepeatFactor
 from outpace.train.strategies.schedule_free import ScheduleFree
 from outpace.train.strategies.sequence_length import SequenceLength
@@ -31,6 +33,8 @@ __all__ = [
     "OneCycle",
     "Plateau",
     "ProgressiveResizing",
+    "Pruning",
+    "QuantizationAware",
     "RepeatFactor",
     "ScheduleFree",
     "SequenceLength",
@@ -55,6 +59,8 @@ STRATEGIES: dict[str, type[Strategy]] = {
         ProgressiveResizing,
         SequenceLength,
         Ema,
+        Pruning,
+        QuantizationAware,
         Divergence,
         EarlyStopping,
         Target,

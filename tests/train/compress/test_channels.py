@@ -1,0 +1,115 @@
+"""Channels are removed for real, and what is left gives what the masked model gave."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from outpace.errors import UsageError
+from outpace.measure.flops import StepCounter
+from outpace.train.compress.channels import importance, least, masked, narrow, remove
+from outpace.train.compress.groups import groups
+from outpace.train.compress.judging import Judge, Judging
+from outpace.train.compress.weights import prunable
+from outpace.train.data import Batches
+from outpace.train.objective import Objective
+from tests.train.compress.nets import NETS, learnt, net
+from tests.train.toys import accuracy, same
+
+
+def flops(model: nn.Module, x: torch.Tensor) -> int:
+    with torch.no_grad(), StepCounter() as counter:
+        model(x)
+    return counter.count.flops  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_what_is_left_gives_what_the_masked_model_gave(name: str, share: float) -> None:
+    model, x = net(name)
+    before = copy.deepcopy(model)
+    found = groups(model, (x,), {})
+    torch.manual_seed(1)
+    removed = least(
+        {g.name: torch.rand(g.size) for g in found}, dict.fromkeys([g.name for g in found], share)
+    )
+    with torch.no_grad():
+        plain = model(x)
+        with masked(model, found, removed):
+            expected = model(x)
+        assert same(dict(model.state_dict()), dict(before.state_dict()))
+        remove(model, found, removed)
+        assert torch.allclose(model(x), expected, rtol=1e-10, atol=1e-12)
+    assert not torch.allclose(plain, expected, rtol=1e-3)
+    assert sum(p.numel() for p in model.parameters()) < sum(p.numel() for p in before.parameters())
+    assert flops(model, x) < flops(before, x)
+    for group in found:
+        for layer in group.makers:
+            weight: Any = model.get_submodule(layer).weight
+            assert group.size - len(removed[group.name]) in weight.shape[:2]
+
+
+def test_bit_for_bit_where_sums_are_exact() -> None:
+    """With whole numbers nothing is rounded, in whatever order it is added."""
+    chance = torch.Generator().manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(54, 4)
+    ).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randint(-3, 4, weight.shape, generator=chance))
+        x = torch.randint(-3, 4, (4, 3, 7, 7), generator=chance).float()
+        found = groups(model, (x,), {})
+        removed = least(importance(model, found), {"0": 0.5, "2": 0.5})
+        with masked(model, found, removed):
+            expected = model(x)
+        remove(model, found, removed)
+        assert torch.equal(model(x), expected)
+    assert (model[0].out_channels, model[2].in_channels, model[2].out_channels) == (4, 4, 3)
+    assert model[5].in_features == 27
+
+
+def judging_of(model: nn.Module, valid: Any, loss: Any = None) -> Judging:
+    judge = Judge(accuracy, Batches([valid], torch.device("cpu")))
+    losses = [lambda m: Objective(loss)(m, valid)] if loss is not None else None
+    return Judging(judge, judge, model, 1.0, losses)
+
+
+def test_a_trained_net_loses_channels_and_not_its_accuracy() -> None:
+    model, valid = learnt()
+    judging = judging_of(copy.deepcopy(model), valid)
+    made = narrow(model, judging, 0.01)[0]
+    assert judging.fall(made.model) <= 0.01
+    assert made.model[2].out_features < 150
+    assert "channels are removed, by L2 norm" in made.said
+    assert sum(w.numel() for w in prunable(made.model).values()) < 3000
+
+
+def test_taylor_sees_channels_that_nobody_reads() -> None:
+    """A channel with large weights, and readers that are all zero; the norm takes it for important."""
+    model, valid = learnt()
+    with torch.no_grad():
+        model[0].weight[:4] *= 10.0
+        model[2].weight[:, :4] = 0.0
+        model[0].weight[4:] *= 0.5
+        model[2].weight[:, 4:] *= 2.0
+    found = groups(model.eval(), (valid[0],), {})
+    loss = judging_of(model, valid, nn.functional.cross_entropy).losses
+    by_norm, by_taylor = importance(model, found), importance(model, found, loss)
+    assert sorted(least(by_taylor, {"0": 0.25})["0"].tolist()) == [0, 1, 2, 3]
+    assert not set(least(by_norm, {"0": 0.25})["0"].tolist()) & {0, 1, 2, 3}
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_where_no_channel_can_go_it_is_told() -> None:
+    model = nn.Sequential(nn.Linear(8, 3))
+    valid = learnt()[1]
+    with pytest.raises(UsageError, match="no layer of Sequential has channels"):
+        narrow(model, judging_of(model, valid), 1.0)
+    trained, valid = learnt()
+    with pytest.raises(UsageError, match="not even 12% of them, within what the metric may fall"):
+        narrow(trained, judging_of(copy.deepcopy(trained), valid), -0.5)

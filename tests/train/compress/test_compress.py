@@ -1,0 +1,180 @@
+"""outpace.compress as a user meets it: measured, refused with a reason, and the given model untouched."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import outpace
+from outpace.errors import UsageError
+from outpace.train.compress import cost
+from outpace.train.compress.cost import file_bytes, paired_times
+from tests.train.compress.nets import learnt
+from tests.train.compress.test_groups import Branching
+from tests.train.toys import Time, accuracy, points, same
+
+
+def compressed(model: nn.Module, valid: Any, **given: Any) -> Any:
+    settings = {"metric": accuracy, "batch_size": 250, "time_s": 0.02, **given}
+    return outpace.compress(model, valid=valid, **settings)
+
+
+def test_all_ways_together() -> None:
+    model, valid = learnt()
+    model.train()
+    model[0].register_buffer("kept", torch.ones(1))
+    before, state = copy.deepcopy(model), torch.get_rng_state()
+    result = compressed(model, valid, tolerance=0.03, scan=points(2000, seed=2))
+    assert same(dict(model.state_dict()), dict(before.state_dict()))
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not result.model.training
+    assert [step.way for step in result.steps] == ["channels", "weights", "int8"]
+    for step in result.steps:
+        assert step.accepted, step.reason
+        assert step.after is not None
+        assert step.before.latency_s > 0
+        assert step.after.latency_s > 0
+        assert step.gain.low <= step.gain.speedup <= step.gain.high
+    assert result.steps[0].curves["2"][0][0] == 0.125
+    assert result.after.bytes < 0.5 * result.before.bytes
+    assert result.after.zipped_bytes < 0.25 * result.before.zipped_bytes
+    found = accuracy(result.model(valid[0]), valid[1])
+    assert float(found) == pytest.approx(result.after.metric)
+    assert result.after.metric >= result.before.metric - 0.03
+    assert (result.after.bytes, result.after.zipped_bytes) == file_bytes(result.model)
+    plain = json.loads(json.dumps(result.as_dict()))
+    assert plain["schema"] == 1
+    assert plain["steps"][1]["way"] == "weights"
+    table = result.table()
+    for word in ("channels", "weights", "int8", "KiB", " ms ", "of the weights", "MFLOPs"):
+        assert word in table
+    assert "chosen by the same data" not in table
+    file = io.BytesIO()
+    torch.save(result.model, file)
+
+
+def test_what_costs_too_much_is_refused_and_the_model_kept() -> None:
+    """Labels that only this very net gives: each weight that is lost is an error."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 24), nn.Tanh(), nn.Linear(24, 16)).eval()
+    x = torch.randn(4000, 8)
+    with torch.no_grad():
+        y = model(x).argmax(1)
+    result = compressed(model, (x, y), tolerance=0.0)
+    assert [step.accepted for step in result.steps] == [False] * 3
+    assert "no layer's channels can be removed" in result.steps[0].reason
+    assert "no layer's weights can be set to zero" in result.steps[1].reason
+    int8 = result.step("int8")
+    assert "refused: the metric falls from 1 to 0.9" in int8.reason
+    assert int8.after.metric < 1.0
+    assert same(dict(result.model.state_dict()), dict(model.state_dict()))
+    assert result.gain is None
+    assert result.before == result.after
+
+
+def test_the_ways_share_the_tolerance() -> None:
+    model, valid = learnt()
+    base = float(accuracy(model(valid[0]), valid[1]))
+    result = compressed(model, valid, tolerance=0.06, ways=["weights", "channels", "int8"])
+    for i, step in enumerate(result.steps):
+        assert step.after is None or step.after.metric >= base - 0.02 * (i + 1) - 1e-9
+    assert "chosen by the same data" in result.table()
+
+
+def test_a_model_that_cannot_be_traced_keeps_its_channels_and_goes_on() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Branching(), nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 3))
+    x = torch.randn(200, 4)
+    with torch.no_grad():
+        y = model(x).argmax(1)
+    result = compressed(model, (x, y), ways=["channels", "int8"], tolerance=0.5)
+    refused, taken = result.steps
+    assert not refused.accepted
+    assert refused.after is None
+    assert "torch.fx cannot trace Sequential (TraceError: " in refused.reason
+    assert taken.accepted
+
+
+def test_a_loss_as_the_metric_and_other_ways_to_give_data() -> None:
+    model, valid = learnt()
+
+    def metric(model: nn.Module, batch: Any) -> torch.Tensor:
+        return F.cross_entropy(model(batch[0]), batch[1])
+
+    result = compressed(
+        model,
+        DataLoader(TensorDataset(*valid), 100),
+        metric=metric,
+        larger_is_better=False,
+        ways=["channels"],
+        tolerance=0.05,
+        loss=F.cross_entropy,
+        batch_size=None,
+    )
+    step = result.steps[0]
+    assert step.accepted
+    assert "by Taylor" in step.reason
+    assert step.after.metric - step.before.metric <= 0.05
+    assert all(p.requires_grad for p in result.model.parameters())
+
+
+class Gathers:
+    """A metric as those of torchmetrics are."""
+
+    def reset(self) -> None:
+        self.right = self.total = 0
+
+    def update(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+        self.right += int((outputs.argmax(1) == targets).sum())
+        self.total += len(targets)
+
+    def compute(self) -> float:
+        return self.right / self.total
+
+
+def test_a_metric_that_gathers() -> None:
+    model, valid = learnt()
+    result = compressed(model, valid, metric=Gathers(), ways=["int8"])
+    expected = float(accuracy(model(valid[0]), valid[1]))
+    assert result.before.metric == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ways": ["smaller"]}, "there is no way 'smaller'"),
+        ({"tolerance": -1.0}, "tolerance=-1"),
+        ({"model": 3}, "a int is no torch.nn.Module"),
+        ({"metric": lambda outputs, targets: float("nan")}, "is not a number"),
+        ({"metric": lambda model, batch: 0.5}, "does not call the model"),
+    ],
+)
+def test_what_cannot_be_is_told(given: dict[str, Any], said: str) -> None:
+    model, valid = learnt()
+    with pytest.raises(UsageError, match=said):
+        compressed(given.pop("model", model), valid, **given)
+
+
+def test_latencies_are_compared_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    time, calls, one, two = Time(), list[str](), nn.Identity(), nn.Tanh()
+    monkeypatch.setattr(cost, "perf_counter", time)
+
+    def call(model: nn.Module) -> None:
+        time.s += 0.003 if model is one else 0.001
+        calls.append("a" if model is one else "b")
+
+    timed = paired_times(one, two, call, 1.0)
+    blocks = calls[8::5]  # after those that warm up, and the two that tell how many go together
+    assert "".join(blocks) == "baab" * 3
+    assert (timed.first_s, timed.second_s) == pytest.approx((0.003, 0.001))
+    assert timed.gain.low == pytest.approx(3.0)

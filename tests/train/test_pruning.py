@@ -1,0 +1,176 @@
+"""The strategies that compress while a model learns."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from outpace.errors import MissingExtra, UsageError
+from outpace.train.compress.weights import prunable, prune
+from outpace.train.run import Run
+from outpace.train.strategies import (
+    Constant,
+    OneCycle,
+    Pruning,
+    QuantizationAware,
+    quantization_aware,
+)
+from tests.train.toys import accuracy, fit, model, points, ready, same
+
+
+class Sparsities:
+    """The share of a net's weights that is zero after each step."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+        self.zeros: list[set[int]] = []
+
+    def step_end(self, run: Run) -> None:
+        flat = torch.cat([weight.detach().flatten() for weight in prunable(run.module).values()])
+        self.seen.append(float((flat == 0).float().mean()))
+        self.zeros.append(set((flat == 0).nonzero().flatten().tolist()))
+
+
+def test_pruning_follows_its_equation_and_zeros_stay() -> None:
+    look = Sparsities()
+    result = fit(
+        strategies=[OneCycle(rate=0.03), Pruning(0.8, begin=0.2, finish=0.6)],
+        callbacks=[look],
+        epochs=20,
+    )
+    assert len(look.seen) == 200
+    for step, sparsity in enumerate(look.seen, 1):
+        u = min(1.0, max(0.0, (step / 200 - 0.2) / 0.4))
+        assert sparsity == pytest.approx(0.8 * (1 - (1 - u) ** 3), abs=0.06)
+    assert look.seen[38] == 0.0
+    assert look.seen[-1] == pytest.approx(0.8, abs=0.01)
+    for before, after in zip(look.zeros[120:], look.zeros[121:], strict=False):
+        assert before <= after
+    kept = torch.cat([result.weights[name].flatten() for name in ("0.weight", "3.weight")])
+    assert float((kept == 0).float().mean()) == pytest.approx(0.8, abs=0.01)
+    assert result.best is not None
+    assert result.best.step >= 120  # the best of those that are as sparse as asked
+    assert any("weights are zero" in note for note in result.notes)
+    assert not any("before all was pruned" in note for note in result.notes)
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3)
+    )
+
+
+def test_a_net_that_learns_meanwhile_bears_more() -> None:
+    given: dict[str, Any] = {"train": ready(960), "valid": ready(960, seed=1), "epochs": 12}
+    during = fit(model=net(), strategies=[OneCycle(rate=0.03), Pruning(0.9)], **given)
+    dense = net()
+    fit(model=dense, strategies=[OneCycle(rate=0.03)], **given)
+    prune(dense, dict.fromkeys(prunable(dense), 0.9))
+    x, y = points(960, seed=1)
+    after = float(accuracy(dense(x), y))
+    assert (during.metric or 0.0) > after + 0.05
+
+
+def test_layers_can_have_shares_of_their_own() -> None:
+    result = fit(
+        strategies=[Constant(rate=0.02), Pruning({"0.weight": 0.5})], epochs=10, model=model()
+    )
+    assert int((result.weights["0.weight"] == 0).sum()) == 64
+    assert not (result.weights["3.weight"] == 0).any()
+    with pytest.raises(UsageError, match="there is no weight 'nowhere' to prune"):
+        fit(strategies=[Pruning({"nowhere": 0.5})])
+    with pytest.raises(UsageError, match=r"shares of the budget, in order|begin=0.5"):
+        Pruning(begin=0.5, finish=0.2)
+
+
+def test_a_training_that_ends_too_soon_says_so() -> None:
+    class Ends:
+        def epoch_end(self, run: Run) -> None:
+            if run.epoch == 3:
+                run.stop("enough")
+
+    result = fit(strategies=[OneCycle(rate=0.03), "pruning"], epochs=10, callbacks=[Ends()])
+    assert any("before all was pruned" in note for note in result.notes)
+
+
+def test_a_target_does_not_go_with_pruning() -> None:
+    with pytest.raises(UsageError, match="pruning does not go with target"):
+        fit(strategies=["one_cycle", "pruning"], target=0.9)
+
+
+# --- quantization_aware ----------------------------------------------------------------------
+
+
+def test_without_torchao_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantization_aware, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match="torchao") as told:
+        fit(strategies=["quantization_aware"])
+    assert "outpace[quantize]" in (told.value.hint or "")
+
+
+def test_from_its_begin_on_it_learns_and_is_judged_rounded() -> None:
+    pytest.importorskip("torchao")
+    kinds: list[str] = []
+    rows: dict[int, float] = {}
+    same_objects: list[bool] = []
+    net = model()
+    weight = net[0].weight
+
+    class Look:
+        def step_end(self, run: Run) -> None:
+            kinds.append(type(run.module[0]).__name__)
+            same_objects.append(run.module[0].weight is weight)
+
+        def validated(self, run: Run) -> None:
+            x, y = points(120, seed=1)
+            plain = model()
+            plain.load_state_dict(run.module.state_dict())
+            with torch.no_grad():
+                rows[run.step] = float(F.cross_entropy(plain.eval()(x), y))
+
+    result = fit(
+        model=net,
+        strategies=[Constant(rate=0.02), QuantizationAware(begin=0.5)],
+        callbacks=[Look()],
+        epochs=4,
+    )
+    assert kinds[18] == "Linear"
+    assert kinds[19] == kinds[-1] == "FakeQuantizedLinear"
+    assert all(same_objects)
+    assert type(net[0]) is nn.Linear
+    for row in result.history:
+        rounded = row.step >= 20
+        assert row.valid_loss is not None
+        assert (row.valid_loss == pytest.approx(rows[row.step], rel=1e-5)) != rounded
+        assert row.valid_loss == pytest.approx(rows[row.step], rel=0.05)
+    assert result.best is not None
+    assert result.best.step >= 20
+    x, y = points(120, seed=1)
+    assert float(accuracy(net.eval()(x), y)) == pytest.approx(result.metric or 0.0, abs=0.03)
+
+
+def test_a_model_without_linear_layers_is_told() -> None:
+    pytest.importorskip("torchao")
+    run: Any = SimpleNamespace(module=nn.Sequential(nn.Conv1d(1, 1, 1)))
+    with pytest.raises(UsageError, match="no linear layer"):
+        QuantizationAware().prepare(run)
+
+
+def test_plain_is_what_rounding_undoes() -> None:
+    pytest.importorskip("torchao")
+    net, state = model(), torch.get_rng_state()
+    before, first = copy.deepcopy(dict(net.state_dict())), net[0]
+    layers = quantization_aware.rounding(net)
+    assert same(dict(net.state_dict()), before)
+    assert net[0] is not first
+    quantization_aware.plain(net, layers)
+    assert same(dict(net.state_dict()), before)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert net[0] is first

@@ -19,6 +19,7 @@ from outpace.train.compress import cost
 from outpace.train.compress.cost import file_bytes, paired_times
 from tests.train.compress.nets import learnt
 from tests.train.compress.test_groups import Branching
+from tests.train.compress.test_weights import share_of_zeros
 from tests.train.toys import Time, accuracy, points, same
 
 
@@ -126,6 +127,35 @@ def test_a_loss_as_the_metric_and_other_ways_to_give_data() -> None:
     assert "by Taylor" in step.reason
     assert step.after.metric - step.before.metric <= 0.05
     assert all(p.requires_grad for p in result.model.parameters())
+
+
+def test_what_is_tuned_loses_more_and_keeps_its_zeros() -> None:
+    model, valid = learnt()
+    before = copy.deepcopy(model)
+    x, y = points(2000)
+    seen: list[tuple[bool, float]] = []
+
+    def tune(model: nn.Module) -> None:
+        optimizer = torch.optim.AdamW(model.parameters(), 0.003, weight_decay=1.0)
+        for _ in range(40):
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        seen.append((model.training, share_of_zeros(model)))
+
+    plain = compressed(model, valid, ways=["channels", "weights"])
+    result = compressed(model, valid, tune=tune, ways=["channels", "weights"])
+    assert same(dict(model.state_dict()), dict(before.state_dict()))
+    assert seen[0] == (True, 0.0)
+    assert result.after.metric >= result.before.metric - 0.01
+    assert result.after.zipped_bytes < plain.after.zipped_bytes
+    weights = result.step("weights")
+    assert weights.accepted
+    for name, share in weights.shares.items():
+        weight = result.model.get_parameter(name)
+        assert float((weight == 0).float().mean()) == pytest.approx(share, abs=0.03)
+    assert not result.model.training
+    assert not result.model._forward_pre_hooks
 
 
 class Gathers:

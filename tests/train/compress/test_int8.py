@@ -25,7 +25,7 @@ from tests.train.toys import accuracy
 
 def judging_of(model: nn.Module, valid: Any) -> Judging:
     judge = Judge(accuracy, Batches([valid], torch.device("cpu")))
-    return Judging(judge, judge, copy.deepcopy(model), 1.0, None)
+    return Judging(judge, judge, copy.deepcopy(model), 1.0)
 
 
 def test_the_file_is_a_quarter_and_the_metric_kept() -> None:

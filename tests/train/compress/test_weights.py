@@ -51,7 +51,7 @@ def test_a_trained_net_keeps_its_accuracy_where_the_scan_is_heeded() -> None:
     """The large second layer bears what the small first one does not."""
     model, valid = learnt()
     judge = Judge(accuracy, Batches([valid], torch.device("cpu")))
-    judging = Judging(judge, judge, copy.deepcopy(model), 1.0, None)
+    judging = Judging(judge, judge, copy.deepcopy(model), 1.0)
     heeded = sparse(copy.deepcopy(model), judging, 0.01)[0]
     sparsity = share_of_zeros(heeded.model)
     assert sparsity >= 0.8

@@ -39,6 +39,7 @@ Removed = Mapping[str, torch.Tensor]
 
 def narrow(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
     """``model`` without as many channels as the scan finds within what the metric is allowed to fall."""
+    allowed = judging.scannable(allowed)
     found = groups(model, judging.args, judging.kwargs)
     if not found:
         raise UsageError(f"no layer of {type(model).__name__} has channels that can be removed")
@@ -71,6 +72,7 @@ def narrow(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
         f"{gone:,} of {total:,} channels are removed, by {'Taylor' if judging.losses else 'L2 norm'}; "
         f"{arithmetic(model, judging) / 1e6:.3g} of {flops / 1e6:.3g} MFLOPs a call are left"
     )
+    judging.tuned(model)
     return [Made(model, said, shares, curves)]
 
 

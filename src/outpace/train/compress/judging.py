@@ -18,6 +18,8 @@ from outpace.train.data import Batches
 from outpace.train.objective import Objective
 
 Loss = Callable[[nn.Module], torch.Tensor]
+REGAINED = 4.0
+"""times as much as is allowed in the end that may be lost before a model is tuned"""
 
 
 @final
@@ -43,14 +45,16 @@ class Judge:
 class Judging:
     """``valid`` judges what was made, ``scan`` is what shares are chosen by, both against what the
     ``original`` gave. ``sign``: 1 where a larger metric is better, else -1. ``args``, ``kwargs``: what
-    the model is called with for a batch. ``losses``: of some batches; None: no loss was given.
+    the model is called with for a batch. ``losses``: of some batches; None: no loss was given. ``tune``
+    trains a model for a while.
     """
 
     valid: Judge
     scan: Judge
     original: nn.Module
     sign: float
-    losses: list[Loss] | None
+    losses: list[Loss] | None = None
+    tune: Callable[[nn.Module], Any] | None = None
 
     def __post_init__(self) -> None:
         self.args, self.kwargs, self.batch = example(self.original, self.valid)
@@ -62,6 +66,22 @@ class Judging:
     def call(self, model: nn.Module) -> Any:
         """What a model makes of a batch."""
         return model(*self.args, **self.kwargs)
+
+    @property
+    def certain(self) -> bool:
+        """Whether what a scan finds is what is judged."""
+        return self.scan is self.valid and self.tune is None
+
+    def scannable(self, allowed: float) -> float:
+        """What a scan may lose where so much is allowed in the end."""
+        return allowed if self.tune is None else REGAINED * allowed
+
+    def tuned(self, model: nn.Module) -> None:
+        """Train a model for a while, where there is a way to."""
+        if self.tune is not None:
+            model.train()
+            self.tune(model)
+            model.eval()
 
     def fall(self, model: nn.Module) -> float:
         """By how much the metric is worse than the original's, on the data of the scan."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -64,6 +65,7 @@ def check(shares: Mapping[str, float], weights: Mapping[str, nn.Parameter]) -> N
 
 def sparse(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
     """``model`` with as many zeros as the scan finds within what the metric is allowed to fall."""
+    allowed = judging.scannable(allowed)
     weights = prunable(model)
 
     def fall(shares: Mapping[str, float]) -> float:
@@ -78,6 +80,8 @@ def sparse(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
             f"what the metric may fall, {allowed:.3g}"
         )
     prune(model, shares)
+    with zeros_kept(model):
+        judging.tuned(model)
     zeros = sum(int((weight == 0).sum()) for weight in weights.values())
     total = sum(weight.numel() for weight in weights.values())
     said = f"{zeros / total:.1%} of the weights of {len(weights)} layers are zero"
@@ -96,3 +100,21 @@ def pruned(model: nn.Module, shares: Mapping[str, float]) -> Iterator[None]:
         with torch.no_grad():
             for name, values in before.items():
                 weights[name].copy_(values)
+
+
+@contextmanager
+def zeros_kept(model: nn.Module) -> Iterator[None]:
+    """A model that is trained inside has zeros where it had them, at each call and afterwards."""
+    masks = [(weight, weight != 0) for weight in prunable(model).values()]
+
+    def again(*_: Any) -> None:
+        with torch.no_grad():
+            for weight, kept in masks:
+                weight.mul_(kept)
+
+    handle = model.register_forward_pre_hook(again)
+    try:
+        yield
+    finally:
+        handle.remove()
+        again()

@@ -211,6 +211,19 @@ def test_samples_may_come_more_often_than_once(loaders: Any) -> None:
         loader.repeat([1.0, 2.0, -1.0, 1.0])
 
 
+def test_batches_may_get_another_size(loaders: Any) -> None:
+    for kind, workers in WAYS:
+        loader = loaders(Numbers(), 8, executor=kind, workers=workers)
+        assert sorted(ids(loader)) == list(range(SIZE))
+        loader.resize(20)
+        assert len(loader) == 6
+        other = loaders(Numbers(), 20, executor="none")
+        other.set_epoch(1)
+        assert digest(loader) == digest(other)
+    with pytest.raises(UsageError, match="a batch of 0 samples"):
+        loader.resize(0)
+
+
 def test_what_is_made_ahead_does_not_count(loaders: Any) -> None:
     for kind, workers in WAYS:
         loader = loaders(Numbers(), 8, executor=kind, workers=workers)

@@ -21,7 +21,7 @@ from torch.utils.data import TensorDataset
 from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.strategies import (
-    ClassPrior, Divergence, LrFinder, Lsuv, OneCycle, RepeatFactor, Transfer
+    Accumulation, BatchSize, ClassPrior, Divergence, LrFinder, Lsuv, OneCycle, RepeatFactor, Transfer
 )
 from outpace.train.trainer import Trainer
 from tests.train.toys import accuracy, model, points
@@ -36,11 +36,14 @@ class Stop:
             raise SystemExit(0)
 rate = [LrFinder(), OneCycle()] if "rate" in given else [OneCycle(rate=0.03)]
 other = {name: weight for name, weight in model(seed=5).state_dict().items() if name[0] == "0"}
-more = {"first": [RepeatFactor(0.5), Lsuv(), ClassPrior()], "transfer": [Transfer(other)]}
+more = {
+    "first": [RepeatFactor(0.5), Lsuv(), ClassPrior()], "transfer": [Transfer(other)],
+    "batch": [BatchSize(), Accumulation()], "together": [Accumulation(given.get("together"))],
+}
 more = more.get(given.get("more"), [])
 result = Trainer(
     model(), loss=F.cross_entropy, metric=accuracy, device="cpu", callbacks=[Stop()],
-    train=Loader(TensorDataset(*points()), 12, executor="none"),
+    train=Loader(TensorDataset(*points(given.get("samples", 240))), given.get("size", 12), executor="none"),
     valid=Loader(TensorDataset(*points(120, 1)), 12, executor="none", shuffle=False),
     strategies=[Divergence(), *rate, *more], checkpoint=folder + "/checkpoints", every=0,
     epochs=given.get("epochs"), budget=given.get("budget"),
@@ -106,3 +109,28 @@ def test_ranks_begin_alike_and_go_on(tmp_path: Path, torchrun: list[str], more: 
     together(torchrun, tmp_path / "cut", epochs=3, stop=7, more=more)
     again, _ = together(torchrun, tmp_path / "cut", epochs=3, more=more)
     assert again["weights"] == one["weights"]
+
+
+@pytest.mark.slow
+def test_ranks_find_one_size_and_go_on_with_it(tmp_path: Path, torchrun: list[str]) -> None:
+    given = {"epochs": 2, "more": "batch", "samples": 4800, "size": 8}
+    one, two = together(torchrun, tmp_path / "whole", **given)
+    assert one["weights"] == two["weights"]
+    assert one["notes"] == two["notes"]
+    assert isinstance(one["notes"], list)
+    said = next(note for note in one["notes"] if "batch_size" in note)
+    assert "a step takes" in said
+    together(torchrun, tmp_path / "cut", **given, stop=7)
+    again, other = together(torchrun, tmp_path / "cut", **given)
+    assert again["weights"] == other["weights"]
+    assert again["steps"] == other["steps"]
+
+
+@pytest.mark.slow
+def test_ranks_exchange_what_was_added_up(tmp_path: Path, torchrun: list[str]) -> None:
+    """As much as from one batch of all."""
+    one, two = together(torchrun, tmp_path / "parts", epochs=3, more="together", together=3, size=4)
+    whole, _ = together(torchrun, tmp_path / "whole", epochs=3, size=12)
+    assert one["weights"] == two["weights"]
+    assert one["steps"] == whole["steps"] == 30
+    assert one["weights"] == pytest.approx(whole["weights"], rel=1e-4, abs=1e-4)

@@ -242,6 +242,8 @@ def test_a_plateau_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "accumulation",
+        "batch_size",
         "class_prior",
         "lsuv",
         "progressive_resizing",

@@ -47,7 +47,7 @@ def test_a_strategy_keeps_to_the_rules(name: str) -> None:
     for part in ("What:", "Helps:", "Harms:", "Source:"):
         assert part in page
     own = {key for key in vars(kind) if not key.startswith("_")}
-    hooks = {*EVENTS, "prepare", "first_weights", "validates", "optimizer"}
+    hooks = {*EVENTS, "prepare", "first_weights", "first_batches", "validates", "optimizer"}
     assert own & hooks
     for event in hooks & own:
         theirs = inspect.signature(getattr(kind, event)).parameters

@@ -270,6 +270,13 @@ class Loader:
             raise UsageError("factors are 0 or more, and not all 0", "1 is for once an epoch")
         self.order = Repeated(factors, self.order.seed, shuffle=self.order.shuffle)
 
+    def resize(self, batch_size: int) -> None:
+        """Have batches of so many samples, from the next iteration on; workers are chosen anew."""
+        if batch_size < 1:
+            raise UsageError(f"a batch of {batch_size} samples", "batch_size is 1 or more")
+        self.close()
+        self.batch_size, self.choice = batch_size, None
+
     def set_epoch(self, epoch: int) -> None:
         """Have the next iteration be of that epoch, from its start."""
         self._epoch, self._consumed, self._begun = epoch, 0, False

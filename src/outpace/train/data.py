@@ -24,6 +24,11 @@ from outpace.train.checkpoint import generators_kept, restore_random
 
 
 @final
+class Together(list[Any]):
+    """Batches whose gradients make one step."""
+
+
+@final
 class Batches:
     """Batches of ``source``, epoch after epoch, on ``device``."""
 
@@ -35,9 +40,11 @@ class Batches:
                 "give a data set, a DataLoader or a list of batches",
             )
         self.source, self.device, self.own = source, device, own
+        self.together = 1
+        """batches of the source in one step: more than one are given as `Together`"""
         self.stateful = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
         self.epochs = self.drawn = 0
-        """epochs begun; batches drawn of this one"""
+        """epochs begun; batches of the source drawn of this one"""
         self.under_way = False
         """an epoch was begun and not finished"""
         self._random: dict[str, Any] | None = None
@@ -45,28 +52,38 @@ class Batches:
         self._goes_on = self._looked_at = self._again = False
         """an epoch is gone on with; source was gone through; and before the epoch at hand already"""
 
-    def __len__(self) -> int:
-        """Batches of an epoch; TypeError where that is not known."""
-        return len(self.source)  # type: ignore[arg-type]
-
     @property
-    def length(self) -> int | None:
-        """Batches of an epoch, where that is known."""
+    def whole(self) -> int | None:
+        """Batches of the source in an epoch, where that is known."""
         try:
-            return len(self)
+            return len(self.source)  # type: ignore[arg-type]
         except (TypeError, NotImplementedError):
             return None
 
     @property
+    def length(self) -> int | None:
+        """Steps of an epoch, where that is known."""
+        return None if self.whole is None else -(-self.whole // self.together)
+
+    @property
+    def left(self) -> int | None:
+        """Steps that are left of the epoch under way, or of the next one."""
+        if self.whole is None:
+            return None
+        return -(-(self.whole - self.drawn * self.under_way) // self.together)
+
+    @property
     def at_end(self) -> bool:
         """Whether the epoch's last batch was drawn, as far as is known."""
-        return self.drawn == self.length
+        return self.drawn == self.whole
 
     def epoch(self) -> Iterator[Any]:
         """The batches of an epoch, or those that are left of it after `load_state_dict`."""
         batches = self._begun()
         if self.device.type != "cpu":
             batches = (each(batch, self._moved) for batch in batches)
+        if self.together > 1:
+            batches = self._joined(batches)
         for batch in batches:
             self.drawn += 1
             yield batch
@@ -95,6 +112,20 @@ class Batches:
                 next(batches, None)
         return batches
 
+    def _joined(self, batches: Iterator[Any]) -> Iterator[Together]:
+        """So many together; what is left at the end of an epoch makes a step of fewer.
+
+        No more are asked for than there are: at its end a source is already in the next epoch.
+        """
+        while True:
+            left = (self.whole or 0) - self.drawn
+            count = min(self.together, left) if left > 0 else self.together
+            some = Together(itertools.islice(batches, count))
+            if not some:
+                return
+            self.drawn += len(some) - 1
+            yield some
+
     def _moved(self, leaf: Any) -> Any:
         return leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
 
@@ -122,7 +153,7 @@ class Batches:
             "epochs": self.epochs,
             "drawn": self.drawn,
             "under_way": self.under_way,
-            "length": self.length,
+            "length": self.whole,
         }
         if self.stateful:
             return {**own, "source": self.source.state_dict()}  # type: ignore[attr-defined]
@@ -131,8 +162,8 @@ class Batches:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there in the next `epoch`, with another batch size too."""
         self.epochs, self.drawn = state["epochs"], state["drawn"]
-        if state["length"] and self.length:
-            self.drawn = round(self.drawn * self.length / state["length"])
+        if state["length"] and self.whole:
+            self.drawn = round(self.drawn * self.whole / state["length"])
         self.under_way = self._goes_on = state["under_way"]
         if self.stateful and "source" in state:
             self.source.load_state_dict(state["source"])  # type: ignore[attr-defined]

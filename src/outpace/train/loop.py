@@ -1,19 +1,22 @@
 """The training loop, all of it. Strategies and callbacks are told of events, in their order.
 
-A step: a batch, its loss, gradients, the optimizer. An epoch: the batches of the data once, then a
-validation. Between two steps a checkpoint is taken where it is time for one. Training ends by the
-number of epochs or of steps, by the budget, or where a strategy calls ``run.stop(reason)``.
+A step: a batch or some together, their loss, gradients, the optimizer. An epoch: the batches of the
+data once, then a validation. Between two steps a checkpoint is taken where it is time for one. Training
+ends by the number of epochs or of steps, by the budget, or where a strategy calls ``run.stop(reason)``.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from outpace.errors import UsageError
+from outpace.seams.batch import batch_size
 from outpace.train import ranks
 from outpace.train.checkpoint import copied, generators_kept
+from outpace.train.data import Together
 from outpace.train.result import Best, Row
 from outpace.train.run import Run
 
@@ -57,6 +60,20 @@ def epoch(run: Run) -> None:
 
 def step(run: Run, batch: Any) -> None:
     """One step."""
+    loss = accumulated(run, batch) if type(batch) is Together else gradients(run, batch)
+    for tell in run.events.gradients:
+        tell(run)
+    run.optimizer.step()
+    run.optimizer.zero_grad()
+    run.step += 1
+    run.losses.add(loss)
+    run.clock.step_ended(run.step)
+    for tell in run.events.step_end:
+        tell(run)
+
+
+def gradients(run: Run, batch: Any, share: float = 1.0) -> torch.Tensor:
+    """Add those of a batch, as a share of a step's; its loss, times that share."""
     events = run.events
     for change in events.batch:
         changed = change(run, batch)
@@ -65,16 +82,20 @@ def step(run: Run, batch: Any) -> None:
     for change in events.loss:
         changed = change(run, loss)
         loss = loss if changed is None else changed
+    loss = loss if share == 1.0 else share * loss
     loss.backward()  # type: ignore[no-untyped-call]
-    for tell in events.gradients:
-        tell(run)
-    run.optimizer.step()
-    run.optimizer.zero_grad()
-    run.step += 1
-    run.losses.add(loss)
-    run.clock.step_ended(run.step)
-    for tell in events.step_end:
-        tell(run)
+    return loss
+
+
+def accumulated(run: Run, batches: Together) -> torch.Tensor:
+    """The gradients of several batches as of one: each counts by its samples, ranks exchange once."""
+    samples = [batch_size(batch) for batch in batches]
+    shares = [count / sum(samples) for count in samples]
+    *first, last = zip(batches, shares, strict=True)
+    model: Any = run.model
+    with model.no_sync() if run.world > 1 else nullcontext():
+        losses = [gradients(run, *each).detach() for each in first]
+    return torch.stack([*losses, gradients(run, *last).detach()]).sum()
 
 
 def validate(run: Run) -> None:

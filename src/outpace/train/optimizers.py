@@ -5,6 +5,7 @@ Only weight matrices decay: not biases, not scales of norms.
 
 from __future__ import annotations
 
+import math
 from typing import Any, final
 
 import torch
@@ -55,6 +56,23 @@ def fusible(model: torch.nn.Module) -> bool:
     )
 
 
+def times_the_rate(
+    optimizer: torch.optim.Optimizer, before: int, samples: int, noise: float
+) -> float:
+    """How many times as large the rate of steps of so many samples is to be.
+
+    In proportion to them for SGD (Goyal et al. 2017, arXiv 1706.02677), to their root for Adam and its
+    like (Malladi et al. 2022, arXiv 2205.10287), as long as ``noise``, the samples at which a gradient
+    is as much noise as signal, are many more; the nearer to those, the less (McCandlish et al. 2018,
+    arXiv 1812.06162, eq. 2.6). Infinite: not known, taken to be many more.
+    """
+    if math.isinf(noise):
+        times = samples / before
+    else:
+        times = (1.0 + noise / before) / (1.0 + noise / samples)
+    return times if isinstance(optimizer, torch.optim.SGD) else math.sqrt(times)
+
+
 def set_momentum(optimizer: torch.optim.Optimizer, momentum: float) -> None:
     """SGD's momentum or Adam's first beta, where there is one."""
     for group in optimizer.param_groups:
@@ -68,8 +86,9 @@ def set_momentum(optimizer: torch.optim.Optimizer, momentum: float) -> None:
 class Rates:
     """Each group's largest rate, times where the schedule is, times a scale.
 
-    A schedule sets ``factor`` (0 to 1); what lowers the rate for good, a plateau or a roll-back,
-    ``scale``; who finds the largest rate sets that. So they do not undo each other's work.
+    A schedule sets ``factor`` (0 to 1); what changes the rate for good, a plateau, a roll-back or another
+    size of batches, ``scale``; who finds the largest rate sets that. So they do not undo each other's
+    work.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:

@@ -80,6 +80,11 @@ def summed(values: list[float], device: torch.device) -> list[float]:
     return found
 
 
+def least(value: int, world: int) -> int:
+    """The least of all ranks'."""
+    return min(gathered(value, world)) if world > 1 else value
+
+
 def gathered(value: Any, world: int) -> list[Any]:
     """Each rank's."""
     found: list[Any] = [None] * world

@@ -74,6 +74,13 @@ class Run:
         return self.stopped or self.clock.over(self.step)
 
     @property
+    def steps_ahead(self) -> float:
+        """Steps of a whole training by its epochs or steps; infinite where neither is given."""
+        length, steps = self.train.length, self.clock.steps
+        by_epochs = math.inf if self.epochs is None or length is None else self.epochs * length
+        return min(by_epochs, math.inf if steps is None else steps)
+
+    @property
     def judged(self) -> bool:
         """Whether the history's last row is of this very step."""
         return bool(self.history) and self.history[-1].step == self.step

@@ -23,6 +23,13 @@ def start(run: Run) -> None:
         strategy.first_weights(run)
 
 
+def first_batches(run: Run) -> None:
+    """A training that begins anew finds out how large its steps are to be."""
+    if not run.resumed:
+        for strategy in run.events.strategies:
+            strategy.first_batches(run)
+
+
 def resume(run: Run, path: Path, state: dict[str, Any]) -> None:
     """Go on from a checkpoint. Raises DataError where it is of another training."""
     assert run.checkpoints is not None

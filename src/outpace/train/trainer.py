@@ -30,7 +30,7 @@ from outpace.train.progress import Telling, ended
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Result
 from outpace.train.run import Run
-from outpace.train.start import start
+from outpace.train.start import first_batches, start
 from outpace.train.strategies.base import Events, Strategy, check
 
 BEST = "best.pt"
@@ -126,8 +126,9 @@ class Trainer:
         run = self.put_together(telling)
         try:
             start(run)
-            run.clock.set_end(*self.limit(run), run.step)
             with recipe_applied(self.recipe, run):
+                first_batches(run)
+                run.clock.set_end(*self.limit(run), run.step)
                 train_loop(run)
             if run.checkpoints is not None:
                 run.save()
@@ -186,10 +187,10 @@ class Trainer:
 
     def limit(self, run: Run) -> tuple[int | None, str]:
         """The last step, by epochs or by steps, and which of both it is by."""
-        if self.epochs is None or run.train.length is None:
+        length, left = run.train.length, run.train.left
+        if self.epochs is None or length is None or left is None:
             return self.steps, "steps"
-        begun = run.train.drawn if run.train.under_way else 0
-        last = run.step + max(0, (self.epochs - run.epoch) * run.train.length - begun)
+        last = run.step + max(0, (self.epochs - run.epoch - 1) * length + left)
         return (self.steps, "steps") if self.steps and self.steps < last else (last, "epochs")
 
     def data(self) -> tuple[Batches, Batches | None]:

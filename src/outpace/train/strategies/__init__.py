@@ -1,6 +1,8 @@
 """Strategies: one file, one idea about training; ``STRATEGIES`` has them by name."""
 
+from outpace.train.strategies.accumulation import Accumulation
 from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.batch_size import BatchSize
 from outpace.train.strategies.class_prior import ClassPrior
 from outpace.train.strategies.constant import Constant
 from outpace.train.strategies.divergence import Divergence
@@ -22,6 +24,8 @@ from outpace.train.strategies.transfer import Transfer
 
 __all__ = [
     "STRATEGIES",
+    "Accumulation",
+    "BatchSize",
     "ClassPrior",
     "Constant",
     "Divergence",
@@ -51,6 +55,8 @@ STRATEGIES: dict[str, type[Strategy]] = {
         Plateau,
         Constant,
         ScheduleFree,
+        BatchSize,
+        Accumulation,
         LrFinder,
         Lsuv,
         ClassPrior,

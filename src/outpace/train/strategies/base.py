@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 import torch
 
 from outpace.errors import UsageError
+from outpace.train.optimizers import times_the_rate
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -29,6 +30,10 @@ EVENTS = (
     "epoch_end",
     "end",
 )
+WARM_UP = frozenset({"one_cycle", "linear", "schedule_free"})
+"""whose rate rises at the begin"""
+RISING = 100
+"""steps over which a larger rate is reached where it does not"""
 Need = Literal["validation", "an end"]
 HINTS: dict[Need, str] = {
     "validation": "give valid=, the data to validate on",
@@ -57,6 +62,11 @@ class Strategy:
     def first_weights(self, run: Run) -> None:
         """Training begins anew: the weights that it begins with, before any strategy's `begin`. They
         are to be the same on all ranks; data and generators are left as they are.
+        """
+
+    def first_batches(self, run: Run) -> None:
+        """Training begins anew, its first weights are there: how large its steps are, for which they may
+        be tried on a copy. Before any strategy's `begin`; when training ends is reckoned after it.
         """
 
     def begin(self, run: Run) -> None:
@@ -118,6 +128,47 @@ class Course(Strategy):
         """Set the largest rate."""
         if self.rate is not None and not run.resumed:
             run.rates.set_peak(self.rate)
+
+
+class Sizing(Strategy):
+    """Abstract. Steps have other sizes than the user gave, and the largest rate goes with them.
+
+    Where nothing in the rate's course warms up, a rate that became larger is reached over the first
+    steps (Goyal et al. 2017, arXiv 1706.02677, section 2.2).
+    """
+
+    def __init__(self) -> None:
+        self.times, self.rising = 1.0, 0
+        """as large a rate; steps over which it is reached"""
+
+    def scale_rate(self, run: Run, before: int, samples: int, noise: float) -> str:
+        """For steps of so many samples; what was done, in words."""
+        names = {each.name for each in run.events.strategies}
+        if "lr_finder" in names or samples == before:
+            return ""
+        self.times = times_the_rate(run.optimizer, before, samples, noise)
+        if self.times > 1.0 and not names & WARM_UP:
+            self.rising = int(min(RISING, 0.1 * run.steps_ahead))
+        if not self.rising:
+            run.rates.rescale(self.times)
+        return f", the rate is {self.times:.2g} times as large"
+
+    def step_end(self, run: Run) -> None:
+        """The next step's rate, as long as it rises."""
+        if run.step <= self.rising:
+            run.rates.rescale(self.risen(run.step) / self.risen(run.step - 1))
+
+    def risen(self, step: int) -> float:
+        """How many times as large the rate is after so many steps."""
+        return 1.0 + (self.times - 1.0) * step / self.rising
+
+    def state_dict(self) -> dict[str, Any]:
+        """How the rate rises."""
+        return {"times": self.times, "rising": self.rising}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.times, self.rising = state["times"], state["rising"]
 
 
 @final

@@ -1,0 +1,188 @@
+"""batch_size: how many samples a step learns from, by what its time and its gradients' noise tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
+
+from outpace.errors import UsageError
+from outpace.serve.loader import Loader
+from outpace.serve.making import bytes_of
+from outpace.train.checkpoint import generators_kept
+from outpace.train.fits import Fits
+from outpace.train.strategies.base import Sizing
+from outpace.train.twin import Twin, alike, sized, time_to_quality, told
+
+if TYPE_CHECKING:
+    from outpace.train.run import Run
+
+BATCHES, PROBE = 32, 48
+"""batches that are looked at; steps of learning before their gradients are"""
+SHARE = 0.1
+"""of the training that finding out may take"""
+FEWEST_STEPS, FEWEST_SAMPLES = 60, 8
+SMALLEST = 4
+"""batch that is tried; a step is more than the time of its fixed costs long before"""
+
+
+class Size(NamedTuple):
+    """Of batches; ``noise``: samples at which a gradient is as much noise as signal, infinite where it
+    was not measured; ``why``: in words.
+    """
+
+    samples: int
+    why: str
+    noise: float = math.inf
+
+
+@final
+class BatchSize(Sizing):
+    """Batches have the size that reaches a quality first, or the largest that fits in memory.
+
+    What: on a copy, before the first step. Memory is measured at small batches and drawn as lines over
+    their size (`outpace.train.fits`); what is to fit is tried in a child process first, as a size that
+    does not fit must not end the training. With B samples a step takes t(B) seconds, and a target 1 +
+    N / B times the fewest steps, where at N samples a gradient is as much noise as signal. N is taken
+    from gradients of single batches and of all of them together, after some steps of learning; t is
+    timed at the size given, and at twice or half of it as long as t(B) (1 + N / B) falls. The largest
+    rate goes with the size, in proportion for SGD, to the root for Adam, less so where B is near N,
+    unless lr_finder finds one for the new size. ``size="largest"``: what fits, and nothing of time.
+    The strategy comes before all others that set something by trying.
+    Helps: where the size was not chosen by measuring: small steps that are mostly overhead, large ones
+    whose gradients say nothing new.
+    Harms: it takes up to a tenth of the training, and a copy of model and optimizer. N grows while
+    learning: early on too small a size is found for long trainings. A step's time is without that of
+    loading data. Of ``steps=`` each takes longer where batches are larger.
+    Source: McCandlish et al. 2018, arXiv 1812.06162, eq. 2.6 and 2.11, appendix A.1; Goyal et al. 2017,
+    arXiv 1706.02677; Malladi et al. 2022, arXiv 2205.10287.
+    """
+
+    name = "batch_size"
+    sets = ("the size of batches",)
+
+    def __init__(self, size: Literal["best", "largest"] = "best") -> None:
+        if size not in ("best", "largest"):
+            raise UsageError(f"size={size!r}", "it is 'best' or 'largest'")
+        super().__init__()
+        self.size = size
+        self.loader: Loader | None = None
+
+    def prepare(self, run: Run) -> None:
+        """See that the size can be set."""
+        if not isinstance(run.train.source, Loader):
+            raise UsageError(
+                "batch_size sets how many samples make a batch, and train= gives ready batches",
+                "give train= a data set or a tuple of tensors",
+            )
+        self.loader = run.train.source
+
+    def first_batches(self, run: Run) -> None:
+        """Find the size and set it."""
+        assert self.loader is not None
+        began, before = run.clock.read(), self.loader.batch_size
+        most = self.loader.order.size // self.loader.world
+        if run.steps_ahead < FEWEST_STEPS or most < FEWEST_SAMPLES:
+            steps = f"{run.steps_ahead:g} steps of {most:,} samples"
+            run.note(f"batch_size: {before}, as it was: {steps} are too few to try others")
+            return
+        try:
+            with generators_kept():
+                found = self.found(run, before, most, began)
+        except (RuntimeError, TypeError) as error:
+            run.note(f"batch_size: {before}, as it was: no steps on a copy ({error})")
+            return
+        if found.samples != before:
+            self.loader.resize(found.samples)
+            run.clock.validation_steps *= before / found.samples
+        more = self.scale_rate(run, before, found.samples, found.noise / copies(run))
+        seconds = run.clock.read() - began
+        size = f"{found.samples:,}" + (f", not {before:,}" if found.samples != before else "")
+        run.note(f"batch_size: {size}: {found.why}{more} (found in {seconds:.1f} s)")
+
+    def found(self, run: Run, before: int, most: int, began: float) -> Size:
+        """Try sizes."""
+        batches = alike(run.train.peek(BATCHES))
+        batch = max(batches, key=bytes_of)
+        twin = Twin(run)
+        fits = Fits(twin, batch, most, SHARE * run.clock.seconds)
+        wanted = fits.predicted if self.size == "largest" else min(before, fits.predicted)
+        start = fits.largest(wanted)
+        if not start:
+            return Size(before, f"memory seems to be too short for {wanted:,}; nothing was tried")
+        if self.size == "largest":
+            limit = "there are no more samples" if start == most else "as much as fits in memory"
+            return Size(start, limit)
+        short = f"memory has no room for {before:,}, " if start < before else ""
+        steps = Steps(twin, batch, fits)
+        step_s = steps.seconds(start)
+        until = began + SHARE * min(run.clock.seconds, run.steps_ahead * step_s)
+        left = until - run.clock.read()
+        probe = int(max(0.0, min(PROBE, 0.5 * left / step_s))) if step_s else PROBE
+        noise = twin.noise_scale([sized(each, start) for each in batches], probe)
+        if noise is None:
+            return Size(start, f"{short}the noise of gradients can't be told from so few batches")
+        best = climbed(start, steps, noise / copies(run), lambda: until - run.clock.read())
+        gain = steps.cost(start, noise / copies(run)) / steps.cost(best, noise / copies(run))
+        faster = (
+            f"{gain:.3g} times as fast to the same quality, as predicted: " if gain > 1.0 else ""
+        )
+        times = ", ".join(f"{told(s)} with {n:,}" for n, s in sorted(steps.times.items()))
+        why = (
+            f"{short}{faster}a step takes {times}, its gradient is half noise at {noise:,.0f} samples; "
+            f"memory should hold {fits.predicted:,}"
+        )
+        return Size(best, why, noise)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The size, which batches have until the end."""
+        samples = self.loader.batch_size if self.loader is not None else None
+        return {**super().state_dict(), "samples": samples}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with it."""
+        super().load_state_dict(state)
+        if self.loader is not None and state["samples"] != self.loader.batch_size:
+            self.loader.resize(state["samples"])
+
+
+@final
+class Steps:
+    """Their times, each measured once."""
+
+    def __init__(self, twin: Twin, batch: Any, fits: Fits) -> None:
+        self.twin, self.batch, self.fits = twin, batch, fits
+        self.times: dict[int, float] = {}
+
+    def seconds(self, size: int) -> float:
+        """Of a step with so many samples, which fit."""
+        if size not in self.times:
+            batch = sized(self.batch, size)
+            self.times[size] = self.twin.seconds(lambda: self.twin.step(batch))
+        return self.times[size]
+
+    def cost(self, size: int, noise: float) -> float:
+        """`time_to_quality`."""
+        return time_to_quality(self.seconds(size), size, noise)
+
+
+def climbed(start: int, steps: Steps, noise: float, left_s: Callable[[], float]) -> int:
+    """The size of which no tried neighbour, twice or half as large, is better."""
+    best = start
+    for times in (2.0, 0.5):
+        while True:
+            size = min(int(times * best), steps.fits.predicted)
+            # So many steps of as many samples, those of the child included.
+            if size in steps.times or size < SMALLEST or left_s() < 10 * times * steps.times[best]:
+                break
+            if not steps.fits(size) or steps.cost(size, noise) >= steps.cost(best, noise):
+                break
+            best = size
+        if best != start:
+            break
+    return best
+
+
+def copies(run: Run) -> int:
+    """Batches that make a step: of all ranks, and those whose gradients are added up."""
+    return run.world * run.train.together

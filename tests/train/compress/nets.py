@@ -88,6 +88,28 @@ class Mixer(nn.Module):
         return found
 
 
+class Attends(nn.Module):
+    """A layer of a GPT: its length is asked for, a buffer cut to it, and heads taken apart."""
+
+    mask: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(10, 8), nn.Embedding(16, 8)
+        self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+        self.register_buffer("mask", torch.ones(16, 16).tril())
+        self.mlp = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length = x.shape
+        x = self.tokens(x) + self.places(torch.arange(length, device=x.device))
+        q, k, v = (e.view(batch, length, 2, 4).transpose(1, 2) for e in self.qkv(x).split(8, 2))
+        scores = (q @ k.transpose(-2, -1)).masked_fill(self.mask[:length, :length] == 0, -1e9)
+        mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, length, 8)
+        x = x + self.out(mixed)
+        return x + self.mlp(x)  # type: ignore[no-any-return]
+
+
 def chain() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 8, 3),
@@ -120,6 +142,7 @@ NETS: dict[str, tuple[Any, Any]] = {
     "unet": (UNet, pictures),
     "gated": (Gated, pictures),
     "mixer": (Mixer, symbols),
+    "attends": (Attends, symbols),
 }
 
 

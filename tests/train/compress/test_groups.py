@@ -26,6 +26,7 @@ def found(model: nn.Module, x: torch.Tensor) -> dict[str, Group]:
         ("unet", {"down": 6, "bottom": 8, "up": 5}),
         ("gated", {"wide+excite": 8, "squeeze": 4}),
         ("mixer", {"grow": 12, "along": 7}),
+        ("attends", {"mlp.1": 32}),
     ],
 )
 def test_channels_that_can_be_removed(name: str, expected: dict[str, int]) -> None:
@@ -120,6 +121,15 @@ def test_a_model_that_cannot_be_traced_is_refused() -> None:
     ) as told:
         groups(Branching().eval(), (torch.randn(2, 4),), {})
     assert "branches on data" in (told.value.hint or "")
+
+
+def test_tracing_leaves_torch_as_it_is() -> None:
+    before = torch.arange
+    found(*net("attends"))
+    assert torch.arange is before
+    with pytest.raises(UsageError):
+        found(Branching(), torch.randn(2, 4))
+    assert torch.arange is before
 
 
 def test_arguments_that_are_not_given_have_their_defaults() -> None:

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, final
 
 import torch
 from torch import fx, nn
 
 from outpace.errors import UsageError
+from outpace.serve.nests import leaves
 
+FACTORIES = ("arange", "zeros", "ones", "full", "empty")
 Shapes = Mapping[fx.Node, torch.Size]
 
 
@@ -34,7 +37,10 @@ def traced(
             for name, parameter in signature.parameters.items()
             if name not in bound.arguments and parameter.default is not parameter.empty
         }
-        graph = fx.Tracer().trace(model, constant or None)
+        tracer = fx.Tracer()
+        tracer.proxy_buffer_attributes = True  # mask[:, :x.size(1)]
+        with factories_traced(tracer):
+            graph = tracer.trace(model, constant or None)
         shapes = _Shapes(fx.GraphModule(model, graph))
         with torch.no_grad():
             shapes.run(*bound.args)
@@ -46,6 +52,28 @@ def traced(
             "leave 'channels' out of ways, or take branches on data out of forward",
         ) from error
     return graph, shapes.found
+
+
+@contextmanager
+def factories_traced(tracer: fx.Tracer) -> Iterator[None]:
+    """Have ``torch.arange(x.size(1))`` and its like traced, whose arguments torch.fx does not look at."""
+
+    def traced_call(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if any(isinstance(leaf, fx.Proxy) for leaf in leaves([args, kwargs])):
+                return tracer.create_proxy("call_function", function, args, kwargs)
+            return function(*args, **kwargs)
+
+        return call
+
+    plain = {name: getattr(torch, name) for name in FACTORIES}
+    try:
+        for name, function in plain.items():
+            setattr(torch, name, traced_call(function))
+        yield
+    finally:
+        for name, function in plain.items():
+            setattr(torch, name, function)
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from outpace.train.compress.weights import prunable, prune
 from outpace.train.run import Run
 from outpace.train.strategies import (
     Constant,
+    Divergence,
     OneCycle,
     Pruning,
     QuantizationAware,
@@ -98,6 +100,22 @@ def test_a_training_that_ends_too_soon_says_so() -> None:
 
     result = fit(strategies=[OneCycle(rate=0.03), "pruning"], epochs=10, callbacks=[Ends()])
     assert any("before all was pruned" in note for note in result.notes)
+
+
+def test_zeros_stay_through_a_roll_back() -> None:
+    class Breaks:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+            return loss * math.nan if run.step == 150 else None
+
+    look = Sparsities()
+    result = fit(
+        strategies=[Divergence(every=32), OneCycle(rate=0.02), Pruning(0.7)],
+        callbacks=[Breaks(), look],
+        epochs=30,
+    )
+    assert any("divergence" in note for note in result.notes)
+    assert look.seen[-1] == pytest.approx(0.7, abs=0.01)
+    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
 
 
 def test_a_target_does_not_go_with_pruning() -> None:

@@ -103,7 +103,7 @@ class Attends(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length = x.shape
         x = self.tokens(x) + self.places(torch.arange(length, device=x.device))
-        q, k, v = (e.view(batch, length, 2, 4).transpose(1, 2) for e in self.qkv(x).split(8, 2))
+        q, k, v = self.qkv(x).view(batch, length, 6, 4).transpose(1, 2).split(2, 1)
         scores = (q @ k.transpose(-2, -1)).masked_fill(self.mask[:length, :length] == 0, -1e9)
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, length, 8)
         x = x + self.out(mixed)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import outpace
 from outpace.errors import UsageError
+from outpace.train.compress import compress as compress_module
 from outpace.train.compress import cost
 from outpace.train.compress.cost import file_bytes, paired_times
 from tests.train.compress.nets import learnt
@@ -156,6 +157,17 @@ def test_what_is_tuned_loses_more_and_keeps_its_zeros() -> None:
         assert float((weight == 0).float().mean()) == pytest.approx(share, abs=0.03)
     assert not result.model.training
     assert not result.model._forward_pre_hooks
+
+
+def test_data_that_memory_does_not_hold_are_gone_through_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, valid = learnt()[0], points(200, seed=1)
+    held = compressed(model, valid, ways=["weights"])
+    monkeypatch.setattr(compress_module, "HELD_BYTES", 0)
+    streamed = compressed(model, valid, ways=["weights"])
+    assert streamed.steps[0].shares == held.steps[0].shares
+    assert streamed.after.metric == pytest.approx(held.after.metric)
 
 
 class Gathers:

@@ -104,13 +104,10 @@ def compress(
 
 def held(data: Batches) -> Batches:
     """The same batches, in memory where there is room: they are gone through again and again."""
-    found, size = [], 0
-    for batch in data.epoch():
-        found.append(batch)
-        size += bytes_of(batch)
-        if size > HELD_BYTES:
-            return data
-    return Batches(found, data.device)
+    first = data.peek(1)
+    if data.length is None or sum(map(bytes_of, first)) * data.length > HELD_BYTES:
+        return data
+    return Batches(list(data.epoch()), data.device)
 
 
 def losses_of(loss: Any, data: Batches) -> list[Callable[[nn.Module], torch.Tensor]]:

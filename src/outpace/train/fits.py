@@ -7,7 +7,7 @@ take no more than what is free: what goes wrong in it harms no training.
 
 Limits: a fork computes with one thread, and what kernels take for each further thread it does not see.
 Where no fork can compute (on a GPU, or where there is none) a size is tried in place, and only if the
-prediction leaves a quarter of the room.
+prediction leaves half of the room. So is, anywhere, what is predicted to take less than a quarter of it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ FREE = 0.9
 """of the free memory may be taken: it is in pieces, and not all that kernels take is seen"""
 KEPT = 4
 """copies of weights and optimizer that a training keeps: two against divergence, the best, a checkpoint"""
-UNTRIED = 0.75
-"""of the room a prediction may take where no fork can try it"""
+SAFE = 0.25
+"""of the room: what is predicted to take less fits even in pieces, and is tried in place"""
+UNTRIED = 0.5
+"""of the room that is tried in place where no fork can"""
 SHARES = (1.0, 0.9, 0.7, 0.5, 0.25, 0.1, 0.03)
 """of what was predicted that is tried, one after the other"""
 STEPS = 3
@@ -83,23 +85,15 @@ class Fits:
         largest = min(most, self.law.largest(self.room + self.law.lasting))
         self.predicted = ranks.least(largest, self.world)
         self.forks = device.type == "cpu" and survives(
-            self._try(FIRST), self.room, min(patience_s, FIRST_PATIENCE_S)
+            self._steps(FIRST, 1), self.room, min(patience_s, FIRST_PATIENCE_S)
         )
         self.tried = 0
         """the largest that fitted"""
 
     def __call__(self, size: int) -> bool:
         """Whether a batch of so many samples fits."""
-        if size > self.tried:
-            if self.forks:
-                fits = survives(self._try(size), self.room, self.patience_s)
-            else:
-                needed = self.law.peak(size) - self.law.lasting
-                fits = needed <= UNTRIED * self.room
-                if fits:
-                    self._try(size)()
-            if ranks.least(int(fits), self.world):
-                self.tried = size
+        if size > self.tried and ranks.least(int(self._fits(size)), self.world):
+            self.tried = size
         return size <= self.tried
 
     def largest(self, size: int) -> int:
@@ -107,12 +101,22 @@ class Fits:
         parts = (int(share * size) for share in SHARES)
         return next((part for part in parts if part > 0 and self(part)), 0)
 
-    def _try(self, size: int) -> Callable[[], None]:
-        def steps() -> None:
-            for _ in range(STEPS):
+    def _fits(self, size: int) -> bool:
+        """On this rank."""
+        needed = self.law.peak(size) - self.law.lasting
+        if self.forks and needed > SAFE * self.room:
+            return survives(self._steps(size, STEPS), self.room, self.patience_s)
+        fits = needed <= UNTRIED * self.room
+        if fits:
+            self._steps(size, 1)()
+        return fits
+
+    def _steps(self, size: int, count: int) -> Callable[[], None]:
+        def act() -> None:
+            for _ in range(count):
                 self.twin.step(sized(self.batch, size), alone=True)
 
-        return steps
+        return act
 
 
 def memory_law(twin: Twin, batch: Any, most: int) -> StepLaw:

@@ -21,9 +21,11 @@ from outpace.train.optimizers import Rates
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
+PROBE, FIRST = 48, 4
+"""steps of learning before the noise of gradients is looked at; samples of the smallest part that is"""
 FEWEST_TIMED, TIMED, MOST_TIMED = 2, 5, 30
 LITTLE_S, ENOUGH_S = 0.05, 1.0
-"""so long all steps that are timed take at least, unless they are very many; after so long two are enough"""
+"""so long all that are timed take at least, unless they are very many; after so long two are enough"""
 
 
 @final
@@ -58,11 +60,11 @@ class Twin:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def seconds(self, act: Callable[[], None]) -> float:
+    def seconds(self, act: Callable[[], None], enough_s: float = ENOUGH_S) -> float:
         """The shortest of some times that it takes, on the training's clock, which ranks read alike."""
         act()
         taken: list[float] = []
-        while not _enough(taken):
+        while not _enough(taken, enough_s):
             began = self.now()
             act()
             taken.append(self.now() - began)
@@ -74,34 +76,40 @@ class Twin:
             torch.cuda.synchronize(self.run.device)
         return self.run.clock.now()
 
-    def noise_scale(self, batches: Sequence[Any], steps: int) -> float | None:
+    def noise_scale(self, batches: Sequence[Any], step_s: float, left_s: float) -> float | None:
         """Samples of a batch whose gradient is as much noise as signal, after some steps of learning.
 
         Half of the batches are learnt from, the others tell: at the very first weights gradients agree
-        more than they ever will again. All ranks get the same; None where it cannot be told.
+        more than they ever will again. Where steps of ``step_s`` would take more than a third of
+        ``left_s`` for either, there are fewer steps, or smaller parts of batches to tell. All ranks get
+        the same; None where it cannot be told.
         """
         learnt, seen = batches[::2], batches[1::2]
-        for step in range(steps):
+        affordable = left_s / 3 / step_s if step_s else math.inf
+        for step in range(int(min(PROBE, affordable))):
             self.step(learnt[step % len(learnt)])
+        size = batch_size(batches[0])
+        size = min(size, max(FIRST, int(size * min(1.0, affordable / max(1, len(seen))))))
+        seen = [sized(batch, size) for batch in seen]
         noise = GradientNoise()
         for batch in seen:
             self.gradients(batch, alone=True)
             noise.add([p.grad for p in self.module.parameters() if p.grad is not None])
             self.module.zero_grad()
-        found = noise.scale(batch_size(seen[0])) if seen else None
+        found = noise.scale(size)
         if self.run.world > 1:  # the middle of those that found one
-            told = [math.log(found) if found else 0.0, float(bool(found))]
-            log, count = ranks.summed(told, self.run.device)
+            logs = [math.log(found) if found else 0.0, float(bool(found))]
+            log, count = ranks.summed(logs, self.run.device)
             found = math.exp(log / count) if count else None
         return found
 
 
-def _enough(taken: Sequence[float]) -> bool:
+def _enough(taken: Sequence[float], enough_s: float) -> bool:
     count, total = len(taken), sum(taken)
     return (
         count >= MOST_TIMED
         or (count >= TIMED and total >= LITTLE_S)
-        or (count >= FEWEST_TIMED and total >= ENOUGH_S)
+        or (count >= FEWEST_TIMED and total >= min(ENOUGH_S, enough_s))
     )
 
 

@@ -14,8 +14,8 @@ from outpace.train.twin import Twin, alike, time_to_quality, told
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
-BATCHES, PROBE = 32, 48
-"""batches that are looked at; steps of learning before their gradients are"""
+BATCHES = 32
+"""that are looked at"""
 SHARE, FEWEST_STEPS = 0.1, 60
 """of the training's steps that finding out may take; fewer tell nothing"""
 MOST = 64
@@ -90,11 +90,8 @@ class Accumulation(Sizing):
         whole_s = twin.seconds(lambda: twin.step(batches[0]))
         part_s = min(whole_s, twin.seconds(lambda: twin.gradients(batches[0], alone=True)))
         twin.optimizer.zero_grad()
-        left_s = (
-            began + SHARE * min(run.clock.seconds, run.steps_ahead * whole_s) - run.clock.read()
-        )
-        probe = int(max(0.0, min(PROBE, left_s / whole_s))) if whole_s else PROBE
-        noise = twin.noise_scale(batches, probe)
+        until = began + SHARE * min(run.clock.seconds, run.steps_ahead * whole_s)
+        noise = twin.noise_scale(batches, whole_s, max(0.0, until - run.clock.read()))
         if noise is None:
             return 1, "the noise of gradients can't be told from so few batches"
 

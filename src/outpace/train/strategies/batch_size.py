@@ -17,8 +17,8 @@ from outpace.train.twin import Twin, alike, sized, time_to_quality, told
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
-BATCHES, PROBE = 32, 48
-"""batches that are looked at; steps of learning before their gradients are"""
+BATCHES = 32
+"""that are looked at"""
 SHARE = 0.1
 """of the training that finding out may take"""
 FEWEST_STEPS, FEWEST_SAMPLES = 60, 8
@@ -117,9 +117,8 @@ class BatchSize(Sizing):
         steps = Steps(twin, batch, fits)
         step_s = steps.seconds(start)
         until = began + SHARE * min(run.clock.seconds, run.steps_ahead * step_s)
-        left = until - run.clock.read()
-        probe = int(max(0.0, min(PROBE, 0.5 * left / step_s))) if step_s else PROBE
-        noise = twin.noise_scale([sized(each, start) for each in batches], probe)
+        parts = [sized(each, start) for each in batches]
+        noise = twin.noise_scale(parts, step_s, max(0.0, until - run.clock.read()))
         if noise is None:
             return Size(start, f"{short}the noise of gradients can't be told from so few batches")
         best = climbed(start, steps, noise / copies(run), lambda: until - run.clock.read())
@@ -128,9 +127,10 @@ class BatchSize(Sizing):
             f"{gain:.3g} times as fast to the same quality, as predicted: " if gain > 1.0 else ""
         )
         times = ", ".join(f"{told(s)} with {n:,}" for n, s in sorted(steps.times.items()))
+        alone = " (no time to try others)" if len(steps.times) == 1 else ""
         why = (
-            f"{short}{faster}a step takes {times}, its gradient is half noise at {noise:,.0f} samples; "
-            f"memory should hold {fits.predicted:,}"
+            f"{short}{faster}a step takes {times}{alone}, its gradient is half noise at {noise:,.0f} "
+            f"samples; memory should hold {fits.predicted:,}"
         )
         return Size(best, why, noise)
 
@@ -158,7 +158,8 @@ class Steps:
         """Of a step with so many samples, which fit."""
         if size not in self.times:
             batch = sized(self.batch, size)
-            self.times[size] = self.twin.seconds(lambda: self.twin.step(batch))
+            enough_s = SHARE * SHARE * self.twin.run.clock.seconds
+            self.times[size] = self.twin.seconds(lambda: self.twin.step(batch), enough_s)
         return self.times[size]
 
     def cost(self, size: int, noise: float) -> float:
@@ -172,8 +173,8 @@ def climbed(start: int, steps: Steps, noise: float, left_s: Callable[[], float])
     for times in (2.0, 0.5):
         while True:
             size = min(int(times * best), steps.fits.predicted)
-            # So many steps of as many samples, those of the child included.
-            if size in steps.times or size < SMALLEST or left_s() < 10 * times * steps.times[best]:
+            # So many steps, to try it and to time it.
+            if size in steps.times or size < SMALLEST or left_s() < 6 * times * steps.times[best]:
                 break
             if not steps.fits(size) or steps.cost(size, noise) >= steps.cost(best, noise):
                 break

@@ -182,7 +182,7 @@ def main() -> None:
     lives: list[Life] = []
     killed, trainings, unlike = 0, 0, 0
     while killed < kills:
-        drawing, path = chance.random() < 0.3, folder / f"killed-{trainings}"
+        drawing, path = trainings % 2 == 1, folder / f"killed-{trainings}"
         code = 1
         while code:
             workers = chance.choice((0, 1, 2, 4))

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 SMALL = 1 << 16
 """bytes of a tensor that is put together with others; of what goes through the pipe, not by shared memory"""
-SEGMENT_S, LEAF_S = 1e-4, 4e-6
-"""of a tensor in shared memory, and of one among many in one piece: seconds on both sides together"""
+SEGMENT_S, LEAF_S = 3e-4, 1.5e-5
+"""of a tensor in shared memory, and of one among many in one piece: CPU seconds on both sides together, on
+a busy machine of two cores"""
 NESTS = (torch.Tensor, dict, list, tuple)
 NAMES = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),

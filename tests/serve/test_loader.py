@@ -136,6 +136,22 @@ def test_the_trainings_threads_are_as_many_as_before(loaders: Any) -> None:
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.parametrize(("kind", "workers"), WAYS[:3])
+@pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 2)])
+def test_a_batch_tells_its_samples(
+    loaders: Any, kind: str, workers: int, rank: int, world: int
+) -> None:
+    loader = loaders(Numbers(), 8, executor=kind, workers=workers, rank=rank, world=world)
+    for _ in range(2):
+        for batch in loader:
+            assert batch["id"].tolist() == loader.indices.tolist()
+    next(iter(loader))
+    again = loaders(Numbers(), 8, executor=kind, workers=workers, rank=rank, world=world)
+    again.load_state_dict(loader.state_dict())
+    for batch in again:
+        assert batch["id"].tolist() == again.indices.tolist()
+
+
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("world", [2, 4])
 def test_ranks_share_an_epoch(loaders: Any, world: int, drop_last: bool) -> None:

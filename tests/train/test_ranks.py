@@ -21,10 +21,11 @@ from torch.utils.data import TensorDataset
 from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.strategies import (
-    Accumulation, BatchSize, ClassPrior, Divergence, LrFinder, Lsuv, OneCycle, RepeatFactor, Transfer
+    Accumulation, BatchSize, ClassPrior, ClassWeights, Divergence, LossSampling, LrFinder, Lsuv, Muon,
+    OneCycle, RepeatFactor, TaskCurriculum, Transfer,
 )
 from outpace.train.trainer import Trainer
-from tests.train.toys import accuracy, model, points
+from tests.train.toys import accuracy, deep, model, points, size_loss
 
 folder, given = sys.argv[1], json.loads(sys.argv[2])
 torch.set_num_threads(1)
@@ -37,12 +38,20 @@ class Stop:
 rate = [LrFinder(), OneCycle()] if "rate" in given else [OneCycle(rate=0.03)]
 other = {name: weight for name, weight in model(seed=5).state_dict().items() if name[0] == "0"}
 more = {
-    "first": [RepeatFactor(0.5), Lsuv(), ClassPrior()], "transfer": [Transfer(other)],
-    "batch": [BatchSize(), Accumulation()], "together": [Accumulation(given.get("together"))],
+    "first": [RepeatFactor(0.5), Lsuv(), ClassPrior()],
+    "transfer": [Transfer(other)],
+    "batch": [BatchSize(), Accumulation()],
+    "together": [Accumulation(given.get("together"))],
+    "sampling": [LossSampling(), Muon()],
+    "weights": [ClassWeights()],
+    "tasks": [TaskCurriculum()],
 }
 more = more.get(given.get("more"), [])
+both = {"class": F.cross_entropy, "size": size_loss}
 result = Trainer(
-    model(), loss=F.cross_entropy, metric=accuracy, device="cpu", callbacks=[Stop()],
+    deep() if given.get("more") == "sampling" else model(),
+    loss=both if given.get("more") == "tasks" else F.cross_entropy,
+    metric=accuracy, device="cpu", callbacks=[Stop()],
     train=Loader(TensorDataset(*points(given.get("samples", 240))), given.get("size", 12), executor="none"),
     valid=Loader(TensorDataset(*points(120, 1)), 12, executor="none", shuffle=False),
     strategies=[Divergence(), *rate, *more], checkpoint=folder + "/checkpoints", every=0,
@@ -99,15 +108,26 @@ def test_ranks_find_one_rate(tmp_path: Path, torchrun: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", ["first", "transfer"])
-def test_ranks_begin_alike_and_go_on(tmp_path: Path, torchrun: list[str], more: str) -> None:
-    one, two = together(torchrun, tmp_path / "whole", epochs=3, more=more)
+@pytest.mark.parametrize(
+    ("more", "epochs", "stop"),
+    [
+        ("first", 3, 7),
+        ("transfer", 3, 7),
+        ("sampling", 4, 27),
+        ("weights", 3, 7),
+        ("tasks", 15, 27),
+    ],
+)
+def test_ranks_begin_alike_and_go_on(
+    tmp_path: Path, torchrun: list[str], more: str, epochs: int, stop: int
+) -> None:
+    one, two = together(torchrun, tmp_path / "whole", epochs=epochs, more=more)
     assert one["weights"] == two["weights"]
     assert one["notes"] == two["notes"]
     assert isinstance(one["metric"], float)
     assert one["metric"] > 0.5
-    together(torchrun, tmp_path / "cut", epochs=3, stop=7, more=more)
-    again, _ = together(torchrun, tmp_path / "cut", epochs=3, more=more)
+    together(torchrun, tmp_path / "cut", epochs=epochs, stop=stop, more=more)
+    again, _ = together(torchrun, tmp_path / "cut", epochs=epochs, more=more)
     assert again["weights"] == one["weights"]
 
 

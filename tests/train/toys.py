@@ -39,6 +39,23 @@ def model(seed: int = 0, *, dropout: float = 0.0, norm: bool = False) -> nn.Modu
     )
 
 
+def deep(seed: int = 0) -> nn.Module:
+    """One with two matrices between its first and its last layer."""
+    torch.manual_seed(seed)
+    middle = [layer for _ in range(2) for layer in (nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.1))]
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), *middle, nn.Linear(16, CLASSES))
+
+
+def own_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """One that does not tell the loss of each target."""
+    return F.cross_entropy(outputs, targets)
+
+
+def size_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A second task of the same outputs."""
+    return (outputs.logsumexp(1) - 1.0).square().mean()
+
+
 def images(count: int = 96, side: int = 32, seed: int = 0) -> list[Any]:
     """Ready batches of noisy images of three coarse patterns."""
     chance = torch.Generator().manual_seed(seed)
@@ -93,7 +110,7 @@ def token_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def suited(name: str) -> dict[str, Any]:
     """A training that a strategy of that name can be used on."""
-    if name == "repeat_factor":
+    if name in ("repeat_factor", "loss_sampling", "subset"):
         return {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
     if name == "quantization_aware":
         pytest.importorskip("torchao")
@@ -109,6 +126,10 @@ def suited(name: str) -> dict[str, Any]:
             "loss": token_loss,
             "metric": None,
         }
+    if name == "muon":
+        return {"model": deep()}
+    if name == "task_curriculum":
+        return {"loss": {"class": F.cross_entropy, "size": size_loss}}
     return {"model": model(dropout=0.3, norm=True)}
 
 

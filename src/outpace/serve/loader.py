@@ -112,7 +112,7 @@ class Loader:
         self._wanted = (executor, workers)
         self._executor: Executor | None = None
         self._climb: Climb | None = None
-        self._epoch = self._consumed = 0
+        self._epoch = self._consumed = self._last = 0
         self._begun = False
         self._filling = False
         """samples are being kept that were not before"""
@@ -121,6 +121,11 @@ class Loader:
     def epoch(self) -> int:
         """The epoch at hand, or the next one; from 0."""
         return self._epoch
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Of this rank's samples in the batch that was drawn last; those skipped are among them."""
+        return self._request(self._epoch, self._last).indices
 
     def __len__(self) -> int:
         """Batches of a whole epoch, on each rank."""
@@ -154,6 +159,7 @@ class Loader:
             if made.error is not None:
                 raise made.error
             self.skipped += made.skipped
+            self._last = self._consumed
             self._consumed = min(self.order.size, self._consumed + self.batch_size * self.world)
             yield made.batch
             done, since = time.perf_counter(), done

@@ -3,13 +3,14 @@
 ``loss(outputs, targets)`` takes batches that are pairs (inputs, targets). A loss whose first parameter
 is called ``model`` takes any batch: ``loss(model, batch)``; the metric is then called in the same way. A
 metric may also be an object with ``update``, ``compute()`` and ``reset()``, as those of torchmetrics are,
-where a mean over batches would be wrong (F1, recall).
+where a mean over batches would be wrong (F1, recall). Several tasks are a dict of losses by name, whose
+sum is the loss.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, final
 
 import torch
@@ -33,19 +34,31 @@ class Objective:
     """A loss, and a metric where there is one. ``larger_is_better``: of the metric."""
 
     def __init__(self, loss: Any, metric: Any = None, *, larger_is_better: bool = True) -> None:
-        for name, value in (("loss", loss), ("metric", metric)):
-            if value is not None and not callable(value) and not hasattr(value, "update"):
+        self.tasks: dict[str, Any] = dict(loss) if isinstance(loss, Mapping) else {}
+        """losses by name, where there are several"""
+        parts = self.tasks or {"loss": loss}
+        for name, value in (*parts.items(), ("metric", metric)):
+            usable = callable(value) or (value is metric and hasattr(value, "update"))
+            if value is not None and not usable:
                 raise UsageError(
                     f"{name} is {value!r}", f"{name}=torch.nn.functional.cross_entropy"
                 )
-        self.loss, self.metric = loss, metric
-        self.takes_model = takes_model(loss)
+        self.takes_model = takes_model(next(iter(parts.values())))
+        if any(takes_model(each) != self.takes_model for each in parts.values()):
+            raise UsageError(
+                f"some of the losses {', '.join(parts)} take a model, and others outputs",
+                "have all of them take (outputs, targets), or all of them (model, batch)",
+            )
+        self.loss = summed(self.tasks) if self.tasks else loss
+        self.learning = self.loss
+        """what is learnt from: the loss, unless a strategy puts another in its place"""
+        self.metric = metric
         self.gathers = all(hasattr(metric, name) for name in ("update", "compute", "reset"))
         self.sign = 1.0 if metric is not None and larger_is_better else -1.0
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
-        """The loss of a batch."""
-        loss: torch.Tensor = self.loss(*self._given(model, batch))
+        """The loss of a batch that is learnt from."""
+        loss: torch.Tensor = self.learning(*self.given(model, batch))
         return loss
 
     def judge(self, model: torch.nn.Module, batches: Iterable[Any]) -> Judged:
@@ -54,7 +67,7 @@ class Objective:
         if self.gathers:
             self.metric.reset()
         for batch in batches:
-            given = self._given(model, batch)
+            given = self.given(model, batch)
             losses.append(self.loss(*given))
             counts.append(batch_size(batch))
             if self.gathers:
@@ -68,7 +81,8 @@ class Objective:
             metric = float(self.metric.compute())
         return Judged(_mean(losses, counts), metric, sum(counts))
 
-    def _given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
+    def given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
+        """What losses and the metric are called with: outputs and targets, or model and batch."""
         if self.takes_model:
             return model, batch
         if isinstance(batch, PAIRS) and len(batch) == 2:
@@ -89,6 +103,15 @@ def takes_model(function: Callable[..., Any]) -> bool:
         return next(iter(inspect.signature(function).parameters), None) == "model"
     except (TypeError, ValueError):
         return False
+
+
+def summed(tasks: Mapping[str, Any]) -> Callable[[Any, Any], torch.Tensor]:
+    """The sum of the losses of all tasks."""
+
+    def loss(*given: Any) -> torch.Tensor:
+        return torch.stack([each(*given) for each in tasks.values()]).sum()
+
+    return loss
 
 
 def _mean(values: list[Any], counts: list[int]) -> float:

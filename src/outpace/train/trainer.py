@@ -46,8 +46,9 @@ Factory = Callable[..., torch.optim.Optimizer]
 class Trainer:
     """Trains ``model`` until the budget, the steps or epochs are used or the target is reached.
 
-    ``loss(outputs, targets)``, or ``loss(model, batch)`` for batches that are no pairs; ``metric`` the
-    same, or an object with update, compute and reset; ``larger_is_better``: of the metric.
+    ``loss(outputs, targets)``, or ``loss(model, batch)`` for batches that are no pairs; of several
+    tasks a dict of losses by name, whose sum it is. ``metric`` the same as a loss, or an object with
+    update, compute and reset; ``larger_is_better``: of the metric.
     ``train``, ``valid``: whatever `outpace.Loader` takes, a tuple of tensors, or ready batches (a
     Loader, a DataLoader; with ``batch_size=None`` any iterable of batches). ``prepare``,
     ``transform``, ``collate`` and ``after`` are the Loader's; ``transform`` is for training alone.
@@ -204,12 +205,13 @@ class Trainer:
         return train, batches(self.valid, self.batch_size, self.device, shuffle=False, **ways)
 
     def made_optimizer(self, strategies: Sequence[Strategy]) -> torch.optim.Optimizer:
-        """The user's, or that of the first strategy that has one."""
+        """The user's, or of the strategy that sets it, or of the first that has one."""
         if isinstance(self.optimizer, torch.optim.Optimizer):
             return self.optimizer
         if self.optimizer is not None:
             return self.optimizer([p for p in self.model.parameters() if p.requires_grad])
-        made = (strategy.optimizer(self.model) for strategy in strategies)
+        first = sorted(strategies, key=lambda each: "the optimizer" not in each.sets)
+        made = (strategy.optimizer(self.model) for strategy in first)
         return next((each for each in made if each is not None), None) or adamw(self.model)
 
     def finished(self, run: Run) -> Result:

@@ -4,13 +4,18 @@ from outpace.train.strategies.accumulation import Accumulation
 from outpace.train.strategies.base import Strategy
 from outpace.train.strategies.batch_size import BatchSize
 from outpace.train.strategies.class_prior import ClassPrior
+from outpace.train.strategies.class_weights import ClassWeights
 from outpace.train.strategies.constant import Constant
 from outpace.train.strategies.divergence import Divergence
+from outpace.train.strategies.dropout_off import DropoutOff
 from outpace.train.strategies.early_stopping import EarlyStopping
 from outpace.train.strategies.ema import Ema
+from outpace.train.strategies.focal import Focal
 from outpace.train.strategies.linear import Linear
+from outpace.train.strategies.loss_sampling import LossSampling
 from outpace.train.strategies.lr_finder import LrFinder
 from outpace.train.strategies.lsuv import Lsuv
+from outpace.train.strategies.muon import Muon
 from outpace.train.strategies.one_cycle import OneCycle
 from outpace.train.strategies.plateau import Plateau
 from outpace.train.strategies.progressive_resizing import ProgressiveResizing
@@ -19,7 +24,10 @@ from outpace.train.strategies.quantization_aware import QuantizationAware
 from outpace.train.strategies.repeat_factor import RepeatFactor
 from outpace.train.strategies.schedule_free import ScheduleFree
 from outpace.train.strategies.sequence_length import SequenceLength
+from outpace.train.strategies.sgd import Sgd
+from outpace.train.strategies.subset import Subset
 from outpace.train.strategies.target import Target
+from outpace.train.strategies.task_curriculum import TaskCurriculum
 from outpace.train.strategies.transfer import Transfer
 
 __all__ = [
@@ -27,13 +35,18 @@ __all__ = [
     "Accumulation",
     "BatchSize",
     "ClassPrior",
+    "ClassWeights",
     "Constant",
     "Divergence",
+    "DropoutOff",
     "EarlyStopping",
     "Ema",
+    "Focal",
     "Linear",
+    "LossSampling",
     "LrFinder",
     "Lsuv",
+    "Muon",
     "OneCycle",
     "Plateau",
     "ProgressiveResizing",
@@ -42,8 +55,11 @@ __all__ = [
     "RepeatFactor",
     "ScheduleFree",
     "SequenceLength",
+    "Sgd",
     "Strategy",
+    "Subset",
     "Target",
+    "TaskCurriculum",
     "Transfer",
 ]
 
@@ -57,13 +73,21 @@ STRATEGIES: dict[str, type[Strategy]] = {
         ScheduleFree,
         BatchSize,
         Accumulation,
+        Muon,
+        Sgd,
         LrFinder,
         Lsuv,
         ClassPrior,
         Transfer,
         RepeatFactor,
+        ClassWeights,
+        Focal,
+        LossSampling,
+        Subset,
+        TaskCurriculum,
         ProgressiveResizing,
         SequenceLength,
+        DropoutOff,
         Ema,
         Pruning,
         QuantizationAware,

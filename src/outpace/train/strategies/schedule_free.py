@@ -93,7 +93,7 @@ class ScheduleFree(Course):
         weight_decay: float = 0.01,
     ) -> None:
         super().__init__(rate)
-        self.sets = (*self.sets, "the weights that are kept")
+        self.sets = (*self.sets, "the optimizer", "the weights that are kept")
         self.betas, self.weight_decay = betas, weight_decay
         self.model: torch.nn.Module | None = None
         """that the mean is put into"""

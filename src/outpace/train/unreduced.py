@@ -1,0 +1,58 @@
+"""The loss of each target, where the user's loss can tell it: those of torch can."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from outpace.errors import UsageError
+from outpace.train.objective import takes_model
+
+Each = Callable[[Any, Any], torch.Tensor]
+"""outputs and targets -> the loss of each target"""
+LOGARITHMS = (
+    F.cross_entropy,
+    F.nll_loss,
+    F.binary_cross_entropy,
+    F.binary_cross_entropy_with_logits,
+)
+MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.BCELoss, nn.BCEWithLogitsLoss)
+
+
+def unreduced(loss: Any, asking: str) -> Each:
+    """The loss without its mean, for the strategy ``asking``.
+
+    Raises UsageError where it is not a mean that ``reduction="none"`` leaves out.
+    """
+    if isinstance(loss, nn.Module):
+        if getattr(loss, "reduction", None) == "mean":
+            each: Any = copy.copy(loss)
+            each.reduction = "none"
+            return each  # type: ignore[no-any-return]
+    elif not takes_model(loss) and _reduction(loss) == "mean":
+        return partial(loss, reduction="none")
+    raise UsageError(
+        f"{asking} needs the loss of each target, and {loss!r} tells their mean alone",
+        "give a loss of torch, such as F.cross_entropy, or one that takes reduction='none'",
+    )
+
+
+def logarithm(loss: Any) -> bool:
+    """Whether it is known to be -ln p, p the probability that a target is told with."""
+    return isinstance(loss, MODULES) or getattr(loss, "func", loss) in LOGARITHMS
+
+
+def _reduction(loss: Callable[..., Any]) -> Any:
+    """The reduction that a function makes unless it is told otherwise."""
+    try:
+        parameter = inspect.signature(loss).parameters.get("reduction")
+    except (TypeError, ValueError):
+        return None
+    return parameter.default if parameter is not None else None

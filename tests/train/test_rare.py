@@ -1,0 +1,214 @@
+"""Losses of another weight for each target: class_weights, focal."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from outpace.errors import UsageError
+from outpace.train.run import Run
+from outpace.train.strategies import (
+    ClassWeights,
+    Constant,
+    Focal,
+    OneCycle,
+    RepeatFactor,
+    Strategy,
+)
+from tests.train.test_curriculum import imbalanced, recalls
+from tests.train.toys import fit, own_loss, ready
+
+BINARY = F.binary_cross_entropy_with_logits
+
+
+def learning(strategy: Strategy, **given: Any) -> Any:
+    """What is learnt from, and the plain loss."""
+    found: list[Any] = []
+
+    class Begun:
+        def begin(self, run: Run) -> None:
+            found.extend([run.objective.learning, run.objective.loss])
+
+    fit(
+        **{
+            "strategies": [strategy, Constant(rate=0.0)],
+            "callbacks": [Begun()],
+            "valid": None,
+            "metric": None,
+            "steps": 1,
+            **given,
+        }
+    )
+    return found
+
+
+# --- class_weights ---------------------------------------------------------------------------
+
+
+def test_rare_classes_are_recalled_more_often_in_as_many_steps() -> None:
+    ours, plain = recalls(ClassWeights()), recalls()
+    assert ours[1] > plain[1] + 0.05
+    assert ours[2] > plain[2] + 0.1
+    assert sum(ours) > sum(plain) + 0.1
+
+
+def effective(n: torch.Tensor, beta: float) -> torch.Tensor:
+    """Cui et al. 2019: 1 / E_n, E_n = (1 - beta^n) / (1 - beta)."""
+    return (1 - beta) / (1 - beta**n)
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, nn.CrossEntropyLoss()], ids=["call", "module"])
+def test_targets_are_weighted_by_the_effective_number(loss: Any) -> None:
+    x, y = imbalanced(300)
+    ours, plain = learning(ClassWeights(0.99), train=[(x, y)], loss=loss)
+    n = torch.bincount(y, minlength=3) + 1.0
+    weights = effective(n, 0.99)
+    weights *= n.sum() / (n * weights).sum()
+    outputs = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    each = weights[y] * F.cross_entropy(outputs, y, reduction="none")
+    assert float(ours(outputs, y)) == pytest.approx(float(each.mean()), rel=1e-5)
+    assert plain is loss
+    some = torch.where(torch.arange(300) % 2 == 0, y, -100)
+    assert float(ours(outputs, some)) == pytest.approx(float(each[::2].mean()), rel=1e-5)
+
+
+def test_ones_and_zeros_of_each_output_are_two_classes() -> None:
+    chance = torch.Generator().manual_seed(0)
+    y = (torch.rand(200, 3, generator=chance) < torch.tensor([0.5, 0.1, 0.02])).float()
+    x = torch.randn(200, 8, generator=chance)
+    train = [(x[:100], y[:100]), (x[100:], y[100:])]
+    ours, _ = learning(ClassWeights(0.9), train=train, loss=BINARY)
+    ones = y.sum(0) + 1
+    zeros = 202 - ones
+    high, low = effective(ones, 0.9), effective(zeros, 0.9)
+    scale = 202 / (ones * high + zeros * low)
+    outputs = torch.randn(200, 3, generator=chance)
+    weights = torch.where(y == 1, high * scale, low * scale)
+    wanted = (weights * BINARY(outputs, y, reduction="none")).mean()
+    assert float(ours(outputs, y)) == pytest.approx(float(wanted), rel=1e-5)
+    assert float((weights * y)[:, 2].sum()) > 1.5 * float(y[:, 2].sum())
+
+
+def test_an_epoch_is_told_from_its_first_batches() -> None:
+    """Of 100 batches, 64 are looked at."""
+    x, y = imbalanced(1000)
+    train = list(zip(x.split(10), y.split(10), strict=True))
+    ours, _ = learning(ClassWeights(0.999), train=train)
+    n = (torch.bincount(y[:640], minlength=3) + 1.0) / 0.64
+    given, _ = learning(ClassWeights(0.999, counts=n.tolist()), train=train)
+    outputs = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
+    assert float(ours(outputs, y)) == pytest.approx(float(given(outputs, y)), rel=1e-5)
+
+
+def test_validation_has_the_plain_loss() -> None:
+    strategies: list[Strategy] = [ClassWeights(), Constant(rate=0.0)]
+    losses = [
+        fit(train=[imbalanced(100)], strategies=each, epochs=1).history[-1]
+        for each in (strategies, strategies[1:])
+    ]
+    assert losses[0].valid_loss == losses[1].valid_loss
+    assert losses[0].train_loss != losses[1].train_loss
+
+
+# --- focal -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [BINARY, nn.BCEWithLogitsLoss(), partial(BINARY)])
+def test_focal_is_the_papers_equation(loss: Any) -> None:
+    chance = torch.Generator().manual_seed(0)
+    outputs = torch.randn(50, 3, generator=chance)
+    targets = (torch.rand(50, 3, generator=chance) < 0.5).float()
+    ours, _ = learning(Focal(), train=[(torch.randn(50, 8), targets)], loss=loss)
+    p = torch.where(targets == 1, outputs.sigmoid(), 1 - outputs.sigmoid())
+    wanted = (-((1 - p) ** 2) * p.log()).mean()
+    assert float(ours(outputs, targets)) == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_focal_of_classes_is_the_papers_equation() -> None:
+    chance = torch.Generator().manual_seed(0)
+    outputs, targets = torch.randn(50, 3, generator=chance), torch.arange(50) % 3
+    ours, _ = learning(Focal(1.0))
+    p = outputs.softmax(1)[torch.arange(50), targets]
+    assert float(ours(outputs, targets)) == pytest.approx(float(-((1 - p) * p.log()).mean()))
+    zero, plain = learning(Focal(0.0))
+    assert float(zero(outputs, targets)) == pytest.approx(float(plain(outputs, targets)))
+
+
+def rare_things(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scenes of 40 places, at one in a hundred of which there is something."""
+    chance = torch.Generator().manual_seed(seed)
+    y = (torch.rand(count, 40, generator=chance) < 0.01).float()
+    x = torch.randn(count, 40, 12, generator=chance)
+    x[..., :3] += 1.2 * y.unsqueeze(2)
+    return x, y
+
+
+class Detector(nn.Module):
+    """[N, 40, 12] -> [N, 40]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layers(x)
+        return found.squeeze(2)
+
+
+def precision(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """On average, over what is there."""
+    there = targets.flatten()[outputs.flatten().argsort(descending=True)]
+    return (there * there.cumsum(0) / torch.arange(1, len(there) + 1)).sum() / there.sum()
+
+
+def test_the_few_are_found_sooner_where_the_many_hardly_count() -> None:
+    x, y = rare_things(400, 0)
+    found = []
+    for strategies in ([Focal()], []):
+        result = fit(
+            model=Detector(),
+            train=list(zip(x.split(20), y.split(20), strict=True)),
+            valid=[rare_things(400, 1)],
+            loss=BINARY,
+            metric=precision,
+            epochs=2,
+            strategies=[*strategies, OneCycle(rate=0.02)],
+        )
+        found.append(result.history[-1].metric or 0.0)
+    assert found[0] > 1.3 * found[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"strategies": [ClassWeights(), RepeatFactor()]}, "does not go with repeat_factor"),
+        ({"strategies": [ClassWeights(), Focal()]}, "both set the loss"),
+        (
+            {"strategies": ["class_weights"], "loss": own_loss},
+            "class_weights needs the loss of each target",
+        ),
+        (
+            {"strategies": ["class_weights"], "loss": nn.CrossEntropyLoss(reduction="sum")},
+            "class_weights needs the loss of each target",
+        ),
+        (
+            {
+                "strategies": ["class_weights"],
+                "loss": F.mse_loss,
+                "train": [(x, x[:, :3]) for x, _ in ready()],
+                "metric": None,
+            },
+            "targets are no classes of the 3 outputs",
+        ),
+        ({"strategies": ["focal"], "loss": F.mse_loss}, "it is not known whether"),
+    ],
+)
+def test_they_tell_why_they_can_not(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        fit(**given)

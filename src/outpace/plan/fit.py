@@ -114,7 +114,8 @@ def _projected(runs: Runs, start: Sequence[float]) -> tuple[float, np.ndarray]:
 
 def _polished(runs: Runs, start: np.ndarray) -> Parametric:
     def errors(point: np.ndarray) -> np.ndarray:
-        e, a, b = np.exp(point[:3])
+        with np.errstate(over="ignore"):  # a step of the search may go too far
+            e, a, b = np.exp(point[:3])
         told = e + a * runs.parameters ** -point[3] + b * runs.tokens ** -point[4]
         return np.asarray(np.log(told / runs.loss))
 

@@ -29,7 +29,7 @@ class Pruning(Strategy):
     weight by its name instead, such as ``shares`` of what `outpace.compress` found. Only weights that
     are as sparse as they are to be in the end are kept as the best.
     Helps: where a file is to be small: zeros are next to nothing in a compressed one, and a net that
-    learns meanwhile bears two to three times as many as one that is pruned at the end.
+    learns meanwhile bears more of them than one that is pruned at the end.
     Harms: a net that is small for its task already. It makes no step and no call faster: torch computes
     with zeros as with other numbers (removing channels does, see `outpace.compress`).
     Source: Zhu and Gupta 2017, arXiv 1710.01878, equation 1; Han et al. 2015, arXiv 1506.02626.

@@ -115,7 +115,7 @@ class BatchSize(Sizing):
             return Size(start, limit)
         short = f"memory has no room for {before:,}, " if start < before else ""
         steps = Steps(twin, batch, fits)
-        step_s = steps.seconds(start)
+        step_s = steps.measure(start)
         until = began + SHARE * min(run.clock.seconds, run.steps_ahead * step_s)
         parts = [sized(each, start) for each in batches]
         noise = twin.noise_scale(parts, step_s, max(0.0, until - run.clock.read()))
@@ -148,23 +148,23 @@ class BatchSize(Sizing):
 
 @final
 class Steps:
-    """Their times, each measured once."""
+    """Their times: of each size the shortest that was measured."""
 
     def __init__(self, twin: Twin, batch: Any, fits: Fits) -> None:
         self.twin, self.batch, self.fits = twin, batch, fits
         self.times: dict[int, float] = {}
 
-    def seconds(self, size: int) -> float:
-        """Of a step with so many samples, which fit."""
-        if size not in self.times:
-            batch = sized(self.batch, size)
-            enough_s = SHARE * SHARE * self.twin.run.clock.seconds
-            self.times[size] = self.twin.seconds(lambda: self.twin.step(batch), enough_s)
+    def measure(self, size: int) -> float:
+        """Steps with so many samples, which fit."""
+        batch = sized(self.batch, size)
+        enough_s = SHARE * SHARE * self.twin.run.clock.seconds
+        seconds = self.twin.seconds(lambda: self.twin.step(batch), enough_s)
+        self.times[size] = min(seconds, self.times.get(size, math.inf))
         return self.times[size]
 
     def cost(self, size: int, noise: float) -> float:
         """`time_to_quality`."""
-        return time_to_quality(self.seconds(size), size, noise)
+        return time_to_quality(self.times[size], size, noise)
 
 
 def climbed(start: int, steps: Steps, noise: float, left_s: Callable[[], float]) -> int:
@@ -173,10 +173,15 @@ def climbed(start: int, steps: Steps, noise: float, left_s: Callable[[], float])
     for times in (2.0, 0.5):
         while True:
             size = min(int(times * best), steps.fits.predicted)
-            # So many steps, to try it and to time it.
-            if size in steps.times or size < SMALLEST or left_s() < 6 * times * steps.times[best]:
+            # So many steps: one to try it, and three to time it, twice, and once the best.
+            needed_s = (7 * times + 3) * steps.times[best]
+            if size in steps.times or size < SMALLEST or left_s() < needed_s:
                 break
-            if not steps.fits(size) or steps.cost(size, noise) >= steps.cost(best, noise):
+            if not steps.fits(size):
+                break
+            for each in (size, best, size):  # in turns: a machine that is slow now is so for both
+                steps.measure(each)
+            if steps.cost(size, noise) >= steps.cost(best, noise):
                 break
             best = size
         if best != start:

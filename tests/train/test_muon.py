@@ -260,6 +260,10 @@ def test_sgd_holds_for_new_data_where_adamw_fits_alone() -> None:
             {"model": deep(), "strategies": ["muon"], "optimizer": torch.optim.AdamW},
             "muon has an optimizer of its own",
         ),
+        (
+            {"strategies": ["sgd"], "optimizer": torch.optim.AdamW},
+            "sgd is an optimizer, and optimizer= is AdamW",
+        ),
         ({"strategies": ["muon", "sgd"]}, "both set the optimizer"),
         ({"strategies": ["schedule_free", "muon"]}, "both set the optimizer"),
     ],

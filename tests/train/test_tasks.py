@@ -156,9 +156,9 @@ def test_the_loss_that_is_told_is_of_all_tasks() -> None:
 class Parity(nn.Module):
     """Tells four signs of its inputs, and whether they are even: [N, 30] -> [N, 5]."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         self.shared = nn.Sequential(nn.Linear(30, 16), nn.Tanh())
         self.signs = nn.Linear(16, 4)
         self.parity = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
@@ -188,24 +188,23 @@ def test_both_targets_are_reached_in_fewer_steps_than_together() -> None:
         "parity": lambda o, t: 30 * F.binary_cross_entropy_with_logits(o[:, 4], t[:, 4]),
         "signs": lambda o, t: F.binary_cross_entropy_with_logits(o[:, :4], t[:, :4]),
     }
-    steps = {"together": 0, "in turn": 0}
-    for seed in (0, 1):
-        for name, strategies in (("together", []), ("in turn", [TaskCurriculum()])):
-            result = fit(
-                model=Parity(seed),
-                train=Loader(TensorDataset(*signs(8000, 0)), 20, executor="none"),
-                valid=[signs(1000, 1)],
-                loss=loss,
-                metric=the_worse,
-                target=0.85,
-                validate_every=50,
-                steps=1500,
-                optimizer=torch.optim.AdamW,
-                strategies=[Constant(rate=0.01), *strategies],
-            )
-            assert result.stopped == "target" or not strategies
-            steps[name] += result.steps
-    assert steps["in turn"] < 0.75 * steps["together"]
+    steps = []
+    for strategies in ([TaskCurriculum()], []):
+        result = fit(
+            model=Parity(),
+            train=Loader(TensorDataset(*signs(8000, 0)), 20, executor="none"),
+            valid=[signs(1000, 1)],
+            loss=loss,
+            metric=the_worse,
+            target=0.85,
+            validate_every=50,
+            steps=1500,
+            optimizer=torch.optim.AdamW,
+            strategies=[Constant(rate=0.01), *strategies],
+        )
+        assert result.stopped == "target" or not strategies
+        steps.append(result.steps)
+    assert steps[0] < 0.7 * steps[1]
 
 
 @pytest.mark.parametrize("at", [1, 45, 79, 81])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import torch
 
+from outpace.errors import UsageError
 from outpace.train.optimizers import sgd
 from outpace.train.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from outpace.train.run import Run
 
 
 @final
@@ -34,3 +38,9 @@ class Sgd(Strategy):
     def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
         """SGD."""
         return sgd(model, self.momentum, self.weight_decay)
+
+    def begin(self, run: Run) -> None:
+        """See that it is used."""
+        if not isinstance(run.optimizer, torch.optim.SGD):
+            kind = type(run.optimizer).__name__
+            raise UsageError(f"sgd is an optimizer, and optimizer= is {kind}", "leave one out")

@@ -30,14 +30,15 @@ class TaskCurriculum(Strategy):
     """Tasks join the training one after the other, the one that is learnt fastest first.
 
     What: with ``loss={"name": loss, ...}`` each task is first trained alone on a copy, for ``steps``
-    steps of the same batches at the largest rate; the share of its loss that is gone tells how easy it
-    is. Training begins with the loss of the easiest task; the next ones are added at equal distances
-    until all are in it at ``until`` of the budget. ``order``: names, instead of trials. Validation has
-    the sum of all losses.
-    Helps: where tasks share layers, and a hard one can use what is learnt for an easy one: from the
-    first step on together, its large and aimless gradients would hold that up.
-    Harms: where tasks have nothing to do with each other, the hard one has less of the budget. The
-    trials cost up to a tenth of the training, and two copies of model and optimizer for the time.
+    steps of the same batches at the largest rate that strategies before this one have set; the share
+    of its loss that is gone tells how easy it is. Training begins with the easiest task; the next ones
+    join at equal distances, the last one at ``until`` of the budget. ``order``: names, instead of
+    trials. The loss that is told is of all tasks throughout.
+    Helps: where tasks share layers, a hard one needs what is learnt for an easy one, and its loss is
+    the larger: from the first step on together, its aimless gradients would hold that up.
+    Harms: where losses are as large as each other, or tasks have nothing to do with each other: the
+    hard one has less of the budget then, and often needs as many steps as ever after it has joined. The
+    trials cost up to a tenth of the training, and a copy of model and optimizer for the time.
     Source: Bengio et al. 2009, "Curriculum learning"; Pentina, Sharmanska and Lampert 2015, arXiv
     1412.1353 (Curriculum learning of multiple tasks).
     """

@@ -19,8 +19,9 @@ from outpace.train.checkpoint import copied
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, LossSampling, OneCycle, Strategy, Subset
 from outpace.train.strategies.loss_sampling import by_scores
+from outpace.train.trainer import Trainer
 from tests.train.test_curriculum import drawn, imbalanced
-from tests.train.toys import Stop, accuracy, fit, own_loss, points, same
+from tests.train.toys import Stop, accuracy, fit, own_loss, points, same, trainer
 
 # --- loss_sampling ---------------------------------------------------------------------------
 
@@ -160,6 +161,25 @@ def test_a_roll_back_leaves_the_epoch_at_hand_as_it_is(strategy: Strategy) -> No
         callbacks=[Back()],
         steps=30,
     )
+
+
+@pytest.mark.parametrize("kind", [LossSampling, Subset])
+def test_the_same_trainer_goes_on_after_a_crash(tmp_path: Path, kind: type[Strategy]) -> None:
+    def make(folder: Path, *callbacks: Any) -> Trainer:
+        return trainer(
+            train=Loader(TensorDataset(*points(160)), 16, executor="none"),
+            strategies=[kind(), OneCycle(rate=0.03)],
+            checkpoint=folder,
+            every=0,
+            callbacks=callbacks,
+        )
+
+    whole = make(tmp_path / "whole").fit(quiet=True)
+    cut = make(tmp_path / "cut", Stop(25))
+    with pytest.raises(KeyboardInterrupt):
+        cut.fit(quiet=True)
+    cut.callbacks = ()
+    assert same(dict(cut.fit(quiet=True).weights), dict(whole.weights))
 
 
 # --- subset ----------------------------------------------------------------------------------

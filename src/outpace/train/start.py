@@ -13,6 +13,7 @@ from outpace.train.run import Run
 
 def start(run: Run) -> None:
     """Strategies prepare; then weights are those of a checkpoint, or the first ones are made."""
+    run.optimizer.zero_grad()  # a training that was interrupted has left its gradients
     for strategy in run.events.strategies:
         strategy.prepare(run)
     found = run.checkpoints.newest() if run.checkpoints is not None else None

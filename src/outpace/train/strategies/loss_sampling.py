@@ -85,6 +85,8 @@ class LossSampling(Strategy):
             )
         self.scores = torch.full((len(loader.source),), math.nan, dtype=torch.float64)
         self.sums, self.counts = torch.zeros_like(self.scores), torch.zeros_like(self.scores)
+        self.begun = False
+        self.pending.clear()
         run.objective.learning = partial(self.learning, unreduced(loss, self.name))
 
     def learning(self, each: Each, outputs: Any, targets: Any) -> torch.Tensor:

@@ -77,10 +77,10 @@ class Muon(Strategy):
     of the rate goes with it, and rates are as large as AdamW's. Momentum stays at ``momentum``.
     Helps: transformers and deep nets of linear layers, whose gradients are of low rank: fewer steps
     to the same loss, and half of the optimizer's memory for these matrices.
-    Harms: its step costs about thirty products of the size of a matrix, whatever the batch: with small
-    batches, or where bf16 is slow, as on many CPUs, a step may take longer than it saves. A weight
-    that holds several matrices, as the gates of a GRU, is taken for one. Weights that AdamW has
-    trained gain less.
+    Harms: its step costs about 5 n / B of the forward and backward pass, n the shorter side of the
+    matrices, B the samples or tokens of a batch: with fewer than some tens of n of them it takes
+    longer than it saves, as in most trainings on a CPU. A weight that holds several matrices, as the
+    gates of a GRU, is taken for one. Weights that AdamW has trained gain less.
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et al.
     2025, arXiv 2502.16982 (Muon is scalable for LLM training).
     """

@@ -65,7 +65,7 @@ class Subset(Strategy):
                 "subset draws samples, and train= gives ready batches",
                 "give train= a data set or a tuple of tensors, and batch_size=",
             )
-        self.loader = loader
+        self.loader, self.taken, self.begun = loader, 0, False
         count = len(loader.source)
         order = permuted(np.arange(count), count, loader.order.seed, JOINING)
         classes = self.classes(loader)

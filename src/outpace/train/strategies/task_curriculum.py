@@ -56,7 +56,8 @@ class TaskCurriculum(Strategy):
                 f"until is a share of the budget, steps {FEWEST_STEPS} or more",
             )
         self.until, self.steps = until, steps
-        self.order = list(order or ())
+        self.given = list(order or ())
+        self.order: list[str] = []
         self.joined: set[str] = set()
 
     def prepare(self, run: Run) -> None:
@@ -66,11 +67,11 @@ class TaskCurriculum(Strategy):
             raise UsageError(
                 "task_curriculum orders tasks, and loss= is one", "give loss={'name': loss, ...}"
             )
-        if self.order and sorted(self.order) != sorted(tasks):
+        if self.given and sorted(self.given) != sorted(tasks):
             raise UsageError(
-                f"order={self.order}, and the losses are {', '.join(tasks)}", "name each of them"
+                f"order={self.given}, and the losses are {', '.join(tasks)}", "name each of them"
             )
-        self.joined = set(tasks)
+        self.order, self.joined = list(self.given), set(tasks)
         run.objective.learning = partial(self.learning, tasks, run.world)
 
     def learning(self, tasks: Mapping[str, Any], world: int, *given: Any) -> torch.Tensor:

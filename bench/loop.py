@@ -222,7 +222,7 @@ def fastai(data: Paired) -> None:
     optimizer = partial(OptimWrapper, opt=torch.optim.AdamW, fused=True)
     loaders: Any = DataLoaders(data, [])
     learner = Learner(loaders, mlp(), F.mse_loss, opt_func=optimizer, cbs=Unjudged())
-    with learner.no_bar(), learner.no_logging():
+    with learner.no_logging():
         learner.fit(1, 1e-3)
 
 

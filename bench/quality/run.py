@@ -108,6 +108,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--home", type=Path, default=KEPT, help="where runs are kept")
     parser.add_argument("--targets", type=Path, default=TARGETS)
     parser.add_argument("--output", type=Path, help="a file for the tables, as RESULTS.md")
+    parser.add_argument("--note", default="", help="on the machine, for the tables")
     options = parser.parse_args()
     options.data = options.data.absolute()
     if options.quick:
@@ -135,8 +136,8 @@ def main() -> None:
         print(f"{index + 1} of {len(todo)}: {name}, {contender}, seed {seed}: {said}", flush=True)
     done = [field for field in fields.values() if field.runs or field.failed]
     how = (
-        f"{describe().cpu}, {describe().cores} cores, {date.today()}: up to {options.seeds} seeds, "
-        f"budgets times {options.budgets:g}."
+        f"{describe().cpu}, {describe().cores} cores, {date.today()}: seeds up to {options.seeds}, "
+        f"budgets times {options.budgets:g}. {options.note}".rstrip()
     )
     plots: list[str] = []
     if options.output is not None and any(field.runs for field in done):

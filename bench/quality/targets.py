@@ -23,7 +23,7 @@ from workload import NAMES, TINY, Workload, load
 from outpace.measure.machine import describe
 
 TARGETS = HERE / "targets.json"
-RATES = (1e-3, 3e-3, 1e-2)
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 TRIED, FIRST = 100, 101
 """seeds: of the grid, and of the first run that sets the target"""
 LONGEST_S = 1200.0

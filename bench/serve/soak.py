@@ -1,6 +1,6 @@
 """Memory of a loader with many samples, epoch after epoch: python bench/serve/soak.py [--as packed]
 
-A million paths, four worker processes, three epochs: the proportional set size of the process and its
+A million paths, four worker processes, three epochs: the memory of the process and its
 workers after each, against that after the first 20 batches. Once kept as `outpace` keeps paths, once as a
 list of strings, whose pages forked workers copy as they read. Then batches of 24 MiB from four workers
 with a /dev/shm of 64 MiB, in a mount namespace of its own (`unshare -rm`), where that is allowed.
@@ -9,6 +9,7 @@ with a /dev/shm of 64 MiB, in a mount namespace of its own (`unshare -rm`), wher
 import argparse
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -65,10 +66,17 @@ def grown(kind, count, epochs):
 
 
 def held():
-    """MiB of this process and all that it started; what they share counts once."""
-    process = psutil.Process()
-    each = [process, *process.children(recursive=True)]
-    return sum(one.memory_full_info().pss for one in each) / 2**20
+    """MiB of this process and all that it started; what they share counts once.
+
+    Not of files, torch's libraries for one: their share depends on who else on the machine maps them.
+    """
+    this = psutil.Process()
+    kib = 0
+    for process in (this, *this.children(recursive=True)):
+        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+            name, _, size = line.partition(":")
+            kib += int(size.split()[0]) if name in ("Pss_Anon", "Pss_Shmem") else 0
+    return kib / 1024
 
 
 def drawn():

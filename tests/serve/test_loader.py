@@ -430,7 +430,7 @@ from outpace.serve.loader import Loader
 class Large:
     def __len__(self): return 60
     def __getitem__(self, index): return np.full(3 << 20, index, np.uint8)
-loader = Loader(Large(), 6, executor="processes", workers=3, shuffle=False)
+loader = Loader(Large(), 10, executor="processes", workers=4, shuffle=False)
 assert [int(row[-1]) for batch in loader for row in batch] == list(range(60))
 loader.close()
 print(loader.notes)

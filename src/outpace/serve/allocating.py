@@ -22,7 +22,7 @@ LARGEST = (1 << 30, 1 << 25)
 """blocks up to this size are kept: of the second size where glibc does not take the first"""
 
 
-def keep_freed(_worker: int = 0) -> None:
+def keep_freed() -> None:
     """Have this process keep the memory that it frees, where its C library is glibc."""
     if platform.libc_ver()[0] != "glibc":
         return

@@ -180,7 +180,7 @@ class Processes:
             collate_fn=_as_it_is,
             persistent_workers=True,
             pin_memory=self.arrival.pin,  # by a thread of this process
-            worker_init_fn=keep_freed if keeps_freed else None,
+            worker_init_fn=_Begin(by_pipe=self.by_pipe, keeps_freed=keeps_freed),
             generator=torch.Generator(),  # The training's own generator is not drawn from.
         )
 
@@ -229,6 +229,23 @@ class Asked:
 
     def __len__(self) -> int:
         raise TypeError("not known beforehand")
+
+
+class _Begin:
+    """What a worker process does first."""
+
+    def __init__(self, *, by_pipe: bool, keeps_freed: bool) -> None:
+        self.by_pipe, self.keeps_freed = by_pipe, keeps_freed
+
+    def __call__(self, worker: int) -> None:
+        if self.keeps_freed:
+            keep_freed()
+        if self.by_pipe:
+            # Where `default_collate` sees that it is in a worker it puts batches into shared memory.
+            with contextlib.suppress(ImportError):
+                from torch.utils.data._utils import worker as told
+
+                told._worker_info = None
 
 
 class _InWorker:

@@ -3,7 +3,8 @@
 On the command line: ``outpace diagnose|tune|run train.py``. In code: `apply` puts a recipe on the
 objects of a script, `log` reports a metric that a proof then judges by, `until` trains until the
 time is up, `Loader` gives batches that are ready when the step is, `Table` the rows of a table,
-`Trainer` trains within a budget, `compress` makes a trained model smaller and faster.
+`Trainer` trains within a budget, `best_of` does so from several seeds, `compress` makes a trained model
+smaller and faster.
 """
 
 import sys
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from outpace.serve.loader import Loader
     from outpace.serve.tables import Table
     from outpace.train.compress.compress import compress
+    from outpace.train.seeds import best_of
     from outpace.train.trainer import Trainer
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Table",
     "Trainer",
     "apply",
+    "best_of",
     "compress",
     "diagnose",
     "log",
@@ -37,6 +40,7 @@ _WHERE = {
     "Table": "outpace.serve.tables",
     "Trainer": "outpace.train.trainer",
     "apply": "outpace.in_code",
+    "best_of": "outpace.train.seeds",
     "compress": "outpace.train.compress.compress",
     "log": "outpace.in_code",
     "diagnose": "outpace.api",

@@ -1,6 +1,6 @@
 """Which strategies a training is given: those that the user names, and what "auto" chooses and why.
 
-For now by what is known before the first step; what pays is not tried yet.
+By what is known before the first step, and by what came of trials (`outpace.train.choose`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from outpace.errors import UsageError
+from outpace.train.result import Choice
 from outpace.train.strategies import (
     STRATEGIES,
     Divergence,
@@ -19,6 +20,7 @@ from outpace.train.strategies import (
     Strategy,
     Target,
 )
+from outpace.train.strategies.base import Course
 
 ASKED = {
     "target": ("which target?", "Trainer(target=0.94)"),
@@ -36,30 +38,51 @@ class Known(NamedTuple):
     target: float | None
 
 
-def chosen(given: str | Sequence[str | Strategy], known: Known) -> tuple[list[Strategy], list[str]]:
-    """The strategies in their order, and the reasons of those that were chosen for the user."""
-    if isinstance(given, str):
-        given = [given]
-    own = [named(each) for each in given if each != "auto"]
-    found, reasons = list(own), list[str]()
-    if "auto" in given:
-        found, reasons = automatic(own, known)
+Asked = str | Sequence[str | Strategy]
+
+
+def chosen(
+    given: Asked, known: Known, choice: Choice | None = None
+) -> tuple[list[Strategy], list[str]]:
+    """The strategies in their order, and the reasons of those that were chosen for the user.
+
+    ``choice``: what came of trials.
+    """
+    own = own_of(given)
+    found, reasons = own, list[str]()
+    if is_auto(given):
+        found, reasons = automatic(own, known, choice or Choice())
     if known.target is not None and not any(s.name == "target" for s in found):
         found.append(Target(known.target))
         reasons.append(f"target: training ends at {known.target:g}, as asked")
     return found, reasons
 
 
-def automatic(own: Sequence[Strategy], known: Known) -> tuple[list[Strategy], list[str]]:
-    """The user's strategies, and before them what is missing."""
+def is_auto(given: Asked) -> bool:
+    """Whether what is missing is to be chosen."""
+    return "auto" in ([given] if isinstance(given, str) else given)
+
+
+def own_of(given: Asked) -> list[Strategy]:
+    """The user's own."""
+    given = [given] if isinstance(given, str) else given
+    return [named(each) for each in given if each != "auto"]
+
+
+def automatic(
+    own: Sequence[Strategy], known: Known, choice: Choice
+) -> tuple[list[Strategy], list[str]]:
+    """The user's strategies, and before them what is missing and what was chosen."""
+    own = [*(taken(name, choice.rate) for name in choice.taken), *own]
     set_already = {what for each in own for what in each.sets}
     names = {each.name for each in own}
     found: list[Strategy] = []
     reasons: list[str] = []
     if "the rate's course" not in set_already:
-        course, why = schedule(names, known)
+        course, why = schedule(names, known, choice.rate)
         if course is not None:
             found.append(course)
+            set_already.update(course.sets)
         reasons.append(why)
     if "the largest rate" not in set_already:
         if known.rate_given:
@@ -75,13 +98,19 @@ def automatic(own: Sequence[Strategy], known: Known) -> tuple[list[Strategy], li
     return [*found, *own], reasons
 
 
-def schedule(names: set[str], known: Known) -> tuple[Strategy | None, str]:
+def taken(name: str, rate: float | None) -> Strategy:
+    """A strategy that was chosen; one that sets the rate's course is given the rate."""
+    kind = STRATEGIES[name]
+    return kind(rate) if issubclass(kind, Course) else kind()
+
+
+def schedule(names: set[str], known: Known, rate: float | None) -> tuple[Strategy | None, str]:
     """What sets the rate's course."""
     if known.end and "early_stopping" not in names:
-        return OneCycle(), "one_cycle: the end is known, and the rate falls to zero until then"
+        return OneCycle(rate), "one_cycle: the end is known, and the rate falls to zero until then"
     why = "early_stopping may end it any time" if known.end else "no end is known"
     if known.validation:
-        return Plateau(), f"plateau: {why}, so the rate falls where learning stalls"
+        return Plateau(rate), f"plateau: {why}, so the rate falls where learning stalls"
     return None, f"a constant rate: {why}, and there is no valid= to tell a plateau by"
 
 

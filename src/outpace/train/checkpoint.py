@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 
 from outpace.errors import DataError
@@ -121,6 +122,13 @@ def restore_random(states: dict[str, Any]) -> None:
     if "numpy" in states and "numpy" in sys.modules:
         kind, keys, *rest = states["numpy"]
         sys.modules["numpy"].random.set_state((kind, keys.numpy().astype("uint32"), *rest))
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators of Python, numpy and torch."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ depend on this process's generators alone: not where persistent workers of a Dat
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -129,13 +129,19 @@ class Batches:
     def _moved(self, leaf: Any) -> Any:
         return leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
 
-    def peek(self, count: int) -> list[Any]:
-        """Some batches of an epoch, as if none had been drawn."""
+    def peek(
+        self, count: int, go_on: Callable[[list[Any]], bool] = lambda found: True
+    ) -> list[Any]:
+        """Some batches of an epoch, as if none had been drawn; no more where ``go_on`` tells not to."""
         state = self.source.state_dict() if self.stateful else None  # type: ignore[attr-defined]
         self._looked_at = True
         with generators_kept():
             batches = iter(self.source)
-            found = [each(batch, self._moved) for batch in itertools.islice(batches, count)]
+            found: list[Any] = []
+            for batch in itertools.islice(batches, count):
+                found.append(each(batch, self._moved))
+                if not go_on(found):
+                    break
             if hasattr(batches, "close"):
                 batches.close()
         if self.stateful:

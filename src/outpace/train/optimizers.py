@@ -5,16 +5,24 @@ Only weight matrices decay: not biases, not scales of norms.
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
 from outpace.seams.rate import set_rate
 
+if TYPE_CHECKING:
+    from outpace.train.strategies.base import Strategy
+
 RATE = 1e-3
 """of AdamW, where nobody sets it"""
 SGD_RATE = 0.05
+
+Given = torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None
+"""an optimizer, or a function from parameters to one, or None"""
 
 
 def adamw(
@@ -35,6 +43,29 @@ def sgd(
         nesterov=momentum > 0,
         fused=fusible(model) or None,
     )
+
+
+def optimizer_for(
+    given: Given, model: torch.nn.Module, strategies: Sequence[Strategy]
+) -> torch.optim.Optimizer:
+    """The user's, or of the strategy that sets it, or of the first that has one."""
+    if isinstance(given, torch.optim.Optimizer):
+        return given
+    if given is not None:
+        return given([p for p in model.parameters() if p.requires_grad])
+    first = sorted(strategies, key=lambda each: "the optimizer" not in each.sets)
+    made = (strategy.optimizer(model) for strategy in first)
+    return next((each for each in made if each is not None), None) or adamw(model)
+
+
+def copies(
+    given: Given, model: torch.nn.Module, strategies: Sequence[Strategy]
+) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """A copy of the model, and the optimizer of it."""
+    if isinstance(given, torch.optim.Optimizer):  # together, so that it holds the copied weights
+        return copy.deepcopy((model, given))
+    own = copy.deepcopy(model)
+    return own, optimizer_for(given, own, strategies)
 
 
 def groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:

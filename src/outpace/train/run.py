@@ -19,7 +19,7 @@ from outpace.train.losses import Losses
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Rates
 from outpace.train.progress import Telling
-from outpace.train.result import Best, Row
+from outpace.train.result import Best, Choice, Row
 from outpace.train.strategies.base import Events
 
 
@@ -42,6 +42,8 @@ class Run:
     epochs: int | None = None
     validate_every: int | None = None
     checkpoints: Checkpoints | None = None
+    choice: Choice = field(default_factory=Choice)
+    """of "auto", by trials"""
 
     step: int = 0
     """steps done"""
@@ -141,6 +143,7 @@ class Run:
             "progress": {"step": self.step, "epoch": self.epoch, "reached_s": self.reached_s},
             "history": [_plain(row) for row in self.history],
             "notes": list(self.notes),
+            "choice": msgspec.to_builtins(self.choice),
             "best": best,
         }
 
@@ -152,6 +155,7 @@ class Run:
         self.reached_s = progress["reached_s"]
         self.history = [Row(**row) for row in state["history"]]
         self.notes = list(state["notes"])
+        self.choice = msgspec.convert(state["choice"], Choice)
         if state["best"] is not None:
             self.best = Best(Row(**state["best"]["row"]), state["best"]["weights"])
         self.rates.load_state_dict(state["rates"])

@@ -5,18 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from outpace.errors import DataError
 from outpace.plan.budget import duration
 from outpace.train import ranks
+from outpace.train.result import Choice
 from outpace.train.run import Run
 
+Found = tuple[Path, dict[str, Any]] | None
+"""the newest checkpoint"""
 
-def start(run: Run) -> None:
+
+def start(run: Run, found: Found) -> None:
     """Strategies prepare; then weights are those of a checkpoint, or the first ones are made."""
     run.optimizer.zero_grad()  # a training that was interrupted has left its gradients
     for strategy in run.events.strategies:
         strategy.prepare(run)
-    found = run.checkpoints.newest() if run.checkpoints is not None else None
     if found is not None:
         resume(run, *found)
         return
@@ -29,6 +34,11 @@ def first_batches(run: Run) -> None:
     if not run.resumed:
         for strategy in run.events.strategies:
             strategy.first_batches(run)
+
+
+def choice_of(found: Found) -> Choice | None:
+    """What "auto" chose when the training that is gone on with began."""
+    return None if found is None else msgspec.convert(found[1].get("choice", {}), Choice)
 
 
 def resume(run: Run, path: Path, state: dict[str, Any]) -> None:

@@ -6,12 +6,10 @@ written there. Limits: one optimizer; several processes by DistributedDataParall
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, final
 
-import numpy as np
 import torch
 
 from outpace.errors import UsageError
@@ -19,27 +17,31 @@ from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.plan.safety import write
 from outpace.train import ranks
-from outpace.train.auto import Known, chosen
-from outpace.train.checkpoint import Checkpoints, copied
+from outpace.train.auto import Asked, Known, chosen, is_auto, own_of
+from outpace.train.checkpoint import Checkpoints, copied, generators_kept, seed_all
+from outpace.train.choose import compared, settled
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
-from outpace.train.optimizers import adamw
+from outpace.train.optimizers import Given, copies, optimizer_for
 from outpace.train.progress import Telling, ended
 from outpace.train.recipe import recipe_applied
-from outpace.train.result import Result
+from outpace.train.result import Choice, Result, Tried
 from outpace.train.run import Run
-from outpace.train.start import first_batches, start
-from outpace.train.strategies.base import Events, Strategy, check
+from outpace.train.start import choice_of, first_batches, start
+from outpace.train.strategies.base import Events, check
+from outpace.train.suggestions import Suggestion, suggestions
+from outpace.train.trials import SEEDS, Parts
 
 BEST = "best.pt"
+TIMED = 8
+"""batches that suggestions are timed on"""
 FORWARD = 0.5
 """of a step that a batch of a validation may take, as long as none was made"""
+RANKS = "auto: nothing is tried where several processes train together"
 ENDING = {"target", "early_stopping"}
 """strategies that end a training which has no other end"""
-
-Factory = Callable[..., torch.optim.Optimizer]
 
 
 @final
@@ -80,12 +82,12 @@ class Trainer:
         train: Any,
         valid: Any = None,
         batch_size: int | None = 64,
-        optimizer: torch.optim.Optimizer | Factory | None = None,
+        optimizer: Given = None,
         budget: str | float | None = None,
         target: float | None = None,
         epochs: int | None = None,
         steps: int | None = None,
-        strategies: Literal["auto"] | str | Sequence[str | Strategy] = "auto",
+        strategies: Asked = "auto",
         seed: int | None = 0,
         device: str | torch.device | None = None,
         prepare: Callable[[Any], Any] | None = None,
@@ -124,9 +126,13 @@ class Trainer:
     def fit(self, *, quiet: bool = False) -> Result:
         """Train. The model holds the best weights afterwards."""
         telling = Telling(quiet=quiet or not ranks.leads())
-        run = self.put_together(telling)
+        checkpoints = None
+        if self.checkpoint is not None:
+            checkpoints = Checkpoints(self.checkpoint, self.every_s, telling.say)
+        found = checkpoints.newest() if checkpoints is not None else None
+        run = self.put_together(telling, checkpoints, choice_of(found))
         try:
-            start(run)
+            start(run, found)
             with recipe_applied(self.recipe, run):
                 first_batches(run)
                 run.clock.set_end(*self.limit(run), run.step)
@@ -140,12 +146,15 @@ class Trainer:
             telling.close()
             if run.checkpoints is not None:
                 run.checkpoints.wait()
-            for data in (run.train, run.valid):
-                if data is not None:
-                    data.close()
+            closed(run.train, run.valid)
 
-    def put_together(self, telling: Telling) -> Run:
-        """A training that `start` is to begin, or to go on with."""
+    def put_together(
+        self,
+        telling: Telling,
+        checkpoints: Checkpoints | None = None,
+        choice: Choice | None = None,
+    ) -> Run:
+        """A training that `start` is to begin, or to go on with. ``choice``: what "auto" chose then."""
         world = ranks.met(self.device)
         now = ranks.agreed(self.now, self.device) if world > 1 else self.now
         clock = Clock(self.budget_s, self.steps, now)
@@ -155,21 +164,31 @@ class Trainer:
         train, valid = self.data()
         if train.length == 0:
             raise UsageError("there is nothing to learn from", "train= gives no batch")
-        end = any(limit is not None for limit in (self.budget_s, self.steps)) or (
-            self.epochs is not None and train.length is not None
-        )
-        known = Known(
-            end, valid is not None, isinstance(self.optimizer, torch.optim.Optimizer), self.target
-        )
-        strategies, reasons = chosen(self.strategies, known)
-        check(strategies, validation=valid is not None, end=end)
-        if not end and self.epochs is None and not ENDING & {each.name for each in strategies}:
+        known = self.known(train)
+        strategies, reasons = chosen(self.strategies, known, choice)
+        check(strategies, validation=known.validation, end=known.end)
+        if (
+            not known.end
+            and self.epochs is None
+            and not ENDING & {each.name for each in strategies}
+        ):
             raise UsageError("how long?", "say budget='30m', epochs=10 or steps=5000")
+        if choice is None and is_auto(self.strategies):
+            choice, notes = Choice(), [RANKS]
+            if world == 1:
+                parts, own = self.parts(train, valid, clock), own_of(self.strategies)
+                try:
+                    choice, notes = settled(parts, own, known, telling.say)
+                except BaseException:
+                    closed(train, valid)
+                    raise
+            strategies, reasons = chosen(self.strategies, known, choice)
+            reasons = [*notes, *reasons]
         clock.validation_steps = FORWARD * (valid.length or 0) if valid is not None else 0.0
         run = Run(
             model=ranks.wrapped(module, self.device) if world > 1 else module,
             module=module,
-            optimizer=self.made_optimizer(strategies),
+            optimizer=optimizer_for(self.optimizer, module, strategies),
             objective=self.objective,
             train=train,
             valid=valid,
@@ -180,11 +199,60 @@ class Trainer:
             epochs=self.epochs,
             validate_every=self.validate_every,
             telling=telling,
+            checkpoints=checkpoints,
+            choice=choice or Choice(),
         )
         run.notes += reasons
-        if self.checkpoint is not None:
-            run.checkpoints = Checkpoints(self.checkpoint, self.every_s, telling.say)
         return run
+
+    def known(self, train: Batches) -> Known:
+        """What strategies are chosen by."""
+        end = any(limit is not None for limit in (self.budget_s, self.steps)) or (
+            self.epochs is not None and train.length is not None
+        )
+        rate_given = isinstance(self.optimizer, torch.optim.Optimizer)
+        return Known(end, self.valid is not None, rate_given, self.target)
+
+    def parts(self, train: Batches, valid: Batches | None, clock: Clock) -> Parts:
+        """What trials need of it."""
+        by_epochs = self.epochs * train.length if self.epochs and train.length else None
+        total = min((n for n in (self.steps, by_epochs) if n is not None), default=None)
+        return Parts(self.model, self.objective, self.optimizer, train, valid, clock, total)
+
+    def compare(
+        self, variants: Mapping[str, Asked], *, steps: int = 100, seeds: int = SEEDS
+    ) -> list[Tried]:
+        """Whether other strategies are better than the first ones, told by short trainings of copies.
+
+        ``variants``: name -> strategies, as ``strategies=`` takes them. Each is trained for ``steps``
+        from up to ``seeds`` seeds, fewer where it is clear before; the model and all else stay as they
+        are. Example: fine-tune or from scratch?
+
+            trainer.compare({"from scratch": "auto", "fine-tune": ["auto", Transfer("old.pt")]})
+        """
+        self.model.to(self.device)
+        train, valid = self.data()
+        try:
+            parts = self.parts(train, valid, Clock(None, None, self.now))
+            return compared(parts, self.known(train), variants, steps, seeds)
+        finally:
+            closed(train, valid)
+
+    def suggestions(self, *, seconds: float = 20.0) -> list[Suggestion]:
+        """How much faster steps would be without dropout, with ReLU, or without a block of the model.
+
+        Timed on a copy for about ``seconds``; nothing is changed. Only what is faster beyond doubt.
+        """
+        self.model.to(self.device)
+        train, valid = self.data()
+        try:
+            strategies, _ = chosen(self.strategies, self.known(train))
+            with generators_kept():
+                model, optimizer = copies(self.optimizer, self.model, strategies)
+            batches = train.peek(TIMED)
+            return suggestions(model, optimizer, self.objective, batches, self.now, seconds)
+        finally:
+            closed(train, valid)
 
     def limit(self, run: Run) -> tuple[int | None, str]:
         """The last step, by epochs or by steps, and which of both it is by."""
@@ -203,16 +271,6 @@ class Trainer:
         if self.valid is None:
             return train, None
         return train, batches(self.valid, self.batch_size, self.device, shuffle=False, **ways)
-
-    def made_optimizer(self, strategies: Sequence[Strategy]) -> torch.optim.Optimizer:
-        """The user's, or of the strategy that sets it, or of the first that has one."""
-        if isinstance(self.optimizer, torch.optim.Optimizer):
-            return self.optimizer
-        if self.optimizer is not None:
-            return self.optimizer([p for p in self.model.parameters() if p.requires_grad])
-        first = sorted(strategies, key=lambda each: "the optimizer" not in each.sets)
-        made = (strategy.optimizer(self.model) for strategy in first)
-        return next((each for each in made if each is not None), None) or adamw(self.model)
 
     def finished(self, run: Run) -> Result:
         """What it gave; the best weights are in the model, and in the folder of checkpoints."""
@@ -236,11 +294,12 @@ class Trainer:
             history=tuple(run.history),
             notes=tuple(run.notes),
             weights=weights,
+            tried=run.choice.tried,
         )
 
 
-def seed_all(seed: int) -> None:
-    """Seed the generators of Python, numpy and torch."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+def closed(*data: Batches | None) -> None:
+    """End the workers of loaders that were made here."""
+    for each in data:
+        if each is not None:
+            each.close()

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, final
 
 from outpace.train import ranks
+from outpace.train.layers import traceless
 from outpace.train.strategies.base import Strategy
 from outpace.train.sweep import Found, Sweeps, suggestion, sweeps
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 SWEEPS, STEPS, BATCHES = 3, 60, 32
 SHARE, FEWEST_STEPS = 0.1, 30
 """of the training's steps that sweeps may take; fewer steps a sweep tell nothing"""
+PASSES = 3.0
+"""forward passes that a step takes as long as"""
 
 
 @final
@@ -61,9 +64,10 @@ class LrFinder(Strategy):
 
     def look(self, run: Run, began: float) -> str:
         """Sweep; how, or why there is nothing found."""
-        count, steps = self.room(run.clock.steps)
+        total = steps_of(run)
+        count, steps = self.room(total)
         if not count:
-            return f"{run.clock.steps} steps are too few for a sweep"
+            return f"{total} steps are too few for a sweep"
 
         def go_on(made: int) -> bool:
             taken = run.clock.read() - began
@@ -86,3 +90,18 @@ class LrFinder(Strategy):
             return 0, 0
         count = max(1, min(self.sweeps, most // self.steps))
         return count, min(self.steps, most // count)
+
+
+def steps_of(run: Run) -> int | None:
+    """How many there will be, where a budget ends them by how long a forward pass takes."""
+    known, seconds = run.clock.steps, run.clock.seconds
+    if seconds == math.inf:
+        return known
+    batch = run.train.peek(1)[0]
+    with traceless(run.module):
+        run.objective(run.module, batch)  # the first one warms up
+        began = run.clock.read()
+        run.objective(run.module, batch)
+    step_s = PASSES * (run.clock.read() - began)
+    by_time = int(seconds / step_s) if step_s > 0 else None
+    return min((n for n in (known, by_time) if n is not None), default=None)

@@ -1,0 +1,278 @@
+"""What "auto" chooses by trying: the largest rate, and strategies that the facts speak for.
+
+First what costs nothing, then the rate: that of one sweep against three times it and a third, on in the
+direction that is better, and what that ends at against the first one from more seeds. Then each
+candidate on top of what was taken before. All of it, lr_finder included, takes at most `SHARE` of the
+training's time or steps, and next to nothing where that is too short for an answer. What is not better
+beyond doubt is left out.
+
+The rate is looked at only where both the rate and its course are left to "auto".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import final
+
+from outpace.errors import UsageError
+from outpace.train.auto import Asked, Known, automatic, chosen
+from outpace.train.candidates import CANDIDATES, Candidate
+from outpace.train.facts import Facts, facts_of
+from outpace.train.result import Choice, Tried
+from outpace.train.strategies import STRATEGIES, Strategy
+from outpace.train.strategies.base import Course, check
+from outpace.train.strategies.lr_finder import BATCHES
+from outpace.train.strategies.lr_finder import STEPS as SWEEP
+from outpace.train.trials import FORWARD, Parts, Purse, Trials, Variant, held_of
+
+SHARE = 0.15
+"""of the training's time or steps that trials may take"""
+PART, FEWEST = 0.01, 30
+"""of the training's steps that one trial takes, and steps at least"""
+LOOKS = 8
+"""batches that are looked at first, and steps that tell how long one takes"""
+TIMES, MOVES = 3.0, 3
+"""how far the rate's neighbours are, and how often it may move to one"""
+PAIRS, RUNS = 2, 5
+"""seeds that an answer takes at least; trials of one about the rate"""
+LOWER = 0.05
+"""of the first loss that what is free is to save"""
+GUARDS = {"divergence", "lr_finder", "target", "early_stopping"}
+"""that trials go without"""
+
+
+def settled(
+    parts: Parts, own: Sequence[Strategy], known: Known, say: Callable[[str], None]
+) -> tuple[Choice, list[str]]:
+    """What is chosen, and the notes that were told of it. ``own``: the user's strategies."""
+    choosing = Choosing(parts, own, known, say)
+    try:
+        choosing.settle()
+    except Exception as error:
+        choosing.note(f"auto: nothing more is tried ({type(error).__name__}: {error})")
+    return choosing.choice, choosing.notes
+
+
+@final
+class Choosing:
+    """The choice so far, and what it rests on."""
+
+    def __init__(
+        self, parts: Parts, own: Sequence[Strategy], known: Known, say: Callable[[str], None]
+    ) -> None:
+        self.parts, self.own, self.known, self.say = parts, own, known, say
+        self.timed = parts.clock.seconds < math.inf
+        steps = math.inf if parts.total is None else SHARE * parts.total
+        self.purse = Purse(parts.clock.read, SHARE * parts.clock.seconds, steps)
+        self.choice = Choice()
+        self.notes: list[str] = []
+
+    def settle(self) -> None:
+        """Go through all of it, as far as there is room."""
+        if not self.known.end or self.purse.steps < 2 * LOOKS:
+            return
+        few = self.trials(LOOKS, None)
+        facts = self.facts(few)
+        for candidate, why in self.suggested(facts, free=True):
+            self.take_free(few, candidate, why)
+        total = self.steps_ahead(few)
+        if total is None:
+            return
+        trials = self.trials(length(total), total)
+        trials.step_s = few.step_s
+        if few.step_s:
+            facts = facts._replace(input=trials.batch_s / few.step_s)
+        base = self.variant("without it")
+        if self.finds_rate():
+            base = self.find_rate(trials)
+        for candidate, why in self.suggested(facts, free=False):
+            base = self.attempt(trials, base, candidate, why)
+
+    def trials(self, steps: int, total: float | None) -> Trials:
+        """Of so many steps."""
+        return Trials(self.parts, steps=steps, total=total, purse=self.purse)
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    def facts(self, few: Trials) -> Facts:
+        """Of model, data and the default's course."""
+        module, objective = self.parts.module, self.parts.objective
+        facts = facts_of(module, objective, self.parts.train, few.batches)
+        falls = any(strategy.name in ("one_cycle", "linear") for strategy in self.strategies())
+        return facts._replace(timed=self.timed, falls=falls)
+
+    def steps_ahead(self, few: Trials) -> float | None:
+        """How many steps the training will have, with a budget by how long one takes; None where they
+        are too few for trials.
+        """
+        if not self.timed:
+            return self.enough(self.parts.total or math.inf, 0.0)
+        few.untrained(Variant("pace"))  # the first one warmed up
+        long = few.step_s and self.enough(self.by_time(few), few.step_s) is None
+        if long or not few.room(1):
+            return None
+        few.trained(self.variant("pace"), 0)
+        return self.enough(self.by_time(few), few.step_s)
+
+    def by_time(self, few: Trials) -> float:
+        """Steps that there is time for."""
+        by_time = self.parts.clock.seconds / few.step_s if few.step_s else math.inf
+        return min(self.parts.total or math.inf, by_time)
+
+    def enough(self, total: float, step_s: float) -> float | None:
+        """As many steps, where an answer takes no more than the share of them."""
+        if total == math.inf or needed(total) > min(SHARE * total, self.purse.steps):
+            return None
+        return total if self.purse.holds(0.0, needed(total) * step_s) else None
+
+    def suggested(self, facts: Facts, *, free: bool) -> list[tuple[Candidate, str]]:
+        """Candidates that something speaks for, and that go with what there is."""
+        found = []
+        for candidate in CANDIDATES:
+            why = candidate.why(facts) if candidate.free == free else None
+            if why is None or (candidate.own_optimizer and self.parts.optimizer is not None):
+                continue
+            try:
+                strategies = self.strategies(candidate.name)
+                check(strategies, validation=self.known.validation, end=self.known.end)
+            except UsageError:
+                continue
+            found.append((candidate, why))
+        return found
+
+    def strategies(self, *more: str) -> list[Strategy]:
+        """The default with what was taken so far, and with some more."""
+        choice = Choice((*self.choice.taken, *more))
+        return automatic(self.own, self.known, choice)[0]
+
+    def variant(self, name: str, *more: str, rate: float | None = None) -> Variant:
+        """The same, as trials take it: without guards, and without the user's own classes, which may do
+        more than to train.
+        """
+        kinds = tuple(STRATEGIES.values())
+        kept = (s for s in self.strategies(*more) if s.name not in GUARDS and isinstance(s, kinds))
+        return Variant(name, tuple(kept), rate)
+
+    # --- what is taken ---------------------------------------------------------------------------
+
+    def take(self, *names: str, rate: float | None = None, tried: Sequence[Tried] = ()) -> None:
+        """Add to the choice."""
+        before = self.choice
+        rate = before.rate if rate is None else rate
+        self.choice = Choice((*before.taken, *names), rate, (*before.tried, *tried))
+        for each in tried:
+            self.note(each.told())
+
+    def note(self, text: str) -> None:
+        """Tell it, and keep it."""
+        self.notes.append(text)
+        self.say(text)
+
+    def take_free(self, few: Trials, candidate: Candidate, why: str) -> None:
+        """Take what costs nothing where the first loss is lower for it."""
+        try:
+            loss = few.untrained(self.variant(candidate.name, candidate.name)).loss
+        except Exception:
+            return  # it does not apply here
+        before = few.untrained(self.variant("without it")).loss
+        saves = before - loss > LOWER * abs(before)
+        self.note(
+            f"{candidate.name} ({why}): the first loss is {loss:.3g} for {before:.3g}: "
+            f"{'taken' if saves else 'left out'}"
+        )
+        if saves:
+            self.take(candidate.name)
+
+    def finds_rate(self) -> bool:
+        """Whether the rate is for us to find, and its course for us to choose."""
+        if any(isinstance(strategy, Course) for strategy in self.own):
+            return False
+        return any(strategy.name == "lr_finder" for strategy in self.strategies())
+
+    def find_rate(self, trials: Trials) -> Variant:
+        """One sweep, and then trainings at the rates around what it tells."""
+        first, words = trials.rate_of(self.variant("lr_finder"))
+        raised = f", {trials.horizon:.1f} times as large there" if trials.horizon > 1.05 else ""
+        self.note(f"{words}; rates are tried over {trials.steps} steps{raised}")
+
+        def at(power: int) -> Variant:
+            rate = first * TIMES**power
+            return self.variant(f"rate {rate:.2g}", rate=rate * trials.horizon)
+
+        now = 0
+        for way in (1, -1):
+            # Room is kept for another seed of both ends of the way.
+            while abs(now + way) <= MOVES and trials.room(1 + PAIRS):
+                tried = trials.contest(at(now), [(at(now + way), "")], seeds=1)
+                self.take(tried=tried)
+                if not any(each.verdict == "ahead" for each in tried):
+                    break
+                now += way
+            if now:
+                break
+        tried = trials.contest(at(0), [(at(now), "")]) if now else []
+        now = now if any(each.better for each in tried) else 0
+        self.take(rate=first * TIMES**now, tried=tried)
+        return at(now)
+
+    def attempt(self, trials: Trials, base: Variant, candidate: Candidate, why: str) -> Variant:
+        """Try a strategy against what was taken so far; the better of both."""
+        name, rate = candidate.name, base.rate
+        finds = candidate.own_rate and rate is not None
+        known = sum((base.name, seed) in trials.ended for seed in range(PAIRS))
+        if not trials.room(2 * PAIRS - known, sweep() if finds else 0.0):
+            self.note(f"{name} ({why}): not tried, as trials have used their share")
+            return base
+        try:
+            if finds:
+                rate = trials.horizon * trials.rate_of(self.variant(name, name))[0]
+        except Exception as error:
+            self.note(f"{name} ({why}): {error}")
+            return base
+        other = self.variant(name, name, rate=rate)
+        other = other._replace(timed=candidate.timed or base.timed, by_metric=candidate.by_metric)
+        tried = trials.contest(base, [(other, why)])
+        if not any(each.better for each in tried):
+            self.take(tried=tried)
+            return base
+        self.take(name, rate=rate and rate / trials.horizon, tried=tried)
+        return other
+
+
+def length(total: float) -> int:
+    """Steps of a trial, where the training has so many."""
+    return max(FEWEST, int(PART * total))
+
+
+def sweep() -> float:
+    """Steps that one of lr_finder's is worth, with the losses before it."""
+    return SWEEP + FORWARD * BATCHES
+
+
+def needed(total: float) -> float:
+    """Steps that an answer about the rate takes."""
+    steps = length(total)
+    return sweep() + RUNS * steps + (RUNS + 1) * FORWARD * held_of(steps)
+
+
+def compared(
+    parts: Parts, known: Known, variants: Mapping[str, Asked], steps: int, seeds: int
+) -> list[Tried]:
+    """Each of ``variants`` against the first one, at the rates that a sweep tells where none is given."""
+    if len(variants) < 2 or seeds < PAIRS:
+        raise UsageError(
+            f"{len(variants)} variants from {seeds} seeds", f"give two or more, and {PAIRS} seeds"
+        )
+    purse = Purse(parts.clock.read, math.inf, math.inf)
+    trials = Trials(parts, steps=steps, total=parts.total, purse=purse)
+    found = []
+    for name, asked in variants.items():
+        strategies, _ = chosen(asked, known)
+        check(strategies, validation=known.validation, end=True)
+        kept = tuple(each for each in strategies if each.name not in GUARDS)
+        variant = Variant(name, kept)
+        if any(each.name == "lr_finder" for each in strategies):
+            variant = variant._replace(rate=trials.horizon * trials.rate_of(variant)[0])
+        found.append(variant)
+    return trials.contest(found[0], [(each, "") for each in found[1:]], seeds)

@@ -1,0 +1,254 @@
+"""`outpace.best_of`: several seeds, of which the better half goes on, round by round.
+
+Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943): each round all that are left train
+twice as long as in the round before, then the worse half is dropped; two are trained to their end. All
+follow the course of a whole training, so that in between they are compared at the same share of it.
+
+Averages of weights: Wortsman et al. 2022, arXiv 2203.05482 (the greedy soup). They are good where
+trainings began with the same weights, as in fine-tuning, and as a rule worse than each where they did
+not. So each one is validated, and told. One seed trains at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from outpace.errors import UsageError
+from outpace.plan.budget import duration, seconds_of
+from outpace.train.checkpoint import generators_kept
+from outpace.train.progress import Telling
+from outpace.train.result import Kept, Result
+
+if TYPE_CHECKING:
+    from outpace.train.run import Run
+    from outpace.train.trainer import Trainer
+
+ROUND = "its round is over"
+AVERAGING = 0.03
+"""of the budget that is kept free to validate averages"""
+
+Make = Callable[[int], "Trainer"]
+
+
+@final
+class Pause:
+    """A callback that ends a training at a share of it, from where it can go on."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+
+    def begin(self, run: Run) -> None:
+        """There has to be an end that shares are of."""
+        if run.clock.steps is None and math.isinf(run.clock.seconds):
+            raise UsageError(
+                "best_of compares seeds at shares of a training whose end is not known",
+                "say how long: best_of(..., budget='1h'), or epochs= of the Trainer",
+            )
+
+    def step_end(self, run: Run) -> None:
+        """End it."""
+        if self.until < 1.0 and run.clock.used >= self.until:
+            run.stop(ROUND)
+
+
+@dataclass
+class Contender:
+    """A seed, and how far it came."""
+
+    seed: int
+    folder: Path
+    result: Result | None = None
+    cost: float = math.inf
+
+    @property
+    def seconds(self) -> float:
+        """That it has trained."""
+        return self.result.seconds if self.result is not None else 0.0
+
+
+def best_of(
+    make: Make,
+    seeds: int = 4,
+    *,
+    budget: str | float | None = None,
+    average: bool = True,
+    quiet: bool = False,
+) -> Result:
+    """Train from several seeds, drop the worse half round by round, keep the best.
+
+    ``make(seed)``: gives a Trainer whose model has the first weights of that seed; it is called once a
+    round. ``budget``: time for all of them together, such as "2h"; None: each that is not dropped
+    trains for as long as its Trainer says. ``average``: mean weights of those that were trained to
+    their end are validated too, and taken where they are better; the result's notes say so.
+
+    Returns the best one's result; ``kept`` has those that were trained to their end, best first.
+    Raises UsageError for fewer than two seeds, and for trainings without validation or without an end.
+
+    Example::
+
+        def make(seed):
+            torch.manual_seed(seed)
+            return outpace.Trainer(Net(), loss=F.cross_entropy, train=train, valid=valid, seed=seed)
+
+        result = outpace.best_of(make, seeds=8, budget="2h")
+    """
+    if seeds < 2:
+        raise UsageError(f"seeds={seeds}", "two or more can be compared")
+    with tempfile.TemporaryDirectory(prefix="outpace-") as folder:
+        return Halving(make, seeds, budget, Path(folder), average=average, quiet=quiet).best()
+
+
+@final
+class Halving:
+    """All seeds under way."""
+
+    def __init__(
+        self,
+        make: Make,
+        seeds: int,
+        budget: str | float | None,
+        folder: Path,
+        *,
+        average: bool,
+        quiet: bool,
+    ) -> None:
+        self.make, self.average, self.quiet = make, average, quiet
+        self.telling = Telling(quiet=quiet)
+        self.rounds = math.ceil(math.log2(seeds))
+        self.counts = [math.ceil(seeds / 2**i) for i in range(self.rounds)]
+        """contenders of each round, each of which trains twice as long as in the one before"""
+        self.budget_s = math.inf if budget is None else seconds_of(budget)
+        self.contenders = [Contender(i, folder / f"seed-{i}") for i in range(seeds)]
+        self.notes: list[str] = []
+        self.began: float | None = None
+
+    def best(self) -> Result:
+        """Round by round."""
+        left: list[Contender] = self.contenders
+        trainer: Trainer | None = None
+        for number in range(self.rounds):
+            for index, contender in enumerate(left):
+                trainer = self.go_on(contender, number, len(left) - index)
+                if contender.result is not None and contender.result.stopped == "target":
+                    return self.told(contender, [contender])
+            left = sorted(left, key=lambda each: each.cost)
+            if number + 1 < self.rounds:
+                left = self.halved(left, self.counts[number + 1])
+        kept = self.told(left[0], left)
+        return self.averaged(trainer, kept) if self.average and trainer else kept
+
+    def go_on(self, contender: Contender, number: int, waiting: int) -> Trainer:
+        """Train one for a round. ``waiting``: those of the round that are not trained yet, it included."""
+        trainer = self.make(contender.seed)
+        if trainer.valid is None:
+            raise UsageError("best_of compares validations, and there is no valid=", "give it")
+        now = trainer.now()
+        self.began = now if self.began is None else self.began
+        trainer.seed, trainer.checkpoint, trainer.every_s = (
+            contender.seed,
+            contender.folder,
+            math.inf,
+        )
+        until = (2 ** (number + 1) - 1) / (2**self.rounds - 1)
+        trainer.callbacks = [*trainer.callbacks, Pause(until)]
+        if math.isfinite(self.budget_s):
+            free = self.budget_s * (1.0 - AVERAGING * self.average) - (now - self.began)
+            later = range(number + 1, self.rounds)
+            shares = waiting * 2**number + sum(self.counts[i] * 2**i for i in later)
+            ahead = 2**self.rounds - 2**number
+            trainer.budget_s = contender.seconds + max(0.0, free) / shares * ahead
+        contender.result = trainer.fit(quiet=self.quiet)
+        metric = contender.result.metric
+        contender.cost = math.inf if metric is None else -trainer.objective.sign * metric
+        return trainer
+
+    def halved(self, ranked: Sequence[Contender], count: int) -> list[Contender]:
+        """The better ones."""
+        dropped = ", ".join(f"{each.seed} ({_metric(each):.4g})" for each in ranked[count:])
+        kept = ", ".join(f"{each.seed} ({_metric(each):.4g})" for each in ranked[:count])
+        self.note(f"seeds {kept} go on, dropped: {dropped}")
+        return list(ranked[:count])
+
+    def told(self, best: Contender, kept: Sequence[Contender]) -> Result:
+        """The result of the best, with the others beside it."""
+        assert best.result is not None
+        names = ", ".join(f"{each.seed} ({_metric(each):.4g})" for each in kept)
+        seconds = sum(each.seconds for each in self.contenders)
+        self.note(
+            f"of {len(self.contenders)} seeds {best.seed} is the best; trained to their end: {names}; "
+            f"all took {duration(seconds)}"
+        )
+        rows = []
+        for each in kept:
+            result = each.result
+            if result is not None and result.best is not None and result.metric is not None:
+                rows.append(Kept(each.seed, result.metric, result.best, result.weights))
+        notes = (*best.result.notes, *self.notes)
+        return dataclasses.replace(best.result, notes=notes, kept=tuple(rows))
+
+    def note(self, text: str) -> None:
+        """Tell it, and keep it for the result."""
+        self.notes.append(text)
+        self.telling.say(text)
+
+    def averaged(self, trainer: Trainer, result: Result) -> Result:
+        """With the mean weights of the best and of those that make it better, if any does."""
+        sign = trainer.objective.sign
+        if not result.kept or result.metric is None:
+            return result
+        inside, best, weights = [result.kept[0]], result.metric, result.weights
+        tried = list[str]()
+        for each in result.kept[1:]:
+            mean = mean_of([*(one.weights for one in inside), each.weights])
+            metric = judged(trainer, mean)
+            better = sign * metric > sign * best
+            tried.append(
+                f"the mean with seed {each.seed}: {metric:.4g} for {best:.4g}, "
+                f"{'taken' if better else 'left out'}"
+            )
+            if better:
+                inside, best, weights = [*inside, each], metric, mean
+        for text in tried:
+            self.telling.say(text)
+        notes = (*result.notes, *tried)
+        return dataclasses.replace(result, notes=notes, metric=best, weights=weights)
+
+
+def mean_of(weights: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """The mean of each tensor of numbers; what counts, such as BatchNorm's batches, is the first's."""
+    return {
+        name: torch.stack([each[name] for each in weights]).mean(0)
+        if first.is_floating_point()
+        else first.clone()
+        for name, first in weights[0].items()
+    }
+
+
+def judged(trainer: Trainer, weights: dict[str, torch.Tensor]) -> float:
+    """The metric of weights, or the validation loss where there is no metric; the trainer's model is
+    left with them.
+    """
+    model = trainer.model
+    model.load_state_dict(weights)
+    model.eval()
+    valid = trainer.data()[1]
+    assert valid is not None
+    try:
+        with torch.no_grad(), generators_kept():
+            loss, metric, _ = trainer.objective.judge(model, valid.epoch())
+    finally:
+        valid.close()
+    return loss if metric is None else metric
+
+
+def _metric(contender: Contender) -> float:
+    found = contender.result.metric if contender.result is not None else None
+    return math.nan if found is None else found

@@ -1,0 +1,354 @@
+"""Short paired trainings of copies: is one way to train better than another?
+
+All train from the same first weights on the same batches in the same order, each with its whole course
+(warm-up, fall to zero): as many steps, or as long where a step of one takes another time. What is
+compared is the loss on batches that none of them learnt from, seed by seed. Model, optimizer, data and
+generators are left as they are, bit for bit.
+
+A rate that is best in a short training is too large for a long one: it falls with about the cube root
+of the steps (Bjorck et al. 2024, arXiv 2409.19913: an exponent of 0.32). So rates are raised by that
+for a trial (`horizon`). Cut off without their fall to zero, trainings would prefer far too small ones
+(Wu et al. 2018, arXiv 1803.02021).
+
+Limits: seeds differ by the order of batches and by dropout, not by first weights. What pays late in a
+training only is not seen. One process; no recipe; batches are drawn once, and are as they are drawn.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from statistics import mean, stdev
+from typing import Any, Literal, NamedTuple, final
+
+import msgspec
+import torch
+
+from outpace.errors import UsageError
+from outpace.seams.batch import tensors_in
+from outpace.serve.loader import Loader
+from outpace.train.checkpoint import generators_kept, seed_all
+from outpace.train.clock import Clock
+from outpace.train.data import Batches
+from outpace.train.loop import train as train_loop
+from outpace.train.objective import Objective
+from outpace.train.optimizers import Given, copies
+from outpace.train.progress import Telling
+from outpace.train.result import Tried
+from outpace.train.run import Run
+from outpace.train.strategies import LrFinder
+from outpace.train.strategies.base import Events, Strategy
+
+SEEDS = 4
+"""looked at, at most"""
+EXPONENT = 0.32
+MARGIN, FLOOR = 0.005, 0.002
+"""of what was learnt: a smaller gain is none; a spread between seeds is taken to be at least so large"""
+STUDENT = (3.08, 1.89, 1.64, 1.53, 1.48)
+"""quantiles of Student's t, 90 %, for two seeds and more: what is taken for better by luck is no worse"""
+FORWARD = 1 / 3
+"""of a step that a batch takes to be judged by"""
+BYTES = 256 * 2**20
+"""that drawn batches may take"""
+SPARE = 1.2
+"""times as long as before that a trial may take"""
+
+Verdict = Literal["better", "no difference", "worse"]
+
+
+class Parts(NamedTuple):
+    """Of a training that is to begin. ``optimizer``: the user's, or a function from parameters to one, or
+    None; ``total``: its steps, where that is known.
+    """
+
+    module: torch.nn.Module
+    objective: Objective
+    optimizer: Given
+    train: Batches
+    valid: Batches | None
+    clock: Clock
+    total: int | None
+
+
+class Variant(NamedTuple):
+    """A way to train. ``rate``: the largest; None leaves it to strategies and optimizer. ``timed``: its
+    steps take another time. ``by_metric``: it changes what the loss tells.
+    """
+
+    name: str
+    strategies: tuple[Strategy, ...] = ()
+    rate: float | None = None
+    timed: bool = False
+    by_metric: bool = False
+
+
+class Ended(NamedTuple):
+    """What a trial ended at, smaller is better, and how long it trained."""
+
+    loss: float
+    metric: float
+    seconds: float
+
+    def cost(self, variant: Variant) -> float:
+        """By which ``variant`` is judged."""
+        return self.metric if variant.by_metric else self.loss
+
+
+@final
+class Purse:
+    """What trials may use of ``seconds`` on a clock and of ``steps``; a judged batch is part of one."""
+
+    def __init__(self, read: Callable[[], float], seconds: float, steps: float) -> None:
+        self.read, self.seconds, self.steps = read, seconds, steps
+        self.began = read()
+
+    def holds(self, steps: float, seconds: float) -> bool:
+        """Whether so much is left."""
+        return steps <= self.steps and self.read() - self.began + seconds <= self.seconds
+
+
+@final
+class Shuffled:
+    """Batches without an end, in an order of ``seed``'s."""
+
+    def __init__(self, batches: Sequence[Any], seed: int) -> None:
+        self.batches, self.seed = batches, seed
+
+    def __iter__(self) -> Iterator[Any]:
+        chance = random.Random(self.seed)
+        while True:
+            yield from chance.sample(self.batches, len(self.batches))
+
+
+@final
+class Trials:
+    """Trials of ``steps`` steps each. ``total``: those of the training itself, as far as is known."""
+
+    def __init__(self, parts: Parts, *, steps: int, total: float | None, purse: Purse) -> None:
+        self.module, self.objective, self.optimizer = parts[:3]
+        self.train, self.clock, self.steps, self.purse = parts.train, parts.clock, steps, purse
+        self.horizon = max(1.0, (total or steps) / steps) ** EXPONENT
+        began = parts.clock.read()
+        self.batches, self.held_out = drawn(parts.train, parts.valid, steps, purse)
+        if not (self.batches and self.held_out):
+            raise UsageError("an epoch has too few batches to hold some out")
+        self.batch_s = (parts.clock.read() - began) / len(self.batches)
+        """that one took to make"""
+        self.step_s = 0.0
+        """that a step, or as much of judging, took last"""
+        self.ended: dict[tuple[str, int], Ended] = {}
+        self.resampled: dict[str, list[Any]] = {}
+        """batches of variants that draw others"""
+        self.first = self.untrained(Variant("as it is"))
+
+    # --- what is left ----------------------------------------------------------------------------
+
+    @property
+    def costs(self) -> float:
+        """Steps that a trial is worth, judging included."""
+        return self.steps + FORWARD * len(self.held_out)
+
+    def room(self, count: int, more: float = 0.0) -> bool:
+        """Whether so many trials can be paid for, and so many steps more."""
+        steps = count * self.costs + more
+        return self.purse.holds(steps, SPARE * steps * self.step_s)
+
+    def spent(self, steps: float, began: float) -> float:
+        """Pay, and learn how long a step takes. Returns the seconds."""
+        seconds = self.clock.read() - began
+        self.purse.steps -= steps
+        self.step_s = seconds / steps
+        return seconds
+
+    # --- one trial -------------------------------------------------------------------------------
+
+    def begun(self, variant: Variant, seed: int, clock: Clock) -> Run:
+        """A copy of the training, about to begin."""
+        strategies = copy.deepcopy(variant.strategies)
+        model, optimizer = copies(self.optimizer, self.module, strategies)
+        seed_all(seed)
+        source = self.train.source
+        again: Any = copy.copy(source) if isinstance(source, Loader) else source
+        run = Run(
+            model=model,
+            module=model,
+            optimizer=optimizer,
+            objective=self.objective,
+            train=Batches(again, self.train.device),
+            valid=Batches(self.held_out, self.train.device),
+            clock=clock,
+            events=Events(strategies),
+            telling=Telling(quiet=True),
+            device=self.train.device,
+        )
+        for strategy in strategies:
+            strategy.prepare(run)
+        batches = self.batches
+        if isinstance(source, Loader) and again.order is not source.order:
+            if variant.name not in self.resampled:
+                self.resampled[variant.name] = run.train.peek(len(batches))
+            batches = self.resampled[variant.name]
+        run.train = Batches(Shuffled(batches, seed), self.train.device)
+        for strategy in strategies:
+            strategy.first_weights(run)
+        if variant.rate is not None:
+            run.rates.set_peak(variant.rate)
+        return run
+
+    def trained(self, variant: Variant, seed: int, seconds: float | None = None) -> Ended:
+        """Train a copy: for ``steps``, or for as long as another took."""
+        began = self.clock.read()
+        steps = self.steps if seconds is None else None
+        with generators_kept():
+            run = self.begun(variant, seed, Clock(seconds, steps, self.clock.now))
+            train_loop(run)
+        row = run.history[-1]
+        taken = self.spent(self.costs, began)
+        return self.ended_at(row.valid_loss, row.metric, taken - run.clock.validation_s)
+
+    def ended_at(self, loss: float | None, metric: float | None, seconds: float) -> Ended:
+        """With costs, of which smaller ones are better."""
+        cost = None if metric is None else -self.objective.sign * metric
+        return Ended(finite(loss), finite(cost), seconds)
+
+    def untrained(self, variant: Variant) -> Ended:
+        """What its first weights are worth."""
+        began = self.clock.read()
+        with generators_kept():
+            model = self.begun(variant, 0, Clock(None, 1, self.clock.now)).module.eval()
+            with torch.no_grad():
+                loss, metric, _ = self.objective.judge(model, self.held_out)
+        taken = self.spent(FORWARD * len(self.held_out), began)
+        return self.ended_at(loss, metric, taken)
+
+    def rate_of(self, variant: Variant) -> tuple[float, str]:
+        """The rate that one sweep of lr_finder tells for a variant, and its words."""
+        finder, began = LrFinder(sweeps=1), self.clock.read()
+        with generators_kept():
+            run = self.begun(variant, 0, Clock(None, None, self.clock.now))
+            finder.begin(run)
+        made = sum(map(len, finder.made.changes)) if finder.made is not None else 0
+        self.spent(made + FORWARD * len(self.batches), began)
+        return run.rates.peak, run.notes[-1]
+
+    # --- comparing -------------------------------------------------------------------------------
+
+    def contest(
+        self, base: Variant, others: Sequence[tuple[Variant, str]], seeds: int = SEEDS
+    ) -> list[Tried]:
+        """Each of ``others``, with the reason to try it, against ``base``.
+
+        What is not ahead after a seed is dropped. It ends as soon as all is clear, or where the purse
+        does not hold another seed.
+        """
+        began = {other.name: self.clock.read() for other, _ in others}
+        found: dict[str, Tried] = {}
+        open_ = list(others)
+        for seed in range(seeds):
+            new = {
+                v.name for v in (base, *(o for o, _ in open_)) if (v.name, seed) not in self.ended
+            }
+            if not open_ or (new and not self.room(len(new))):
+                break
+            for other, why in list(open_):
+                tried = self.against(base, other, seed, why, began[other.name])
+                found[other.name] = tried
+                if tried.verdict != "open":
+                    open_.remove((other, why))
+        return [closed(found[other.name]) for other, _ in others if other.name in found]
+
+    def against(self, base: Variant, other: Variant, seed: int, why: str, began: float) -> Tried:
+        """One more seed of both; the verdict so far."""
+        if (base.name, seed) not in self.ended:
+            self.ended[base.name, seed] = self.trained(base, seed)
+        seconds = self.ended[base.name, seed].seconds if other.timed else None
+        try:
+            if (other.name, seed) not in self.ended:
+                self.ended[other.name, seed] = self.trained(other, seed, seconds)
+        except Exception as error:
+            taken = self.clock.read() - began
+            return Tried(other.name, base.name, str(error), 0, 0, 0, 0, self.steps, taken, why)
+        pairs = [(self.ended[base.name, i], self.ended[other.name, i]) for i in range(seed + 1)]
+        costs = [(one.cost(other), two.cost(other)) for one, two in pairs]
+        learnt = self.first.cost(other) - mean(one for one, _ in costs)
+        said, gain = verdict(costs, learnt, abs(self.first.cost(other)))
+        return Tried(
+            other.name,
+            base.name,
+            said,
+            mean(two for _, two in costs),
+            mean(one for one, _ in costs),
+            gain,
+            seed + 1,
+            self.steps,
+            self.clock.read() - began,
+            why,
+        )
+
+
+def verdict(
+    costs: Sequence[tuple[float, float]], learnt: float, first: float
+) -> tuple[Verdict | Literal["open"], float]:
+    """Of pairs (base, other): whether other is better, and its gain as a share of what base learnt.
+
+    Better: its gain is above the margin beyond doubt (Student's t, one-sided); no difference, or worse,
+    as soon as the mean gain is not above it: where it is not clear nothing is changed. ``first``: the
+    size of the cost of first weights, by whose tenth a gain is measured where base learnt nothing.
+    """
+    if any(math.isinf(other) for _, other in costs):
+        return "worse", -math.inf
+    if any(math.isinf(base) for base, _ in costs):
+        return ("better" if len(costs) > 1 else "open"), math.inf
+    scale = max(learnt, 0.1 * first, 1e-12)
+    gains = [(base - other) / scale for base, other in costs]
+    middle = mean(gains)
+    if middle <= MARGIN:
+        return ("worse" if middle < -MARGIN else "no difference"), middle
+    if len(gains) == 1:
+        return "open", middle
+    spread = max(stdev(gains), FLOOR) / math.sqrt(len(gains))
+    sure = middle - STUDENT[min(len(gains), len(STUDENT) + 1) - 2] * spread > MARGIN
+    return ("better" if sure else "open"), middle
+
+
+def closed(tried: Tried) -> Tried:
+    """As it is told where no more seeds are looked at."""
+    if tried.verdict != "open":
+        return tried
+    return msgspec.structs.replace(tried, verdict="ahead" if tried.seeds == 1 else "not clear")
+
+
+def drawn(
+    train: Batches, valid: Batches | None, steps: int, purse: Purse
+) -> tuple[list[Any], list[Any]]:
+    """Batches to learn from, at most ``steps``, and others to judge by.
+
+    Others: all of ``valid`` where that is short, as its first batches may be of one class alone; else
+    some of the training's.
+    """
+    held = held_of(steps)
+    whole = valid is not None and valid.length is not None and valid.length <= 2 * held
+    began, some = purse.read(), 0.1 * purse.seconds
+
+    def go_on(found: list[Any]) -> bool:
+        size = sum(t.nbytes for t in tensors_in(found[0])) * len(found)
+        return size < BYTES and purse.read() - began < some
+
+    found = train.peek(steps if whole else steps + held, go_on)
+    if whole:
+        assert valid is not None
+        return found, valid.peek(2 * held)
+    held = min(held, len(found) // 4)
+    return found[held:], found[:held]
+
+
+def held_of(steps: int) -> int:
+    """Batches to judge by."""
+    return max(4, steps // 6)
+
+
+def finite(cost: float | None) -> float:
+    """Infinite where there is none, or it is not a number."""
+    return math.inf if cost is None or math.isnan(cost) else cost

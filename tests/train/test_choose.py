@@ -1,0 +1,344 @@
+"""What "auto" chooses by trying, on cases made for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from outpace.errors import UsageError
+from outpace.train import candidates, choose, trainer
+from outpace.train.candidates import Candidate
+from outpace.train.data import Batches
+from outpace.train.facts import Facts, facts_of
+from outpace.train.objective import Objective
+from outpace.train.result import Result
+from outpace.train.run import Run
+from outpace.train.strategies import (
+    STRATEGIES,
+    Constant,
+    Divergence,
+    OneCycle,
+    Strategy,
+    Transfer,
+    lr_finder,
+)
+from outpace.train.sweep import Found
+from tests.train import toys
+from tests.train.test_trials import Ticking
+from tests.train.toys import (
+    Reader,
+    Stop,
+    Time,
+    convolutional,
+    fit,
+    images,
+    model,
+    points,
+    ready,
+    same,
+    token_loss,
+    tokens,
+)
+
+EPOCHS = 170
+"""of ten batches: just enough for trials of the rate"""
+MANY = 600
+"""enough for those of strategies too"""
+
+
+class Useless(Strategy):
+    """Learns from half of its steps."""
+
+    name = "useless"
+
+    def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+        return loss * (run.step % 2)
+
+
+class Useful(Strategy):
+    """Knows the answers."""
+
+    name = "useful"
+
+    def batch(self, run: Run, batch: Any) -> Any:
+        return batch[0], batch[0][:, :3].argmax(1)
+
+
+def mislabelled() -> list[Any]:
+    """Batches of whose answers two in five are wrong."""
+    chance = torch.Generator().manual_seed(0)
+    return [
+        (x, torch.where(torch.rand(len(y), generator=chance) < 0.4, (y + 1) % 3, y))
+        for x, y in ready()
+    ]
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, *kinds: type[Strategy]) -> None:
+    """Strategies that something always speaks for, and no others; the rate is a good one."""
+    suggested(monkeypatch, 0.01)
+    for kind in kinds:
+        monkeypatch.setitem(STRATEGIES, kind.name, kind)
+    rows = tuple(Candidate(kind.name, lambda facts: "planted") for kind in kinds)
+    monkeypatch.setattr(choose, "CANDIDATES", rows)
+
+
+def suggested(monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
+    """Sweeps that find that rate."""
+    monkeypatch.setattr(lr_finder, "suggestion", lambda *_, **__: Found(rate, rate, rate))
+
+
+def auto(**given: Any) -> Result:
+    return fit(**{"strategies": "auto", "epochs": EPOCHS, "metric": None, **given})
+
+
+class Begun:
+    """Notes how a training begins, and ends it there."""
+
+    def __init__(self, *, ends: bool = True) -> None:
+        self.ends, self.names, self.rate, self.seconds = ends, list[str](), 0.0, 0.0
+
+    def begin(self, run: Run) -> None:
+        self.rate, self.names = run.rates.peak, [s.name for s in run.events.strategies]
+        self.seconds = run.clock.read()
+        if self.ends:
+            run.stop("seen")
+
+
+# --- the rate --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("told", "low", "high"), [(3e-4, 2e-3, 0.3), (3.0, 1e-3, 1.1)])
+def test_a_rate_far_off_is_corrected(
+    told: float, low: float, high: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suggested(monkeypatch, told)
+    begun = Begun(ends=False)
+    result = auto(callbacks=[begun])
+    assert low <= begun.rate <= high
+    assert "lr_finder" not in begun.names
+    (moved, *_) = [each for each in result.tried if each.better]
+    assert f"tried {moved.what} against rate {told:.2g}: " in "\n".join(result.notes)
+    plain = fit(strategies=[OneCycle(rate=told)], epochs=EPOCHS, metric=None)
+    assert (result.metric or 9.0) < (plain.metric or 0.0)
+
+
+def test_a_good_rate_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    suggested(monkeypatch, 0.03)
+    begun = Begun()
+    result = auto(callbacks=[begun])
+    assert begun.rate == pytest.approx(0.03)
+    assert result.tried
+    assert not any(each.better for each in result.tried)
+    assert any("left out" in note for note in result.notes)
+
+
+def test_nothing_is_tried_where_it_does_not_pay() -> None:
+    def tried(**given: Any) -> bool:
+        return bool(auto(callbacks=[Begun()], **given).tried)
+
+    assert tried()
+    assert not tried(epochs=100)  # too short
+    assert not tried(epochs=None, target=0.5)  # no end is known
+    assert not tried(strategies=["auto", OneCycle(rate=0.03)])
+    net = model()
+    assert not tried(model=net, optimizer=torch.optim.SGD(net.parameters(), 0.1))
+
+
+# --- candidates ------------------------------------------------------------------------------
+
+
+def test_what_is_useless_is_rejected_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch, Useless)
+    begun = Begun()
+    result = auto(callbacks=[begun], epochs=MANY)
+    (tried,) = [each for each in result.tried if each.what == "useless"]
+    assert not tried.better
+    assert any(n.startswith("tried useless against rate") and "left out" in n for n in result.notes)
+    assert "useless" not in begun.names
+
+
+def test_what_helps_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch, Useless, Useful)
+    begun = Begun()
+    result = auto(callbacks=[begun], epochs=MANY, train=mislabelled())
+    assert [each.what for each in result.tried if each.better][-1] == "useful"
+    assert "useful" in begun.names
+    assert "useless" not in begun.names
+
+
+def test_the_training_is_as_if_the_choice_were_made_by_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    suggested(monkeypatch, 0.001)
+    begun = Begun(ends=False)
+    data = {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
+    given: dict[str, Any] = {**data, "epochs": EPOCHS}
+    chosen = auto(model=model(dropout=0.3, norm=True), **given, callbacks=[begun])
+    assert any(each.better for each in chosen.tried)
+    strategies = [Divergence(), OneCycle(rate=begun.rate)]
+    assert begun.names == [each.name for each in strategies]
+    given |= {"metric": None, "strategies": strategies}
+    by_hand = fit(model=model(dropout=0.3, norm=True), **given)
+    assert same(dict(chosen.weights), dict(by_hand.weights))
+    assert [row.train_loss for row in chosen.history] == [r.train_loss for r in by_hand.history]
+
+
+def test_a_resume_does_not_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suggested(monkeypatch, 0.001)
+    whole = auto()
+    with pytest.raises(KeyboardInterrupt):
+        auto(checkpoint=tmp_path, every=0, callbacks=[Stop(at=55)])
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("tried again")
+
+    monkeypatch.setattr(trainer, "settled", never)
+    begun = Begun(ends=False)
+    resumed = auto(checkpoint=tmp_path, callbacks=[begun])
+    assert same(dict(whole.weights), dict(resumed.weights))
+    assert [each.what for each in resumed.tried] == [each.what for each in whole.tried]
+    assert begun.names == ["divergence", "one_cycle"]
+
+
+def test_a_resume_keeps_what_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch, Useful)
+    given: dict[str, Any] = {"checkpoint": tmp_path, "epochs": MANY, "train": mislabelled()}
+    auto(**given, callbacks=[Begun()])
+    begun = Begun()
+    auto(**given, callbacks=[begun])
+    assert begun.names == ["divergence", "one_cycle", "useful"]
+
+
+@pytest.mark.parametrize("budget", [40.0, 300.0, 2500.0, 6000.0])
+def test_trials_keep_to_their_share_of_the_time(
+    budget: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(monkeypatch, Useless, Useful)
+    time, begun = Time(), Begun()
+    given: dict[str, Any] = {"loss": Ticking(time), "now": time, "budget": budget, "epochs": None}
+    result = auto(**given, callbacks=[begun])
+    # Where nothing is tried, lr_finder has its own share before the callback.
+    assert 0.0 < begun.seconds <= choose.SHARE * budget
+    assert bool(result.tried) == (budget >= 2500.0)
+
+
+def test_trials_keep_to_their_share_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted(monkeypatch, Useless, Useful)
+    for epochs in (2, 20, 170, 300, 1000):
+        loss = Ticking(Time())
+        auto(loss=loss, epochs=epochs, callbacks=[Begun()])
+        assert loss.steps <= choose.SHARE * 10 * epochs
+
+
+def unequal() -> dict[str, Any]:
+    x, y = points(1200)
+    y = torch.where(torch.rand(1200, generator=torch.Generator().manual_seed(0)) < 0.9, 0, y)
+    batches = list(zip(x.split(24), y.split(24), strict=True))
+    return {"train": batches[:40], "valid": batches[40:]}
+
+
+def test_class_prior_is_taken_where_classes_are_unequal_and_only_there() -> None:
+    begun = Begun()
+    result = auto(**unequal(), epochs=4, callbacks=[begun])
+    assert "class_prior" in begun.names
+    assert any(
+        note.startswith("class_prior (one of 3 classes comes 2.") and note.endswith(": taken")
+        for note in result.notes
+    )
+    auto(epochs=16, callbacks=[begun])
+    assert "class_prior" not in begun.names
+    # Weights that know better than the prior keep their bias.
+    net = model()
+    fit(model=net, **unequal(), epochs=30, metric=None)
+    trained = auto(model=net, **unequal(), epochs=4, callbacks=[begun])
+    assert "class_prior" not in begun.names
+    assert any("class_prior" in note and "left out" in note for note in trained.notes)
+
+
+def facts(given: Any, batches: list[Any], loss: Any = F.cross_entropy) -> Facts:
+    return facts_of(given, Objective(loss), Batches(batches, torch.device("cpu")), batches)
+
+
+def deep(layers: int = 8) -> nn.Module:
+    torch.manual_seed(0)
+    inner = [layer for _ in range(layers) for layer in (nn.Linear(16, 16), nn.Tanh())]
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), *inner, nn.Linear(16, 3))
+
+
+def test_facts_speak_for_what_they_should() -> None:
+    def names(found: Facts) -> list[str]:
+        return [each.name for each in candidates.CANDIDATES if each.why(found)]
+
+    plain = facts(model(), ready())
+    assert sum(plain.classes) == pytest.approx(1.0)
+    assert names(plain) == []
+    assert names(facts(deep(), ready())) == ["lsuv"]
+    imbalanced = facts(model(), unequal()["train"])
+    assert names(imbalanced) == ["class_prior"]
+    rare = imbalanced._replace(classes=(0.97, 0.02, 0.01), samples=True, metric=True)
+    assert names(rare) == ["class_prior", "repeat_factor"]
+    seen = facts(convolutional(), images())
+    assert (seen.side, names(seen)) == ((32, 32), [])
+    assert names(seen._replace(timed=True)) == ["progressive_resizing"]
+    assert names(seen._replace(timed=True, input=2.0)) == []
+    read = facts(Reader(), tokens(), token_loss)
+    assert read.length == 64
+    assert "sequence_length" in names(read._replace(timed=True, classes=()))
+    assert names(plain._replace(falls=False)) == ["schedule_free", "ema"]
+    assert names(plain._replace(falls=False, batch_norm=True)) == ["ema"]
+
+
+def test_each_candidate_is_a_strategy() -> None:
+    for each in candidates.CANDIDATES:
+        assert each.name in STRATEGIES
+        assert not (each.free and each.own_rate)
+
+
+def test_lsuv_is_tried_where_signals_fade() -> None:
+    begun = Begun()
+    result = auto(model=deep(12), epochs=MANY, callbacks=[begun])
+    (tried,) = [each for each in result.tried if each.what == "lsuv"]
+    assert "the signal's deviation goes from" in tried.why
+    assert ("lsuv" in begun.names) == tried.better
+
+
+# --- the user's own question ------------------------------------------------------------------
+
+
+def test_fine_tune_or_from_scratch() -> None:
+    old = model(seed=3)
+    fit(model=old, train=ready(480, seed=5), epochs=20)
+    asking = toys.trainer(steps=400)
+    before = {name: value.clone() for name, value in asking.model.state_dict().items()}
+    (tried,) = asking.compare(
+        {
+            "from scratch": [OneCycle(rate=0.01)],
+            "fine-tune": [OneCycle(rate=0.01), Transfer(old.state_dict())],
+        },
+        steps=40,
+    )
+    assert tried.better
+    assert (tried.what, tried.against) == ("fine-tune", "from scratch")
+    assert same(dict(asking.model.state_dict()), before)
+    (other,) = asking.compare({"sgd": [Constant(rate=0.05)], "auto": "auto"}, steps=40)
+    assert other.seeds
+    with pytest.raises(UsageError, match="1 variants"):
+        asking.compare({"one": "auto"})
+
+
+def test_a_class_of_the_users_is_not_called_in_trials() -> None:
+    calls: list[int] = []
+
+    class Own(Strategy):
+        name = "own"
+
+        def begin(self, run: Run) -> None:
+            calls.append(run.step)
+
+    auto(strategies=["auto", Own()])
+    assert calls == [0]

@@ -1,0 +1,130 @@
+"""Several seeds, the best kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import outpace
+from outpace.errors import UsageError
+from outpace.train.run import Run
+from outpace.train.seeds import best_of
+from outpace.train.strategies import Constant, OneCycle
+from outpace.train.trainer import Trainer
+from tests.train.test_trials import Ticking
+from tests.train.toys import Time, model, same, trainer
+
+RATES = [0.0001, 0.001, 0.03, 0.0003]
+"""of the seeds: that of the third is right"""
+
+
+class Steps:
+    """Counts them for each seed."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, int] = {}
+
+    def by(self, seed: int) -> Any:
+        class Counts:
+            def step_end(self, run: Run) -> None:
+                of[seed] = of.get(seed, 0) + 1
+
+        of = self.of
+        return Counts()
+
+
+def maker(counts: Steps, **given: Any) -> Any:
+    def make(seed: int) -> Trainer:
+        settings = {"strategies": [OneCycle(rate=RATES[seed % 4])], "steps": 120, **given}
+        return trainer(model=model(seed), callbacks=[counts.by(seed)], **settings)
+
+    return make
+
+
+def test_halving_keeps_the_best() -> None:
+    steps = Steps()
+    result = best_of(maker(steps), seeds=4, quiet=True)
+    assert result.kept[0].seed == 2
+    assert steps.of[2] == 120
+    assert sorted(steps.of.values()) == [40, 40, 120, 120]
+    assert sum(row.step == 120 for row in result.history) == 1
+    assert result.metric == result.kept[0].metric >= result.kept[1].metric
+    said = "\n".join(result.notes)
+    assert "seeds 2 (" in said
+    assert "of 4 seeds 2 is the best" in said
+    assert "weights" not in result.told()["kept"][0]
+
+
+def test_what_goes_on_is_what_was_not_interrupted() -> None:
+    """A training in three rounds ends with the bits of one in a piece, but for what a validation more
+    changes, which is nothing.
+    """
+    result = best_of(maker(Steps()), seeds=5, quiet=True, average=False)
+    best = result.kept[0].seed
+    whole = maker(Steps())(best)
+    whole.seed = best
+    assert same(dict(whole.fit(quiet=True).weights), dict(result.weights))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4, 6])
+def test_the_budget_is_for_all_of_them(seeds: int) -> None:
+    time = Time()
+    loss = Ticking(time)
+    make = maker(Steps(), steps=None, loss=loss, now=time)
+    result = best_of(make, seeds=seeds, budget=400.0, quiet=True)
+    assert 0.8 * 400.0 <= time.s - 100.0 <= 400.0
+    assert result.kept[0].seed == 2 or seeds == 2
+    assert result.history[-1].rate == pytest.approx(0.0, abs=0.001)
+
+
+def test_a_target_ends_all() -> None:
+    steps = Steps()
+    result = best_of(maker(steps, target=0.5), seeds=4, quiet=True)
+    assert result.stopped == "target"
+    assert len(result.kept) == 1
+    assert (result.metric or 0.0) >= 0.5
+
+
+def around(centre: dict[str, torch.Tensor], seed: int) -> torch.nn.Module:
+    """A model whose weights lie to one side of a good one's, the other seed's to the other."""
+    net = model()
+    net.load_state_dict(centre)
+    chance = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            noise = torch.randn(parameter.shape, generator=chance)
+            parameter.add_(noise, alpha=0.5 if seed % 2 else -0.5)
+    return net
+
+
+def test_averages_are_taken_where_they_are_better_only() -> None:
+    good = trainer(epochs=15)
+    good.fit(quiet=True)
+    centre = good.model.state_dict()
+
+    def make(seed: int) -> Trainer:
+        standing = [Constant(rate=1e-9)]
+        return trainer(model=around(centre, seed), steps=20, strategies=standing)
+
+    averaged = best_of(make, seeds=2, quiet=True)
+    assert averaged.metric is not None
+    assert averaged.metric > max(kept.metric for kept in averaged.kept)
+    assert averaged.notes[-1].endswith("taken")
+    alone = best_of(make, seeds=2, quiet=True, average=False)
+    assert alone.metric == alone.kept[0].metric
+    apart = best_of(maker(Steps()), seeds=2, quiet=True)
+    assert apart.notes[-1].endswith("left out")
+    assert same(dict(apart.weights), dict(apart.kept[0].weights))
+
+
+def test_mistakes_are_told() -> None:
+    assert outpace.best_of is best_of
+    with pytest.raises(UsageError, match="seeds=1"):
+        best_of(maker(Steps()), seeds=1)
+    with pytest.raises(UsageError, match="no valid="):
+        best_of(maker(Steps(), valid=None, metric=None), seeds=2, quiet=True)
+    endless = maker(Steps(), steps=None, epochs=None, target=2.0, strategies=[Constant(rate=0.1)])
+    with pytest.raises(UsageError, match="whose end is not known"):
+        best_of(endless, seeds=2, quiet=True)

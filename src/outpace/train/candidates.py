@@ -26,13 +26,15 @@ WAITS = 0.5
 
 
 class Candidate(NamedTuple):
-    """``timed``: its steps take another time; ``own_rate``: a rate has to be found anew for it;
-    ``own_optimizer``: it brings one; ``by_metric``: the loss cannot tell what it is worth.
+    """``begins``: it makes first weights, and is tried before the rate; ``timed``: its steps take
+    another time; ``own_rate``: a rate has to be found anew for it; ``own_optimizer``: it brings one;
+    ``by_metric``: the loss cannot tell what it is worth.
     """
 
     name: str
     why: Callable[[Facts], str | None]
     free: bool = False
+    begins: bool = False
     timed: bool = False
     own_rate: bool = False
     own_optimizer: bool = False
@@ -94,7 +96,7 @@ def long_sequences(facts: Facts) -> str | None:
 
 CANDIDATES = (
     Candidate("class_prior", unequal_classes, free=True),
-    Candidate("lsuv", fading_signal, own_rate=True),
+    Candidate("lsuv", fading_signal, begins=True, own_rate=True),
     Candidate("schedule_free", no_fall_nor_batch_norm, own_rate=True, own_optimizer=True),
     Candidate("ema", no_fall),
     Candidate("progressive_resizing", large_images, timed=True),

@@ -1,10 +1,10 @@
 """What "auto" chooses by trying: the largest rate, and strategies that the facts speak for.
 
-First what costs nothing, then the rate: that of one sweep against three times it and a third, on in the
-direction that is better, and what that ends at against the first one from more seeds. Then each
-candidate on top of what was taken before. All of it, lr_finder included, takes at most `SHARE` of the
-training's time or steps, and next to nothing where that is too short for an answer. What is not better
-beyond doubt is left out.
+First what costs nothing. Then the rate: one sweep, then trainings at three times what it tells and at a
+third, on in the direction that is better, and what that ends at against the first one from more seeds.
+First weights are tried before that, the other candidates after it, each on top of what was taken. All
+of it, lr_finder included, takes at most `SHARE` of the training's time or steps, and next to nothing
+where that is too short for an answer. What is not better beyond doubt is left out.
 
 The rate is looked at only where both the rate and its course are left to "auto".
 """
@@ -83,10 +83,14 @@ class Choosing:
         trials.step_s = few.step_s
         if few.step_s:
             facts = facts._replace(input=trials.batch_s / few.step_s)
-        base = self.variant("without it")
-        if self.finds_rate():
-            base = self.find_rate(trials)
-        for candidate, why in self.suggested(facts, free=False):
+        finds = self.finds_rate()
+        base = self.swept(trials) if finds else self.variant("without it")
+        tried = self.suggested(facts, free=False)
+        for candidate, why in (each for each in tried if each[0].begins):
+            base = self.attempt(trials, base, candidate, why)
+        if finds:
+            base = self.moved(trials, base)
+        for candidate, why in (each for each in tried if not each[0].begins):
             base = self.attempt(trials, base, candidate, why)
 
     def trials(self, steps: int, total: float | None) -> Trials:
@@ -190,15 +194,23 @@ class Choosing:
             return False
         return any(strategy.name == "lr_finder" for strategy in self.strategies())
 
-    def find_rate(self, trials: Trials) -> Variant:
-        """One sweep, and then trainings at the rates around what it tells."""
-        first, words = trials.rate_of(self.variant("lr_finder"))
+    def swept(self, trials: Trials) -> Variant:
+        """The default at the rate of one sweep."""
+        rate, words = trials.rate_of(self.variant("lr_finder"))
         raised = f", {trials.horizon:.1f} times as large there" if trials.horizon > 1.05 else ""
         self.note(f"{words}; rates are tried over {trials.steps} steps{raised}")
+        self.take(rate=rate)
+        return self.variant(f"rate {rate:.2g}", rate=rate * trials.horizon)
+
+    def moved(self, trials: Trials, base: Variant) -> Variant:
+        """To the rate that is best around it."""
+        assert base.rate is not None
+        first = base.rate / trials.horizon
 
         def at(power: int) -> Variant:
             rate = first * TIMES**power
-            return self.variant(f"rate {rate:.2g}", rate=rate * trials.horizon)
+            name = f"rate {rate:.2g}" if power else base.name
+            return base._replace(name=name, rate=rate * trials.horizon)
 
         now = 0
         for way in (1, -1):

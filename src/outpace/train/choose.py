@@ -233,7 +233,8 @@ class Choosing:
         name, rate = candidate.name, base.rate
         finds = candidate.own_rate and rate is not None
         known = sum((base.name, seed) in trials.ended for seed in range(PAIRS))
-        if not trials.room(2 * PAIRS - known, sweep() if finds else 0.0):
+        # All but one of the trials that an answer takes: contest sees to the rest.
+        if not trials.room(2 * PAIRS - 1 - known, sweep() if finds else 0.0):
             self.note(f"{name} ({why}): not tried, as trials have used their share")
             return base
         try:

@@ -59,9 +59,10 @@ class Trainer:
     ``budget``: time such as "2h", or seconds, validation and saving included; ``epochs``, ``steps``:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
     ``validate_every``: steps, besides each epoch's end.
-    ``strategies``: "auto", or names and `outpace.train.strategies` in the order in which they are
-    called. ``callbacks``: objects with methods named as events are, or functions of the run, called at
-    each epoch's end. ``recipe``: an ``outpace.toml``, put on model and optimizer meanwhile.
+    ``strategies``: "auto", which also tries some in short trainings, for at most 15 % of the budget, or
+    names and `outpace.train.strategies` in the order in which they are called. ``callbacks``: objects
+    with methods named as events are, or functions of the run, called at each epoch's end. ``recipe``:
+    an ``outpace.toml``, put on model and optimizer meanwhile.
     ``checkpoint``: a folder; one is saved in it ``every`` so often, and training goes on from the
     newest that is there. ``seed``: of torch, numpy and Python, set at the start; None leaves them.
 

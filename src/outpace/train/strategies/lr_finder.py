@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from outpace.train import ranks
 from outpace.train.layers import traceless
@@ -64,8 +64,12 @@ class LrFinder(Strategy):
 
     def look(self, run: Run, began: float) -> str:
         """Sweep; how, or why there is nothing found."""
-        total = steps_of(run)
+        total = run.clock.steps
         count, steps = self.room(total)
+        batches = run.train.peek(min(steps, BATCHES)) if count else []
+        if batches and run.clock.seconds < math.inf:
+            total = steps_of(run, batches[0])
+            count, steps = self.room(total)
         if not count:
             return f"{total} steps are too few for a sweep"
 
@@ -73,8 +77,8 @@ class LrFinder(Strategy):
             taken = run.clock.read() - began
             return made < count and taken * (made + 1) / made < SHARE * run.clock.seconds
 
-        batches = run.train.peek(min(steps, BATCHES))
         try:
+            batches = batches[:steps]
             self.made = sweeps(run.module, run.optimizer, run.objective, batches, steps, go_on)
         except (RuntimeError, TypeError) as error:
             return f"no sweep on a copy ({error})"
@@ -92,16 +96,12 @@ class LrFinder(Strategy):
         return count, min(self.steps, most // count)
 
 
-def steps_of(run: Run) -> int | None:
-    """How many there will be, where a budget ends them by how long a forward pass takes."""
-    known, seconds = run.clock.steps, run.clock.seconds
-    if seconds == math.inf:
-        return known
-    batch = run.train.peek(1)[0]
+def steps_of(run: Run, batch: Any) -> int | None:
+    """How many there will be: where a budget ends them, by how long a forward pass takes."""
     with traceless(run.module):
         run.objective(run.module, batch)  # the first one warms up
         began = run.clock.read()
         run.objective(run.module, batch)
     step_s = PASSES * (run.clock.read() - began)
-    by_time = int(seconds / step_s) if step_s > 0 else None
-    return min((n for n in (known, by_time) if n is not None), default=None)
+    by_time = int(run.clock.seconds / step_s) if step_s > 0 else None
+    return min((n for n in (run.clock.steps, by_time) if n is not None), default=None)

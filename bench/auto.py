@@ -95,6 +95,8 @@ def compared(name: str, steps: int, seeds: int, *, grid: bool) -> tuple[float, f
         target = best(one) + WAY * (one.history[0].valid_loss - best(one))
         times.append(reached(two, target, steps) / reached(one, target, steps))
     taken = {each.what for result in tried for each in result.tried if each.better}
+    notes = (note for result in tried for note in result.notes)
+    taken |= {note.partition(" ")[0] for note in notes if note.endswith(": taken")}
     loss, other = mean(map(best, without)), mean(map(best, tried))
     line = f"{name:12} {loss:9.4f} {other:9.4f} {geometric(ratios):6.3f} {geometric(times):6.3f}"
     print(f"{line}  {', '.join(sorted(taken)) or 'nothing'}", flush=True)

@@ -34,6 +34,8 @@ class Stop:
     def step_end(self, run):
         if run.step == given.get("stop"):
             run.checkpoints and run.checkpoints.wait()
+            distributed.barrier()  # one that is gone has the other abort
+            distributed.destroy_process_group()
             raise SystemExit(0)
 rate = [LrFinder(), OneCycle()] if "rate" in given else [OneCycle(rate=0.03)]
 other = {name: weight for name, weight in model(seed=5).state_dict().items() if name[0] == "0"}

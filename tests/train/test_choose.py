@@ -45,7 +45,7 @@ from tests.train.toys import (
     tokens,
 )
 
-EPOCHS = 170
+EPOCHS = 200
 """of ten batches: just enough for trials of the rate"""
 MANY = 600
 """enough for those of strategies too"""
@@ -231,7 +231,7 @@ def test_trials_keep_to_their_share_of_the_time(
 
 def test_trials_keep_to_their_share_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     planted(monkeypatch, Useless, Useful)
-    for epochs in (2, 20, 170, 300, 1000):
+    for epochs in (2, 20, 200, 300, 1000):
         loss = Ticking(Time())
         auto(loss=loss, epochs=epochs, callbacks=[Begun()])
         assert loss.steps <= choose.SHARE * 10 * epochs

@@ -1,10 +1,10 @@
 """What "auto" chooses by trying: the largest rate, and strategies that the facts speak for.
 
-First what costs nothing. Then the rate: one sweep, then trainings at three times what it tells and at a
-third, on in the direction that is better, and what that ends at against the first one from more seeds.
-First weights are tried before that, the other candidates after it, each on top of what was taken. All
-of it, lr_finder included, takes at most `SHARE` of the training's time or steps, and next to nothing
-where that is too short for an answer. What is not better beyond doubt is left out.
+First what costs nothing. Then the rate: a sweep, or three, then trainings at three times what it tells
+and at a third, on in the direction that is better, and what that ends at against the first one from
+more seeds. First weights are tried before that, the other candidates after it, each on top of what was
+taken. All of it, lr_finder included, takes at most `SHARE` of the training's time or steps, and next to
+nothing where that is too short for an answer. What is not better beyond doubt is left out.
 
 The rate is looked at only where both the rate and its course are left to "auto".
 """
@@ -22,7 +22,7 @@ from outpace.train.facts import Facts, facts_of
 from outpace.train.result import Choice, Tried
 from outpace.train.strategies import STRATEGIES, Strategy
 from outpace.train.strategies.base import Course, check
-from outpace.train.strategies.lr_finder import BATCHES
+from outpace.train.strategies.lr_finder import BATCHES, SWEEPS
 from outpace.train.strategies.lr_finder import STEPS as SWEEP
 from outpace.train.trials import FORWARD, Parts, Purse, Trials, Variant, held_of
 
@@ -34,7 +34,7 @@ LOOKS = 8
 """batches that are looked at first, and steps that tell how long one takes"""
 TIMES, MOVES = 3.0, 3
 """how far the rate's neighbours are, and how often it may move to one"""
-PAIRS, RUNS = 2, 5
+PAIRS, RUNS = 2, 6
 """seeds that an answer takes at least; trials of one about the rate"""
 LOWER = 0.05
 """of the first loss that what is free is to save"""
@@ -195,46 +195,55 @@ class Choosing:
         return any(strategy.name == "lr_finder" for strategy in self.strategies())
 
     def swept(self, trials: Trials) -> Variant:
-        """The default at the rate of one sweep."""
-        rate, words = trials.rate_of(self.variant("lr_finder"))
-        raised = f", {trials.horizon:.1f} times as large there" if trials.horizon > 1.05 else ""
-        self.note(f"{words}; rates are tried over {trials.steps} steps{raised}")
+        """The default at the rate of one sweep, or of several where two answers would have room too."""
+        sweeps = SWEEPS if trials.room(2 * RUNS, SWEEPS * sweep()) else 1
+        rate, words = trials.rate_of(self.variant("lr_finder"), sweeps)
+        self.note(f"{words}; rates are tried over {trials.steps} steps")
         self.take(rate=rate)
         return self.variant(f"rate {rate:.2g}", rate=rate * trials.horizon)
 
     def moved(self, trials: Trials, base: Variant) -> Variant:
-        """To the rate that is best around it."""
+        """To the rate that is best around it.
+
+        What suits a short training is between the rate itself and ``horizon`` times it. So larger rates
+        are compared with all of them raised by that, smaller ones as they are: what is better then is
+        so wherever between both the truth is.
+        """
         assert base.rate is not None
         first = base.rate / trials.horizon
-
-        def at(power: int) -> Variant:
-            rate = first * TIMES**power
-            name = f"rate {rate:.2g}" if power else base.name
-            return base._replace(name=name, rate=rate * trials.horizon)
-
-        now = 0
-        for way in (1, -1):
-            # Room is kept for another seed of both ends of the way.
-            while abs(now + way) <= MOVES and trials.room(1 + PAIRS):
-                tried = trials.contest(at(now), [(at(now + way), "")], seeds=1)
+        for way, raised in ((1, trials.horizon), (-1, 1.0)):
+            around = [self.at(base, first * TIMES ** (way * i), raised) for i in range(MOVES + 1)]
+            now = 0
+            while now < MOVES:
+                pair = around[now : now + 2]
+                # Room is kept for another seed of both ends of the way.
+                if not trials.room(trials.unknown(pair, 0) + PAIRS):
+                    break
+                tried = trials.contest(pair[0], [(pair[1], "")], seeds=1)
                 self.take(tried=tried)
                 if not any(each.verdict == "ahead" for each in tried):
                     break
-                now += way
+                now += 1
             if now:
-                break
-        tried = trials.contest(at(0), [(at(now), "")]) if now else []
-        now = now if any(each.better for each in tried) else 0
-        self.take(rate=first * TIMES**now, tried=tried)
-        return at(now)
+                tried = trials.contest(around[0], [(around[now], "")])
+                self.take(tried=tried)
+                if any(each.better for each in tried):
+                    rate = first * TIMES ** (way * now)
+                    self.take(rate=rate)
+                    return self.at(base, rate, trials.horizon)
+        return base
+
+    def at(self, base: Variant, rate: float, raised: float) -> Variant:
+        """The same at another rate."""
+        return base._replace(name=f"rate {rate:.2g}", rate=rate * raised)
 
     def attempt(self, trials: Trials, base: Variant, candidate: Candidate, why: str) -> Variant:
         """Try a strategy against what was taken so far; the better of both."""
         name, rate = candidate.name, base.rate
         finds = candidate.own_rate and rate is not None
-        known = sum((base.name, seed) in trials.ended for seed in range(PAIRS))
+        new = PAIRS + sum(trials.unknown([base], seed) for seed in range(PAIRS))
         # All but one of the trials that an answer takes: contest sees to the rest.
-        if not trials.room(2 * PAIRS - 1 - known, sweep() if finds else 0.0):
+        if not trials.room(new - 1, sweep() if finds else 0.0):
             self.note(f"{name} ({why}): not tried, as trials have used their share")
             return base
         try:

@@ -5,10 +5,10 @@ All train from the same first weights on the same batches in the same order, eac
 compared is the loss on batches that none of them learnt from, seed by seed. Model, optimizer, data and
 generators are left as they are, bit for bit.
 
-A rate that is best in a short training is too large for a long one: it falls with about the cube root
-of the steps (Bjorck et al. 2024, arXiv 2409.19913: an exponent of 0.32). So rates are raised by that
-for a trial (`horizon`). Cut off without their fall to zero, trainings would prefer far too small ones
-(Wu et al. 2018, arXiv 1803.02021).
+A rate that is best in a short training may be too large for a long one: in language models it falls with
+about the cube root of the steps (Bjorck et al. 2024, arXiv 2409.19913: an exponent of 0.32), in small
+ones not always. `horizon` is how many times as large it may have to be for a trial. Cut off without their
+fall to zero, trainings would prefer far too small ones (Wu et al. 2018, arXiv 1803.02021).
 
 Limits: seeds differ by the order of batches and by dropout, not by first weights. What pays late in a
 training only is not seen. One process; no recipe; batches are drawn once, and are as they are drawn.
@@ -138,7 +138,7 @@ class Trials:
         """that one took to make"""
         self.step_s = 0.0
         """that a step, or as much of judging, took last"""
-        self.ended: dict[tuple[str, int], Ended] = {}
+        self.ended: dict[tuple[str, float | None, int], Ended] = {}
         self.resampled: dict[str, list[Any]] = {}
         """batches of variants that draw others"""
         self.first = self.untrained(Variant("as it is"))
@@ -223,9 +223,9 @@ class Trials:
         taken = self.spent(FORWARD * len(self.held_out), began)
         return self.ended_at(loss, metric, taken)
 
-    def rate_of(self, variant: Variant) -> tuple[float, str]:
-        """The rate that one sweep of lr_finder tells for a variant, and its words."""
-        finder, began = LrFinder(sweeps=1), self.clock.read()
+    def rate_of(self, variant: Variant, sweeps: int = 1) -> tuple[float, str]:
+        """The rate that sweeps of lr_finder tell for a variant, and its words."""
+        finder, began = LrFinder(sweeps=sweeps), self.clock.read()
         with generators_kept():
             run = self.begun(variant, 0, Clock(None, None, self.clock.now))
             finder.begin(run)
@@ -247,10 +247,8 @@ class Trials:
         found: dict[str, Tried] = {}
         open_ = list(others)
         for seed in range(seeds):
-            new = {
-                v.name for v in (base, *(o for o, _ in open_)) if (v.name, seed) not in self.ended
-            }
-            if not open_ or (new and not self.room(len(new))):
+            new = self.unknown([base, *(other for other, _ in open_)], seed)
+            if not open_ or (new and not self.room(new)):
                 break
             for other, why in list(open_):
                 tried = self.against(base, other, seed, why, began[other.name])
@@ -259,19 +257,24 @@ class Trials:
                     open_.remove((other, why))
         return [closed(found[other.name]) for other, _ in others if other.name in found]
 
+    def unknown(self, variants: Sequence[Variant], seed: int) -> int:
+        """How many of them were not trained from that seed."""
+        return sum((each.name, each.rate, seed) not in self.ended for each in variants)
+
     def against(self, base: Variant, other: Variant, seed: int, why: str, began: float) -> Tried:
         """One more seed of both; the verdict so far."""
-        if (base.name, seed) not in self.ended:
-            self.ended[base.name, seed] = self.trained(base, seed)
-        seconds = self.ended[base.name, seed].seconds if other.timed else None
+        one, two = (base.name, base.rate), (other.name, other.rate)
+        if (*one, seed) not in self.ended:
+            self.ended[*one, seed] = self.trained(base, seed)
+        seconds = self.ended[*one, seed].seconds if other.timed else None
         try:
-            if (other.name, seed) not in self.ended:
-                self.ended[other.name, seed] = self.trained(other, seed, seconds)
+            if (*two, seed) not in self.ended:
+                self.ended[*two, seed] = self.trained(other, seed, seconds)
         except Exception as error:
             taken = self.clock.read() - began
             return Tried(other.name, base.name, str(error), 0, 0, 0, 0, self.steps, taken, why)
-        pairs = [(self.ended[base.name, i], self.ended[other.name, i]) for i in range(seed + 1)]
-        costs = [(one.cost(other), two.cost(other)) for one, two in pairs]
+        pairs = [(self.ended[*one, i], self.ended[*two, i]) for i in range(seed + 1)]
+        costs = [(first.cost(other), second.cost(other)) for first, second in pairs]
         learnt = self.first.cost(other) - mean(one for one, _ in costs)
         said, gain = verdict(costs, learnt, abs(self.first.cost(other)))
         return Tried(

@@ -1,6 +1,6 @@
 """What "auto" chooses by trying: the largest rate, and strategies that the facts speak for.
 
-First what costs nothing. Then the rate: a sweep, or three, then trainings at three times what it tells
+First what costs nothing. Then the rate: lr_finder's, then trainings at three times what it tells
 and at a third, on in the direction that is better, and what that ends at against the first one from
 more seeds. First weights are tried before that, the other candidates after it, each on top of what was
 taken. All of it, lr_finder included, takes at most `SHARE` of the training's time or steps, and next to
@@ -65,7 +65,7 @@ class Choosing:
         self.timed = parts.clock.seconds < math.inf
         steps = math.inf if parts.total is None else SHARE * parts.total
         self.purse = Purse(parts.clock.read, SHARE * parts.clock.seconds, steps)
-        self.choice = Choice()
+        self.choice, self.sweeps = Choice(), SWEEPS
         self.notes: list[str] = []
 
     def settle(self) -> None:
@@ -76,6 +76,9 @@ class Choosing:
         facts = self.facts(few)
         for candidate, why in self.suggested(facts, free=True):
             self.take_free(few, candidate, why)
+        # The default sweeps thrice. Fewer would make it worse where nothing speaks for a change.
+        begins = any(candidate.begins for candidate, _ in self.suggested(facts, free=False))
+        self.sweeps = 1 if begins else SWEEPS
         total = self.steps_ahead(few)
         if total is None:
             return
@@ -126,9 +129,10 @@ class Choosing:
 
     def enough(self, total: float, step_s: float) -> float | None:
         """As many steps, where an answer takes no more than the share of them."""
-        if total == math.inf or needed(total) > min(SHARE * total, self.purse.steps):
+        steps = needed(total, self.sweeps) if total < math.inf else math.inf
+        if steps > min(SHARE * total, self.purse.steps):
             return None
-        return total if self.purse.holds(0.0, needed(total) * step_s) else None
+        return total if self.purse.holds(0.0, steps * step_s) else None
 
     def suggested(self, facts: Facts, *, free: bool) -> list[tuple[Candidate, str]]:
         """Candidates that something speaks for, and that go with what there is."""
@@ -195,9 +199,8 @@ class Choosing:
         return any(strategy.name == "lr_finder" for strategy in self.strategies())
 
     def swept(self, trials: Trials) -> Variant:
-        """The default at the rate of one sweep, or of several where two answers would have room too."""
-        sweeps = SWEEPS if trials.room(2 * RUNS, SWEEPS * sweep()) else 1
-        rate, words = trials.rate_of(self.variant("lr_finder"), sweeps)
+        """The default at the rate that sweeps tell."""
+        rate, words = trials.rate_of(self.variant("lr_finder"), self.sweeps)
         self.note(f"{words}; rates are tried over {trials.steps} steps")
         self.take(rate=rate)
         return self.variant(f"rate {rate:.2g}", rate=rate * trials.horizon)
@@ -272,10 +275,10 @@ def sweep() -> float:
     return SWEEP + FORWARD * BATCHES
 
 
-def needed(total: float) -> float:
+def needed(total: float, sweeps: int) -> float:
     """Steps that an answer about the rate takes."""
     steps = length(total)
-    return sweep() + RUNS * steps + (RUNS + 1) * FORWARD * held_of(steps)
+    return sweeps * sweep() + RUNS * steps + (RUNS + 1) * FORWARD * held_of(steps)
 
 
 def compared(

@@ -144,6 +144,7 @@ def test_nothing_is_tried_where_it_does_not_pay() -> None:
 
     assert tried()
     assert not tried(epochs=100)  # too short
+    assert not tried(target=0.1)  # it may end long before
     assert not tried(epochs=None, target=0.5)  # no end is known
     assert not tried(strategies=["auto", OneCycle(rate=0.03)])
     net = model()

@@ -28,6 +28,8 @@ from outpace.train.trials import FORWARD, Parts, Purse, Trials, Variant, held_of
 
 SHARE = 0.15
 """of the training's time or steps that trials may take"""
+EARLY = 0.05
+"""of it that an answer about the rate may take where a target may end the training early"""
 PART, FEWEST = 0.01, 30
 """of the training's steps that one trial takes, and steps at least"""
 LOOKS = 8
@@ -130,7 +132,8 @@ class Choosing:
     def enough(self, total: float, step_s: float) -> float | None:
         """As many steps, where an answer takes no more than the share of them."""
         steps = needed(total, self.sweeps) if total < math.inf else math.inf
-        if steps > min(SHARE * total, self.purse.steps):
+        early = self.known.target is not None and self.sweeps > 1
+        if steps > min((EARLY if early else SHARE) * total, self.purse.steps):
             return None
         return total if self.purse.holds(0.0, steps * step_s) else None
 

@@ -6,7 +6,8 @@ more seeds. First weights are tried before that, the other candidates after it, 
 taken. All of it, lr_finder included, takes at most `SHARE` of the training's time or steps, and next to
 nothing where that is too short for an answer. What is not better beyond doubt is left out.
 
-The rate is looked at only where both the rate and its course are left to "auto".
+The rate is looked at only where both the rate and its course are left to "auto". With a target nothing
+but first weights is: it may be reached in less time than the trials of a whole budget take.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ from outpace.train.trials import FORWARD, Parts, Purse, Trials, Variant, held_of
 
 SHARE = 0.15
 """of the training's time or steps that trials may take"""
-EARLY = 0.05
-"""of it that an answer about the rate may take where a target may end the training early"""
 PART, FEWEST = 0.01, 30
 """of the training's steps that one trial takes, and steps at least"""
 LOOKS = 8
@@ -81,6 +80,8 @@ class Choosing:
         # The default sweeps thrice. Fewer would make it worse where nothing speaks for a change.
         begins = any(candidate.begins for candidate, _ in self.suggested(facts, free=False))
         self.sweeps = 1 if begins else SWEEPS
+        if self.known.target is not None and not begins:
+            return  # it may be reached long before the end, of which trials would take their share
         total = self.steps_ahead(few)
         if total is None:
             return
@@ -132,8 +133,7 @@ class Choosing:
     def enough(self, total: float, step_s: float) -> float | None:
         """As many steps, where an answer takes no more than the share of them."""
         steps = needed(total, self.sweeps) if total < math.inf else math.inf
-        early = self.known.target is not None and self.sweeps > 1
-        if steps > min((EARLY if early else SHARE) * total, self.purse.steps):
+        if steps > min(SHARE * total, self.purse.steps):
             return None
         return total if self.purse.holds(0.0, steps * step_s) else None
 

@@ -143,9 +143,9 @@ def main() -> None:
     if options.output is not None and any(field.runs for field in done):
         plots = draw(options.output.parent, done, ratios(times_of(done)))
     text = results(done, how, plots)
-    print(text)
     if options.output is not None:
         options.output.write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":

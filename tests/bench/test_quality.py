@@ -19,6 +19,7 @@ from sklearn.metrics import recall_score, roc_auc_score
 QUALITY = Path(__file__).parents[2] / "bench" / "quality"
 sys.path.insert(0, str(QUALITY))
 
+from kept import answer, path_of  # noqa: E402
 from metrics import Auc, ErrorRate, MacroRecall, collapsed, edits  # noqa: E402
 from plot import curves, profile  # noqa: E402
 from race import Race  # noqa: E402
@@ -292,6 +293,16 @@ def test_drawings_are_whole() -> None:
 # --- end to end ------------------------------------------------------------------------------------
 
 
+def test_a_run_that_is_kept_is_not_made_again(tmp_path: Path) -> None:
+    job = {"work": "tiny", "contender": "plain", "seed": 0, "rate": 0.1, "data": "here"}
+    assert answer(job, tmp_path, run=False) is None
+    path_of(job, tmp_path).parent.mkdir()
+    path_of(job, tmp_path).write_text('{"curve": []}')
+    assert answer(job, tmp_path) == {"curve": []}
+    assert answer({**job, "data": "elsewhere"}, tmp_path, run=False) == {"curve": []}
+    assert answer({**job, "rate": 0.2}, tmp_path, run=False) is None
+
+
 def test_plain_and_ours_run_to_the_target(tmp_path: Path) -> None:
     targets, output = tmp_path / "targets.json", tmp_path / "RESULTS.md"
     entry = {"target": 0.6, "margin": 0.05, "rate": 0.01, "grid": {"0.01": 0.6}}
@@ -310,7 +321,3 @@ def test_plain_and_ours_run_to_the_target(tmp_path: Path) -> None:
     assert len(kept) == 3  # ours with the target, and without
     curve = json.loads(next(p for p in kept if p.name.startswith("plain")).read_text())["curve"]
     assert [point[2] for point in curve[:3]] == [10, 20, 30]
-    again = subprocess.run(
-        [*command, "--kept"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert again.stdout.splitlines()[:2] == said  # nothing was run anew

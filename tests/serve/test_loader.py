@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import os
@@ -446,3 +447,16 @@ def test_64_mib_of_shared_memory_are_enough_for_large_batches() -> None:
     found = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert found.returncode == 0, found.stderr
     assert "copied through pipes" in found.stdout
+
+
+class Frozen(Numbers):
+    """Tells how many objects a collection leaves alone."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"id": index, "x": np.array([gc.get_freeze_count()])}
+
+
+def test_collections_in_a_worker_leave_what_it_shares_alone(loaders: Any) -> None:
+    for batch in loaders(Frozen(16), 8, executor="processes", workers=2):
+        assert batch["x"].min() > 10_000  # torch alone brings more
+    assert gc.get_freeze_count() == 0

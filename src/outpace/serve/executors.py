@@ -8,6 +8,7 @@ where it comes out of a worker process.
 from __future__ import annotations
 
 import contextlib
+import gc
 import shutil
 import threading
 import warnings
@@ -238,6 +239,8 @@ class _Begin:
         self.by_pipe, self.keeps_freed = by_pipe, keeps_freed
 
     def __call__(self, worker: int) -> None:
+        # A collection writes to each object that it looks at, and so copies the parent's pages.
+        gc.freeze()
         if self.keeps_freed:
             keep_freed()
         if self.by_pipe:

@@ -195,3 +195,24 @@ def test_where_few_pages_are_fresh_keeping_is_not_tried(monkeypatch: pytest.Monk
     fake = Paging(monkeypatch, 2.0, faults=10)
     assert not fake.chosen(10**6).keeps_freed
     assert not any(name.endswith("True") for name in fake.tried)
+
+
+def test_what_is_read_for_the_first_time_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a packed set that is when checksums are looked at: much slower than any batch after it."""
+    monkeypatch.setattr(tuner, "FIRST_S", 60.0)
+    fake = Fake(monkeypatch, 0.0001, 1.0)
+    made: list[int] = []
+    before: list[int] = []
+
+    def timed(*args: Any) -> tuple[float, float, int]:
+        before.append(len(set(made)))
+        return 0.0001, 0.0001, 1
+
+    def make(request: Request) -> Made:
+        made.append(int(request.indices[0]))
+        return fake(request)
+
+    monkeypatch.setattr(tuner, "_timed", timed)
+    maker: Any = make
+    tuner.look(maker, [Request(0, np.arange(i, i + 1)) for i in range(16)], 1, 4)
+    assert before[0] == 16

@@ -1,44 +1,42 @@
 from __future__ import annotations
 
-import multiprocessing
 import platform
-from typing import Any
+import subprocess
+import sys
 
-import numpy as np
 import pytest
 
-from outpace.serve.allocating import keep_freed, page_faults, worth_trying
+from outpace.serve.allocating import worth_trying
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
 
 
-def batch() -> None:
-    """What a batch of images takes, and gives back: blocks of 3 MiB."""
+FAULTS = """
+import sys
+import numpy as np
+from outpace.serve.allocating import keep_freed, page_faults
+
+def batch():
     blocks = [np.ones(3 << 20, np.uint8) for _ in range(20)]
     del blocks
 
-
-def faults(told: Any, *, keeps: bool) -> None:
-    """Pages of fresh memory that some batches take, the first left out."""
-    if keeps:
-        keep_freed()
+if sys.argv[1] == "keep":
+    keep_freed()
+batch()
+before = page_faults()
+for _ in range(3):
     batch()
-    before = page_faults()
-    for _ in range(3):
-        batch()
-    told.send(page_faults() - before)
+print(page_faults() - before)
+"""
 
 
 def faults_of_a_process(*, keeps: bool) -> int:
-    ours, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(
-        target=faults, args=(theirs,), kwargs={"keeps": keeps}
-    )
-    child.start()
-    try:
-        return int(ours.recv())
-    finally:
-        child.join()
+    """Pages of fresh memory that batches of blocks of 3 MiB take, the first batch left out.
+
+    In a process of its own: what others have freed before would change what the C library keeps.
+    """
+    command = [sys.executable, "-c", FAULTS, "keep" if keeps else "give back"]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 @glibc

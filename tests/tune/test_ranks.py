@@ -86,6 +86,7 @@ def test_an_exchange_of_the_script_itself_is_left_out(monkeypatch: pytest.Monkey
     assert len(calls) == 2
 
 
+@pytest.mark.slow
 def test_a_straggler_is_told(script: Callable[..., Path], torchrun: list[str]) -> None:
     path = script(SCRIPT)
     words = [*torchrun, str(path)]

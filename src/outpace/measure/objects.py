@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SECONDS = 0.5
+FEWEST = 2000
+"""objects that are met in any case: a collection of a large process may take all of the time"""
 MANY, FEW = 1000, 30
 """items of one container that are looked at: many, until so many objects were met as are ..."""
 BROAD = 20_000
@@ -127,7 +129,7 @@ class Walk:
 
     def __iter__(self) -> Iterator[Met]:
         """Each object once."""
-        while self.ahead and perf_counter() < self.until:
+        while self.ahead and (len(self.seen) < FEWEST or perf_counter() < self.until):
             met = self.ahead.pop() if self.deep else self.ahead.popleft()
             if id(met.thing) in self.seen:
                 self.shared.add(id(met.thing))

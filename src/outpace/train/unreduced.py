@@ -17,12 +17,13 @@ from outpace.train.objective import takes_model
 
 Each = Callable[[Any, Any], torch.Tensor]
 """outputs and targets -> the loss of each target"""
-LOGARITHMS = (
-    F.cross_entropy,
-    F.nll_loss,
-    F.binary_cross_entropy,
-    F.binary_cross_entropy_with_logits,
-)
+LOGARITHMS = {
+    "cross_entropy",
+    "nll_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+}
+"""of torch.nn.functional; by their names, as whoever watches them puts others in their place"""
 MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.BCELoss, nn.BCEWithLogitsLoss)
 
 
@@ -46,7 +47,9 @@ def unreduced(loss: Any, asking: str) -> Each:
 
 def logarithm(loss: Any) -> bool:
     """Whether it is known to be -ln p, p the probability that a target is told with."""
-    return isinstance(loss, MODULES) or getattr(loss, "func", loss) in LOGARITHMS
+    function = getattr(loss, "func", loss)  # of a partial
+    known = getattr(function, "__name__", None) in LOGARITHMS
+    return isinstance(loss, MODULES) or (known and function.__module__ == F.__name__)
 
 
 def _reduction(loss: Callable[..., Any]) -> Any:

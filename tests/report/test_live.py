@@ -46,3 +46,8 @@ def test_a_curve_fits_its_width_and_has_its_lowest_point(losses: list[float]) ->
     drawn = curve(losses)
     assert 1 <= len(drawn) <= CURVE
     assert ("▁" in drawn) == (drawn.strip() != "")
+
+
+def test_losses_that_are_next_to_each_other() -> None:
+    assert curve([0.0, 5e-324]) == "▁█"
+    assert curve([1.0, 1.0]) == "▁▁"

@@ -114,10 +114,12 @@ def curve(losses: Sequence[float], width: int = CURVE) -> str:
     if not known:
         return " " * len(means)
     low, high = min(known), max(known)
-    scale = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0
-    return "".join(
-        _LEVELS[round((mean - low) * scale)] if math.isfinite(mean) else " " for mean in means
-    )
+
+    def level(mean: float) -> str:
+        share = (mean - low) / (high - low) if high > low else 0.0
+        return _LEVELS[round(share * (len(_LEVELS) - 1))]
+
+    return "".join(level(mean) if math.isfinite(mean) else " " for mean in means)
 
 
 def _parts(values: Sequence[float], each: int) -> Iterator[Sequence[float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from outpace.measure.ceilings import ceilings
 from outpace.measure.machine import describe
 from outpace.records.machine import Machine
 from outpace.records.target import Target
-from outpace.tune.files import PROGRESS, STATUS, read, write
+from outpace.tune.files import PROGRESS, STATUS, read, tell
 
 RANKS_GRACE_S = 5.0
 """time that other ranks have to write down what they measured, once the first has"""
@@ -90,11 +89,7 @@ class Work:
 
     def tell(self, phase: str, done: float, total: float, note: str = "") -> None:
         """Say how far we are, to `outpace live` too."""
-        with contextlib.suppress(OSError):
-            write(
-                self.session / PROGRESS,
-                {"phase": phase, "done": done, "total": total, "note": note},
-            )
+        tell(self.session, phase=phase, done=done, total=total, note=note)
         if self.progress is not None:
             self.progress(phase, done, total, note)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,9 @@ class News(NamedTuple):
     told: dict[str, Any]
     age_s: float
     over: bool
+
+
+Show = Callable[[News], None]
 
 
 @click.command(
@@ -47,17 +51,15 @@ def command(session: Path | None, as_json: bool) -> int:
             f"nothing has run in {folder}",
             "outpace diagnose, tune, and run --deadline tell how far they are",
         )
-    told = changes(folder)
+    way = _lines if as_json else _screen if sys.stdout.isatty() else _phases
+    last = None
     try:
-        if as_json:
-            last = _lines(told)
-        elif sys.stdout.isatty():
-            last = _screen(told)
-        else:
-            last = _phases(told)
+        with way() as show:
+            for last in changes(folder):
+                show(last)
     except KeyboardInterrupt:
         return 0
-    if not as_json:
+    if last is not None and not as_json:
         _end(last)
     return 0
 
@@ -107,52 +109,56 @@ def _seen(told: dict[str, Any]) -> Any:
     return Seen(phase, found.elapsed_s / whole if whole else 0.0, said(found), loss=found.loss)
 
 
-def _screen(told: Iterator[News]) -> News:
+@contextmanager
+def _screen() -> Iterator[Show]:
     """A picture that is drawn anew."""
     from rich.console import Console
     from rich.live import Live
 
     from outpace.report.live import picture
 
-    losses: list[float] = []
-    steps = -1
+    losses: dict[int, float] = {}
     console = Console(no_color=colors() is False)
-    last: News | None = None
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        for last in told:
-            seen = _seen(last.told)
-            if seen.loss is not None and last.told["steps"] != steps:
-                steps = last.told["steps"]
-                losses.append(seen.loss)
-            live.update(picture(str(last.session), seen, losses, last.age_s), refresh=True)
-    assert last is not None
-    return last
+
+        def show(found: News) -> None:
+            seen = _seen(found.told)
+            if seen.loss is not None:
+                losses[found.told["steps"]] = seen.loss
+            drawn = picture(str(found.session), seen, list(losses.values()), found.age_s)
+            live.update(drawn, refresh=True)
+
+        yield show
 
 
-def _phases(told: Iterator[News]) -> News:
+@contextmanager
+def _phases() -> Iterator[Show]:
     """A line for each tenth of each phase, where there is no terminal."""
-    last: News | None = None
     shown: tuple[str, int] | None = None
-    for last in told:
-        seen = _seen(last.told)
+
+    def show(found: News) -> None:
+        nonlocal shown
+        seen = _seen(found.told)
         at = (seen.phase, int(10 * seen.share))
         if at != shown:
             shown = at
             print(f"{seen.phase}  {100 * seen.share:.0f} %  {seen.note}".rstrip(), flush=True)
-    assert last is not None
-    return last
+
+    yield show
 
 
-def _lines(told: Iterator[News]) -> News:
+@contextmanager
+def _lines() -> Iterator[Show]:
     """The words themselves."""
-    last: News | None = None
     before: dict[str, Any] | None = None
-    for last in told:
-        if last.told != before:
-            before = last.told
-            print(json.dumps({"session": str(last.session), **last.told}), flush=True)
-    assert last is not None
-    return last
+
+    def show(found: News) -> None:
+        nonlocal before
+        if found.told != before:
+            before = found.told
+            print(json.dumps({"session": str(found.session), **found.told}), flush=True)
+
+    yield show
 
 
 def _end(last: News) -> None:

@@ -17,8 +17,8 @@ from rich.text import Text
 from outpace.records.gain import Gain
 from outpace.report import bars, labels, words
 from outpace.report.axis import ratio_axis
+from outpace.tune.files import PROGRESS
 
-PROGRESS = "progress.json"
 BAR, TRACK, CURVE = 32, 24, 60
 """columns"""
 SILENT_S = 15.0

@@ -7,7 +7,6 @@ then written down.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -26,7 +25,7 @@ from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.assemble import assemble, setup_of
 from outpace.tune.ending import end_process
-from outpace.tune.files import CHECKPOINT, LOSSES, PROGRESS, STATUS, write
+from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, tell, write
 
 MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seeding"}
 COUNTING = {"loss", "optimizer", "backend", "seeding"}
@@ -126,10 +125,9 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
     if ranks > 1:
         host.most_in_group = 1  # they count the same steps, one by one
 
-    def tell(progress: Progress) -> None:
+    def told(progress: Progress) -> None:
         if first:
-            with contextlib.suppress(OSError):
-                write(session / PROGRESS, msgspec.to_builtins(progress))
+            tell(session, **msgspec.to_builtins(progress))
 
     if given["land"] is not None:
         # The rate is the script's own again before whatever else follows a step.
@@ -140,7 +138,7 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         Countdown(given["began"], seconds=given["seconds"], at=given["at"]),
         land=given["land"],
         checkpoint=session / CHECKPOINT,
-        tell=tell,
+        tell=told,
         say=say if first else silent,
         ranks=ranks,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -24,6 +25,12 @@ def write(path: Path, value: Any) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value))
     os.replace(part, path)
+
+
+def tell(folder: Path, **told: Any) -> None:
+    """Write down how far a process is; a disk that is full does not stop it."""
+    with contextlib.suppress(OSError):
+        write(folder / PROGRESS, told)
 
 
 def read(path: Path, default: Any = None) -> Any:

@@ -6,7 +6,6 @@ Both experiments (diagnose, trials) and plain watching build on it.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
 import threading
@@ -31,7 +30,7 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
-from outpace.tune.files import EVIDENCE, PROGRESS, STATUS, write
+from outpace.tune.files import EVIDENCE, STATUS, tell, write
 from outpace.tune.ranks import several_ranks
 
 PROGRESS_EVERY_S = 0.2
@@ -122,12 +121,9 @@ class Observed:
         now = time.monotonic()
         if now - self.last_progress > PROGRESS_EVERY_S:
             self.last_progress = now
-            told: dict[str, Any] = {"phase": phase, "done": done, "total": total, "note": note}
-            if contest is not None:
-                found = {arm: contest.gain(arm) for arm in contest.pairs}
-                told["gains"] = {arm: (g.speedup, g.low, g.high) for arm, g in found.items()}
-            with contextlib.suppress(OSError):
-                write(self.session / PROGRESS, told)
+            found = {arm: contest.gain(arm) for arm in contest.pairs} if contest else {}
+            gains = {arm: (gain.speedup, gain.low, gain.high) for arm, gain in found.items()}
+            tell(self.session, phase=phase, done=done, total=total, note=note, gains=gains)
 
     def finish(self) -> None:
         """The target came to its end: write the evidence down."""

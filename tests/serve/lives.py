@@ -94,6 +94,8 @@ def live(life: Life, path: Path) -> None:
     """Be the first rank, and start the others; ends with the training, or by being killed."""
     os.setsid()
     kept = pickle.loads(path.read_bytes()) if path.exists() else {}
+    if kept and not kept["loader"]:
+        return  # killed when it had come to its end
     ends = []
     for rank in range(1, life.world):
         ours, theirs = Pipe()

@@ -91,20 +91,50 @@ def alarm(told: Told) -> bool:
     return bool(told.row["top"]) and told.case.bound != "compute"
 
 
-def error(told: Told) -> float | None:
-    """|ln(gain told / truth)| of the planted cause."""
+class PlantGain(NamedTuple):
+    """What is told of the plant alone: a logarithm, and how far down and up its interval goes."""
+
+    log: float
+    down: float
+    up: float
+
+
+def plant_gain(told: Told) -> PlantGain | None:
+    """The gain of the planted cause over what is told of that cause without the plant.
+
+    A finding tells what a training would gain without its cause at all: with T seconds of which p
+    are the plant and a other things of the same cause, T / (T - p - a). What the plant costs is
+    T / (T - p), that over (T - p) / (T - p - a). What arithmetic is told to gain without a plant is
+    of another kind: the distance to the machine's ceiling.
+    """
     gain = told.row["gain"]
-    return abs(math.log(gain["speedup"] / told.truth.speedup)) if gain and told.truth else None
+    if not gain:
+        return None
+    log, down, up = _logs(gain)
+    own = told.without["gain"] if told.without is not None else None
+    if own and told.case.cause != "arithmetic":
+        own_log, own_down, own_up = _logs(own)
+        return PlantGain(log - own_log, math.hypot(down, own_up), math.hypot(up, own_down))
+    return PlantGain(log, down, up)
+
+
+def _logs(gain: dict[str, float]) -> PlantGain:
+    middle = math.log(gain["speedup"])
+    return PlantGain(middle, middle - math.log(gain["low"]), math.log(gain["high"]) - middle)
+
+
+def off(told: Told) -> float | None:
+    """ln(truth / gain told of the plant)."""
+    gain = plant_gain(told)
+    return math.log(told.truth.speedup) - gain.log if gain and told.truth else None
 
 
 def covered(told: Told, width: float = 1.0) -> bool | None:
     """Whether the truth lies in the interval told, made narrower on the log scale."""
-    gain = told.row["gain"]
-    if not gain or told.truth is None:
+    gain, distance = plant_gain(told), off(told)
+    if gain is None or distance is None:
         return None
-    off = math.log(told.truth.speedup / gain["speedup"])
-    low, high = (width * math.log(gain[end] / gain["speedup"]) for end in ("low", "high"))
-    return low <= off <= high
+    return -width * gain.down <= distance <= width * gain.up
 
 
 def same_each_time(all_told: list[Told]) -> list[bool]:
@@ -130,9 +160,9 @@ def middle(values: list[float]) -> str:
 
 def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
     """Each with its name."""
-    errors = [e for told in planted if (e := error(told)) is not None]
-    alone = [error(told) for told in planted if told.case.cause != "arithmetic"]
-    of_plant = [e for e in alone if e is not None]
+    errors = [abs(e) for told in planted if (e := off(told)) is not None]
+    alone = [off(told) for told in planted if told.case.cause != "arithmetic"]
+    of_plant = [abs(e) for e in alone if e is not None]
     wide = [c for told in planted if (c := covered(told)) is not None]
     narrow = [c for told in planted if (c := covered(told, OF_80)) is not None]
     return {
@@ -145,7 +175,7 @@ def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
         "an accepted remedy is advised": share(t.row["advice_right"] for t in planted),
         "false alarms without a plant": share(map(alarm, clean)),
         "the same verdict in repeats": share(same_each_time(planted + clean)),
-        "median of abs(ln(gain told / truth))": middle(errors),
+        "median of abs(ln(gain told of the plant / truth))": middle(errors),
         "the same without arithmetic, whose gain is told against the machine's ceiling": middle(
             of_plant
         ),
@@ -221,8 +251,9 @@ def results(cases: list[Case], true: dict[str, dict[str, Truth]], rows: list[Row
         "# The truth bench",
         "",
         "Made by `python bench/truth/run.py`. What a plant costs is measured in turns with the",
-        "script without it; gains told are those of the planted cause. A third of the cases, by a",
-        "hash of the name, is held out: nothing is to be tuned on it. They are marked *.",
+        "script without it. Gains told are those of the planted cause; what is told of the plant is",
+        "that gain over the one told of the same cause where the plant is not. A third of the cases,",
+        "by a hash of the name, is held out: nothing is to be tuned on it. They are marked *.",
         "",
         how,
         "",
@@ -239,8 +270,8 @@ def results(cases: list[Case], true: dict[str, dict[str, Truth]], rows: list[Row
         "",
         *peer_lines(planted, clean),
         "",
-        "| case | amount | truth | verdict | gain told | where | advised |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| case | amount | truth | verdict | gain told | of the plant | where | advised |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *map(told_line, sorted(planted + clean, key=lambda t: (t.case.name, _number(t.row)))),
     ]
     if dropped:
@@ -263,6 +294,8 @@ def told_line(told: Told) -> str:
     row = told.row
     wrong = alarm(told) if told.without is None else not (bound_right(told) and cause_right(told))
     gain = "{speedup:.2f}x [{low:.2f}, {high:.2f}]".format(**row["gain"]) if row["gain"] else ""
+    alone = plant_gain(told)
+    of_plant = f"{math.exp(alone.log):.2f}x" if alone and told.truth else ""
     line = os.path.basename(row["where"] or "")
     if told.without is not None and row["found"] and not row["line_right"]:
         line += " (wrong)"
@@ -272,6 +305,7 @@ def told_line(told: Told) -> str:
         str(told.truth or "-"),
         f"{row['bound']}, {row['cause']}" + (" (wrong)" if wrong else ""),
         gain,
+        of_plant,
         line,
         ", ".join(row["advised"]),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,18 @@ sys.path.insert(0, str(TRUTH))
 
 from cases import Case, all_cases  # noqa: E402
 from peers import with_trace_step  # noqa: E402
-from results import BOUNDS, Told, Truth, alarm, bound_right, cause_right, covered, results, truth_of  # noqa: E402
+from results import (  # noqa: E402
+    BOUNDS,
+    Told,
+    Truth,
+    alarm,
+    bound_right,
+    cause_right,
+    covered,
+    off,
+    results,
+    truth_of,
+)
 from verdict import judged, outpace  # noqa: E402
 
 CASES = {case.name: case for case in all_cases()}
@@ -81,6 +93,16 @@ def test_intervals() -> None:
     assert not covered(told(row("io", "parse"), 2.4), 0.65)
     assert not covered(told(row("io", "parse"), 3.0))
     assert covered(told(row("io", "parse", found=False), 3.0)) is None
+
+
+def test_what_is_told_of_the_plant_alone() -> None:
+    """Told 2x with the plant and 1.25x without: the plant is told to cost 1.6x."""
+    own = row("io", "parse", amount="0") | {"gain": {"speedup": 1.25, "low": 1.2, "high": 1.3}}
+    both = told(row("io", "parse"), 1.6)._replace(without=own)
+    assert off(both) == pytest.approx(0.0)
+    assert off(told(row("io", "parse"), 1.6)) == pytest.approx(math.log(1.6 / 2))
+    assert covered(both)
+    assert covered(both, 0.01)
 
 
 def test_the_table() -> None:

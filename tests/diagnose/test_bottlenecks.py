@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
-from outpace.records.evidence import Evidence, Rank
+from outpace.records.evidence import ByKind, Evidence, Memory, Rank
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from tests.remedies.some_evidence import ALL, EMPTY, IMAGES
@@ -43,6 +43,12 @@ def test_nothing_seen_nothing_said() -> None:
 )
 def test_the_input_is_told_apart(facts: dict[str, Any], cause: str) -> None:
     assert causes(with_input(**facts))[0] == ("io", cause)
+
+
+def test_items_of_a_table_are_laid_at_the_loader() -> None:
+    """A library takes them one by one: what the script can change is the loader's line."""
+    facts = {"decode_s": 0.0, "images": None, "sliceable": True, "where": "train.py:20"}
+    assert findings(with_input(**facts))[0].where == "train.py:20"
 
 
 def test_what_making_batches_cannot_explain_is_laid_at_the_workers() -> None:
@@ -173,6 +179,15 @@ def test_memory_that_is_nearly_full_is_told() -> None:
     assert ("memory", "capacity") in causes(replace(IMAGES, memory=memory))
     alone = replace(memory, beside_bytes=0)
     assert ("memory", "capacity") not in causes(replace(IMAGES, memory=alone))
+
+
+def test_a_larger_batch_needs_more_of_what_a_step_makes() -> None:
+    kinds = ByKind(parameters=2 << 28, activations=1 << 28, other=1 << 28)
+    memory = Memory(peak_bytes=1 << 30, by_kind=kinds, limit_bytes=4 << 30, beside_bytes=1 << 30)
+    assert memory.full == pytest.approx(0.5)
+    assert memory.full_at(2.0) == pytest.approx(0.625)
+    assert memory.full_at(0.5) == pytest.approx(0.4375)
+    assert Memory().full_at(2.0) == 0.0
 
 
 def paced(step_s: float, own_s: list[float], input_s: list[float]) -> Evidence:

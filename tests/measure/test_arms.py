@@ -14,7 +14,9 @@ from outpace.seams.setup import AS_IS, Setup
 FAST = replace(AS_IS, fused=True)
 SAME = replace(AS_IS, foreach=True)
 SLOW = replace(AS_IS, threads=1)
-SECONDS = {AS_IS: 0.100, SAME: 0.100, FAST: 0.080, SLOW: 0.125}
+SLOWEST = replace(AS_IS, threads=2)
+LARGER = replace(AS_IS, batch_scale=2.0)
+SECONDS = {AS_IS: 0.1, SAME: 0.1, FAST: 0.08, SLOW: 0.125, SLOWEST: 0.25, LARGER: 0.2}
 
 
 @dataclass
@@ -101,3 +103,12 @@ def test_several_arms_and_one_that_died() -> None:
     assert results["dead"].failed == "exit code -9"
     assert results["fast"].gain.speedup > 1.1
     assert results["slow"].gain.speedup < 0.9
+
+
+def test_a_hopeless_arm_leaves_its_time_to_the_others() -> None:
+    """Not so a larger batch, whose time is wanted for itself."""
+    arms = {"as_is": AS_IS, "fast": FAST, "slowest": SLOWEST, "larger": LARGER}
+    found = compete(Contest(arms, 1e9, min_rounds=8, max_rounds=8), FakeHost())
+    rounds = {arm.name: arm.rounds for arm in found.results()}
+    assert rounds == {"fast": 8, "slowest": 2, "larger": 8}
+    assert found.gain("slowest").speedup < 0.7

@@ -124,6 +124,18 @@ def test_units_that_are_dead(host: Host) -> None:
     assert health.dead_layer == "relu 1"
 
 
+@pytest.mark.parametrize("units", [16, 8192])
+def test_units_at_their_limit(host: Host, units: int) -> None:
+    """Of a large activation only some rows are looked at."""
+    model = nn.Sequential(nn.Linear(8, units), nn.Sigmoid(), nn.Linear(units, 4))
+    nn.init.zeros_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    nn.init.constant_(model[0].bias[: units // 2], 20.0)
+    health = looked_at(host, model)
+    assert health.saturated == pytest.approx(0.5, abs=0.01)
+    assert health.saturated_layer == "sigmoid 1"
+
+
 class Root(nn.Module):
     """A square root of what may be negative."""
 

@@ -30,6 +30,8 @@ WIDEST = 50.0
 """limits of a gain are not told beyond this, either way"""
 UNKNOWN = Gain(1.0, 1 / WIDEST, WIDEST, "measured")
 FEWEST_ROUNDS = 2
+HOPELESS = 0.7
+"""an arm this slow in each of its first rounds leaves its time to the others"""
 PAIRS = 60
 """rounds after which a contest ends in any case"""
 
@@ -287,9 +289,12 @@ class Scheduler:
     def _decided(self, name: str) -> bool:
         contest = self.contest
         assert contest is not None
-        if len(contest.pairs.get(name, [])) < contest.min_rounds:
-            return False
-        return enough(contest.gain(name), contest.narrow)
+        pairs = contest.pairs.get(name, [])
+        as_large = contest.arms[name].batch_scale == 1.0
+        hopeless = as_large and all(base < HOPELESS * arm for base, arm, _, _ in pairs)
+        if hopeless and len(pairs) >= FEWEST_ROUNDS:
+            return True
+        return len(pairs) >= contest.min_rounds and enough(contest.gain(name), contest.narrow)
 
     def _worker_cpu(self) -> int:
         return sum(cpu_ns(pid) or 0 for pid in self.workers())

@@ -175,7 +175,7 @@ def _compute(
     if isinstance(collective, CollectiveSeam):
         facts["exchange_where"] = collective.where
     facts["set_to_none"] = not getattr(host.seams.get("optimizer"), "zeroes", False)
-    facts.update(_fixed_cost(contests))
+    facts.update(_fixed_cost(contests, found, facts["optimizer_s"]))
     return Compute(**{**facts, **found.compute})
 
 
@@ -203,8 +203,8 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
     }
 
 
-def _fixed_cost(contests: Sequence[Contest]) -> dict[str, float]:
-    """What a step costs whatever its batch, from the arms with half and twice the batch."""
+def _fixed_cost(contests: Sequence[Contest], found: Found, optimizer_s: float) -> dict[str, float]:
+    """What a step costs whatever its batch: by arms with half and twice of it, or by the model alone."""
     sizes, times = [], []
     for contest in contests:
         for name, setup in contest.arms.items():
@@ -212,14 +212,13 @@ def _fixed_cost(contests: Sequence[Contest]) -> dict[str, float]:
             if setup.free_input and name in ("input_free", "batch_half", "batch_double"):
                 sizes += [setup.batch_scale] * len(pairs)
                 times += [p[1] for p in pairs]
-    if len(set(sizes)) < 3:
+    fit = fit_line(sizes, times) if len(set(sizes)) > 1 else found.by_batch
+    if fit is None:
         return {}
-    fit = fit_line(sizes, times)
-    return {
-        "fixed_s": max(0.0, fit.intercept),
-        "fixed_low_s": max(0.0, fit.intercept_low),
-        "fixed_high_s": max(0.0, fit.intercept_high),
-    }
+    beside = optimizer_s if fit is found.by_batch else 0.0
+    limits = (fit.intercept, fit.intercept_low, fit.intercept_high)
+    fixed, low, high = (max(0.0, limit) + beside for limit in limits)
+    return {"fixed_s": fixed, "fixed_low_s": low, "fixed_high_s": high}
 
 
 def _syncs(host: Host, steps: int) -> tuple[Sync, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outpace.measure.health import HealthWatch
+from outpace.measure.statistics import Line
 from outpace.records.evidence import Images, Memory
 
 
@@ -16,6 +17,8 @@ class Found:
     input: dict[str, Any] = field(default_factory=dict)
     images: Images | None = None
     compute: dict[str, Any] = field(default_factory=dict)
+    by_batch: Line | None = None
+    """seconds of a forward and backward pass over the part of the batch"""
     memory: Memory = field(default_factory=Memory)
     health: HealthWatch | None = None
     notes: list[str] = field(default_factory=list)

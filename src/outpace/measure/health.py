@@ -31,6 +31,8 @@ from outpace.seams.module import ModuleSeam
 
 MOST_NUMBERS = 1 << 16
 """of one parameter whose change is looked at"""
+MOST_ACTIVATIONS = 1 << 18
+"""of one layer that are looked at, or one row"""
 RESTRAINED = 3.0
 """a rate this far below its schedule's peak is a warm-up's"""
 FEWEST_ROWS = 32
@@ -150,8 +152,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         for name, layer, out in self.pending:
             if name != "relu":
                 low, high = LIMITS[name]
-                share = ((out < low) | (out > high)).float().mean()
-                self.saturated.setdefault(layer, []).append(float(share))
+                some = _some(out)
+                share = int(((some < low) | (some > high)).sum()) / max(1, some.numel())
+                self.saturated.setdefault(layer, []).append(share)
             elif out.numel() >= FEWEST_ROWS * out.shape[_unit_dim(out)]:
                 self.dead.setdefault(layer, []).append(_never_on(out))
         self.pending.clear()
@@ -285,6 +288,11 @@ def _never_on(out: torch.Tensor) -> float:
     """Share of units that are 0 all over a batch."""
     others = [d for d in range(out.dim()) if d != _unit_dim(out)]
     return float((out.amax(dim=others) == 0).float().mean())
+
+
+def _some(out: torch.Tensor) -> torch.Tensor:
+    """Rows of an activation, evenly apart: what a look takes must not be of a batch's size."""
+    return out[:: math.ceil(out.numel() / MOST_ACTIVATIONS) or 1]
 
 
 def _part(parameter: torch.Tensor) -> torch.Tensor:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
+from outpace.measure.again import last_call, unseen
 from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
-from outpace.seams.module import ModuleSeam
 
 
 def who_made_it(host: Host) -> str | None:
@@ -19,8 +17,8 @@ def who_made_it(host: Host) -> str | None:
 
     Asked right after the backward pass: the weights are still those that made the loss.
     """
-    seam = host.seams.get("module")
-    if not isinstance(seam, ModuleSeam) or (called := seam.last_call()) is None:
+    called = last_call(host)
+    if called is None:
         return None
     module, args, kwargs = called
     bad = next((n for n, p in module.named_parameters() if not _finite(p)), None)
@@ -37,7 +35,7 @@ def who_made_it(host: Host) -> str | None:
     names = {one: name or "the model" for name, one in module.named_modules()}
     handles = [one.register_forward_hook(after) for one in names]
     try:
-        with torch.no_grad(), torch.random.fork_rng(), _buffers_kept(module), seam.looking_away():
+        with torch.no_grad(), unseen(host, module):
             module(*args, **kwargs)
     finally:
         for handle in handles:
@@ -53,13 +51,3 @@ def _finite(value: Any) -> bool:
         for tensor in tensors_in(value)
         if tensor.is_floating_point()
     )
-
-
-@contextmanager
-def _buffers_kept(module: nn.Module) -> Iterator[None]:
-    before = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    try:
-        yield
-    finally:
-        for buffer, value in before:
-            buffer.copy_(value)

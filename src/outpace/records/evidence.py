@@ -221,7 +221,14 @@ class Memory(msgspec.Struct, frozen=True):
     @property
     def full(self) -> float:
         """Share of the limit that is taken at the peak of a step; 0 where there is no limit."""
-        return (self.peak_bytes + self.beside_bytes) / self.limit_bytes if self.limit_bytes else 0.0
+        return self.full_at(1.0)
+
+    def full_at(self, scale: float) -> float:
+        """The same with ``scale`` times the batch: what a step makes grows with it, at the most."""
+        kinds = self.by_kind
+        made = kinds.activations + kinds.temporaries + kinds.other
+        taken = self.beside_bytes + self.peak_bytes + (scale - 1.0) * made
+        return taken / self.limit_bytes if self.limit_bytes else 0.0
 
 
 class Arm(msgspec.Struct, frozen=True):

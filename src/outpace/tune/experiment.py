@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from outpace.measure.arms import Contest, Program, Scheduler
 from outpace.measure.counters import page_faults, system_s
+from outpace.measure.fixed_cost import fixed_cost
 from outpace.measure.health import HealthWatch
 from outpace.measure.length import total_steps
 from outpace.measure.others import Others
@@ -57,6 +58,8 @@ LOOK_S = 2.0
 """steps looked at closely, and seconds for them, before and after the training is watched"""
 ENOUGH_WATCHED = 400
 MOST_PARTS = 3
+ROOMY = 0.8
+"""share of the memory that a step may be predicted to take for more to be tried"""
 WORKERS_EVERY_S = 1.0
 
 
@@ -243,6 +246,8 @@ class Experiment:
             yield from probe_trace(observed)
         yield from probe_operators(observed)
         yield from probe_memory(observed)
+        if training_loader(self.host) is None and observed.found.memory.full < ROOMY:
+            observed.found.by_batch = fixed_cost(self.host)
         yield from self._probe_streams()
         probe_input(observed)
         probe_images(observed)
@@ -311,7 +316,8 @@ class Experiment:
         arms: dict[str, Setup] = {"input_free" if loaded else "as_is": base}
         if loaded:
             arms["batch_half"] = replace(base, batch_scale=0.5)
-            arms["batch_double"] = replace(base, batch_scale=2.0)
+            if evidence.memory.full_at(2.0) < ROOMY:
+                arms["batch_double"] = replace(base, batch_scale=2.0)
         for kind in all_remedies():
             one = kind()
             if one.probed and one.applies(evidence).yes:

@@ -1,0 +1,89 @@
+"""What a model costs whatever its batch, and that the script does not see that it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from outpace.measure import fixed_cost as module
+from outpace.measure.again import last_call
+from outpace.measure.fixed_cost import fixed_cost
+from outpace.seams.host import Host
+from outpace.tune.assemble import assemble
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    made = assemble(switching=True)
+    made.on_backward = lambda _loss: None  # inputs are noted while somebody looks at losses
+    made.install()
+    yield made
+    made.remove()
+
+
+class Clocked(nn.Module):
+    """Takes 3 s on a clock of its own, and 0.1 for each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
+        self.now = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.now += 3.0 + 0.1 * len(x)
+        return torch.as_tensor(self.layer(x))
+
+
+def step(model: nn.Module, x: torch.Tensor) -> None:
+    model(x).sum().backward()
+
+
+def test_the_cost_that_no_batch_changes(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Clocked(), torch.randn(32, 4)
+    monkeypatch.setattr(module, "perf_counter", lambda: model.now)
+    step(model, x)
+    found = fixed_cost(host, 100.0)
+    assert found is not None
+    assert found.intercept == pytest.approx(3.0)
+    assert found.slope == pytest.approx(3.2), "of all rows"
+
+
+def test_the_script_does_not_see_it(host: Host) -> None:
+    model, x = Clocked(), torch.randn(32, 4)
+    step(model, x)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    gradients = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+    random = torch.random.get_rng_state()
+    assert fixed_cost(host, 0.0) is not None
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, state[name]), name
+    for weight, gradient in zip(model.parameters(), gradients, strict=True):
+        assert weight.grad is not None
+        assert torch.equal(weight.grad, gradient)
+    assert torch.equal(torch.random.get_rng_state(), random)
+
+
+class OfOneSize(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.layer(x.view(32, 4)))
+
+
+def test_a_model_of_one_batch_size_is_left_alone(host: Host) -> None:
+    model, x = OfOneSize(), torch.randn(32, 4)
+    step(model, x)
+    assert last_call(host) is not None
+    assert fixed_cost(host, 0.0) is None
+
+
+def test_few_rows_tell_nothing(host: Host) -> None:
+    model, x = Clocked(), torch.randn(4, 4)
+    step(model, x)
+    assert last_call(host) is not None
+    assert fixed_cost(host, 0.0) is None

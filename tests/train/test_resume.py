@@ -1,15 +1,8 @@
-"""Trainings that are killed, or go on later: no bit is lost."""
+"""Trainings that are interrupted and go on later: no bit is lost."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,94 +14,7 @@ from outpace.errors import DataError
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, EarlyStopping, Ema, OneCycle, Plateau
-from tests.conftest import ROOT
 from tests.train.toys import Slow, Stop, Time, fit, made, model, points, ready, same, suited
-
-STEPS = 15
-
-
-class Children:
-    """Trainings in forks of one process (tests/train/kill.py)."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.train.kill"],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def train(
-        self, folder: Path, epochs: int, kind: str, *, kill: int | None = None, later_s: float = 0.0
-    ) -> str | None:
-        """The digest of a training; None where it was killed, so long after it told of a step."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{folder} {epochs} {kind}\n")
-        self.process.stdin.flush()
-        pid, digest, reached = 0, None, False
-        for line in self.process.stdout:
-            word, value = line.split()
-            if word == "pid":
-                pid = int(value)
-            elif word == "digest":
-                digest = value
-            elif word == "ended":
-                assert int(value) == (0 if digest else -signal.SIGKILL)
-                return digest
-            reached = reached or (word == "step" and kill is not None and int(value) >= kill)
-            if reached and pid:
-                time.sleep(later_s)
-                os.kill(pid, signal.SIGKILL)
-                reached, kill = False, None
-        raise AssertionError("the process that forks has ended")
-
-
-@pytest.fixture(scope="module")
-def children() -> Iterator[Children]:
-    made = Children()
-    yield made
-    assert made.process.stdin is not None
-    made.process.stdin.close()
-    made.process.wait(30)
-
-
-KINDS = ["loader", "dataloader"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_in_the_middle_it_ends_with_the_same_bits(
-    tmp_path: Path, children: Children, kind: str
-) -> None:
-    whole = children.train(tmp_path / "whole", 3, kind)
-    assert children.train(tmp_path / "killed", 3, kind, kill=20, later_s=0.003) is None
-    assert whole is not None
-    assert children.train(tmp_path / "killed", 3, kind) == whole
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_fifty_times_it_ends_with_the_same_bits(
-    tmp_path: Path, children: Children, kind: str
-) -> None:
-    chance, epochs, kills = random.Random(kind), 20, 0
-    whole = children.train(tmp_path / "whole", epochs, kind)
-    assert whole is not None
-    for number in range(10):
-        folder, step, digest = tmp_path / f"killed-{number}", 0, None
-        for _ in range(3):
-            step = chance.randrange(step, epochs * STEPS - 20)
-            later_s = chance.random() * 0.02
-            digest = children.train(folder, epochs, kind, kill=step, later_s=later_s)
-            kills += digest is None
-        assert (digest or children.train(folder, epochs, kind)) == whole
-    assert kills >= 25
-
-
-# --- in one process --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

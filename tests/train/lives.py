@@ -1,0 +1,215 @@
+"""Trainings that are killed and go on: python -m tests.train.lives FOLDER KILLS SEED
+
+Each life goes on from the checkpoints of the one before, with its samples made in another way and its
+checkpoints at other intervals. At a random step, and at a random moment of it, it is killed with SIGKILL,
+its workers too. A training that comes to its end is compared, bit for bit, with one that was never
+interrupted, and the next one begins, until there were so many kills.
+
+One process imports torch and forks them all, so that a life costs as much as its steps. Prints what
+became of them as JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from outpace.serve.executors import Kind
+from outpace.serve.loader import Loader
+from outpace.train.checkpoint import Checkpoints
+from outpace.train.run import Run
+from outpace.train.strategies import (
+    Accumulation,
+    Constant,
+    Divergence,
+    DropoutOff,
+    Ema,
+    Linear,
+    LossSampling,
+    Muon,
+    OneCycle,
+    Plateau,
+    ProgressiveResizing,
+    Pruning,
+    ScheduleFree,
+    Sgd,
+    Subset,
+)
+from outpace.train.trainer import BEST
+from tests.train.toys import convolutional, deep, images, made, model, points, same, trainer
+
+KINDS: tuple[Kind, ...] = ("none", "threads", "processes")
+EVERY = (0.0, 0.01, 0.05)
+"""seconds between two checkpoints; 0: the next is begun as soon as one is written"""
+EPOCHS, MOST_STEPS = 8, 40
+"""of a training, and of a life that is killed"""
+MOST_S = 120
+"""that a life may take: one that hangs is told of"""
+
+
+class Noisy(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Draws from the process's own generators."""
+
+    def __init__(self) -> None:
+        self.x, self.y = points()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = torch.randn(8) * 0.1 + float(np.random.rand()) * 0.1
+        return self.x[index] + noise, self.y[index]
+
+
+torch.set_num_threads(1)  # a fork has none of the others
+TRAININGS: dict[str, dict[str, Any]] = {
+    "averaged": {
+        "strategies": [Divergence(every=32), OneCycle(rate=0.02), Ema(0.98)],
+        "validate_every": 7,
+    },
+    "accumulated": {"strategies": [Accumulation(3), Sgd(), Linear(rate=0.05)]},
+    "resized": {
+        "strategies": [ProgressiveResizing(), OneCycle(rate=0.02)],
+        "model": convolutional(),
+        "train": images(),
+        "valid": images(seed=1),
+    },
+    "drawn": {
+        "strategies": [Constant(rate=0.02), Ema(0.9, every=2)],
+        "train": DataLoader(Noisy(), 16, shuffle=True),
+        "validate_every": 7,
+    },
+    "stalling": {"strategies": [Plateau(rate=0.5, drop=0.1)], "validate_every": 3},
+    "free": {"strategies": [ScheduleFree(rate=0.02)]},
+    "sampled": {"strategies": [LossSampling(), Muon(), Linear(rate=0.02)], "model": deep()},
+    "pruned": {"strategies": [Pruning(), DropoutOff(), OneCycle(rate=0.02)]},
+    "transferred": {"strategies": [made("transfer"), Subset(), OneCycle(rate=0.02)]},
+}
+
+
+class Life(NamedTuple):
+    """How a training goes on, and after how many steps it is killed, if it is."""
+
+    name: str
+    kind: Kind = "none"
+    every: float = 0.0
+    killed_after: int | None = None
+    moment_s: float = 0.0
+
+
+class Mortal:
+    """A callback that brings the end."""
+
+    def __init__(self, life: Life) -> None:
+        self.life, self.steps = life, 0
+
+    def step_end(self, run: Run) -> None:
+        self.steps += 1
+        if self.steps == self.life.killed_after:
+            kill_soon(self.life.moment_s)
+
+
+def live(life: Life, folder: Path) -> None:
+    """Ends with the training, or by being killed."""
+    os.setsid()
+    if life.killed_after == 0:
+        kill_soon(life.moment_s)
+    given = {
+        "model": model(dropout=0.3, norm=True),
+        "train": Loader(TensorDataset(*points()), 16, executor=life.kind, workers=2),
+        **TRAININGS[life.name],
+    }
+    trainer(
+        **given, epochs=EPOCHS, checkpoint=folder, every=life.every, callbacks=[Mortal(life)]
+    ).fit(quiet=True)
+
+
+def kill_soon(seconds: float) -> None:
+    """All processes of this group, workers included, in the midst of whatever they then do."""
+    timer = threading.Timer(seconds, os.killpg, (0, signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+
+
+def lived(life: Life, folder: Path) -> int:
+    """A life in a process of its own: 0 at the training's end, -9 where it was killed."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(MOST_S)
+            live(life, folder)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code not in (0, -signal.SIGKILL):
+        sys.exit(f"{life} ended with {code}")
+    return code
+
+
+def ended(folder: Path) -> dict[str, Any]:
+    """All that a training ended with, but for times, and for how its data were gone through."""
+    found = Checkpoints(folder, 1.0, sys.exit).newest()
+    assert found is not None
+    state = found[1]
+    for row in (*state["history"], state["best"]["row"]):
+        del row["seconds"]
+    weights = torch.load(folder / BEST, weights_only=True)
+    parts = "model optimizer strategies random rates losses progress history notes best"
+    return {"weights": weights, **{part: state[part] for part in parts.split()}}
+
+
+def main() -> None:
+    """Live until there were enough kills, spread over all trainings."""
+    folder, kills, chance = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
+    torch.optim.AdamW(model().parameters())  # the first one imports for seconds
+    each = -(-kills // len(TRAININGS))
+    wanted: dict[str, dict[str, Any]] = {}
+    lives: list[Life] = []
+    unlike: list[str] = []
+    killed = cut_short = 0
+    for number, name in enumerate(itertools.cycle(TRAININGS)):
+        if killed >= kills:
+            break
+        if name not in wanted:
+            assert lived(Life(name), folder / name) == 0
+            wanted[name] = ended(folder / name)
+        path, deaths, code = folder / f"killed-{number}", 0, 1
+        while code:
+            life = Life(
+                name,
+                chance.choice(KINDS),
+                chance.choice(EVERY),
+                killed_after=chance.randint(0, MOST_STEPS) if deaths < each else None,
+                moment_s=chance.choice((0.0, 0.003, 0.03)) * chance.random(),
+            )
+            code = lived(life, path)
+            lives.append(life)
+            deaths += code != 0
+            cut_short += any(path.glob("*.part"))
+        killed += deaths
+        end = ended(path)
+        unlike += [f"{name}: {part}" for part in end if not same(end[part], wanted[name][part])]
+    told = {"kills": killed, "cut_short": cut_short, "unlike": unlike}
+    for field in ("name", "kind", "every"):
+        told[field] = sorted({getattr(life, field) for life in lives})
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -29,8 +29,12 @@ from tests.train.toys import accuracy, deep, model, points, size_loss
 
 folder, given = sys.argv[1], json.loads(sys.argv[2])
 torch.set_num_threads(1)
-ranks.met(torch.device("cpu"))
+if ranks.met(torch.device("cpu")) == 1:
+    distributed.init_process_group("gloo")
 class Stop:
+    def batch(self, run, batch):
+        with open(f"{folder}/seen-{run.world}-{distributed.get_rank()}.txt", "a") as file:
+            print(run.step, *run.train.source.indices.tolist(), file=file)
     def step_end(self, run):
         if run.step == given.get("stop"):
             run.checkpoints and run.checkpoints.wait()
@@ -90,6 +94,39 @@ def test_ranks_agree_and_go_on(tmp_path: Path, torchrun: list[str]) -> None:
     together(torchrun, tmp_path / "cut", epochs=6, stop=37)
     again, _ = together(torchrun, tmp_path / "cut", epochs=6)
     assert again["weights"] == one["weights"]
+
+
+def seen(folder: Path, world: int) -> list[tuple[int, list[int]]]:
+    """Steps done before, and samples of a batch, in the order in which ranks have drawn them."""
+    rows = []
+    for path in folder.glob(f"seen-{world}-*.txt"):
+        for line in path.read_text().splitlines():
+            step, *samples = map(int, line.split())
+            rows.append((step, samples))
+    return sorted(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "after", "stop"), [((2, 12), (1, 10), 4), ((1, 10), (2, 14), 7)]
+)
+def test_as_other_ranks_it_goes_on_and_no_sample_is_lost_or_repeated(
+    tmp_path: Path,
+    torchrun: list[str],
+    before: tuple[int, int],
+    after: tuple[int, int],
+    stop: int,
+) -> None:
+    for (world, size), given in ((before, {"stop": stop}), (after, {})):
+        launcher = [*torchrun[:-1], str(world)]
+        told = together(launcher, tmp_path, epochs=2, size=size, **given)
+    later = seen(tmp_path, after[0])
+    first = later[0][0]
+    assert 1 <= first < stop
+    drawn = [row for row in seen(tmp_path, before[0]) if row[0] < first] + later
+    samples = [sample for _, batch in drawn for sample in batch]
+    assert sorted(samples[:240]) == sorted(samples[240:]) == list(range(240))
+    assert told[0]["epochs"] == 2
 
 
 @pytest.mark.slow

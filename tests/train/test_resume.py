@@ -75,19 +75,22 @@ def test_more_epochs_go_on_where_it_ended(tmp_path: Path) -> None:
     assert same(dict(longer.weights), dict(whole.weights))
 
 
-def test_another_batch_size_loses_and_repeats_no_sample(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "at"), [(16, 8, 3), (16, 7, 5), (7, 16, 9), (16, 7, 6), (16, 96, 8)]
+)
+def test_another_batch_size_loses_and_repeats_no_sample(
+    tmp_path: Path, before: int, after: int, at: int
+) -> None:
     x, y = points(96)
     data = TensorDataset(torch.arange(96), y)
     seen: list[int] = []
 
     class Seeing:
-        first = 0
-
-        def begin(self, run: Run) -> None:
-            Seeing.first = run.step
-
         def batch(self, run: Run, batch: Any) -> Any:
-            seen.extend(batch[0].tolist())
+            assert run.checkpoints is not None
+            run.checkpoints.wait()  # each step has one
+            if run.step < at or run.resumed:
+                seen.extend(batch[0].tolist())
             return x[batch[0]], batch[1]
 
     def go(size: int, *callbacks: Any) -> Any:
@@ -97,20 +100,20 @@ def test_another_batch_size_loses_and_repeats_no_sample(tmp_path: Path) -> None:
             every=0,
             valid=None,
             metric=None,
-            epochs=2,
+            epochs=3,
             callbacks=[Seeing(), *callbacks],
         )
 
     with pytest.raises(KeyboardInterrupt):
-        go(16, Stop(3))
-    before = seen.copy()
-    seen.clear()
-    result = go(8)
-    first = Seeing.first  # the step of the last checkpoint that was written
-    assert first in (1, 2, 3)
-    seen = before[: 16 * first] + seen
-    assert sorted(seen[:96]) == sorted(seen[96:]) == list(range(96))
-    assert result.steps == first + (96 - 16 * first) // 8 + 12
+        go(before, Stop(at))
+    drawn = len(seen)
+    result = go(after)
+    assert len(seen) == 3 * 96
+    for epoch in range(3):
+        assert sorted(seen[96 * epoch : 96 * (epoch + 1)]) == list(range(96))
+    left = [96 - drawn % 96] + (2 - drawn // 96) * [96]
+    assert result.steps == at + sum(-(-samples // after) for samples in left)
+    assert result.epochs == 3
     assert result.history[-1].rate == pytest.approx(0.0)
 
 

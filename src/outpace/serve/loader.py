@@ -131,6 +131,11 @@ class Loader:
         """Batches of a whole epoch, on each rank."""
         return self._batches(0)
 
+    @property
+    def left(self) -> int:
+        """Batches that are left of the epoch at hand, on each rank."""
+        return self._batches(self._consumed)
+
     def _batches(self, consumed: int) -> int:
         left, together = self.order.size - consumed, self.batch_size * self.world
         return left // together if self.drop_last else -(-left // together)

@@ -166,13 +166,17 @@ class Batches:
         return {**own, "random": self._random, "again": self._again}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there in the next `epoch`, with another batch size too."""
+        """Go on from there in the next `epoch`; with another batch size, or other ranks, a Loader does so
+        with the very next sample, all else with the nearest batch.
+        """
         self.epochs, self.drawn = state["epochs"], state["drawn"]
-        if state["length"] and self.whole:
-            self.drawn = round(self.drawn * self.whole / state["length"])
         self.under_way = self._goes_on = state["under_way"]
         if self.stateful and "source" in state:
             self.source.load_state_dict(state["source"])  # type: ignore[attr-defined]
+        if isinstance(self.source, Loader) and self.under_way:
+            self.drawn = len(self.source) - self.source.left
+        elif state["length"] and self.whole:
+            self.drawn = round(self.drawn * self.whole / state["length"])
         self._random, self._again = state.get("random"), state.get("again", False)
 
 

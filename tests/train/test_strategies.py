@@ -26,6 +26,7 @@ from outpace.train.strategies import (
     Lsuv,
     OneCycle,
     Plateau,
+    QuantizationAware,
     ScheduleFree,
     Strategy,
 )
@@ -60,6 +61,37 @@ def test_a_strategy_keeps_to_the_rules(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in STRATEGIES if n not in auto.ASKED])
 def test_it_is_used_alone_by_its_name(name: str) -> None:
     assert fit(**suited(name), strategies=[name], epochs=2).epochs == 2
+
+
+def as_it_came(net: nn.Module) -> Any:
+    """The layers of a model, their settings, and which weights learn."""
+    layers = [
+        (
+            name,
+            id(layer),
+            {k: v for k, v in vars(layer).items() if isinstance(v, bool | int | float)},
+        )
+        for name, layer in net.named_modules()
+    ]
+    return layers, [weight.requires_grad for weight in net.parameters()]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_an_interrupted_training_leaves_the_model_as_it_came(name: str) -> None:
+    """Interrupted where those that change it by the clock have begun to, and none is through."""
+    strategy = QuantizationAware(begin=0.05) if name == "quantization_aware" else made(name)
+    given = {"model": model(dropout=0.3), **suited(name), "strategies": [strategy]}
+    net = given["model"].train()
+    before = as_it_came(net)
+
+    class Interrupted:
+        def gradients(self, run: Run) -> None:
+            if run.step == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(**given, callbacks=[Interrupted()], epochs=6)
+    assert as_it_came(net) == before
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,31 @@ def test_events_come_in_their_order() -> None:
     fit(callbacks=[Noting()], train=ready(48), epochs=2)
     step = ["batch", "loss", "gradients", "step_end"]
     one = ["epoch_begin", *step, *step, "validated", "epoch_end"]
-    assert told == ["begin", *one, *one, "end"]
+    assert told == ["begin", *one, *one, "end", "over"]
+
+
+@pytest.mark.parametrize("fails", ["begin", "gradients", "validated", "end"])
+def test_all_are_told_that_it_is_over_however_it_ended(fails: str) -> None:
+    told: list[str] = []
+
+    class Fails:
+        def over(self, run: Run) -> None:
+            told.append("first")
+
+    class Told:
+        def over(self, run: Run) -> None:
+            told.append("last")
+            raise ValueError("cannot be undone")
+
+    def fail(run: Run) -> None:
+        raise RuntimeError("it fails")
+
+    failing = Fails()
+    setattr(failing, fails, fail)
+    with pytest.raises(ValueError, match="cannot be undone") as raised:
+        fit(callbacks=[failing, Told()])
+    assert isinstance(raised.value.__context__, RuntimeError)
+    assert told == ["last", "first"]
 
 
 def test_functions_are_called_at_the_end_of_each_epoch() -> None:

@@ -7,7 +7,7 @@ ends by the number of epochs or of steps, by the budget, or where a strategy cal
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -23,16 +23,19 @@ from outpace.train.run import Run
 
 def train(run: Run) -> None:
     """From the first step, or from where ``run`` goes on, to the last."""
-    for tell in run.events.begin:
-        tell(run)
-    run.clock.start()
-    while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
-        epoch(run)
-    if not run.judged:
-        validate(run)
-    run.stop(why or "epochs")
-    for tell in run.events.end:
-        tell(run)
+    with ExitStack() as however_it_ends:
+        for tell in run.events.over:
+            however_it_ends.callback(tell, run)
+        for tell in run.events.begin:
+            tell(run)
+        run.clock.start()
+        while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
+            epoch(run)
+        if not run.judged:
+            validate(run)
+        run.stop(why or "epochs")
+        for tell in run.events.end:
+            tell(run)
 
 
 def epoch(run: Run) -> None:

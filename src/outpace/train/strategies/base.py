@@ -29,6 +29,7 @@ EVENTS = (
     "validated",
     "epoch_end",
     "end",
+    "over",
 )
 WARM_UP = frozenset({"one_cycle", "linear", "schedule_free"})
 """whose rate rises at the begin"""
@@ -95,6 +96,11 @@ class Strategy:
 
     def end(self, run: Run) -> None:
         """Training has ended; ``run.stopped`` says why."""
+
+    def over(self, run: Run) -> None:
+        """Last of all, also where training or its `begin` raised, or was interrupted: put the model back
+        as it was. Those that come last are told first.
+        """
 
     def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer | None:
         """The optimizer that suits it, for when the user gave none."""
@@ -180,7 +186,7 @@ class Events:
     def __init__(self, strategies: Sequence[Strategy], callbacks: Sequence[Any] = ()) -> None:
         self.strategies = tuple(strategies)
         told = {name: _listeners(name, strategies, callbacks) for name in EVENTS}
-        self.begin, self.end = told["begin"], told["end"]
+        self.begin, self.end, self.over = told["begin"], told["end"], told["over"]
         self.epoch_begin, self.epoch_end = told["epoch_begin"], told["epoch_end"]
         self.batch, self.loss = told["batch"], told["loss"]
         self.gradients, self.step_end = told["gradients"], told["step_end"]

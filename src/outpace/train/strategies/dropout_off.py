@@ -83,7 +83,7 @@ class DropoutOff(Strategy):
             self.level = level
             self.set(level / LEVELS)
 
-    def end(self, run: Run) -> None:
+    def over(self, run: Run) -> None:
         """Leave the model as it came."""
         self.set(1.0)
 

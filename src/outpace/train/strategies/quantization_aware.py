@@ -61,15 +61,20 @@ class QuantizationAware(Strategy):
     def begin(self, run: Run) -> None:
         """It may be time already."""
         if run.clock.used >= self.first:
-            self.layers = rounding(run.module)
+            self.round(run)
 
     def step_end(self, run: Run) -> None:
         """It may be time."""
         if not self.layers and run.clock.used >= self.first:
-            self.layers = rounding(run.module)
+            self.round(run)
             run.best = None  # it was not rounded
 
-    def end(self, run: Run) -> None:
+    def round(self, run: Run) -> None:
+        """From here on; the layers are known before the first is replaced, should that be interrupted."""
+        self.layers = linear(run.module)
+        rounding(run.module)
+
+    def over(self, run: Run) -> None:
         """Leave the layers as they came."""
         plain(run.module, self.layers)
         self.layers = {}
@@ -82,15 +87,11 @@ def linear(model: nn.Module) -> dict[str, nn.Linear]:
     }
 
 
-def rounding(model: nn.Module) -> dict[str, nn.Linear]:
-    """Have others, which round, stand in for a model's linear layers; their weights are the same objects.
-
-    Returns the layers.
-    """
+def rounding(model: nn.Module) -> None:
+    """Have others, which round, stand in for a model's linear layers; their weights are the same objects."""
     from torchao.quantization import quantize_
     from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig
 
-    layers = linear(model)
     config = QATConfig(
         activation_config=IntxFakeQuantizeConfig(torch.int8, "per_token", is_symmetric=False),
         weight_config=IntxFakeQuantizeConfig(torch.int8, "per_channel", is_symmetric=True),
@@ -98,7 +99,6 @@ def rounding(model: nn.Module) -> dict[str, nn.Linear]:
     )
     with generators_kept():  # they are made with random weights first
         quantize_(model, config, filter_fn=lambda layer, name: type(layer) is nn.Linear)
-    return layers
 
 
 def plain(model: nn.Module, layers: Mapping[str, nn.Linear]) -> None:

@@ -116,7 +116,7 @@ class Transfer(Strategy):
         if run.clock.used >= self.next:
             self.set_free(run)
 
-    def end(self, run: Run) -> None:
+    def over(self, run: Run) -> None:
         """Leave the model as it came."""
         for part in self.parts:
             for parameter in part:

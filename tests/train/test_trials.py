@@ -20,7 +20,7 @@ from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.objective import Objective
 from outpace.train.run import Run
-from outpace.train.strategies import Ema, Lsuv, OneCycle, RepeatFactor, Strategy
+from outpace.train.strategies import Ema, Focal, Lsuv, OneCycle, RepeatFactor, Strategy
 from outpace.train.trials import Parts, Purse, Trials, Variant, verdict
 from tests.train.toys import Time, accuracy, model, points, ready, same
 
@@ -144,6 +144,12 @@ def test_a_rate_ten_times_too_small_loses_and_a_strategy_that_learns_nothing_too
     assert (worse.verdict, worse.seeds) == ("worse", 1)
     assert worse.told().endswith("worse, left out")
     assert not equal.better
+
+
+def test_the_loss_of_one_is_not_learnt_from_by_the_next() -> None:
+    alone, after = trials(), trials()
+    after.trained(at(0.03, Focal(), name="focal"), 0)
+    assert after.trained(at(0.03), 0).loss == alone.trained(at(0.03), 0).loss
 
 
 def test_it_ends_as_soon_as_it_is_clear() -> None:

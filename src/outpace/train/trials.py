@@ -175,7 +175,7 @@ class Trials:
             model=model,
             module=model,
             optimizer=optimizer,
-            objective=self.objective,
+            objective=copy.copy(self.objective),  # a strategy may have another loss be learnt from
             train=Batches(again, self.train.device),
             valid=Batches(self.held_out, self.train.device),
             clock=clock,

@@ -153,6 +153,7 @@ def test_a_plateau_goes_on(tmp_path: Path) -> None:
     [
         "accumulation",
         "batch_size",
+        "batch_warmup",
         "class_prior",
         "class_weights",
         "dropout_off",

@@ -114,7 +114,7 @@ def suited(name: str) -> dict[str, Any]:
         return {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
     if name == "quantization_aware":
         pytest.importorskip("torchao")
-    if name == "batch_size":
+    if name in ("batch_size", "batch_warmup"):
         return {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
     if name == "progressive_resizing":
         return {"model": convolutional(), "train": images(), "valid": images(seed=1)}

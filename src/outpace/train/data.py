@@ -9,7 +9,7 @@ depend on this process's generators alone: not where persistent workers of a Dat
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -47,6 +47,10 @@ class Batches:
         """epochs begun; batches of the source drawn of this one"""
         self.under_way = False
         """an epoch was begun and not finished"""
+        self._coming: Iterator[Any] = iter(())
+        """from the source"""
+        self._resized = False
+        """its batches have had another size since they were begun"""
         self._random: dict[str, Any] | None = None
         """states of the generators where this epoch began"""
         self._goes_on = self._looked_at = self._again = False
@@ -79,7 +83,15 @@ class Batches:
 
     def epoch(self) -> Iterator[Any]:
         """The batches of an epoch, or those that are left of it after `load_state_dict`."""
-        batches = self._begun()
+        self._resized = True
+        while self._resized:
+            self._resized = False
+            yield from self._ready()
+        self.under_way = False
+
+    def _ready(self) -> Iterator[Any]:
+        """As long as they have one size: on the device, and together."""
+        batches = self._coming = self._begun()
         if self.device.type != "cpu":
             batches = (each(batch, self._moved) for batch in batches)
         if self.together > 1:
@@ -87,7 +99,6 @@ class Batches:
         for batch in batches:
             self.drawn += 1
             yield batch
-        self.under_way = False
 
     def _begun(self) -> Iterator[Any]:
         going_on, self._goes_on = self._goes_on, False
@@ -147,6 +158,20 @@ class Batches:
         if self.stateful:
             self.source.load_state_dict(state)  # type: ignore[attr-defined]
         return found
+
+    def resize(self, samples: int) -> None:
+        """Have a Loader's batches be of so many samples, from the next one on."""
+        loader = self.source
+        assert isinstance(loader, Loader)
+        if isinstance(self._coming, Generator):
+            self._coming.close()
+        loader.resize(samples)
+        if self.under_way:
+            loader.load_state_dict(
+                loader.state_dict()
+            )  # so that its next iteration is no new epoch
+            self.drawn = len(loader) - loader.left
+            self._resized = self._goes_on = True
 
     def close(self) -> None:
         """End the workers of a loader that was made here."""

@@ -40,6 +40,7 @@ class Run:
     device: torch.device
     world: int = 1
     epochs: int | None = None
+    steps: int | None = None
     validate_every: int | None = None
     checkpoints: Checkpoints | None = None
     choice: Choice = field(default_factory=Choice)
@@ -74,6 +75,21 @@ class Run:
     def over(self) -> str | None:
         """Why no step is to follow, or None."""
         return self.stopped or self.clock.over(self.step)
+
+    def set_end(self) -> None:
+        """Tell the clock the last step, by epochs or by steps, and which of both it is by."""
+        last, length, left = self.steps, self.train.length, self.train.left
+        limit = "steps"
+        if self.epochs is not None and length is not None and left is not None:
+            by_epochs = self.step + max(0, (self.epochs - self.epoch - 1) * length + left)
+            if last is None or by_epochs <= last:
+                last, limit = by_epochs, "epochs"
+        self.clock.set_end(last, limit, self.step)
+
+    def resize(self, samples: int) -> None:
+        """Have batches of so many samples from the next one on, and the clock know how many follow."""
+        self.train.resize(samples)
+        self.set_end()
 
     @property
     def steps_ahead(self) -> float:

@@ -136,7 +136,7 @@ class Trainer:
             start(run, found)
             with recipe_applied(self.recipe, run):
                 first_batches(run)
-                run.clock.set_end(*self.limit(run), run.step)
+                run.set_end()
                 train_loop(run)
             if run.checkpoints is not None:
                 run.save()
@@ -198,6 +198,7 @@ class Trainer:
             device=self.device,
             world=world,
             epochs=self.epochs,
+            steps=self.steps,
             validate_every=self.validate_every,
             telling=telling,
             checkpoints=checkpoints,
@@ -254,14 +255,6 @@ class Trainer:
             return suggestions(model, optimizer, self.objective, batches, self.now, seconds)
         finally:
             closed(train, valid)
-
-    def limit(self, run: Run) -> tuple[int | None, str]:
-        """The last step, by epochs or by steps, and which of both it is by."""
-        length, left = run.train.length, run.train.left
-        if self.epochs is None or length is None or left is None:
-            return self.steps, "steps"
-        last = run.step + max(0, (self.epochs - run.epoch - 1) * length + left)
-        return (self.steps, "steps") if self.steps and self.steps < last else (last, "epochs")
 
     def data(self) -> tuple[Batches, Batches | None]:
         """Batches to learn from, and to validate on."""

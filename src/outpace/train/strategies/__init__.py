@@ -3,6 +3,7 @@
 from outpace.train.strategies.accumulation import Accumulation
 from outpace.train.strategies.base import Strategy
 from outpace.train.strategies.batch_size import BatchSize
+from outpace.train.strategies.batch_warmup import BatchWarmup
 from outpace.train.strategies.class_prior import ClassPrior
 from outpace.train.strategies.class_weights import ClassWeights
 from outpace.train.strategies.constant import Constant
@@ -34,6 +35,7 @@ __all__ = [
     "STRATEGIES",
     "Accumulation",
     "BatchSize",
+    "BatchWarmup",
     "ClassPrior",
     "ClassWeights",
     "Constant",
@@ -72,6 +74,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
         Constant,
         ScheduleFree,
         BatchSize,
+        BatchWarmup,
         Accumulation,
         Muon,
         Sgd,

@@ -53,7 +53,7 @@ class Strategy:
     name: ClassVar[str]
     sets: tuple[str, ...] = ()
     clashes: ClassVar[Mapping[str, str]] = {}
-    needs: ClassVar[tuple[Need, ...]] = ()
+    needs: tuple[Need, ...] = ()
 
     def prepare(self, run: Run) -> None:
         """Before all else, also where training is to go on, whose state is not loaded yet: how batches

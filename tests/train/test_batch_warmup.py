@@ -1,0 +1,246 @@
+"""batch_warmup: the sizes that batches have, when they grow, and what it gives."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from outpace.errors import UsageError
+from outpace.serve.loader import Loader
+from outpace.train.run import Run
+from outpace.train.strategies import (
+    Accumulation,
+    BatchWarmup,
+    Divergence,
+    OneCycle,
+    Strategy,
+    batch_warmup,
+)
+from tests.train.toys import Stop, Time, fit, points, ready, same
+
+WIDTH, SAMPLES = 100, 8192
+
+
+X, Y = points()
+
+
+class Sizes:
+    """The size that each batch is asked to have."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def batch(self, run: Run, batch: Any) -> None:
+        assert isinstance(run.train.source, Loader)
+        self.seen.append(run.train.source.batch_size)
+
+
+class Samples(Sizes):
+    """And the samples that it has, which are numbers of points; the share of the budget that is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[int] = []
+        self.used: list[float] = []
+        self.smaller = 0
+
+    def batch(self, run: Run, batch: Any) -> Any:
+        super().batch(run, batch)
+        self.drawn += batch[0].tolist()
+        self.used.append(run.clock.used)
+        self.smaller += len(batch[0]) < self.seen[-1]
+        return X[batch[0]], batch[1]
+
+
+def numbered(size: int) -> Loader:
+    return Loader(TensorDataset(torch.arange(len(X)), Y), size, executor="none")
+
+
+def test_by_the_clock_they_double_in_the_middle_of_epochs_and_no_sample_is_lost() -> None:
+    look, train = Samples(), numbered(24)
+    result = fit(
+        train=train,
+        strategies=[BatchWarmup(until=0.5), OneCycle(rate=0.03)],
+        callbacks=[look],
+        epochs=5,
+    )
+    assert look.seen == sorted(look.seen)
+    assert set(look.seen) == {3, 6, 12, 24}
+    assert look.smaller <= 5  # the last one of an epoch
+    for size, share in ((6, 1 / 6), (12, 1 / 3), (24, 1 / 2)):
+        assert look.used[look.seen.index(size)] == pytest.approx(share, abs=0.02)
+    for epoch in range(5):
+        assert sorted(look.drawn[240 * epoch : 240 * (epoch + 1)]) == list(range(240))
+    assert result.steps == len(look.seen)
+    assert (result.epochs, result.stopped) == (5, "epochs")
+    assert result.history[-1].rate == pytest.approx(0.0)
+    assert train.batch_size == 24
+
+
+def test_batches_whose_gradients_are_added_up_double_too() -> None:
+    look = Samples()
+    result = fit(
+        train=numbered(16),
+        strategies=[BatchWarmup(doublings=1), Accumulation(4), OneCycle(rate=0.03)],
+        callbacks=[look],
+        epochs=3,
+    )
+    assert look.seen == sorted(look.seen)
+    assert set(look.seen) == {8, 16}
+    for epoch in range(3):
+        assert sorted(look.drawn[240 * epoch : 240 * (epoch + 1)]) == list(range(240))
+    assert result.epochs == 3
+
+
+# --- what it gives ---------------------------------------------------------------------------
+
+
+def regression(noise: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Inputs, targets without noise, and with it."""
+    chance = torch.Generator().manual_seed(seed)
+    x = torch.randn(SAMPLES, WIDTH, generator=chance)
+    y = x @ torch.randn(WIDTH, 1, generator=chance)
+    return x, y, y + noise * torch.randn(SAMPLES, 1, generator=chance)
+
+
+def learnt(noise: float, size: int, rate: float, strategies: list[Strategy], **given: Any) -> Any:
+    """SGD from zero; validated without noise."""
+    x, y, noisy = regression(noise)
+    net = nn.Linear(WIDTH, 1, bias=False)
+    nn.init.zeros_(net.weight)
+    return fit(
+        model=net,
+        train=Loader(TensorDataset(x, noisy), size, executor="none"),
+        valid=[(x, y)],
+        loss=F.mse_loss,
+        metric=None,
+        optimizer=torch.optim.SGD(net.parameters(), rate),
+        strategies=strategies,
+        **given,
+    )
+
+
+def test_in_the_same_time_it_learns_more_than_any_one_size() -> None:
+    """A step takes the time of its samples: small batches learn fast, large ones end lower."""
+
+    def loss(size: int, *strategies: Strategy) -> float:
+        time = Time()
+
+        class Takes:
+            def batch(self, run: Run, batch: Any) -> None:
+                time.s += 0.1 + 0.01 * len(batch[0])
+
+        row = learnt(
+            1.0, size, 0.05, [*strategies], callbacks=[Takes()], budget=100.0, now=time
+        ).history[-1]
+        return row.valid_loss or math.inf
+
+    fixed = {size: loss(size) for size in (64, 128, 256, 512)}
+    assert loss(512, BatchWarmup(until=0.5)) < 0.8 * min(fixed.values())
+    assert fixed[64] > fixed[128] < fixed[512]  # there is something to lose either way
+
+
+def test_by_noise_they_double_where_gradients_have_become_noisy() -> None:
+    """Their noise scale is WIDTH + 1, and more as soon as the targets' noise is what is left."""
+    seen = {}
+    for noise in (0.0, 1.0):
+        look = Sizes()
+        result = learnt(
+            noise,
+            2048,
+            0.01,
+            [BatchWarmup("noise")],
+            callbacks=[look],
+            steps=4 * batch_warmup.EVERY - 1,
+        )
+        seen[noise] = look.seen
+        told = [note for note in result.notes if "gradients are half noise at" in note]
+        assert len(told) == len(set(look.seen)) - 1
+    assert set(seen[0.0]) == {256}
+    assert set(seen[1.0][: 2 * batch_warmup.EVERY]) == {256}
+    assert max(seen[1.0]) > 256
+
+
+def test_small_batches_grow_to_the_noise() -> None:
+    look = Sizes()
+    steps = 6 * batch_warmup.EVERY
+    learnt(0.0, 64, 0.001, [BatchWarmup("noise")], callbacks=[look], steps=steps)
+    assert look.seen[0] == 8
+    assert look.seen[-1] == 64
+
+
+# --- it goes on ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("by", "at"), [("clock", 90), ("clock", 130), ("noise", 29), ("noise", 45)]
+)
+def test_it_goes_on_after_a_doubling_and_while_it_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Any, at: int
+) -> None:
+    monkeypatch.setattr(batch_warmup, "EVERY", 16)
+
+    def go(folder: Path, *callbacks: Any) -> Any:
+        return fit(
+            train=Loader(TensorDataset(*points()), 24, executor="none"),
+            strategies=[BatchWarmup(by), OneCycle(rate=0.03)],
+            checkpoint=folder,
+            every=0,
+            epochs=6,
+            callbacks=callbacks,
+        )
+
+    class Saved:
+        def gradients(self, run: Run) -> None:
+            assert run.checkpoints is not None
+            run.checkpoints.wait()  # each step has one
+
+    whole = go(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path / "cut", Saved(), Stop(at))
+    again = go(tmp_path / "cut")
+    assert sum("samples from step" in note for note in again.notes) == 3
+    assert same(dict(again.weights), dict(whole.weights))
+    assert (again.notes, again.steps) == (whole.notes, whole.steps)
+    rows = [[(r.step, r.train_loss, r.metric, r.rate) for r in x.history] for x in (again, whole)]
+    assert rows[0] == rows[1]
+
+
+def test_a_roll_back_leaves_the_size() -> None:
+    class Breaks:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+            return loss * math.nan if run.step == 120 else None
+
+    look = Sizes()
+    result = fit(
+        train=Loader(TensorDataset(*points()), 24, executor="none"),
+        strategies=[Divergence(every=1000), BatchWarmup(until=0.2), OneCycle(rate=0.02)],
+        callbacks=[Breaks(), look],
+        epochs=8,
+    )
+    assert any("back to the weights of step 0" in note for note in result.notes)
+    assert look.seen[128] == look.seen[127] == 24
+    assert set(look.seen[128:]) == {24}
+    assert result.epochs == 8
+
+
+def test_what_it_cannot_do_is_told() -> None:
+    with pytest.raises(UsageError, match="train= gives ready batches"):
+        fit(strategies=["batch_warmup"], train=ready())
+    with pytest.raises(UsageError, match="doublings=0"):
+        BatchWarmup(doublings=0)
+    with pytest.raises(UsageError, match="batch_warmup needs an end"):
+        fit(
+            strategies=["batch_warmup"],
+            train=points(),
+            batch_size=24,
+            target=0.5,
+            epochs=None,
+        )

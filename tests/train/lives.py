@@ -32,6 +32,7 @@ from outpace.train.checkpoint import Checkpoints
 from outpace.train.run import Run
 from outpace.train.strategies import (
     Accumulation,
+    BatchWarmup,
     Constant,
     Divergence,
     DropoutOff,
@@ -91,6 +92,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "train": DataLoader(Noisy(), 16, shuffle=True),
         "validate_every": 7,
     },
+    "growing": {"strategies": [BatchWarmup("noise"), OneCycle(rate=0.02)]},
     "stalling": {"strategies": [Plateau(rate=0.5, drop=0.1)], "validate_every": 3},
     "free": {"strategies": [ScheduleFree(rate=0.02)]},
     "sampled": {"strategies": [LossSampling(), Muon(), Linear(rate=0.02)], "model": deep()},

@@ -39,6 +39,6 @@ def test_killed_they_end_with_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_killed_fifty_times_they_end_with_the_same_bits(tmp_path: Path) -> None:
     told = lives(tmp_path, 50)
-    assert len(told["name"]) == 9
+    assert len(told["name"]) == 10
     assert told["kind"] == ["none", "processes", "threads"]
     assert told["cut_short"] > 0  # killed while a checkpoint was written

@@ -99,7 +99,9 @@ class BatchWarmup(Strategy):
             return ""
         size = self.samples * copies(run)
         found, self.noise = self.noise.scale(size) or 0.0, GradientNoise()
-        return f"gradients are half noise at {found:,.0f} samples" if found >= 2 * size else ""
+        return (
+            f"gradients are half noise at {found:,.0f} samples or more" if found >= 2 * size else ""
+        )
 
     def over(self, run: Run) -> None:
         """Leave a Loader as it came."""

@@ -197,14 +197,9 @@ def test_it_goes_on_after_a_doubling_and_while_it_looks(
             callbacks=callbacks,
         )
 
-    class Saved:
-        def gradients(self, run: Run) -> None:
-            assert run.checkpoints is not None
-            run.checkpoints.wait()  # each step has one
-
     whole = go(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", Saved(), Stop(at))
+        go(tmp_path / "cut", Stop(at))
     again = go(tmp_path / "cut")
     assert sum("samples from step" in note for note in again.notes) == 3
     assert same(dict(again.weights), dict(whole.weights))

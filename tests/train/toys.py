@@ -146,15 +146,17 @@ def made(name: str) -> Strategy:
 
 
 class Stop:
-    """Raises in the middle of a step, as a crash would."""
+    """Raises in the middle of a step, as a crash would; until then no checkpoint is left out because one
+    is being written.
+    """
 
     def __init__(self, at: int) -> None:
         self.at = at
 
     def gradients(self, run: Run) -> None:
+        assert run.checkpoints is not None
+        run.checkpoints.wait()
         if run.step == self.at:
-            assert run.checkpoints is not None
-            run.checkpoints.wait()
             raise KeyboardInterrupt
 
 

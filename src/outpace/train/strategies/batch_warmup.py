@@ -30,8 +30,8 @@ class BatchWarmup(Strategy):
     Helps: where gradients agree early and not late: at first few samples tell as much as many and make
     more steps, at the end many take the noise away, as a lower rate would.
     Harms: where a step takes as long with few samples as with many. The rate has to suit the smallest
-    batches: lr_finder sweeps with those. Each new size has the workers of a Loader begin anew. Gradients
-    that change much in eight steps are taken for noisy ones.
+    batches: lr_finder sweeps with those. With each size workers begin anew. What changes much in eight
+    steps is taken for noise.
     Source: Smith et al. 2018, arXiv 1711.00489 (larger batches in the place of a lower rate); the noise:
     McCandlish et al. 2018, arXiv 1812.06162, eq. 2.9 and appendix A.1.
     """
@@ -43,10 +43,8 @@ class BatchWarmup(Strategy):
         self, by: Literal["clock", "noise"] = "clock", *, doublings: int = 3, until: float = 0.5
     ) -> None:
         if by not in ("clock", "noise") or doublings < 1 or not 0.0 < until <= 1.0:
-            raise UsageError(
-                f"by={by!r}, doublings={doublings}, until={until:g}",
-                "by is 'clock' or 'noise', doublings 1 or more, until a share of the budget",
-            )
+            given = f"by={by!r}, doublings={doublings}, until={until:g}"
+            raise UsageError(given, "by is 'clock' or 'noise', doublings 1 or more, until a share")
         self.by, self.doublings, self.until = by, doublings, until
         self.needs = ("an end",) if by == "clock" else ()
         self.loader: Loader | None = None
@@ -99,9 +97,8 @@ class BatchWarmup(Strategy):
             return ""
         size = self.samples * copies(run)
         found, self.noise = self.noise.scale(size) or 0.0, GradientNoise()
-        return (
-            f"gradients are half noise at {found:,.0f} samples or more" if found >= 2 * size else ""
-        )
+        said = f"gradients are half noise at {found:,.0f} samples or more"
+        return said if found >= 2 * size else ""
 
     def over(self, run: Run) -> None:
         """Leave a Loader as it came."""

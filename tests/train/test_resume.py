@@ -14,6 +14,7 @@ from outpace.errors import DataError
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, EarlyStopping, Ema, OneCycle, Plateau
+from outpace.train.strategies.base import Course
 from tests.train.toys import Slow, Stop, Time, fit, made, model, points, ready, same, suited
 
 
@@ -163,6 +164,7 @@ def test_a_plateau_goes_on(tmp_path: Path) -> None:
         "pruning",
         "quantization_aware",
         "repeat_factor",
+        "restarts",
         "schedule_free",
         "sequence_length",
         "sgd",
@@ -173,8 +175,8 @@ def test_a_plateau_goes_on(tmp_path: Path) -> None:
 )
 def test_a_strategy_goes_on(tmp_path: Path, name: str, at: int) -> None:
     def go(folder: Path, **given: Any) -> Any:
-        course = [] if name == "schedule_free" else [OneCycle(rate=0.03)]
-        strategies = [made(name), *course]
+        own = made(name)
+        strategies = [own] if isinstance(own, Course) else [own, OneCycle(rate=0.03)]
         return fit(**suited(name), strategies=strategies, checkpoint=folder, every=0, **given)
 
     whole = go(tmp_path / "whole", epochs=3)

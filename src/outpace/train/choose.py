@@ -39,6 +39,8 @@ PAIRS, RUNS = 2, 6
 """seeds that an answer takes at least; trials of one about the rate"""
 LOWER = 0.05
 """of the first loss that what is free is to save"""
+FALLING = {"one_cycle", "restarts", "linear"}
+"""whose rate ends at zero"""
 GUARDS = {"divergence", "lr_finder", "target", "early_stopping"}
 """that trials go without"""
 
@@ -109,7 +111,7 @@ class Choosing:
         """Of model, data and the default's course."""
         module, objective = self.parts.module, self.parts.objective
         facts = facts_of(module, objective, self.parts.train, few.batches)
-        falls = any(strategy.name in ("one_cycle", "linear") for strategy in self.strategies())
+        falls = any(strategy.name in FALLING for strategy in self.strategies())
         return facts._replace(timed=self.timed, falls=falls)
 
     def steps_ahead(self, few: Trials) -> float | None:

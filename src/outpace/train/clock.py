@@ -97,6 +97,12 @@ class Clock:
             return "budget"
         return None
 
+    def left(self, step: int) -> float:
+        """Steps to the end, at the pace of the last few where it is by time; infinite without an end."""
+        by_steps = math.inf if self.steps is None else self.steps - step
+        seconds = self.seconds - self.ending_s - self.elapsed
+        return max(0.0, min(by_steps, seconds / self.step_s if self.step_s else math.inf))
+
     def left_s(self, step: int) -> float:
         """Seconds to the end of the steps at the pace so far; infinite where that is not known."""
         used = self.by_steps(step)

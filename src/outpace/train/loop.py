@@ -46,7 +46,7 @@ def epoch(run: Run) -> None:
     run.model.train()
     for batch in run.train.epoch():
         step(run, batch)
-        if run.validate_every and run.step % run.validate_every == 0:
+        if run.due:
             validate(run)
             run.model.train()
         if run.over() and not run.train.at_end:
@@ -103,7 +103,7 @@ def accumulated(run: Run, batches: Together) -> torch.Tensor:
 
 def validate(run: Run) -> None:
     """A row of the history, and, where there is something to validate on, a judgement."""
-    began = run.clock.read()
+    began, run.asked = run.clock.read(), False
     run.history.append(judged(run))
     row = run.history[-1]
     if run.valid is not None:

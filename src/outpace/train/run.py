@@ -56,6 +56,8 @@ class Run:
     best: Best | None = None
     reached_s: float | None = None
     """seconds of training after which the target was reached"""
+    asked: bool = False
+    """whether a strategy wants a validation after this step"""
     resumed: bool = False
     stopped: str | None = None
 
@@ -97,6 +99,12 @@ class Run:
         length, steps = self.train.length, self.clock.steps
         by_epochs = math.inf if self.epochs is None or length is None else self.epochs * length
         return min(by_epochs, math.inf if steps is None else steps)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a validation."""
+        every = self.validate_every
+        return self.asked or bool(every and self.step % every == 0)
 
     @property
     def judged(self) -> bool:

@@ -23,6 +23,7 @@ from outpace.train.strategies.progressive_resizing import ProgressiveResizing
 from outpace.train.strategies.pruning import Pruning
 from outpace.train.strategies.quantization_aware import QuantizationAware
 from outpace.train.strategies.repeat_factor import RepeatFactor
+from outpace.train.strategies.restarts import Restarts
 from outpace.train.strategies.schedule_free import ScheduleFree
 from outpace.train.strategies.sequence_length import SequenceLength
 from outpace.train.strategies.sgd import Sgd
@@ -55,6 +56,7 @@ __all__ = [
     "Pruning",
     "QuantizationAware",
     "RepeatFactor",
+    "Restarts",
     "ScheduleFree",
     "SequenceLength",
     "Sgd",
@@ -69,6 +71,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
     kind.name: kind
     for kind in (
         OneCycle,
+        Restarts,
         Linear,
         Plateau,
         Constant,

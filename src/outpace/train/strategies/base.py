@@ -31,7 +31,7 @@ EVENTS = (
     "end",
     "over",
 )
-WARM_UP = frozenset({"one_cycle", "linear", "schedule_free"})
+WARM_UP = frozenset({"one_cycle", "restarts", "linear", "schedule_free"})
 """whose rate rises at the begin"""
 RISING = 100
 """steps over which a larger rate is reached where it does not"""
@@ -212,7 +212,7 @@ def _listeners(
 def check(strategies: Sequence[Strategy], *, validation: bool, end: bool) -> None:
     """Raise UsageError where strategies do not go together, or lack what they need."""
     for one, other in itertools.combinations(strategies, 2):
-        if why := _clash(one, other):
+        if why := clash(one, other):
             raise UsageError(why, "keep one of them")
     has: dict[Need, bool] = {"validation": validation, "an end": end}
     for each in strategies:
@@ -221,7 +221,8 @@ def check(strategies: Sequence[Strategy], *, validation: bool, end: bool) -> Non
                 raise UsageError(f"{each.name} needs {need}", HINTS[need])
 
 
-def _clash(one: Strategy, other: Strategy) -> str | None:
+def clash(one: Strategy, other: Strategy) -> str | None:
+    """Why two strategies cannot be used together."""
     if one.name == other.name:
         return f"{one.name} is given twice"
     for each, against in ((one, other), (other, one)):

@@ -27,7 +27,7 @@ class EarlyStopping(Strategy):
 
     name = "early_stopping"
     needs = ("validation",)
-    clashes = {"one_cycle": FALLS, "linear": FALLS}  # noqa: RUF012
+    clashes = dict.fromkeys(("one_cycle", "restarts", "linear"), FALLS)
 
     def __init__(self) -> None:
         self.first, self.scale = 0, 1.0

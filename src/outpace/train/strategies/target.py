@@ -19,7 +19,8 @@ class Target(Strategy):
     each validation; the time that it took is in the result.
     Helps: where a model that is good enough, soon, is worth more than a better one later.
     Harms: a first validation above the target may be luck; where each one is noisy the model is worse
-    than the target on other data. A schedule is cut off: it had planned for the whole budget.
+    than the target on other data. one_cycle, which plans for the whole budget, gets there late: use
+    restarts.
     Source: time to accuracy, Coleman et al. 2019, arXiv 1806.01427 (DAWNBench).
     """
 

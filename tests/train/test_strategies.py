@@ -29,6 +29,7 @@ from outpace.train.strategies import (
     QuantizationAware,
     ScheduleFree,
     Strategy,
+    Target,
 )
 from outpace.train.strategies.base import EVENTS
 from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
@@ -105,6 +106,7 @@ def test_an_interrupted_training_leaves_the_model_as_it_came(name: str) -> None:
             "early_stopping does not go with one_cycle: its rate falls",
         ),
         (["linear", "early_stopping"], "early_stopping does not go with linear"),
+        (["early_stopping", "restarts"], "early_stopping does not go with restarts"),
         (["ema", "ema"], "ema is given twice"),
         (["ema", "pruning"], "ema and pruning both set the weights that are kept"),
         (["early_stopping", "pruning"], "pruning does not go with early_stopping: it may end"),
@@ -131,7 +133,17 @@ def names(given: Any, **known: Any) -> list[str]:
 
 def test_auto_chooses_and_says_why() -> None:
     assert names("auto") == ["divergence", "lr_finder", "one_cycle"]
-    assert names("auto", target=0.9) == ["divergence", "lr_finder", "one_cycle", "target"]
+    assert names("auto", target=0.9) == [
+        "divergence", "lr_finder", "restarts", "ema", "target",
+    ]  # fmt: skip
+    assert names(["auto", Target(0.9)]) == [
+        "divergence", "lr_finder", "restarts", "ema", "target",
+    ]  # fmt: skip
+    for given, facts in ((["auto", "quantization_aware"], {}), ("auto", {"batch_norm": True})):
+        found = names(given, target=0.9, **facts)
+        assert "restarts" in found
+        assert "ema" not in found
+    assert names(["auto", OneCycle(rate=0.1)], target=0.9) == ["divergence", "one_cycle", "target"]
     assert names("auto", rate_given=True) == ["divergence", "one_cycle"]
     assert names("auto", end=False, target=0.9) == ["divergence", "lr_finder", "plateau", "target"]
     assert names("auto", end=False, validation=False) == ["divergence", "lr_finder"]

@@ -14,13 +14,15 @@ from outpace.train.result import Choice
 from outpace.train.strategies import (
     STRATEGIES,
     Divergence,
+    Ema,
     LrFinder,
     OneCycle,
     Plateau,
+    Restarts,
     Strategy,
     Target,
 )
-from outpace.train.strategies.base import Course
+from outpace.train.strategies.base import Course, clash
 
 ASKED = {
     "target": ("which target?", "Trainer(target=0.94)"),
@@ -30,12 +32,15 @@ ASKED = {
 
 
 class Known(NamedTuple):
-    """What is known before the first step. ``rate_given``: the user's own optimizer sets it."""
+    """What is known before the first step. ``rate_given``: the user's own optimizer sets it;
+    ``batch_norm``: the model has layers of it.
+    """
 
     end: bool
     validation: bool
     rate_given: bool
     target: float | None
+    batch_norm: bool = False
 
 
 Asked = str | Sequence[str | Strategy]
@@ -79,11 +84,9 @@ def automatic(
     found: list[Strategy] = []
     reasons: list[str] = []
     if "the rate's course" not in set_already:
-        course, why = schedule(names, known, choice.rate)
-        if course is not None:
-            found.append(course)
-            set_already.update(course.sets)
-        reasons.append(why)
+        course, reasons = schedule(own, known, choice.rate)
+        found += course
+        set_already.update(what for each in course for what in each.sets)
     if "the largest rate" not in set_already:
         if known.rate_given:
             reasons.append("the largest rate is that of your optimizer")
@@ -104,14 +107,33 @@ def taken(name: str, rate: float | None) -> Strategy:
     return kind(rate) if issubclass(kind, Course) else kind()
 
 
-def schedule(names: set[str], known: Known, rate: float | None) -> tuple[Strategy | None, str]:
-    """What sets the rate's course."""
+def schedule(
+    own: Sequence[Strategy], known: Known, rate: float | None
+) -> tuple[list[Strategy], list[str]]:
+    """What sets the rate's course, and what goes with that."""
+    names = {each.name for each in own}
     if known.end and "early_stopping" not in names:
-        return OneCycle(rate), "one_cycle: the end is known, and the rate falls to zero until then"
+        if known.validation and (known.target is not None or "target" in names):
+            return aiming(own, known, rate)
+        why = "one_cycle: the end is known, and the rate falls to zero until then"
+        return [OneCycle(rate)], [why]
     why = "early_stopping may end it any time" if known.end else "no end is known"
     if known.validation:
-        return Plateau(rate), f"plateau: {why}, so the rate falls where learning stalls"
-    return None, f"a constant rate: {why}, and there is no valid= to tell a plateau by"
+        return [Plateau(rate)], [f"plateau: {why}, so the rate falls where learning stalls"]
+    return [], [f"a constant rate: {why}, and there is no valid= to tell a plateau by"]
+
+
+def aiming(
+    own: Sequence[Strategy], known: Known, rate: float | None
+) -> tuple[list[Strategy], list[str]]:
+    """The same where training ends at a target."""
+    found: list[Strategy] = [Restarts(rate)]
+    reasons = ["restarts: a target may be reached long before a fall over the whole budget ends"]
+    # Statistics of BatchNorm are of the trained weights: with averaged ones a target was missed.
+    if not known.batch_norm and not any(clash(each, Ema()) for each in own):
+        found.append(Ema())
+        reasons.append("ema: averaged weights may reach the target before the rate falls")
+    return found, reasons
 
 
 def named(given: str | Strategy) -> Strategy:

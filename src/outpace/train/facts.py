@@ -47,10 +47,15 @@ def facts_of(
         side=side_of(batches[0]),
         length=tokens_told(batches[0]),
         deviations=deviations_of(module, objective, batches[0]),
-        batch_norm=any(isinstance(each, NORMS) for each in module.modules()),
+        batch_norm=has_batch_norm(module),
         samples=isinstance(train.source, Loader),
         metric=objective.metric is not None,
     )
+
+
+def has_batch_norm(module: torch.nn.Module) -> bool:
+    """Whether it keeps statistics of batches."""
+    return any(isinstance(each, NORMS) for each in module.modules())
 
 
 def classes_of(batches: Sequence[Any]) -> tuple[float, ...]:

@@ -22,6 +22,7 @@ from outpace.train.checkpoint import Checkpoints, copied, generators_kept, seed_
 from outpace.train.choose import compared, settled
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
+from outpace.train.facts import has_batch_norm
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies, optimizer_for
@@ -213,7 +214,8 @@ class Trainer:
             self.epochs is not None and train.length is not None
         )
         rate_given = isinstance(self.optimizer, torch.optim.Optimizer)
-        return Known(end, self.valid is not None, rate_given, self.target)
+        norm = has_batch_norm(self.model)
+        return Known(end, self.valid is not None, rate_given, self.target, norm)
 
     def parts(self, train: Batches, valid: Batches | None, clock: Clock) -> Parts:
         """What trials need of it."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.plan.schedule import START
-from outpace.plan.schedule import rate as share_of_rate
 from outpace.train.optimizers import adamw
 from outpace.train.strategies.base import Course
 
@@ -21,8 +20,9 @@ VALIDATIONS = 4.0
 """times as long as its validation that it takes at least"""
 PACE = 10
 """steps after which it is told how many there is time for: the first ones may take much longer"""
-RISE = 0.05
-"""share of a cycle in which the rate rises"""
+RISE, FALL = 0.05, 0.5
+"""shares of a cycle in which the rate rises, and in which it falls: a fall of 0.15 bears no rate that is
+far too large, one of 0.95 takes longer to a target"""
 CELLS = 500
 """so often at most the rate is changed in a cycle: to do so at every step of many costs one percent"""
 EXACT = 1e-9
@@ -33,10 +33,10 @@ EXACT = 1e-9
 class Restarts(Course):
     """AdamW whose rate falls to zero in cycles, each ``factor`` times as long as the one before.
 
-    What: in each cycle the rate rises over the first twentieth and then falls to zero in a line; at its
-    end there is a validation. There are as many cycles as fit the training with at least ``first``
-    steps in the first; the last ends with the training, on the clock of its budget, or of its steps
-    where there is no budget.
+    What: in each cycle the rate rises over the first twentieth, and falls to zero in a line over the
+    second half; at its end there is a validation. There are as many cycles as fit the training with at
+    least ``first`` steps in the first; the last ends with the training, on the clock of its budget, or
+    of its steps where there is no budget.
     Helps: where training ends at a target: what a fall of the rate gains is there early, and again each
     time that training has become ``factor`` times as long. So the time to a target hardly depends on
     the budget. With ema it may be reached between two falls, too.
@@ -89,7 +89,7 @@ class Restarts(Course):
         self.cell = cell
         share = cell[1] / CELLS
         risen = START + (1.0 - START) * share / RISE
-        run.rates.set(min(risen, share_of_rate("linear", share)))
+        run.rates.set(min(risen, 1.0, (1.0 - share) / FALL))
 
     def count(self, run: Run) -> None:
         """As many cycles as fit."""

@@ -60,6 +60,10 @@ def test_what_making_batches_cannot_explain_is_laid_at_the_workers() -> None:
     slow = with_input(**quick | {"fetch_s": 0.4, "fetch_cpu_s": 0.4}, collate_s=0.35, workers=2)
     assert causes(slow)[0] == ("io", "collate")
     assert ("io", "ipc") not in causes(slow)
+    sooner_here = replace(slow, input=replace(slow.input, made_here_s=0.008))
+    assert causes(sooner_here)[0] == ("io", "ipc"), (
+        "a batch takes a worker longer than the training"
+    )
 
 
 def test_starting_workers_with_each_epoch_is_laid_at_them() -> None:

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.measure import statistics
-from outpace.measure.statistics import enough, line, paired_gain, share_interval, slope
+from outpace.measure.statistics import (
+    enough,
+    line,
+    noise_of,
+    paired_gain,
+    share_interval,
+    slope,
+)
 from outpace.records.gain import NO_GAIN, Gain
 
 TRIES = 4000
@@ -111,6 +118,28 @@ def test_few_pairs_say_little() -> None:
     nothing = paired_gain([], [])
     assert nothing.low < 0.1
     assert nothing.high > 10.0
+
+
+def test_few_pairs_say_more_beside_others_as_noisy() -> None:
+    """Two rounds of five arms: intervals hold the truth as often, and are far narrower."""
+    rng = np.random.default_rng(0)
+    held, widths, alone, tries = 0, [], [], 600
+    for base, arm in zip(noise(rng, 5 * tries, 2).reshape(-1, 5, 2),
+                         noise(rng, 5 * tries, 2).reshape(-1, 5, 2), strict=True):  # fmt: skip
+        beside = noise_of(list(zip(base[1:], arm[1:], strict=True)))
+        gain, one = paired_gain(base[0], arm[0], beside=beside), paired_gain(base[0], arm[0])
+        held += gain.low <= 1.0 <= gain.high
+        widths.append(math.log(gain.high / gain.low))
+        alone.append(math.log(one.high / one.low))
+    assert held >= 0.95 * tries - 2 * math.sqrt(0.95 * 0.05 * tries)
+    assert np.mean(widths) < 0.5 * np.mean(alone)
+
+
+def test_one_pair_is_as_noisy_as_those_beside() -> None:
+    quiet = noise_of([([1.0, 1.0], [1.01, 0.99]), ([1.0, 1.0], [1.0, 1.02])])
+    assert paired_gain([2.0], [1.0], beside=quiet).is_gain
+    assert not paired_gain([2.0], [1.0]).is_gain
+    assert noise_of([([1.0], [2.0])]).freedom == 0
 
 
 def test_times_that_a_coarse_clock_gives_are_left_out() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 
 from outpace.measure.counters import cpu_ns
-from outpace.measure.statistics import enough, paired_gain
+from outpace.measure.statistics import enough, noise_of, paired_gain
 from outpace.records.evidence import Arm
 from outpace.records.gain import Gain
 from outpace.seams.host import Host, Step
@@ -76,7 +76,9 @@ class Contest:
         base, other = [p[column] for p in pairs], [p[column + 1] for p in pairs]
         if not any(b > 0 and o > 0 for b, o in zip(base, other, strict=True)):
             return UNKNOWN
-        gain = paired_gain(base, other)
+        others = [p for name, p in self.pairs.items() if name != arm]
+        noise = noise_of([([r[column] for r in p], [r[column + 1] for r in p]) for p in others])
+        gain = paired_gain(base, other, beside=noise)
         low, high = max(1 / WIDEST, gain.low), min(max(WIDEST, gain.speedup), gain.high)
         return Gain(gain.speedup, min(low, gain.speedup), high, "measured")
 

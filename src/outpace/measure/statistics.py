@@ -31,6 +31,18 @@ NOISE_FLOOR = 0.02
 """Standard deviation of a log-ratio that is assumed at least where there are fewer than `FEW`."""
 ONE_PAIR = 4.0
 """Factor either way that a single pair is trusted to: beyond the 2-3x of a preempted round."""
+MOST_BESIDE = 8
+"""Degrees of freedom that other comparisons may add: not all are equally noisy."""
+
+
+class Noise(NamedTuple):
+    """What is known of the noise of log-ratios from comparisons beside: variance, degrees of freedom."""
+
+    variance: float
+    freedom: int
+
+
+UNKNOWN = Noise(0.0, 0)
 
 
 class Line(NamedTuple):
@@ -44,15 +56,33 @@ class Line(NamedTuple):
     intercept_high: float
 
 
+def noise_of(comparisons: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Noise:
+    """Of pairs of times, pooled over comparisons made in the same rounds."""
+    squares, freedom = 0.0, 0
+    for base, arm in comparisons:
+        ratios = _log_ratios(base, arm)
+        if ratios.size > 1:
+            squares += float(((ratios - ratios.mean()) ** 2).sum())
+            freedom += ratios.size - 1
+    return Noise(squares / freedom if freedom else 0.0, freedom)
+
+
 def paired_gain(
-    base: Sequence[float], arm: Sequence[float], *, confidence: float = 0.95, how: How = "measured"
+    base: Sequence[float],
+    arm: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    how: How = "measured",
+    beside: Noise = UNKNOWN,
 ) -> Gain:
     """Speed-up of ``arm`` over ``base`` from paired times (any unit, the i-th of both one round).
 
     The estimate is the exponential of the median log-ratio. From six pairs on the interval lies
     between order statistics of the log-ratios, interpolated after Hettmansperger and Sheather
     (1986): it needs no symmetry, as one arm is often noisier than the other. Below six it is
-    Student's, around the mean and stretched to hold the median, with at least `NOISE_FLOOR`.
+    Student's, around the mean and stretched to hold the median, with at least `NOISE_FLOOR`; its
+    variance is taken together with that of comparisons ``beside`` it (the moderated t of Smyth 2004,
+    doi 10.2202/1544-6115.1027, whose prior is here theirs, at no more than `MOST_BESIDE`).
 
     Pairs with a time that is not finite and positive (a clock too coarse) are left out; where none
     is left, nothing is known and the interval says so. Raises ValueError where the lengths differ.
@@ -64,7 +94,10 @@ def paired_gain(
         return Gain(1.0, ONE_PAIR**-2, ONE_PAIR**2, how)
     middle = float(np.median(ratios))
     miss = SPARE * (1.0 - confidence)
-    low, high = (_median_limits if ratios.size >= FEW else _few_limits)(ratios, miss)
+    if ratios.size >= FEW:
+        low, high = _median_limits(ratios, miss)
+    else:
+        low, high = _few_limits(ratios, miss, beside)
     return Gain(math.exp(middle), math.exp(min(low, middle)), math.exp(max(high, middle)), how)
 
 
@@ -157,13 +190,15 @@ def _log_choose(count: int, chosen: int) -> float:
     return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
 
 
-def _few_limits(ratios: Floats, miss: float) -> tuple[float, float]:
-    """Student's limits for two to five log-ratios; a fixed wide range for one."""
-    middle = float(ratios.mean())
-    if ratios.size == 1:
+def _few_limits(ratios: Floats, miss: float, beside: Noise) -> tuple[float, float]:
+    """Student's limits for one to five log-ratios; a fixed wide range for one that is alone."""
+    middle, prior = float(ratios.mean()), min(beside.freedom, MOST_BESIDE)
+    freedom = ratios.size - 1 + prior
+    if freedom == 0:
         return middle - math.log(ONE_PAIR), middle + math.log(ONE_PAIR)
-    spread = max(float(ratios.std(ddof=1)), NOISE_FLOOR)
-    half = _student_quantile(ratios.size - 1, miss) * spread / math.sqrt(ratios.size)
+    squares = float(((ratios - middle) ** 2).sum()) + prior * beside.variance
+    spread = max(math.sqrt(squares / freedom), NOISE_FLOOR)
+    half = _student_quantile(freedom, miss) * spread / math.sqrt(ratios.size)
     return middle - half, middle + half
 
 
@@ -192,14 +227,18 @@ def _normal_quantile(miss: float) -> float:
 
 
 def _student_quantile(freedom: int, miss: float) -> float:
-    """The same for Student's t of one to four degrees (Abramowitz and Stegun 26.7.3-4)."""
-    inside: dict[int, Callable[[float], float]] = {
-        1: lambda angle: 2.0 * angle / math.pi,
-        2: math.sin,
-        3: lambda angle: 2.0 / math.pi * (angle + math.sin(angle) * math.cos(angle)),
-        4: lambda angle: math.sin(angle) * (1.0 + math.cos(angle) ** 2 / 2.0),
-    }
-    angle = _solve(lambda a: 1.0 - inside[freedom](a), miss, math.pi / 2.0)
+    """The same for Student's t (Abramowitz and Stegun 26.7.3-4)."""
+
+    def inside(angle: float) -> float:
+        odd = freedom % 2
+        term = 2.0 * math.cos(angle) / math.pi if odd else 1.0
+        total = 0.0
+        for i in range(freedom // 2):
+            total += term
+            term *= math.cos(angle) ** 2 * (2 * i + 1 + odd) / (2 * i + 2 + odd)
+        return math.sin(angle) * total + (2.0 * angle / math.pi if odd else 0.0)
+
+    angle = _solve(lambda a: 1.0 - inside(a), miss, math.pi / 2.0)
     return math.sqrt(freedom) * math.tan(angle)
 
 

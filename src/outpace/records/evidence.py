@@ -105,6 +105,8 @@ class Input(msgspec.Struct, frozen=True):
     sliceable: bool | None = None
     """``dataset[indices]`` equals the collated items bit for bit"""
     why_not_sliceable: str | None = None
+    made_here_s: float | None = None
+    """CPU time of making one in the training's own process, where workers make them"""
     slice_s: float | None = None
     """time of one ``dataset[indices]`` a batch"""
     cached_s: float | None = None

@@ -12,6 +12,7 @@ import random
 import sqlite3
 import zipfile
 from dataclasses import dataclass
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from outpace.serve.batches import Unlike, by_items, by_slice, same_bits
 from outpace.serve.cache import SampleCache, flatten
 
 TRIED = 6
+MADE, MAKING_S = 4, 1.0
+"""batches that are made here, and seconds after which it is enough"""
 ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
 """packages whose open files are not to be read by several threads at once"""
 
@@ -130,8 +133,6 @@ def _bytes(batch: Any) -> int:
 
 def gather_time(loader: DataLoader[Any], how: str, limit: int) -> float | None:
     """Seconds that a batch takes by ``slice`` or from a warm ``cache``; None where it cannot be."""
-    from time import perf_counter
-
     indices = list(itertools.islice(iter(loader.batch_sampler), 1))  # type: ignore[arg-type]
     if not indices:
         return None
@@ -146,6 +147,24 @@ def gather_time(loader: DataLoader[Any], how: str, limit: int) -> float | None:
         return (perf_counter() - start) / 5
     except (Unlike, NotImplementedError):
         return None
+    finally:
+        restore(state)
+
+
+def making_time(loader: DataLoader[Any]) -> float | None:
+    """CPU seconds that this thread takes for a batch, sample by sample; None where it cannot be had."""
+    if isinstance(loader.dataset, IterableDataset) or not loader._auto_collation:
+        return None
+    state = random_state()
+    try:
+        fetch, spent = by_items(loader), []
+        for indices in itertools.islice(iter(loader.batch_sampler), MADE):  # type: ignore[arg-type]
+            begun = thread_time()
+            fetch(indices)
+            spent.append(thread_time() - begun)
+            if sum(spent) > MAKING_S:
+                break
+        return min(spent, default=None)
     finally:
         restore(state)
 

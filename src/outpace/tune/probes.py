@@ -20,7 +20,7 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.module import device_of
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
-from outpace.serve.probe import gather_time, moved, probe, random_state
+from outpace.serve.probe import gather_time, making_time, moved, probe, random_state
 from outpace.tune.files import TRACE, write
 from outpace.tune.observed import Observed
 
@@ -161,6 +161,8 @@ def probe_input(observed: Observed) -> None:
         samples=found.samples,
     )
     facts.update(loading_facts(loader))
+    if loader.num_workers:
+        facts["made_here_s"] = making_time(loader)
     if found.sliceable:
         facts["slice_s"] = gather_time(loader, "slice", 0)
     if found.deterministic:

@@ -1,0 +1,42 @@
+"""What a batch takes this process."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from outpace.serve import probe
+from outpace.serve.probe import making_time
+
+
+class Counted(TensorDataset):
+    drawn = 0
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+        Counted.drawn += 1
+        random.random()
+        return super().__getitem__(index)
+
+
+def test_some_batches_are_made_here_and_nobody_sees_it() -> None:
+    loader = DataLoader(Counted(torch.randn(64, 4)), batch_size=8, num_workers=2)
+    random.seed(0)
+    before, generator = random.getstate(), torch.get_rng_state()
+    found = making_time(loader)
+    assert found is not None
+    assert found > 0
+    assert Counted.drawn == probe.MADE * 8
+    assert random.getstate() == before
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+class Endless(IterableDataset[int]):
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        yield from iter(int, 1)
+
+
+def test_what_has_no_items_is_left_alone() -> None:
+    assert making_time(DataLoader(Endless(), batch_size=8)) is None
+    assert making_time(DataLoader(TensorDataset(torch.randn(8, 2)), batch_size=None)) is None

@@ -13,9 +13,9 @@ from outpace.records.evidence import Evidence, Rank
 from outpace.records.gain import Gain, How
 from outpace.records.ledger import OUTSIDE_STEPS
 
-CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
+CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 10.0
 """what a module's operator costs to call, over one bare tiny operator; and at the most: those of a
-recurrent network that steps through time in Python take five times as long"""
+recurrent network that steps through time in Python take five to ten times as long"""
 MAKING_ERROR = 1.3
 """times what workers are taken to need to make a batch, before the rest is laid at the workers"""
 PAGE = 4096

@@ -177,6 +177,20 @@ def test_importing_torch_is_no_loss() -> None:
     }
 
 
+def test_a_step_that_is_all_calls_is_bound_by_compute() -> None:
+    """Of 2 ms of compute nothing depends on the batch: something is left to be done in any case."""
+    compute = replace(IMAGES.compute, forward_s=1e-3, backward_s=1e-3, optimizer_s=0.0,
+                      operations=400, fixed_s=2e-3, fixed_low_s=1.9e-3, fixed_high_s=2.1e-3)  # fmt: skip
+    ledger = (Row("forward", 50.0, 0.45), Row("backward", 50.0, 0.45), Row("logging", 9.0, 0.1))
+    steps = replace(IMAGES.steps, mean_s=2.2e-3)
+    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
+    told = findings(
+        replace(IMAGES, compute=compute, ledger=ledger, steps=steps, input=own, arms=())
+    )
+    assert (told[0].bound, told[0].cause) == ("compute", "dispatch")
+    assert told[0].gain.speedup == pytest.approx(2.2 / 0.4)
+
+
 def test_memory_that_is_nearly_full_is_told() -> None:
     """Of 2 GiB a step's tensors take 1.5: whether that is near depends on what else is there."""
     memory = replace(IMAGES.memory, peak_bytes=3 << 29, limit_bytes=2 << 30, beside_bytes=3 << 28)

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from outpace.seams.host import Host
 from outpace.seams.rate import RateSeam
 
 
 @pytest.fixture
 def seam() -> Iterator[RateSeam]:
-    seam = RateSeam(Host())
+    seam = RateSeam()
     seam.install()
     yield seam
     seam.remove()

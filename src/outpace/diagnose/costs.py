@@ -16,8 +16,12 @@ from outpace.records.ledger import OUTSIDE_STEPS
 CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 10.0
 """what a module's operator costs to call, over one bare tiny operator; and at the most: those of a
 recurrent network that steps through time in Python take five to ten times as long"""
+MOST_DISPATCH = 0.9
+"""share of a step's compute: something is left to be done in any case"""
 MAKING_ERROR = 1.3
 """times what workers are taken to need to make a batch, before the rest is laid at the workers"""
+SURELY_MOVED = 0.6
+"""part of the memory traffic that no cache saves: what stays in one between two operators does not move"""
 PAGE = 4096
 RUN_TO_RUN = 1.45
 """times that what is lost, over the rest, may differ in another run of the script: the truth bench saw
@@ -189,13 +193,16 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     ceilings = evidence.machine.ceilings
     one = ceilings.dispatch_s if ceilings is not None and ceilings.dispatch_s else 10e-6
     tiny = compute.operations * one + compute.tensors * 8 * one / 3
+    whole = compute_cost(evidence)
+    most = MOST_DISPATCH * whole
     if compute.fixed_s is None:
-        guess = min(CALL_OVER_TINY * tiny, 0.9 * compute_cost(evidence))
-        return guess, 0.3 * guess, min(2 * guess, compute_cost(evidence))
-    bound = MOST_OVER_TINY * tiny
-    fixed = min(compute.fixed_s, bound) if compute.operations else compute.fixed_s
+        guess = min(CALL_OVER_TINY * tiny, most)
+        return guess, 0.3 * guess, min(2 * guess, whole)
+    if compute.operations:
+        most = min(most, MOST_OVER_TINY * tiny)
+    fixed = min(compute.fixed_s, most)
     low = min(compute.fixed_low_s or 0.0, fixed)
-    return fixed, low, max(fixed, min(compute.fixed_high_s or fixed, bound))
+    return fixed, low, max(fixed, min(compute.fixed_high_s or fixed, most))
 
 
 def moving_seconds(evidence: Evidence) -> tuple[float, float]:

@@ -16,7 +16,6 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from outpace.seams.host import Host
 from outpace.seams.setup import Setup
 
 Change = Callable[[float, float], float]
@@ -27,8 +26,7 @@ class RateSeam:
 
     name = "rate"
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    def __init__(self) -> None:
         self.change: Change | None = None
         self.handles: list[Any] = []
         self.own: dict[int, list[float]] = {}

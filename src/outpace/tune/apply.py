@@ -131,7 +131,7 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
 
     if given["land"] is not None:
         # The rate is the script's own again before whatever else follows a step.
-        host.seams = {"rate": RateSeam(host), **host.seams}
+        host.seams = {"rate": RateSeam(), **host.seams}
     host.rests = False
     Landing(
         host,

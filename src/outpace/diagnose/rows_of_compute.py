@@ -1,0 +1,122 @@
+"""Rows of the table of bottlenecks: how a step is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outpace.diagnose.costs import (
+    SURELY_MOVED,
+    ceiling_seconds,
+    compute_cost,
+    dispatch_seconds,
+    moving_seconds,
+    of_step,
+    without,
+)
+from outpace.diagnose.told import Told
+from outpace.records.evidence import Evidence
+
+LEAST_USELESS = 0.1
+"""share of the arithmetic done on nothing, from which on it is told"""
+
+
+def dispatch(evidence: Evidence) -> Iterator[Told]:
+    """Framework overhead: many small operators."""
+    seconds, low, high = dispatch_seconds(evidence)
+    if seconds < 0.3 * compute_cost(evidence):
+        return
+    how = "measured" if evidence.compute.fixed_s is not None else "predicted"
+    cost = of_step(evidence, seconds, low, high, how)  # type: ignore[arg-type]
+    yield Told(
+        cost,
+        evidence.compute.where,
+        f"{1e3 * seconds:.2f} of {1e3 * cost.whole_s:.2f} ms of a step do not depend on the batch: "
+        f"{evidence.compute.operations} operators a forward pass, each too small for what it costs to call",
+    )
+
+
+def sync(evidence: Evidence) -> Iterator[Told]:
+    """Waiting for the device."""
+    arm = evidence.arm("sync_free")
+    whole = evidence.steps.mean_s
+    if arm is None or not whole or not evidence.syncs:
+        return
+    cost = without(evidence, whole, arm.gain)
+    worst = evidence.syncs[0]
+    yield Told(
+        cost,
+        worst.where,
+        f".{worst.name}() makes the host wait for the device {worst.count:.1f} times a step",
+    )
+
+
+def threads(evidence: Evidence) -> Iterator[Told]:
+    """Too few or too many threads."""
+    best = max(
+        (a for a in evidence.arms if a.name.startswith("threads_") and a.failed is None),
+        key=lambda a: a.gain.speedup,
+        default=None,
+    )
+    if best is None or best.gain.low < 1.03:
+        return
+    whole = evidence.free_s
+    cost = without(evidence, whole, best.gain)
+    yield Told(
+        cost,
+        evidence.compute.threads_where,
+        f"with {best.name.removeprefix('threads_')} threads instead of {evidence.compute.threads} the "
+        f"compute of a step takes {1e3 * best.seconds:.1f} instead of {1e3 * whole:.1f} ms",
+    )
+
+
+def arithmetic(evidence: Evidence) -> Iterator[Told]:
+    """The model's own operations: what they take beyond their time at the machine's ceiling."""
+    total = compute_cost(evidence)
+    fixed, least_fixed, most_fixed = dispatch_seconds(evidence)
+    if evidence.compute.fixed_s is None:
+        fixed = least_fixed = most_fixed = 0.0
+    at_best = ceiling_seconds(evidence)
+    moving = sum(moving_seconds(evidence))
+    taken = max(0.0, total - fixed - moving)
+    useless, why = _useless(evidence)
+    if useless >= LEAST_USELESS:
+        seconds = useless * taken
+        yield Told(
+            of_step(evidence, seconds, 0.8 * seconds, min(taken, 1.1 * seconds), "predicted"),
+            evidence.compute.where,
+            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms "
+            f"of a step, {why}",
+            sure=False,
+        )
+        return
+    low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
+    high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
+    cost = of_step(evidence, max(0.0, taken - at_best), max(0.0, low), max(0.0, high))
+    ceiling = (
+        f": {100 * min(1.0, at_best / taken):.0f} % of this machine's ceiling, at which the rest "
+        "would be gained"
+        if at_best and taken
+        else ""
+    )
+    yield Told(
+        cost,
+        evidence.compute.where,
+        f"the model's operations take {1e3 * taken:.1f} of {1e3 * cost.whole_s:.1f} ms of a step"
+        + ceiling,
+        sure=False,
+    )
+
+
+def _useless(evidence: Evidence) -> tuple[float, str]:
+    """Share of the arithmetic that is done on nothing, and what it is."""
+    compute = evidence.compute
+    empty = compute.empty_flops / compute.flops if compute.flops else 0.0
+    if compute.padding >= empty:
+        what = (
+            f"and {100 * compute.padding:.0f} % of its positions are padding: batches of sequences"
+        )
+        return compute.padding, what + " of one length would do without"
+    what = (
+        f"and {100 * empty:.0f} % of it multiplies by zeros: an index would do in place of one-hot"
+    )
+    return empty, what + " rows (nn.Embedding, gather)"

@@ -1,0 +1,78 @@
+"""Rows of the table of bottlenecks: how batches reach the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outpace.diagnose.costs import input_cost, input_parts, of_step, without
+from outpace.diagnose.told import Told
+from outpace.records.evidence import Evidence
+
+
+def storage(evidence: Evidence) -> Iterator[Told]:
+    """Waiting for files, sockets or a slow disk."""
+    yield from _input(evidence, "storage", "waits off the CPU for data to be read")
+
+
+def parse(evidence: Evidence) -> Iterator[Told]:
+    """Decoding images, parsing text and records."""
+    what = (
+        "decodes images" if evidence.input.decode_s > evidence.input.parse_s else "parses records"
+    )
+    yield from _input(evidence, "parse", what)
+
+
+def augment(evidence: Evidence) -> Iterator[Told]:
+    """Work of the data set's own code on each sample."""
+    yield from _input(evidence, "augment", "works on each sample in the data set's own code")
+
+
+def collate(evidence: Evidence) -> Iterator[Told]:
+    """Putting samples together one by one."""
+    yield from _input(evidence, "collate", "puts batches together sample by sample")
+
+
+def ipc(evidence: Evidence) -> Iterator[Told]:
+    """Moving batches between processes, and starting those anew for each epoch."""
+    data = evidence.input
+    starts = data.epoch_start_s / data.batches if data.workers and data.batches else 0.0
+    for told in _input(evidence, "ipc", "moves batches between processes"):
+        cost = told.cost
+        if starts < 0.1 * (cost.whole_s + starts):
+            yield told
+            return
+        begins = f", and {1e3 * starts:.1f} ms for workers to start with each epoch"
+        seconds, low, high = (s + starts for s in (cost.seconds, cost.low, cost.high))
+        lost = of_step(evidence, seconds, low, high, cost.how, starts)
+        yield told._replace(cost=lost, reason=told.reason + begins)
+
+
+def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
+    cost = input_cost(evidence)
+    part = input_parts(evidence).get(cause, 0.0)
+    if cost is None or not part:
+        return
+    data = evidence.input
+    place = data.places[0][0] if data.places else data.where
+    if cause == "ipc" or (cause == "collate" and data.sliceable):
+        place = data.where  # a library's work, which the loader's arguments decide on
+    elif cause == "parse" and data.decode_s > data.parse_s:
+        place = data.kind_places.get("decode", place)
+    else:
+        place = data.kind_places.get(cause, place)
+    lost = of_step(evidence, cost.seconds * part, cost.low * part, cost.high * part, cost.how)
+    yield Told(
+        lost,
+        place,
+        f"a step waits {1e3 * lost.seconds:.1f} of its {1e3 * lost.whole_s:.1f} ms because the input "
+        f"{what}",
+    )
+
+
+def transfer(evidence: Evidence) -> Iterator[Told]:
+    """Copies from host to device."""
+    arm = evidence.arm("transfer_free")
+    whole = evidence.steps.mean_s
+    if arm is not None and whole:
+        cost = without(evidence, whole, arm.gain)
+        yield Told(cost, None, f"copies to the device take {1e3 * cost.seconds:.1f} ms of a step")

@@ -1,0 +1,79 @@
+"""Rows of the table of bottlenecks: memory, its bandwidth, and what fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outpace.diagnose.costs import SURELY_MOVED, compute_cost, moving_seconds, of_step
+from outpace.diagnose.told import Told
+from outpace.records.evidence import Evidence
+
+MOST_COPIED = 0.1
+"""share of the memory that workers may come to copy before it is told, though none has by now"""
+WORTH_NAMING = 1 << 23
+"""bytes of Python objects in a data set below which they do not explain a growth"""
+
+
+def capacity(evidence: Evidence) -> Iterator[Told]:
+    """Memory nearly full."""
+    memory = evidence.memory
+    if memory.peak_bytes and memory.full > 0.9:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0),
+            evidence.compute.where,
+            f"a step's tensors take {memory.peak_bytes / 2**30:.2f} GiB and the rest of the process "
+            f"{memory.beside_bytes / 2**30:.2f}, of {memory.limit_bytes / 2**30:.2f} GiB",
+        )
+
+
+def bandwidth(evidence: Evidence) -> Iterator[Told]:
+    """Element-wise operators that each read and write all of a large tensor."""
+    moving, pages = moving_seconds(evidence)
+    seconds = moving + pages
+    if not moving or seconds < 0.3 * compute_cost(evidence):
+        return
+    cost = of_step(evidence, seconds, SURELY_MOVED * seconds, 1.1 * seconds, "predicted")
+    fresh = f", and {1e3 * pages:.0f} ms to take fresh pages for it" if pages > 0.1 * moving else ""
+    yield Told(
+        cost,
+        evidence.compute.where,
+        f"element-wise operations move {evidence.compute.moved_bytes / 2**30:.2f} GiB a step: "
+        f"{1e3 * moving:.0f} of {1e3 * cost.whole_s:.0f} ms at this machine's bandwidth{fresh}",
+    )
+
+
+def leak(evidence: Evidence) -> Iterator[Told]:
+    """Memory that grows with every step."""
+    memory, data = evidence.memory, evidence.input
+    objects = (
+        f"{data.copied_holder or 'the data set'} holds some {float(f'{data.copied_objects:.2g}'):,.0f}, "
+        f"{data.copied_bytes / 2**20:.0f} MiB"
+    )
+    if data.workers and data.worker_growth_bytes:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0),
+            data.places[0][0] if data.places else data.where,
+            f"{data.workers} workers come to own {data.worker_growth_bytes / 2**20:.2f} MiB more a step: "
+            "they keep what they read, or read Python objects, whose reference counts have each worker "
+            "copy their pages (arrays and tensors have none)"
+            + (f"; {objects}" if data.copied_bytes > WORTH_NAMING else ""),
+        )
+    elif data.workers * data.copied_bytes > MOST_COPIED * memory.limit_bytes > 0:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0),
+            data.where,
+            f"{data.workers} workers will each copy the Python objects that they read: {objects}, of "
+            f"{memory.limit_bytes / 2**30:.1f} GiB for all (arrays of numbers or of text are not copied)",
+        )
+    if memory.growth_low <= 0:
+        return
+    left = max(1, (evidence.run.total_steps or 100 * evidence.steps.count) - evidence.steps.count)
+    ends = memory.rss_bytes + memory.growth_bytes_step * left > memory.limit_bytes > 0
+    what = f"; {memory.retained_name} keeps what it is given" if memory.retained_name else ""
+    if ends or memory.growth_bytes_step > 2**20 or memory.retained_name:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0),
+            memory.retained_where,
+            f"memory grows by {memory.growth_bytes_step / 2**20:.2f} MiB a step{what}"
+            + ("; it will not last to the end of the run" if ends else ""),
+        )

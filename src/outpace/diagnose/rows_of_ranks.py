@@ -1,0 +1,56 @@
+"""Rows of the table of bottlenecks: processes that train together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outpace.diagnose.costs import of_step, own_seconds
+from outpace.diagnose.told import Told
+from outpace.records.evidence import Evidence
+
+
+def straggler(evidence: Evidence) -> Iterator[Told]:
+    """One rank is slower than the others, which wait for it.
+
+    Where it waits for its input it could be as fast as they are; where it computes for longer, its
+    work could be shared.
+    """
+    if len(evidence.ranks) < 2:
+        return
+    slowest = max(evidence.ranks, key=lambda rank: own_seconds(rank).middle)
+    own, others = own_seconds(slowest), [own_seconds(r) for r in evidence.ranks if r != slowest]
+    next_slowest = max(pace.middle for pace in others)
+    gap = own.middle - next_slowest
+    if evidence.steps.mean_s - next_slowest < 0.5 * gap:
+        return  # Nobody waits for it: these ranks do not train together.
+    waits = slowest.input_s - min(rank.input_s for rank in evidence.ranks)
+    by_input = waits > 0.5 * gap
+    part = 1.0 if by_input else 1 - 1 / len(evidence.ranks)
+    low = own.low - max(pace.high for pace in others)
+    high = own.high - max(pace.low for pace in others)
+    cost = of_step(evidence, part * max(0.0, gap), part * max(0.0, low), part * max(0.0, high))
+    why = "waits for its batches" if by_input else "computes"
+    yield Told(
+        cost,
+        slowest.input_where if by_input else slowest.compute_where,
+        f"rank {slowest.rank} takes {1e3 * own.middle:.1f} ms for a step of its own, the next slowest "
+        f"{1e3 * next_slowest:.1f}: it {why} for longer",
+    )
+
+
+def allreduce(evidence: Evidence) -> Iterator[Told]:
+    """Exchanging gradients, beyond what hides behind the backward pass."""
+    if len(evidence.ranks) < 2:
+        return
+    paces = [own_seconds(rank) for rank in evidence.ranks]
+    whole = evidence.steps.mean_s
+    seconds = whole - max(pace.middle for pace in paces)
+    low, high = whole - max(p.high for p in paces), whole - max(p.low for p in paces)
+    cost = of_step(evidence, max(0.0, seconds), max(0.0, low), max(0.0, high))
+    mib = 4 * evidence.compute.parameters / 2**20
+    yield Told(
+        cost,
+        evidence.compute.exchange_where or evidence.compute.where,
+        f"without exchanging {mib:.0f} MiB of gradients a step would be "
+        f"{1e3 * max(0.0, seconds):.1f} of its {1e3 * whole:.1f} ms shorter",
+    )

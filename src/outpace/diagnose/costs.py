@@ -13,9 +13,10 @@ from outpace.records.evidence import Evidence, Rank
 from outpace.records.gain import Gain, How
 from outpace.records.ledger import OUTSIDE_STEPS
 
-CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 10.0
+CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
 """what a module's operator costs to call, over one bare tiny operator; and at the most: those of a
-recurrent network that steps through time in Python take five to ten times as long"""
+recurrent network that steps through time in Python take five times as long. What else no batch changes,
+such as waking threads, is not told as calls"""
 MOST_DISPATCH = 0.9
 """share of a step's compute: something is left to be done in any case"""
 MAKING_ERROR = 1.3

@@ -62,7 +62,7 @@ class Bench:
 
     def once(self, name: str, make: Callable[[Path], Any]) -> Any:
         """What ``make`` gives in an empty folder, or gave before."""
-        path = KEPT / f"{name}{'-hog' if self.options.hog else ''}.json"
+        path = self.kept(name)
         if path.exists() and not self.options.again:
             return json.loads(path.read_text())
         with tempfile.TemporaryDirectory() as folder:
@@ -72,6 +72,10 @@ class Bench:
         part.write_text(json.dumps(made))
         part.replace(path)
         return made
+
+    def kept(self, name: str) -> Path:
+        """The file of what is done."""
+        return KEPT / f"{name}{'-hog' if self.options.hog else ''}.json"
 
     def truth(self, case: Case, amount: str) -> Truth:
         """What the plant costs."""
@@ -90,14 +94,17 @@ class Bench:
 
         return dict(self.once(f"{CODE}/{case.name}-{amount or 'control'}-{seed}", make))
 
-    def peers(self, case: Case, amount: str) -> dict[str, str]:
-        """The bound that each peer names."""
+    def peers(self, case: Case, amount: str) -> dict[str, str] | None:
+        """The bound that each peer names; None where they are not to be asked, and were not before."""
         args = [amount] if amount else []
+        name = f"peers/{case.name}-{digest([case.path])}-{amount}"
+        if not self.options.peers and not self.kept(name).exists():
+            return None
 
         def make(folder: Path) -> dict[str, str]:
             return {name: told(case.path, args, folder) for name, told in PEERS.items()}
 
-        return dict(self.once(f"peers/{case.name}-{digest([case.path])}-{amount}", make))
+        return dict(self.once(name, make))
 
     def run(self, case: Case, amount: str, seed: int) -> tuple[Truth | None, list[Row]]:
         """The truth about a dose, and verdicts with it and without."""
@@ -108,8 +115,9 @@ class Bench:
         rows = [self.verdict(case, amount, seed)]
         if amount:
             rows.append(self.verdict(case, "0", 0))
-        if self.options.peers and (not amount or (truth is not None and truth.speedup >= HALF)):
-            rows[0]["peers"] = self.peers(case, amount)
+        half = truth is not None and truth.speedup >= HALF
+        if (half or not amount) and (told := self.peers(case, amount)) is not None:
+            rows[0]["peers"] = told
         for row in rows:
             said = f"{row['bound']}, {row['cause']}"
             gain = f"{row['gain']['speedup']:.2f}x told of it" if row["gain"] else "it is not told"

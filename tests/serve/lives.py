@@ -1,4 +1,4 @@
-"""A training of several ranks that is killed and goes on: python lives.py FOLDER KILLS SEED
+"""A training of several ranks that is killed and goes on: python -m tests.serve.lives FOLDER KILLS SEED
 
 Each life is a group of processes, a rank each, with other workers, ranks and batch size than the one
 before. The first rank writes down what all have drawn, every few steps; at a random step, and at a
@@ -18,9 +18,8 @@ import pickle
 import random
 import signal
 import sys
-import threading
-import traceback
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,10 +28,9 @@ import numpy as np
 import torch
 
 from outpace.serve.loader import Loader
+from tests.mortal import kill_soon, lived
 
 SIZE, EPOCHS = 211, 2
-MOST_S = 120
-"""that a life may take: one that hangs is told of"""
 
 
 class Numbers:
@@ -92,7 +90,6 @@ def drawn(life: Life, rank: int, kept: dict[str, Any]) -> Iterator[tuple[Loader,
 
 def live(life: Life, path: Path) -> None:
     """Be the first rank, and start the others; ends with the training, or by being killed."""
-    os.setsid()
     kept = pickle.loads(path.read_bytes()) if path.exists() else {}
     if kept and not kept["loader"]:
         return  # killed when it had come to its end
@@ -139,29 +136,6 @@ def keep(path: Path, what: Any) -> None:
     new.replace(path)
 
 
-def kill_soon(seconds: float) -> None:
-    """All processes of this group, workers included, in the midst of whatever they then do."""
-    timer = threading.Timer(seconds, os.killpg, (0, signal.SIGKILL))
-    timer.daemon = True
-    timer.start()
-
-
-def lived(life: Life, path: Path) -> int:
-    """A life in a process of its own: 0 at the training's end, -9 where it was killed."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.alarm(MOST_S)
-            live(life, path)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def digests(path: Path) -> tuple[str, str]:
     """SHA-256 of all ids, and of all tensors, in the order in which they were due."""
     seen = pickle.loads(path.read_bytes())["seen"]
@@ -179,7 +153,7 @@ def main() -> None:
     wanted = {}
     for drawing in (False, True):
         whole = folder / f"whole-{drawing}"
-        assert lived(Life(drawing, "none", 0, 1, 8, 1000, None, 0.0), whole) == 0
+        assert lived(partial(live, Life(drawing, "none", 0, 1, 8, 1000, None, 0.0), whole)) == 0
         wanted[drawing] = digests(whole)
     lives: list[Life] = []
     killed, trainings, unlike = 0, 0, 0
@@ -199,7 +173,7 @@ def main() -> None:
                 killed_after=chance.randint(0, 9) if killed < kills else None,
                 moment_s=chance.choice((0.0, 0.02, 0.2)) * chance.random(),
             )
-            code = lived(life, path)
+            code = lived(partial(live, life, path))
             lives.append(life)
             if code not in (0, -signal.SIGKILL):
                 sys.exit(f"{life} ended with {code}")

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import signal
 import sys
-import threading
-import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +47,7 @@ from outpace.train.strategies import (
     Subset,
 )
 from outpace.train.trainer import BEST
+from tests.mortal import kill_soon, lived
 from tests.train.toys import convolutional, deep, images, made, model, points, same, trainer
 
 KINDS: tuple[Kind, ...] = ("none", "threads", "processes")
@@ -56,8 +55,6 @@ EVERY = (0.0, 0.01, 0.05)
 """seconds between two checkpoints; 0: the next is begun as soon as one is written"""
 EPOCHS, MOST_STEPS = 8, 40
 """of a training, and of a life that is killed"""
-MOST_S = 120
-"""that a life may take: one that hangs is told of"""
 
 
 class Noisy(Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -125,7 +122,6 @@ class Mortal:
 
 def live(life: Life, folder: Path) -> None:
     """Ends with the training, or by being killed."""
-    os.setsid()
     if life.killed_after == 0:
         kill_soon(life.moment_s)
     given = {
@@ -138,30 +134,12 @@ def live(life: Life, folder: Path) -> None:
     ).fit(quiet=True)
 
 
-def kill_soon(seconds: float) -> None:
-    """All processes of this group, workers included, in the midst of whatever they then do."""
-    timer = threading.Timer(seconds, os.killpg, (0, signal.SIGKILL))
-    timer.daemon = True
-    timer.start()
-
-
-def lived(life: Life, folder: Path) -> int:
-    """A life in a process of its own: 0 at the training's end, -9 where it was killed."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.alarm(MOST_S)
-            live(life, folder)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def died(life: Life, folder: Path) -> bool:
+    """Whether it was killed; else it came to the training's end."""
+    code = lived(partial(live, life, folder))
     if code not in (0, -signal.SIGKILL):
         sys.exit(f"{life} ended with {code}")
-    return code
+    return code != 0
 
 
 def ended(folder: Path) -> dict[str, Any]:
@@ -189,10 +167,10 @@ def main() -> None:
         if killed >= kills:
             break
         if name not in wanted:
-            assert lived(Life(name), folder / name) == 0
+            assert not died(Life(name), folder / name)
             wanted[name] = ended(folder / name)
-        path, deaths, code = folder / f"killed-{number}", 0, 1
-        while code:
+        path, deaths, dead = folder / f"killed-{number}", 0, True
+        while dead:
             life = Life(
                 name,
                 chance.choice(KINDS),
@@ -200,9 +178,9 @@ def main() -> None:
                 killed_after=chance.randint(0, MOST_STEPS) if deaths < each else None,
                 moment_s=chance.choice((0.0, 0.003, 0.03)) * chance.random(),
             )
-            code = lived(life, path)
+            dead = died(life, path)
             lives.append(life)
-            deaths += code != 0
+            deaths += dead
             cut_short += any(path.glob("*.part"))
         killed += deaths
         end = ended(path)

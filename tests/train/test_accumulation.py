@@ -24,7 +24,17 @@ from outpace.train.strategies import (
     Strategy,
 )
 from tests.train.test_batch_size import Costly, Noted, Shared, regression
-from tests.train.toys import Reader, Stop, fit, model, points, ready, same, token_loss, tokens
+from tests.train.toys import (
+    Reader,
+    Stop,
+    fit,
+    goes_on_exactly,
+    model,
+    points,
+    ready,
+    token_loss,
+    tokens,
+)
 
 
 def double(batches: list[Any]) -> list[Any]:
@@ -133,12 +143,7 @@ def test_it_goes_on_from_any_step(tmp_path: Path, way: str, at: int) -> None:
 
     whole = go(tmp_path / "whole")
     assert whole.steps == 12
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", callbacks=[Stop(at)])
-    again = go(tmp_path / "cut")
-    assert same(dict(again.weights), dict(whole.weights))
-    rows = [[(r.step, r.train_loss, r.metric, r.rate) for r in x.history] for x in (again, whole)]
-    assert rows[0] == rows[1]
+    goes_on_exactly(go, tmp_path / "cut", at, whole)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -16,7 +16,7 @@ from outpace.train.run import Run
 from outpace.train.strategies import Divergence, Ema, OneCycle, Restarts, Strategy
 from outpace.train.strategies.restarts import PACE, fitting, place
 from tests.train.test_strategies import Breaks, on_noise, rates
-from tests.train.toys import Slow, Stop, Time, fit, model, ready, same
+from tests.train.toys import Slow, Stop, Time, fit, goes_on_exactly, model, ready
 
 RATE = 0.03
 
@@ -137,12 +137,7 @@ def test_it_goes_on_exactly(tmp_path: Path, at: int) -> None:
         )
 
     whole = go(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", callbacks=[Stop(at)])
-    again = go(tmp_path / "cut")
-    assert same(dict(again.weights), dict(whole.weights))
-    rows = [[(r.step, r.train_loss, r.metric, r.rate) for r in x.history] for x in (again, whole)]
-    assert rows[0] == rows[1]
+    goes_on_exactly(go, tmp_path / "cut", at, whole)
     assert [row.step for row in whole.history] == [8, 10, 20, 22, 30, 40, 50]
 
 

@@ -15,7 +15,19 @@ from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, EarlyStopping, Ema, OneCycle, Plateau
 from outpace.train.strategies.base import Course
-from tests.train.toys import Slow, Stop, Time, fit, made, model, points, ready, same, suited
+from tests.train.toys import (
+    Slow,
+    Stop,
+    Time,
+    fit,
+    goes_on_exactly,
+    made,
+    model,
+    points,
+    ready,
+    same,
+    suited,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +59,7 @@ def test_it_goes_on_from_any_step(tmp_path: Path, way: str, at: int) -> None:
         )
 
     whole = go(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", callbacks=[Stop(at)])
-    again = go(tmp_path / "cut")
-    assert same(dict(again.weights), dict(whole.weights))
-    rows = [[(r.step, r.train_loss, r.metric, r.rate) for r in x.history] for x in (again, whole)]
-    assert rows[0] == rows[1]
+    goes_on_exactly(go, tmp_path / "cut", at, whole)
 
 
 def test_what_has_ended_gives_the_same_result_again(tmp_path: Path) -> None:

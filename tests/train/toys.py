@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -222,3 +223,16 @@ class Slow:
         for batch in self.batches:
             self.time.s += self.seconds() if callable(self.seconds) else self.seconds
             yield batch
+
+
+def goes_on_exactly(go: Callable[..., Result], folder: Path, at: int, whole: Result) -> None:
+    """Assert that a training cut off at that step, and begun again, ends as ``whole`` did.
+
+    ``go`` trains with checkpoints in a folder; it takes more callbacks.
+    """
+    with pytest.raises(KeyboardInterrupt):
+        go(folder, callbacks=[Stop(at)])
+    again = go(folder)
+    assert same(dict(again.weights), dict(whole.weights))
+    rows = [[(r.step, r.train_loss, r.metric, r.rate) for r in x.history] for x in (again, whole)]
+    assert rows[0] == rows[1]

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 
 from outpace.measure.counters import cpu_ns
-from outpace.measure.statistics import enough, noise_of, paired_gain
+from outpace.measure.statistics import ALONE, FEW, Noise, enough, noise_of, paired_gain
 from outpace.records.evidence import Arm
 from outpace.records.gain import Gain
 from outpace.seams.host import Host, Step
@@ -76,11 +76,16 @@ class Contest:
         base, other = [p[column] for p in pairs], [p[column + 1] for p in pairs]
         if not any(b > 0 and o > 0 for b, o in zip(base, other, strict=True)):
             return UNKNOWN
-        others = [p for name, p in self.pairs.items() if name != arm]
-        noise = noise_of([([r[column] for r in p], [r[column + 1] for r in p]) for p in others])
-        gain = paired_gain(base, other, beside=noise)
+        gain = paired_gain(
+            base, other, beside=ALONE if len(pairs) >= FEW else self._noise(arm, column)
+        )
         low, high = max(1 / WIDEST, gain.low), min(max(WIDEST, gain.speedup), gain.high)
         return Gain(gain.speedup, min(low, gain.speedup), high, "measured")
+
+    def _noise(self, arm: str, column: int) -> Noise:
+        """What the other arms' pairs show of it."""
+        others = [pairs for name, pairs in self.pairs.items() if name != arm]
+        return noise_of([([p[column] for p in o], [p[column + 1] for p in o]) for o in others])
 
     def results(self) -> list[Arm]:
         """All arms but the base, as records."""

@@ -42,7 +42,7 @@ class Noise(NamedTuple):
     freedom: int
 
 
-UNKNOWN = Noise(0.0, 0)
+ALONE = Noise(0.0, 0)
 
 
 class Line(NamedTuple):
@@ -73,7 +73,7 @@ def paired_gain(
     *,
     confidence: float = 0.95,
     how: How = "measured",
-    beside: Noise = UNKNOWN,
+    beside: Noise = ALONE,
 ) -> Gain:
     """Speed-up of ``arm`` over ``base`` from paired times (any unit, the i-th of both one round).
 

@@ -22,7 +22,7 @@ from outpace.train.candidates import CANDIDATES, Candidate
 from outpace.train.facts import Facts, facts_of
 from outpace.train.result import Choice, Tried
 from outpace.train.strategies import STRATEGIES, Strategy
-from outpace.train.strategies.base import Course, check
+from outpace.train.strategies.base import FALLING, Course, check
 from outpace.train.strategies.lr_finder import BATCHES, SWEEPS
 from outpace.train.strategies.lr_finder import STEPS as SWEEP
 from outpace.train.trials import FORWARD, Parts, Purse, Trials, Variant, held_of
@@ -39,8 +39,6 @@ PAIRS, RUNS = 2, 6
 """seeds that an answer takes at least; trials of one about the rate"""
 LOWER = 0.05
 """of the first loss that what is free is to save"""
-FALLING = {"one_cycle", "restarts", "linear"}
-"""whose rate ends at zero"""
 GUARDS = {"divergence", "lr_finder", "target", "early_stopping"}
 """that trials go without"""
 

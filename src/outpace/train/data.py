@@ -167,9 +167,7 @@ class Batches:
             self._coming.close()
         loader.resize(samples)
         if self.under_way:
-            loader.load_state_dict(
-                loader.state_dict()
-            )  # so that its next iteration is no new epoch
+            loader.load_state_dict(loader.state_dict())  # its next iteration is no new epoch
             self.drawn = len(loader) - loader.left
             self._resized = self._goes_on = True
 

@@ -31,7 +31,9 @@ EVENTS = (
     "end",
     "over",
 )
-WARM_UP = frozenset({"one_cycle", "restarts", "linear", "schedule_free"})
+FALLING = frozenset({"one_cycle", "restarts", "linear"})
+"""whose rate ends at zero"""
+WARM_UP = FALLING | {"schedule_free"}
 """whose rate rises at the begin"""
 RISING = 100
 """steps over which a larger rate is reached where it does not"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from outpace.train.stall import learnt, stalled
-from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.base import FALLING, Strategy
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -27,7 +27,7 @@ class EarlyStopping(Strategy):
 
     name = "early_stopping"
     needs = ("validation",)
-    clashes = dict.fromkeys(("one_cycle", "restarts", "linear"), FALLS)
+    clashes = dict.fromkeys(FALLING, FALLS)
 
     def __init__(self) -> None:
         self.first, self.scale = 0, 1.0

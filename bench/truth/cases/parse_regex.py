@@ -3,12 +3,13 @@
 truth: io parse
 line: TOKEN.findall
 remedies: cache_samples loader_workers prefetch
-amounts: 13 50 175
+amounts: 20 80 250
 """
 
 import re
 import sys
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -24,19 +25,17 @@ class Texts(Dataset):
 
     def __getitem__(self, index):
         tokens = TOKEN.findall(SENTENCE * (AMOUNT + 1))
-        counts = torch.zeros(256)
-        for token in tokens[:16]:
-            counts[hash(token) % 256] += 1
-        return counts, index % 10
+        counts = np.bincount([len(token) for token in tokens[:16]], minlength=256)
+        return torch.from_numpy(counts.astype(np.float32)), index % 10
 
 
 torch.manual_seed(0)
 model = nn.Sequential(
-    nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+    nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(Texts(), batch_size=64, shuffle=True)
-for epoch in range(32):
+for epoch in range(14):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

@@ -3,7 +3,7 @@
 truth: io storage
 line: urlopen
 remedies: fetch_threads loader_workers prefetch cache_samples
-amounts: 0.25 1 3
+amounts: 0.5 2 6
 """
 
 import http.server
@@ -37,7 +37,7 @@ class Remote(Dataset):
         self.url = f"http://127.0.0.1:{port}"
 
     def __len__(self):
-        return 512
+        return 256
 
     def __getitem__(self, index):
         with urllib.request.urlopen(f"{self.url}/{index}") as answer:
@@ -51,11 +51,11 @@ if __name__ == "__main__":
     serving.start()
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
+        nn.Linear(256, 3072), nn.ReLU(), nn.Linear(3072, 3072), nn.ReLU(), nn.Linear(3072, 10)
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for epoch in range(6):
-        for x, y in DataLoader(Remote(server.server_port), batch_size=16, shuffle=True):
+        for x, y in DataLoader(Remote(server.server_port), batch_size=8, shuffle=True):
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             loss.backward()

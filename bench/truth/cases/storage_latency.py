@@ -3,7 +3,7 @@
 truth: io storage
 line: time.sleep
 remedies: fetch_threads loader_workers prefetch cache_samples
-amounts: 0.03 0.1 0.3
+amounts: 0.01 0.1 0.4
 """
 
 import sys
@@ -48,11 +48,11 @@ with tempfile.TemporaryDirectory() as name:
         values = np.random.default_rng(index).normal(size=256).astype(np.float32)
         (folder / f"{index}.bin").write_bytes(values.tobytes())
     model = nn.Sequential(
-        nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+        nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     loader = DataLoader(Files(folder, 1024), batch_size=64, shuffle=True)
-    for epoch in range(32):
+    for epoch in range(20):
         for x, y in loader:
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
-from outpace.records.evidence import ByKind, Evidence, Memory, Rank
+from outpace.records.evidence import ByHand, ByKind, Evidence, Memory, Rank
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from tests.remedies.some_evidence import ALL, EMPTY, IMAGES
@@ -189,6 +189,25 @@ def test_a_step_that_is_all_calls_is_bound_by_compute() -> None:
     )
     assert (told[0].bound, told[0].cause) == ("compute", "dispatch")
     assert told[0].gain.speedup == pytest.approx(2.2 / 0.4)
+
+
+def test_an_optimizer_written_out_is_laid_at_its_lines() -> None:
+    """Of 10 ms a step 4 go to 900 operators that cost 4 us each; what is beyond that is arithmetic."""
+    by_hand = ByHand(4e-3, 900, "train.py:40")
+    compute = replace(
+        IMAGES.compute, forward_s=3e-3, backward_s=3e-3, optimizer_s=4e-3, by_hand=by_hand
+    )
+    ledger = (Row("forward", 30.0, 0.3), Row("backward", 30.0, 0.3), Row("optimizer", 40.0, 0.4))
+    ceilings = replace(IMAGES.machine.ceilings, dispatch_s=2e-6)
+    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
+    seen = replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=(),
+                   steps=replace(IMAGES.steps, mean_s=10e-3),
+                   machine=replace(IMAGES.machine, ceilings=ceilings))  # fmt: skip
+    told = [f for f in findings(seen) if f.where == "train.py:40"]
+    assert [(f.bound, f.cause) for f in told] == [("compute", "dispatch")]
+    assert told[0].gain.speedup == pytest.approx(10 / 6)
+    few = replace(compute, by_hand=ByHand(4e-3, 10, "train.py:40"))
+    assert "train.py:40" not in {f.where for f in findings(replace(seen, compute=few))}
 
 
 def test_memory_that_is_nearly_full_is_told() -> None:

@@ -175,6 +175,15 @@ def test_transforms_of_functions_work_while_watched() -> None:
     assert watch.failure is None
 
 
+def test_data_of_a_parameter_can_be_changed_while_watched() -> None:
+    """Parameter is a subclass of Tensor, with no dispatch of its own."""
+    parameter = torch.nn.Parameter(torch.ones(3))
+    with Names() as watch:
+        parameter.data -= 0.5 * torch.ones(3)
+    assert watch.failure is None
+    assert parameter.tolist() == [0.5, 0.5, 0.5]
+
+
 def test_operators_beneath_a_tensor_subclass_are_seen() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.jagged)
     layer = nn.Linear(4, 2)

@@ -184,6 +184,12 @@ def exchange_seconds(evidence: Evidence) -> float:
     return max(0.0, evidence.steps.mean_s * (1 - 1 / evidence.ranks[0].free.speedup))
 
 
+def one_call(evidence: Evidence) -> float:
+    """Seconds that a tiny operator takes on this machine."""
+    ceilings = evidence.machine.ceilings
+    return ceilings.dispatch_s if ceilings is not None and ceilings.dispatch_s else 10e-6
+
+
 def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     """Fixed cost of a step that no batch size changes: framework overhead of many small operators.
 
@@ -191,9 +197,9 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     more than the operators' number allows at this machine's cost of one.
     """
     compute = evidence.compute
-    ceilings = evidence.machine.ceilings
-    one = ceilings.dispatch_s if ceilings is not None and ceilings.dispatch_s else 10e-6
-    tiny = compute.operations * one + compute.tensors * 8 * one / 3
+    one = one_call(evidence)
+    updating = compute.by_hand.operators if compute.by_hand is not None else compute.tensors * 8 / 3
+    tiny = (compute.operations + updating) * one
     whole = compute_cost(evidence)
     most = MOST_DISPATCH * whole
     if compute.fixed_s is None:
@@ -204,6 +210,14 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     fixed = min(compute.fixed_s, most)
     low = min(compute.fixed_low_s or 0.0, fixed)
     return fixed, low, max(fixed, min(compute.fixed_high_s or fixed, most))
+
+
+def by_hand_seconds(evidence: Evidence) -> float:
+    """What changing parameters tensor by tensor costs in calls; more than that is arithmetic."""
+    by_hand = evidence.compute.by_hand
+    if by_hand is None:
+        return 0.0
+    return min(by_hand.seconds, MOST_OVER_TINY * by_hand.operators * one_call(evidence))
 
 
 def moving_seconds(evidence: Evidence) -> tuple[float, float]:

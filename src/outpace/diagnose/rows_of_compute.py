@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from outpace.diagnose.costs import (
     SURELY_MOVED,
+    by_hand_seconds,
     ceiling_seconds,
     compute_cost,
     dispatch_seconds,
@@ -22,7 +23,15 @@ LEAST_USELESS = 0.1
 
 def dispatch(evidence: Evidence) -> Iterator[Told]:
     """Framework overhead: many small operators."""
-    seconds, low, high = dispatch_seconds(evidence)
+    by_hand = by_hand_seconds(evidence)
+    if evidence.compute.by_hand is not None:
+        yield Told(
+            of_step(evidence, by_hand, 0.8 * by_hand, 1.1 * by_hand),
+            evidence.compute.by_hand.where,
+            f"the script changes its parameters tensor by tensor, by {evidence.compute.by_hand.operators} "
+            "operators a step: an optimizer of torch's (fused=True) or torch._foreach_* takes a few",
+        )
+    seconds, low, high = (max(0.0, s - by_hand) for s in dispatch_seconds(evidence))
     if seconds < 0.3 * compute_cost(evidence):
         return
     how = "measured" if evidence.compute.fixed_s is not None else "predicted"

@@ -14,10 +14,11 @@ import torch
 from torch import nn
 
 from outpace.measure.arms import Contest, median
+from outpace.measure.by_hand import Update
 from outpace.measure.collect_input import collect_input
 from outpace.measure.counters import rss_bytes
 from outpace.measure.found import Found
-from outpace.measure.ledger import Seen, build, clean_steps, mean_phases
+from outpace.measure.ledger import Seen, build, by_hand_share, clean_steps, mean_phases
 from outpace.measure.length import total_steps
 from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
@@ -27,6 +28,7 @@ from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import (
     Arm,
+    ByHand,
     Compute,
     Evidence,
     Loss,
@@ -37,13 +39,13 @@ from outpace.records.evidence import (
     Sync,
 )
 from outpace.records.health import Health
-from outpace.records.ledger import Row
 from outpace.records.machine import Machine
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.module import ModuleSeam
 from outpace.seams.transfer import SYNCS, TransferSeam
+from outpace.seams.where import short
 
 MOST_POINTS = 2000
 
@@ -76,7 +78,9 @@ def collect(
     now = perf_counter_ns()
     first = host.first_step_start
     startup = ((first if first is not None else now) - host.started) / 1e9
-    rows = _ledger(host, watcher, samples, lines, total, startup, finished, now)
+    seen = _seen(host, watcher, samples, lines, found.by_hand, total, startup, finished, now)
+    rows = build(seen)
+    by_hand = _by_hand(seen, phases)
     mean = sum(s.wall for s in steps) / len(steps) / 1e9 if steps else 0.0
     return Evidence(
         machine=machine,
@@ -92,7 +96,7 @@ def collect(
         steps=_steps(host, steps, micro, mean, arms),
         ledger=tuple(rows),
         input=inputs,
-        compute=_compute(host, phases, contests, found),
+        compute=_compute(host, phases, contests, found, by_hand),
         syncs=_syncs(host, max(1, host.steps)),
         memory=_memory(watcher, found.memory),
         arms=tuple(arms),
@@ -120,16 +124,17 @@ def _steps(host: Host, steps: list[Any], micro: int, mean: float, arms: list[Arm
     )
 
 
-def _ledger(
+def _seen(
     host: Host,
     watcher: Watcher,
     samples: Counter[Line],
     lines: set[tuple[str, str, int]],
+    update: Update | None,
     total: int | None,
     startup: float,
     finished: bool,
     now: int,
-) -> list[Row]:
+) -> Seen:
     outside = {name: value / 1e9 for name, value in watcher.outside.items()}
     loaded = training_loader(host)
     if loaded is not None:
@@ -143,16 +148,31 @@ def _ledger(
             if host.mode == "validation" and kind == "elsewhere":
                 kind = "validation"
             outside[kind] = outside.get(kind, 0.0) + value / 1e9
-    return build(Seen(startup, watcher.steps, host.steps, outside, samples, lines, total, finished))
+    return Seen(
+        startup, watcher.steps, host.steps, outside, samples, lines, update, total, finished
+    )
+
+
+def _by_hand(seen: Seen, phases: dict[str, float]) -> ByHand | None:
+    if seen.by_hand is None:
+        return None
+    seconds = by_hand_share(seen) * phases.get("elsewhere", 0.0)
+    file, line = seen.by_hand.file, seen.by_hand.busiest
+    return ByHand(seconds, seen.by_hand.operators, f"{short(file)}:{line}")
 
 
 def _compute(
-    host: Host, phases: dict[str, float], contests: Sequence[Contest], found: Found
+    host: Host,
+    phases: dict[str, float],
+    contests: Sequence[Contest],
+    found: Found,
+    by_hand: ByHand | None,
 ) -> Compute:
     facts: dict[str, Any] = {
         "forward_s": phases.get("forward", 0.0),
         "backward_s": phases.get("backward", 0.0),
-        "optimizer_s": phases.get("optimizer", 0.0),
+        "optimizer_s": phases.get("optimizer", 0.0) + (by_hand.seconds if by_hand else 0.0),
+        "by_hand": by_hand,
         "threads": torch.get_num_threads(),
     }
     rooted = main_root(host)

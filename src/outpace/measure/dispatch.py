@@ -89,10 +89,10 @@ class OperatorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run the operator, then look at it.
 
-        A tensor subclass (DTensor, nested) goes first, by NotImplemented: it makes plain operators
-        of the call, and those come here.
+        A tensor subclass with a dispatch of its own (DTensor, nested; not Parameter) goes first, by
+        NotImplemented: it makes plain operators of the call, and those come here.
         """
-        if types and any(kind is not torch.Tensor for kind in types):
+        if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
             return NotImplemented
         named = kwargs or {}
         out = func(*args, **named)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from outpace.measure.lines import is_input, is_logging, places
+from outpace.measure.by_hand import Update
+from outpace.measure.lines import is_input, is_logging, is_update, places
 from outpace.measure.sampler import LOADING, Line
 from outpace.records.ledger import Row
 from outpace.seams.host import Step
@@ -36,6 +37,7 @@ class Seen:
     """validation, checkpoint and epoch starts in all steps, and the tail"""
     samples: Counter[Line] = field(default_factory=Counter)
     input_lines: set[tuple[str, str, int]] = field(default_factory=set)
+    by_hand: Update | None = None
     total_steps: int | None = None
     whole: bool = False
     """the run was seen to its end"""
@@ -86,18 +88,12 @@ def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
         return
     groups: dict[str, Counter[Line]] = {
         "input": Counter(),
+        "optimizer": Counter(),
         "logging": Counter(),
         "elsewhere": Counter(),
     }
     for line, count in samples.items():
-        kind = (
-            "input"
-            if is_input(line, seen.input_lines)
-            else "logging"
-            if is_logging(line)
-            else "elsewhere"
-        )
-        groups[kind][line] += count
+        groups[_kind(line, seen)][line] += count
     for kind, group in groups.items():
         share = sum(group.values()) / total * seconds
         at = places(group, most=20)
@@ -108,6 +104,22 @@ def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
         for where, part in at:
             rows[kind, where] += part * share
         rows[kind, None] += share * (1 - sum(part for _, part in at))
+
+
+def _kind(line: Line, seen: Seen) -> str:
+    if is_input(line, seen.input_lines):
+        return "input"
+    if is_update(line, seen.by_hand):
+        return "optimizer"
+    return "logging" if is_logging(line) else "elsewhere"
+
+
+def by_hand_share(seen: Seen) -> float:
+    """Share of the time that no seam explains in which the script changes parameters itself."""
+    samples = {k: v for k, v in seen.samples.items() if k.phase == "elsewhere"}
+    total = sum(samples.values())
+    mine = sum(count for line, count in samples.items() if _kind(line, seen) == "optimizer")
+    return mine / total if total else 0.0
 
 
 def _place(seen: Seen, phase: str) -> str | None:

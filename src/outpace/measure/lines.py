@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from outpace.measure.by_hand import Update
 from outpace.measure.length import parse
 from outpace.measure.sampler import Line, place_of
 
@@ -94,6 +95,11 @@ def source(line: Line) -> str:
 def is_input(line: Line, lines: set[tuple[str, str, int]]) -> bool:
     """Whether the sample was within a statement that makes the model's input."""
     return any(frame in lines for frame in line.lines)
+
+
+def is_update(line: Line, update: Update | None) -> bool:
+    """Whether the sample was in the lines that change parameters."""
+    return update is not None and any(update.holds(*frame) for frame in line.lines)
 
 
 def is_logging(line: Line) -> bool:

@@ -120,12 +120,23 @@ class Input(msgspec.Struct, frozen=True):
     """the line of most of each kind of work: "storage", "parse", "decode", "collate", "augment" """
 
 
+class ByHand(msgspec.Struct, frozen=True):
+    """Parameters changed by the script's own lines in place of an optimizer, in a step."""
+
+    seconds: float
+    operators: int
+    where: str
+    """file:line that runs most of them"""
+
+
 class Compute(msgspec.Struct, frozen=True):
     """The model's part of a step."""
 
     forward_s: float = 0.0
     backward_s: float = 0.0
     optimizer_s: float = 0.0
+    """an optimizer's, and what the script does in its place"""
+    by_hand: ByHand | None = None
     device: str = "cpu"
     threads: int = 1
     dtype: str = "float32"

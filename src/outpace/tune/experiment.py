@@ -6,10 +6,13 @@ arms are compared. The process ends when all is measured, its results are thrown
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from outpace.measure.arms import Contest, Program, Scheduler
 from outpace.measure.counters import page_faults, system_s
@@ -128,12 +131,16 @@ class Experiment:
         if self.observed.spec.get("changes"):
             wanted = STEPS_WITH_CHANGES * step.wall / 1e9
             return min(MOST_WITH_CHANGES_S, max(LEAST_WITH_CHANGES_S, wanted))
-        loaded = training_loader(self.host)
-        batches = loaded[1].length if loaded is not None else None
-        total = total_steps(self.observed.watcher.loops, batches, step.micro_steps)
+        total = self.total_steps(step.micro_steps)
         if total is None:
             return MOST_S
         return min(MOST_S, max(LEAST_S, SHARE_OF_RUN * total * step.wall / 1e9))
+
+    def total_steps(self, micro_steps: int) -> int | None:
+        """Steps of the whole run, where its loops tell."""
+        loaded = training_loader(self.host)
+        batches = loaded[1].length if loaded is not None else None
+        return total_steps(self.observed.watcher.loops, batches, micro_steps)
 
     def keep_contests(self) -> None:
         """Write down what was compared, for a run that goes on with it."""
@@ -179,12 +186,15 @@ class Experiment:
         observed, host = self.observed, self.host
         host.most_in_group = host.group = 1
         yield None
-        begun, first = perf_counter(), host.steps
+        ended = [perf_counter()]
         while host.steps < DECIDED_AT:
             yield None
-        step_s = (perf_counter() - begun) / (host.steps - first)
+            ended.append(perf_counter())
+        step_s = float(np.median(np.diff(ended)))  # the first steps take longer
+        total = self.total_steps(1)
+        left_s = (total - host.steps) * step_s if total is not None else math.inf
         try:
-            agreed = agree(schedule(step_s, self.time_s))
+            agreed = agree(schedule(step_s, min(self.time_s, left_s)))
         except (RuntimeError, ValueError, AttributeError) as error:
             note = f"the ranks could not agree on experiments ({error}): they were watched only"
             observed.found.notes.append(note)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
+from outpace.measure.by_hand import ByHand
 from outpace.measure.capacity import tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.memory import StepMemory
@@ -18,6 +20,7 @@ from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.module import device_of
+from outpace.seams.where import user_frame
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
 from outpace.serve.probe import gather_time, making_time, moved, probe, random_state
@@ -34,10 +37,15 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         super().__init__()
         self.host = host
         self.waste = Waste()
+        rooted = main_root(host)
+        self.by_hand = ByHand(rooted[0].parameters() if rooted is not None else ())
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Count what forward, backward and optimizer run."""
-        if self.host.phases.current() in ("forward", "backward", "optimizer"):
+        phase = self.host.phases.current()
+        if phase is None:
+            self.by_hand.see(operator, args, user_frame(sys._getframe(1)))
+        elif phase in ("forward", "backward", "optimizer"):
             before = self.count.flops
             super().see(operator, args, kwargs, out)
             name = operator._schema.name.partition("::")[2]
@@ -61,6 +69,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         padding=counter.waste.padding,
         empty_flops=counter.waste.flops,
     )
+    observed.found.by_hand = counter.by_hand.update()
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
 

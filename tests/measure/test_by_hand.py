@@ -1,0 +1,88 @@
+"""An optimizer written out in the script is seen by its operators, a proper one is not taken for it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from outpace.measure.by_hand import ByHand, Update
+from outpace.measure.dispatch import OperatorWatch
+from outpace.measure.ledger import Seen, build, by_hand_share
+from outpace.measure.sampler import Line
+from outpace.seams.host import Step
+from outpace.seams.where import user_frame
+
+
+class Watch(OperatorWatch):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.by_hand = ByHand(model.parameters())
+
+    def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+        self.by_hand.see(operator, args, user_frame(sys._getframe(1)))
+
+
+def trained() -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    model(torch.randn(8, 4)).sum().backward()
+    return model
+
+
+def update(model: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            step = 0.1 * parameter.grad
+            parameter.sub_(step)
+
+
+def update_data(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.data -= 0.1 * parameter.grad
+
+
+@pytest.mark.parametrize("how", [update, update_data])
+def test_lines_that_change_parameters(how: Any) -> None:
+    model = trained()
+    with Watch(model) as watch:
+        how(model)
+    assert watch.failure is None
+    found = watch.by_hand.update()
+    assert found is not None
+    assert found.function == how.__name__
+    assert found.operators >= 8, "two operators for each of four tensors"
+    last = how.__code__.co_firstlineno + (4 if how is update else 2)
+    assert found.last == last
+    assert found.holds(__file__, how.__name__, last)
+    assert not found.holds(__file__, how.__name__, last + 1)
+    assert not found.holds(__file__, "main", last)
+
+
+def test_what_changes_no_parameter_is_none() -> None:
+    model = trained()
+    with Watch(model) as watch:
+        for parameter in model.parameters():
+            parameter.grad.mul_(0.5)  # type: ignore[union-attr]
+            parameter.detach().norm()
+    assert watch.by_hand.operators
+    assert watch.by_hand.update() is None
+
+
+def test_its_time_is_the_optimizers() -> None:
+    phases = {"forward": 10_000_000, "elsewhere": 30_000_000}
+    steps = [Step(i, 40_000_000, 40_000_000, phases, 1, 8, True) for i in range(4)]
+
+    def at(line: int) -> Line:
+        return Line("elsewhere", "train.py", "main", (("train.py", "main", line),))
+
+    samples = Counter({at(20): 10, at(21): 10, at(30): 10})
+    seen = Seen(0.0, steps, 4, {}, samples, by_hand=Update("train.py", "main", 19, 22, 21, 40))
+    assert by_hand_share(seen) == pytest.approx(2 / 3)
+    rows = {row.name: row.seconds for row in build(seen)}
+    assert rows["optimizer"] == pytest.approx(0.08)
+    assert rows["elsewhere"] == pytest.approx(0.04)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from outpace.train.run import Run
 from outpace.train.strategies import Divergence, Ema, OneCycle, Restarts, Strategy
 from outpace.train.strategies.restarts import PACE, fitting, place
-from tests.train.test_strategies import Breaks, on_noise, rates
+from tests.train.test_divergence import Breaks
+from tests.train.test_strategies import on_noise, rates
 from tests.train.toys import Slow, Stop, Time, fit, goes_on_exactly, model, ready
 
 RATE = 0.03

@@ -18,7 +18,6 @@ from outpace.train.run import Run
 from outpace.train.strategies import (
     STRATEGIES,
     Constant,
-    Divergence,
     EarlyStopping,
     Ema,
     Linear,
@@ -34,7 +33,7 @@ from outpace.train.strategies import (
 from outpace.train.strategies.base import EVENTS
 from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
 from outpace.train.trainer import Trainer
-from tests.train.toys import fit, made, model, points, ready, same, suited, trainer
+from tests.train.toys import fit, made, model, ready, same, suited, trainer
 
 # --- what holds for all ----------------------------------------------------------------------
 
@@ -355,90 +354,6 @@ def test_schedule_free_wants_its_own_optimizer() -> None:
             optimizer=torch.optim.SGD(net.parameters(), 0.1),
             strategies=["schedule_free"],
         )
-
-
-# --- divergence ------------------------------------------------------------------------------
-
-
-class Breaks:
-    """Once, the loss becomes what it is told."""
-
-    def __init__(self, at: int, value: float) -> None:
-        self.at, self.value = at, value
-        self.rates: list[float] = []
-
-    def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
-        self.rates.append(run.rates.peak)
-        if run.step == self.at:
-            return loss * self.value
-        return loss
-
-
-def test_a_loss_that_is_not_finite_rolls_back_and_halves_the_rate() -> None:
-    breaks = Breaks(300, math.nan)
-    result = fit(
-        strategies=[Divergence(every=32), OneCycle(rate=0.02)], callbacks=[breaks], epochs=60
-    )
-    assert result.stopped == "epochs"
-    assert (result.metric or 0.0) > 0.9
-    note = next(note for note in result.notes if "divergence" in note)
-    assert "the loss became nan" in note
-    assert "back to the weights of step 2" in note
-    assert breaks.rates[290] == pytest.approx(0.02)
-    assert breaks.rates[-1] == pytest.approx(0.01)
-    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
-    assert all(math.isfinite(row.train_loss or 0.0) for row in result.history[32:])
-
-
-def test_weights_go_back_bit_for_bit() -> None:
-    seen: dict[int, Any] = {}
-
-    class Watch(Breaks):
-        def step_end(self, run: Run) -> None:
-            if run.step in (64, 96, 320):
-                seen[run.step] = {k: v.clone() for k, v in run.module.state_dict().items()}
-
-    watch = Watch(300, math.inf)
-    fit(strategies=[Divergence(every=1000), Constant(rate=0.02)], callbacks=[watch], epochs=40)
-    assert same(seen[320], dict(model().state_dict()))
-
-
-def test_a_rate_that_explodes_is_lowered_until_it_learns() -> None:
-    net = nn.Linear(8, 1)
-    x, _ = points(320)
-    train = list(zip(x.split(8), x[:, :1].split(8), strict=True))
-    result = fit(
-        model=net,
-        loss=nn.functional.mse_loss,
-        metric=None,
-        train=train,
-        valid=train,
-        optimizer=torch.optim.SGD(net.parameters(), 1.0),
-        strategies=[Divergence()],
-        epochs=30,
-    )
-    assert any("divergence" in note for note in result.notes)
-    assert result.stopped == "epochs"
-    assert (result.metric or 1.0) < 0.01
-
-
-def test_it_gives_up_in_the_end() -> None:
-    class Always:
-        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
-            return loss * math.nan
-
-    result = fit(
-        strategies=[Divergence(most=2), OneCycle(rate=0.1)], callbacks=[Always()], epochs=50
-    )
-    assert result.stopped == "diverged"
-    assert result.steps == 3 * 32
-    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
-
-
-def test_nothing_happens_where_nothing_diverges() -> None:
-    one = fit(strategies=[Divergence(every=32), OneCycle(rate=0.03)], epochs=20)
-    two = fit(strategies=[OneCycle(rate=0.03)], epochs=20)
-    assert same(dict(one.weights), dict(two.weights))
 
 
 # --- ema -------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ class Accumulation(Sizing):
 
     def prepare(self, run: Run) -> None:
         """Have as many as were given together."""
+        super().prepare(run)
         names = [each.name for each in run.events.strategies]
         if self.given is None and "batch_size" in names[names.index(self.name) :]:
             raise UsageError(

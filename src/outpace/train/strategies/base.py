@@ -149,6 +149,10 @@ class Sizing(Strategy):
         self.times, self.rising = 1.0, 0
         """as large a rate; steps over which it is reached"""
 
+    def prepare(self, run: Run) -> None:
+        """The rate is as it began."""
+        self.times, self.rising = 1.0, 0
+
     def scale_rate(self, run: Run, before: int, samples: int, noise: float) -> str:
         """For steps of so many samples; what was done, in words."""
         names = {each.name for each in run.events.strategies}

@@ -70,6 +70,7 @@ class BatchSize(Sizing):
 
     def prepare(self, run: Run) -> None:
         """See that the size can be set."""
+        super().prepare(run)
         if not isinstance(run.train.source, Loader):
             raise UsageError(
                 "batch_size sets how many samples make a batch, and train= gives ready batches",

@@ -41,11 +41,19 @@ class Divergence(Strategy):
         self.copies: list[tuple[int, dict[str, Any]]] = []
         """step and state; the last may not be known to be good yet"""
 
+    def prepare(self, run: Run) -> None:
+        """Nothing was seen of this training yet."""
+        self.times, self.normal, self.copies = 0, None, []
+
     def begin(self, run: Run) -> None:
-        """The first copy."""
+        """It may have been given up before."""
         if self.times > self.most:
             run.stop("diverged")
-        self.copies = [(run.step, copied(run.learned(but=(self.name,))))]
+
+    def batch(self, run: Run, batch: Any) -> None:
+        """The first copy: by now all strategies have begun, and nothing has moved."""
+        if not self.copies:
+            self.copies = [(run.step, copied(run.learned(but=(self.name,))))]
 
     def step_end(self, run: Run) -> None:
         """Look every so often."""

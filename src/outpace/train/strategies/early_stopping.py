@@ -33,6 +33,10 @@ class EarlyStopping(Strategy):
         self.first, self.scale = 0, 1.0
         """validations before the rate was last lowered, and its scale since"""
 
+    def prepare(self, run: Run) -> None:
+        """The rate is as it began."""
+        self.first, self.scale = 0, 1.0
+
     def begin(self, run: Run) -> None:
         """It may have stalled before."""
         if run.history:

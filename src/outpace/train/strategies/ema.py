@@ -41,6 +41,10 @@ class Ema(Strategy):
         self.averaged = 0
         self._state: dict[str, Any] | None = None
 
+    def prepare(self, run: Run) -> None:
+        """Nothing was averaged yet."""
+        self.model, self._state, self.averaged = None, None, 0
+
     def begin(self, run: Run) -> None:
         """The average begins with the weights as they are."""
         self.model = copy.deepcopy(run.module).requires_grad_(False)

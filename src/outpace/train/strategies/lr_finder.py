@@ -46,6 +46,7 @@ class LrFinder(Strategy):
 
     def begin(self, run: Run) -> None:
         """Find the rate and set it."""
+        self.made = self.found = None
         if run.resumed:
             return
         began = run.clock.read()

@@ -53,6 +53,7 @@ class OneCycle(Course):
     def begin(self, run: Run) -> None:
         """The first step's rate."""
         super().begin(run)
+        self.cell = None
         self.step_end(run)
 
     def step_end(self, run: Run) -> None:

@@ -48,6 +48,10 @@ class Plateau(Course):
         """AdamW."""
         return adamw(model, self.weight_decay)
 
+    def prepare(self, run: Run) -> None:
+        """The rate was not dropped yet."""
+        self.first = self.dropped = 0
+
     def validated(self, run: Run) -> None:
         """Drop the rate where it is time to."""
         costs = [run.cost(row) for row in run.history]
@@ -65,5 +69,6 @@ class Plateau(Course):
         return {"first": self.first, "dropped": self.dropped}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self.first, self.dropped = state["first"], state["dropped"]
+        """Go on from there; a roll-back does not raise the rate, nor make validations undone."""
+        self.first = max(self.first, state["first"])
+        self.dropped = max(self.dropped, state["dropped"])

@@ -70,6 +70,7 @@ class Pruning(Strategy):
         if not self.shares:
             raise UsageError("pruning: the model has no layer that is pruned", "leave it out")
         self.weights = {name: found[name] for name in self.shares}
+        self.time, self.masks = 0, {}
 
     def step_end(self, run: Run) -> None:
         """Choose weights anew where it is time; the optimizer has moved those that are zero."""

@@ -68,6 +68,10 @@ class Restarts(Course):
         """AdamW."""
         return adamw(model, self.weight_decay)
 
+    def prepare(self, run: Run) -> None:
+        """Cycles were not counted yet."""
+        self.cycles = 1
+
     def begin(self, run: Run) -> None:
         """The first step's rate."""
         super().begin(run)

@@ -1,0 +1,182 @@
+"""divergence: where a training goes back to, and what goes back with it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from outpace.train.run import Run
+from outpace.train.strategies import (
+    STRATEGIES,
+    Constant,
+    Divergence,
+    Ema,
+    OneCycle,
+    Plateau,
+    Target,
+    TaskCurriculum,
+    divergence,
+    plateau,
+)
+from outpace.train.strategies.base import Course
+from tests.train.toys import fit, made, model, points, same, suited
+
+
+class Breaks:
+    """Once, the loss becomes what it is told."""
+
+    def __init__(self, at: int, value: float) -> None:
+        self.at, self.value = at, value
+        self.rates: list[float] = []
+
+    def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+        self.rates.append(run.rates.peak)
+        if run.step == self.at:
+            return loss * self.value
+        return loss
+
+
+def test_a_loss_that_is_not_finite_rolls_back_and_halves_the_rate() -> None:
+    breaks = Breaks(300, math.nan)
+    result = fit(
+        strategies=[Divergence(every=32), OneCycle(rate=0.02)], callbacks=[breaks], epochs=60
+    )
+    assert result.stopped == "epochs"
+    assert (result.metric or 0.0) > 0.9
+    note = next(note for note in result.notes if "divergence" in note)
+    assert "the loss became nan" in note
+    assert "back to the weights of step 2" in note
+    assert breaks.rates[290] == pytest.approx(0.02)
+    assert breaks.rates[-1] == pytest.approx(0.01)
+    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
+    assert all(math.isfinite(row.train_loss or 0.0) for row in result.history[32:])
+
+
+def test_weights_go_back_bit_for_bit() -> None:
+    seen: dict[int, Any] = {}
+
+    class Watch(Breaks):
+        def step_end(self, run: Run) -> None:
+            if run.step in (64, 96, 320):
+                seen[run.step] = {k: v.clone() for k, v in run.module.state_dict().items()}
+
+    watch = Watch(300, math.inf)
+    fit(strategies=[Divergence(every=1000), Constant(rate=0.02)], callbacks=[watch], epochs=40)
+    assert same(seen[320], dict(model().state_dict()))
+
+
+def test_a_rate_that_explodes_is_lowered_until_it_learns() -> None:
+    net = nn.Linear(8, 1)
+    x, _ = points(320)
+    train = list(zip(x.split(8), x[:, :1].split(8), strict=True))
+    result = fit(
+        model=net,
+        loss=nn.functional.mse_loss,
+        metric=None,
+        train=train,
+        valid=train,
+        optimizer=torch.optim.SGD(net.parameters(), 1.0),
+        strategies=[Divergence()],
+        epochs=30,
+    )
+    assert any("divergence" in note for note in result.notes)
+    assert result.stopped == "epochs"
+    assert (result.metric or 1.0) < 0.01
+
+
+def test_it_gives_up_in_the_end() -> None:
+    class Always:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+            return loss * math.nan
+
+    result = fit(
+        strategies=[Divergence(most=2), OneCycle(rate=0.1)], callbacks=[Always()], epochs=50
+    )
+    assert result.stopped == "diverged"
+    assert result.steps == 3 * 32
+    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
+
+
+def test_nothing_happens_where_nothing_diverges() -> None:
+    one = fit(strategies=[Divergence(every=32), OneCycle(rate=0.03)], epochs=20)
+    two = fit(strategies=[OneCycle(rate=0.03)], epochs=20)
+    assert same(dict(one.weights), dict(two.weights))
+
+
+# --- what goes back with it ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "divergence"])
+def test_each_strategy_goes_back_to_the_begin(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it makes of itself in its `begin`, which comes after that of divergence."""
+    monkeypatch.setattr(divergence, "TOGETHER", 8)
+    own = Target(2.0) if name == "target" else made(name)
+    course = [] if isinstance(own, Course) else [Constant()]
+    losses: list[float] = []
+
+    class Once:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+            losses.append(float(loss.detach()))
+            return loss * math.nan if run.step == 3 else None
+
+    result = fit(
+        **suited(name), strategies=[Divergence(), *course, own], callbacks=[Once()], epochs=3
+    )
+    assert any("back to the weights of step 0" in note for note in result.notes)
+    assert result.stopped == "epochs"
+    assert all(math.isfinite(loss) for loss in losses[-8:])
+
+
+def test_the_average_goes_back_too() -> None:
+    averages: dict[int, Any] = {}
+
+    class Watch(Breaks):
+        def step_end(self, run: Run) -> None:
+            if run.step in (31, 32):
+                kept = run.judged_model().state_dict()
+                averages[run.step] = {name: value.clone() for name, value in kept.items()}
+
+    watch = Watch(3, math.nan)
+    fit(strategies=[Divergence(), Constant(rate=0.02), Ema()], callbacks=[watch], epochs=4)
+    assert same(averages[32], dict(model().state_dict()))
+    assert not torch.isfinite(averages[31]["0.weight"]).any()
+
+
+def test_the_order_of_tasks_stays() -> None:
+    def flat(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs - 1.0).square().mean()
+
+    strategy = TaskCurriculum(until=0.9)
+    loss = {"class": nn.functional.cross_entropy, "flat": flat}
+    breaks = Breaks(3, math.nan)
+    fit(
+        loss=loss,
+        strategies=[Divergence(), Constant(rate=0.02), strategy],
+        callbacks=[breaks],
+        epochs=20,
+    )
+    assert sorted(strategy.order) == ["class", "flat"]
+
+
+def test_drops_of_the_rate_stay_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        plateau, "stalled", lambda costs, *_, **__: "as is told" if len(costs) >= 8 else None
+    )
+    peaks: list[float] = []
+
+    class Peaks:
+        def validated(self, run: Run) -> None:
+            peaks.append(run.rates.peak)
+
+    result = fit(
+        strategies=[Divergence(every=10_000), Plateau(rate=0.02, drop=0.5, drops=2)],
+        callbacks=[Breaks(240, math.nan), Peaks()],
+        epochs=40,
+    )
+    assert any("back to the weights of step 0" in note for note in result.notes)
+    assert sum(note.startswith("plateau") for note in result.notes) == 2
+    assert peaks[-1] == pytest.approx(0.02 * 0.5**3)

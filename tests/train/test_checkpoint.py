@@ -77,7 +77,9 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     saves.wait()
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000001.pt"]
     assert "No space left" in lines[0]
-    assert saves.next_s > 2.0
+    assert not saves.due(2.0, together=False)
+    assert saves.due(2.0 + checkpoint.RETRY_S, together=False)
+    assert saves.due(2.0, together=True)  # the other ranks do not know that it failed
 
 
 def test_training_goes_on_while_one_is_written(

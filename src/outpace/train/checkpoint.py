@@ -51,6 +51,8 @@ class Checkpoints:
         self.next_s = every_s
         self.written_s = 0.0
         """that the last one took to write"""
+        self.retry_s = 0.0
+        """longer that the next one waits, where the last could not be written"""
         self._thread: threading.Thread | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -83,10 +85,18 @@ class Checkpoints:
             raise DataError(f"no checkpoint in {self.folder} can be read: {problem}", hint)
         return None
 
+    def due(self, elapsed: float, *, together: bool) -> bool:
+        """Whether it is time for one. Ranks that save together go by the clock that all of them read, and
+        by nothing that one of them alone knows.
+        """
+        if together:
+            return elapsed >= self.next_s
+        return elapsed >= self.next_s + self.retry_s and not self.busy
+
     def begin(self, state: dict[str, Any], step: int, elapsed: float) -> None:
         """Have a thread write a copy of a state, after the one that is being written."""
         self.wait()
-        self.next_s = elapsed + self.every_s
+        self.next_s, self.retry_s = elapsed + self.every_s, 0.0
         content = {"outpace_checkpoint": FORMAT, **state}
         path = self.folder / f"step-{step:010d}.pt"
         # No daemon: Python waits for it at its end.
@@ -100,7 +110,7 @@ class Checkpoints:
             for old in self.paths()[KEPT:]:
                 old.unlink(missing_ok=True)
         except Exception as error:
-            self.next_s += RETRY_S
+            self.retry_s = RETRY_S
             self.say(f"no checkpoint was written: {error}")
         self.written_s = time.perf_counter() - began
 

@@ -7,7 +7,7 @@ ends by the number of epochs or of steps, by the budget, or where a strategy cal
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -23,19 +23,16 @@ from outpace.train.run import Run
 
 def train(run: Run) -> None:
     """From the first step, or from where ``run`` goes on, to the last."""
-    with ExitStack() as however_it_ends:
-        for tell in run.events.over:
-            however_it_ends.callback(tell, run)
-        for tell in run.events.begin:
-            tell(run)
-        run.clock.start()
-        while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
-            epoch(run)
-        if not run.judged:
-            validate(run)
-        run.stop(why or "epochs")
-        for tell in run.events.end:
-            tell(run)
+    for tell in run.events.begin:
+        tell(run)
+    run.clock.start()
+    while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
+        epoch(run)
+    if not run.judged:
+        validate(run)
+    run.stop(why or "epochs")
+    for tell in run.events.end:
+        tell(run)
 
 
 def epoch(run: Run) -> None:
@@ -135,7 +132,7 @@ def judged(run: Run) -> Row:
 def attend(run: Run) -> None:
     """What is to be done between two steps, some of the time: a checkpoint, a line of progress."""
     elapsed, saves = run.clock.elapsed, run.checkpoints
-    if saves is not None and elapsed >= saves.next_s and (run.world > 1 or not saves.busy):
+    if saves is not None and saves.due(elapsed, together=run.world > 1):
         run.save()
     if elapsed >= run.telling.next_s:
         run.telling.draw(run)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -66,6 +67,24 @@ def copies(
         return copy.deepcopy((model, given))
     own = copy.deepcopy(model)
     return own, optimizer_for(given, own, strategies)
+
+
+@contextmanager
+def settings_kept(optimizer: Given) -> Iterator[None]:
+    """Afterwards an optimizer of the user's has its groups, rates and momentum as they were; what it has
+    learnt of the gradients stays.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        yield
+        return
+    before = [
+        {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in group.items()}
+        for group in optimizer.param_groups
+    ]
+    try:
+        yield
+    finally:
+        optimizer.param_groups[:] = before
 
 
 def groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:

@@ -1,7 +1,11 @@
-"""How a training begins: anew with its first weights, or where its newest checkpoint left it."""
+"""How a training begins, anew with its first weights or where its newest checkpoint left it, and how all
+is put back when it is over.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,15 @@ from outpace.train.run import Run
 
 Found = tuple[Path, dict[str, Any]] | None
 """the newest checkpoint"""
+
+
+@contextmanager
+def put_back(run: Run) -> Iterator[None]:
+    """However it ends inside, strategies and callbacks are told that it is over, the last ones first."""
+    with ExitStack() as told:
+        for tell in run.events.over:
+            told.callback(tell, run)
+        yield
 
 
 def start(run: Run, found: Found) -> None:

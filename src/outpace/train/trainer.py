@@ -6,6 +6,7 @@ written there. Limits: one optimizer; several processes by DistributedDataParall
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -25,12 +26,12 @@ from outpace.train.data import Batches, batches
 from outpace.train.facts import has_batch_norm
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
-from outpace.train.optimizers import Given, copies, optimizer_for
+from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
 from outpace.train.progress import Telling, ended
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Choice, Result, Tried
 from outpace.train.run import Run
-from outpace.train.start import choice_of, first_batches, start
+from outpace.train.start import choice_of, first_batches, put_back, start
 from outpace.train.strategies.base import Events, check
 from outpace.train.suggestions import Suggestion, suggestions
 from outpace.train.trials import SEEDS, Parts
@@ -55,8 +56,8 @@ class Trainer:
     ``train``, ``valid``: whatever `outpace.Loader` takes, a tuple of tensors, or ready batches (a
     Loader, a DataLoader; with ``batch_size=None`` any iterable of batches). ``prepare``,
     ``transform``, ``collate`` and ``after`` are the Loader's; ``transform`` is for training alone.
-    ``optimizer``: one of torch, whose rate is kept, or a function from parameters to one; None: as the
-    strategies have it.
+    ``optimizer``: one of torch, whose rate is kept and back afterwards, or a function from parameters to
+    one; None: as the strategies have it.
     ``budget``: time such as "2h", or seconds, validation and saving included; ``epochs``, ``steps``:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
     ``validate_every``: steps, besides each epoch's end.
@@ -134,13 +135,14 @@ class Trainer:
         found = checkpoints.newest() if checkpoints is not None else None
         run = self.put_together(telling, checkpoints, choice_of(found))
         try:
-            start(run, found)
-            with recipe_applied(self.recipe, run):
-                first_batches(run)
-                run.set_end()
-                train_loop(run)
-            if run.checkpoints is not None:
-                run.save()
+            with settings_kept(self.optimizer), put_back(run):
+                start(run, found)
+                with recipe_applied(self.recipe, run):
+                    first_batches(run)
+                    run.set_end()
+                    train_loop(run)
+                if run.checkpoints is not None:
+                    run.save()
             result = self.finished(run)
             telling.say(ended(result))
             return result
@@ -191,7 +193,7 @@ class Trainer:
             model=ranks.wrapped(module, self.device) if world > 1 else module,
             module=module,
             optimizer=optimizer_for(self.optimizer, module, strategies),
-            objective=self.objective,
+            objective=copy.copy(self.objective),  # a strategy may have another loss be learnt from
             train=train,
             valid=valid,
             clock=clock,

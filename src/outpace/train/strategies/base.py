@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 import torch
 
 from outpace.errors import UsageError
+from outpace.serve.loader import Loader
+from outpace.serve.order import Order, Repeated
 from outpace.train.optimizers import times_the_rate
 
 if TYPE_CHECKING:
@@ -100,8 +102,8 @@ class Strategy:
         """Training has ended; ``run.stopped`` says why."""
 
     def over(self, run: Run) -> None:
-        """Last of all, also where training or its `begin` raised, or was interrupted: put the model back
-        as it was. Those that come last are told first.
+        """Last of all, also where training, or what came before it, raised or was interrupted: put model
+        and data back as they were. Those that come last are told first.
         """
 
     def optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer | None:
@@ -181,6 +183,31 @@ class Sizing(Strategy):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self.times, self.rising = state["times"], state["rising"]
+
+
+class Drawing(Strategy):
+    """Abstract. Samples come in another order than the Loader's own, which it has again afterwards."""
+
+    loader: Loader | None = None
+    order: Order | Repeated | None = None
+    """the Loader's own"""
+
+    def loader_of(self, run: Run) -> Loader:
+        """The Loader of a training, whose order is noted. Raises UsageError where there is none."""
+        if not isinstance(run.train.source, Loader):
+            raise UsageError(
+                f"{self.name} draws samples, and train= gives ready batches",
+                "give train= a data set or a tuple of tensors, and batch_size=",
+            )
+        self.loader = run.train.source
+        self.order = self.loader.order
+        return self.loader
+
+    def over(self, run: Run) -> None:
+        """Leave the Loader as it came."""
+        if self.loader is not None and self.order is not None:
+            self.loader.order = self.order
+        self.loader = None
 
 
 @final

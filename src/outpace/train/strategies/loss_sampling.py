@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import torch
 
 from outpace.errors import UsageError
-from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.losses import TOGETHER
-from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.base import Drawing
 from outpace.train.unreduced import Each, logarithm, unreduced
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ SLACK = 1e-3
 
 
 @final
-class LossSampling(Strategy):
+class LossSampling(Drawing):
     """Samples that can be learnt and are not yet come more often, by their losses in training.
 
     What: of a loss that is -ln p, a sample's score is p (1 - p), p the mean over the last epoch that it
@@ -42,6 +41,10 @@ class LossSampling(Strategy):
 
     name = "loss_sampling"
     sets = ("the order of samples", "the loss")
+    clashes = {  # noqa: RUF012
+        "accumulation": "it has several batches drawn before the first is learnt from, so that it is not "
+        "known whose losses are told"
+    }
 
     def __init__(
         self,
@@ -56,7 +59,6 @@ class LossSampling(Strategy):
                 "by is 'learnability' or 'loss', least above 0 and at most 1, most 1 or more",
             )
         self.by, self.least, self.most = by, least, most
-        self.loader: Loader | None = None
         self.world, self.begun = 1, False
         self.scores = self.sums = self.counts = torch.empty(0)
         """of each sample: its score; and of the epoch at hand the sum of its losses and how many they
@@ -70,13 +72,7 @@ class LossSampling(Strategy):
 
     def prepare(self, run: Run) -> None:
         """Have losses told sample by sample."""
-        loader = run.train.source
-        if not isinstance(loader, Loader):
-            raise UsageError(
-                "loss_sampling draws samples, and train= gives ready batches",
-                "give train= a data set or a tuple of tensors, and batch_size=",
-            )
-        self.loader, self.world = loader, run.world
+        loader, self.world = self.loader_of(run), run.world
         loss = run.objective.loss
         if self.by == "learnability" and not logarithm(loss):
             raise UsageError(
@@ -85,7 +81,7 @@ class LossSampling(Strategy):
             )
         self.scores = torch.full((len(loader.source),), math.nan, dtype=torch.float64)
         self.sums, self.counts = torch.zeros_like(self.scores), torch.zeros_like(self.scores)
-        self.begun = False
+        self.factors, self.begun = torch.empty(0), False
         self.pending.clear()
         run.objective.learning = partial(self.learning, unreduced(loss, self.name))
 

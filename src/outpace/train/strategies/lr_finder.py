@@ -44,9 +44,12 @@ class LrFinder(Strategy):
         self.made: Sweeps | None = None
         self.found: Found | None = None
 
+    def prepare(self, run: Run) -> None:
+        """Nothing was found yet."""
+        self.made = self.found = None
+
     def begin(self, run: Run) -> None:
         """Find the rate and set it."""
-        self.made = self.found = None
         if run.resumed:
             return
         began = run.clock.read()

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Subset, TensorDataset
 
 from outpace.errors import UsageError
-from outpace.serve.loader import Loader
-from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.base import Drawing
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -21,7 +20,7 @@ Labels = Sequence[Any] | NDArray[Any] | torch.Tensor
 
 
 @final
-class RepeatFactor(Strategy):
+class RepeatFactor(Drawing):
     """Samples of rare classes come more often: r = max(1, sqrt(t / f)) times an epoch.
 
     What: f is the share of the samples that a class is in, t the ``threshold`` below which it is rare:
@@ -47,12 +46,7 @@ class RepeatFactor(Strategy):
 
     def prepare(self, run: Run) -> None:
         """Have the data drawn so."""
-        loader = run.train.source
-        if not isinstance(loader, Loader):
-            raise UsageError(
-                "repeat_factor repeats samples, and train= gives ready batches",
-                "give train= a data set or a tuple of tensors, and batch_size=",
-            )
+        loader = self.loader_of(run)
         labels = self.labels if self.labels is not None else labels_of(loader.source)
         samples, classes = pairs(labels)
         count = len(labels)
@@ -94,10 +88,17 @@ def labels_of(data: Any) -> Labels:
 def pairs(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A sample and a class of it, all of them; classes are numbered from 0.
 
-    ``labels``: a class each, several each, or a matrix of 0 and 1 with a column for each class.
+    ``labels``: a class each, several each, or a matrix of 0 and 1 with a column for each class. Raises
+    UsageError for other matrices, such as tokens.
     """
     matrix = np.asarray(labels.cpu()) if isinstance(labels, torch.Tensor) else labels
     if isinstance(matrix, np.ndarray) and matrix.size > len(matrix):
+        if not ((matrix == 0) | (matrix == 1)).all():
+            shape = " x ".join(map(str, matrix.shape))
+            raise UsageError(
+                f"repeat_factor: labels are {shape} numbers, and not 0 or 1 for each class",
+                "give them: RepeatFactor(labels=[...])",
+            )
         samples, columns = np.nonzero(matrix.reshape(len(matrix), -1))
         return samples, np.unique(columns, return_inverse=True)[1]
     several = [

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from outpace.errors import UsageError
 from outpace.serve.loader import Loader
 from outpace.serve.order import permuted
-from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.base import Drawing
 from outpace.train.strategies.repeat_factor import Labels, labels_of, plain
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SLACK = 1e-3
 
 
 @final
-class Subset(Strategy):
+class Subset(Drawing):
     """A part of the data, each sample several times an epoch, grows to all of it.
 
     What: the share of the samples that an epoch is drawn from is ``first`` at the begin and grows with
@@ -32,8 +32,9 @@ class Subset(Strategy):
     has any. ``labels``: of each sample its class; else what the data set tells, else chance alone.
     Helps: where a sample is dear the first time only (fetched, decoded and kept): the first epochs
     cost a part; where classes are imbalanced: the rare ones are learnt early.
-    Harms: a part that is too small is learnt by heart before the rest comes. Where all samples are as
-    cheap each time, and classes as frequent as each other, nothing is gained.
+    Harms: a part that is too small is learnt by heart before the rest comes. Samples join where an epoch
+    begins: of a budget that is less than some epochs they do so late. Where all samples are as cheap each
+    time, and classes as frequent as each other, nothing is gained.
     Source: Bengio et al. 2009, "Curriculum learning"; the course: Hacohen and Weinshall 2019, arXiv
     1904.03626 (a random order as their control); repeated small sets first: Charton and Kempe 2024,
     arXiv 2410.07041.
@@ -49,7 +50,6 @@ class Subset(Strategy):
         if not (0.0 < first < 1.0 and 0.0 < until <= 1.0):
             raise UsageError(f"first={first:g}, until={until:g}", "both are shares")
         self.first, self.until, self.labels = first, until, labels
-        self.loader: Loader | None = None
         self.joining = np.empty(0, dtype=np.int64)
         """samples, those that come first before"""
         self.taken = 0
@@ -59,13 +59,8 @@ class Subset(Strategy):
 
     def prepare(self, run: Run) -> None:
         """The order in which samples join."""
-        loader = run.train.source
-        if not isinstance(loader, Loader):
-            raise UsageError(
-                "subset draws samples, and train= gives ready batches",
-                "give train= a data set or a tuple of tensors, and batch_size=",
-            )
-        self.loader, self.taken, self.begun = loader, 0, False
+        loader = self.loader_of(run)
+        self.taken, self.begun = 0, False
         count = len(loader.source)
         order = permuted(np.arange(count), count, loader.order.seed, JOINING)
         classes = self.classes(loader)
@@ -94,6 +89,13 @@ class Subset(Strategy):
 
     def begin(self, run: Run) -> None:
         """Say so."""
+        epoch = (run.train.length or 0) / run.steps_ahead
+        if epoch > self.until:
+            raise UsageError(
+                f"subset takes more samples from epoch to epoch, and one is {epoch:.0%} of the training: "
+                f"there would not be all of them from {self.until:.0%} on",
+                "leave it out, or train for more epochs",
+            )
         self.begun = True
         run.note(self.said)
 

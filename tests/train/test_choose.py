@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from outpace.errors import UsageError
-from outpace.train import candidates, choose, trainer
+from outpace.train import choose, trainer
 from outpace.train.candidates import Candidate
-from outpace.train.data import Batches
-from outpace.train.facts import Facts, facts_of
-from outpace.train.objective import Objective
 from outpace.train.result import Result
 from outpace.train.run import Run
 from outpace.train.strategies import (
@@ -31,18 +27,13 @@ from outpace.train.sweep import Found
 from tests.train import toys
 from tests.train.test_trials import Ticking
 from tests.train.toys import (
-    Reader,
     Stop,
     Time,
-    convolutional,
     fit,
-    images,
     model,
     points,
     ready,
     same,
-    token_loss,
-    tokens,
 )
 
 EPOCHS = 280
@@ -168,9 +159,39 @@ def test_what_helps_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     planted(monkeypatch, Useless, Useful)
     begun = Begun()
     result = auto(callbacks=[begun], epochs=MANY, train=mislabelled())
-    assert [each.what for each in result.tried if each.better][-1] == "useful"
+    assert "useful" in [each.what for each in result.tried if each.better]
     assert "useful" in begun.names
     assert "useless" not in begun.names
+
+
+def test_the_rate_is_looked_at_again_where_something_was_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {}
+    for kind in (Useful, Useless):
+        with monkeypatch.context() as patch:
+            planted(patch, kind)
+            tried = auto(callbacks=[Begun()], epochs=4 * MANY, train=mislabelled()).tried
+        names = [each.what for each in tried]
+        found[kind.name] = names[names.index(kind.name) + 1 :]
+    assert found["useless"] == []
+    assert found["useful"][0].startswith("rate ")
+
+
+class Other(Strategy):
+    """Sets what the first one sets."""
+
+    name, sets = "other", ("answers",)
+
+
+def test_what_does_not_go_with_what_was_taken_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planted(monkeypatch, Useful, Other)
+    monkeypatch.setattr(Useful, "sets", ("answers",))
+    result = auto(callbacks=[Begun()], epochs=4 * MANY, train=mislabelled())
+    assert "useful" in [each.what for each in result.tried if each.better]
+    assert "other" not in [each.what for each in result.tried]
 
 
 def test_the_training_is_as_if_the_choice_were_made_by_hand(
@@ -263,43 +284,10 @@ def test_class_prior_is_taken_where_classes_are_unequal_and_only_there() -> None
     assert any("class_prior" in note and "left out" in note for note in trained.notes)
 
 
-def facts(given: Any, batches: list[Any], loss: Any = F.cross_entropy) -> Facts:
-    return facts_of(given, Objective(loss), Batches(batches, torch.device("cpu")), batches)
-
-
 def deep(layers: int = 8) -> nn.Module:
     torch.manual_seed(0)
     inner = [layer for _ in range(layers) for layer in (nn.Linear(16, 16), nn.Tanh())]
     return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), *inner, nn.Linear(16, 3))
-
-
-def test_facts_speak_for_what_they_should() -> None:
-    def names(found: Facts) -> list[str]:
-        return [each.name for each in candidates.CANDIDATES if each.why(found)]
-
-    plain = facts(model(), ready())
-    assert sum(plain.classes) == pytest.approx(1.0)
-    assert names(plain) == []
-    assert names(facts(deep(), ready())) == ["lsuv"]
-    imbalanced = facts(model(), unequal()["train"])
-    assert names(imbalanced) == ["class_prior"]
-    rare = imbalanced._replace(classes=(0.97, 0.02, 0.01), samples=True, metric=True)
-    assert names(rare) == ["class_prior", "repeat_factor"]
-    seen = facts(convolutional(), images())
-    assert (seen.side, names(seen)) == ((32, 32), [])
-    assert names(seen._replace(timed=True)) == ["progressive_resizing"]
-    assert names(seen._replace(timed=True, input=2.0)) == []
-    read = facts(Reader(), tokens(), token_loss)
-    assert read.length == 64
-    assert "sequence_length" in names(read._replace(timed=True, classes=()))
-    assert names(plain._replace(falls=False)) == ["schedule_free", "ema"]
-    assert names(plain._replace(falls=False, batch_norm=True)) == ["ema"]
-
-
-def test_each_candidate_is_a_strategy() -> None:
-    for each in candidates.CANDIDATES:
-        assert each.name in STRATEGIES
-        assert not (each.free and each.own_rate)
 
 
 def test_lsuv_is_tried_where_signals_fade() -> None:

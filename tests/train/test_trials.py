@@ -164,6 +164,13 @@ def test_it_ends_as_soon_as_it_is_clear() -> None:
     assert loss.steps == 5 * 60
 
 
+def test_what_is_known_of_one_is_not_taken_for_another_of_its_name() -> None:
+    found, base = trials(steps=60), at(0.003)
+    (learns,) = found.contest(base, [(at(0.03, name="new"), "")])
+    (still,) = found.contest(base, [(at(0.03, Still(), name="new"), "")])
+    assert (learns.verdict, still.verdict) == ("better", "worse")
+
+
 def test_what_fails_is_told_and_left_out() -> None:
     class Broken(Strategy):
         name = "broken"
@@ -233,7 +240,7 @@ def test_a_variant_that_draws_others_does_not_change_the_data() -> None:
     def rare(batches: list[Any]) -> float:
         return float(torch.cat([batch[1] for batch in batches]).ne(0).float().mean())
 
-    assert rare(found.resampled["repeat_factor"]) > 1.5 * rare(found.batches)
+    assert rare(found.resampled[repeated.arm]) > 1.5 * rare(found.batches)
 
 
 def test_a_long_validation_is_not_used_in_part() -> None:

@@ -4,12 +4,15 @@ A row is a strategy's name and a function that tells, from the facts, why it may
 nothing: they are taken where they lower the loss before the first step. All others are tried in short
 trainings, and taken where they are better beyond doubt.
 
-Not here: SGD, since short trainings favour Adam whatever the long ones would; and what shows after many
-epochs only, or is chosen by measuring its speed.
+Not here: SGD, since short trainings favour Adam whatever the long ones would; what shows after many
+epochs only (loss_sampling, subset, early stopping); what finds its own setting by measuring a training's
+steps, which trials of drawn batches do not have (batch_size, batch_warmup, accumulation); the order of
+tasks, which takes trials of its own; focal, which added nothing to class_prior where that was measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,6 +26,10 @@ LARGE, LONG = 32, 64
 """pixels and tokens from which on less of them is thought of"""
 WAITS = 0.5
 """of a step that it takes to make a batch: above it cheaper steps would wait for their input"""
+FEW = 2.0
+"""epochs in which hardly anything is learnt by heart"""
+MOSTLY, CHEAP = 0.5, 0.2
+"""of the weights that are to be matrices, and of a step that Muon may take for them"""
 
 
 class Candidate(NamedTuple):
@@ -49,9 +56,9 @@ def unequal_classes(facts: Facts) -> str | None:
     return f"one of {len(facts.classes)} classes comes {times:.1f} times as often as its fair share"
 
 
-def rare_classes(facts: Facts) -> str | None:
-    """Some class is rare, samples can be drawn again, and a metric tells whether it helps."""
-    if not (facts.samples and facts.metric and facts.classes):
+def rare_class(facts: Facts) -> str | None:
+    """Some class is rare, and a metric that is more than plain accuracy tells whether its recall grows."""
+    if not (facts.metric and facts.classes) or facts.accuracy:
         return None
     rarest = min(facts.classes)
     if rarest * len(facts.classes) > RARE:
@@ -59,10 +66,21 @@ def rare_classes(facts: Facts) -> str | None:
     return f"the rarest of {len(facts.classes)} classes is {rarest:.2%} of what was seen"
 
 
+def rare_samples(facts: Facts) -> str | None:
+    """The same, and samples can be drawn again by their class."""
+    return rare_class(facts) if facts.samples and facts.alone else None
+
+
+def rare_targets(facts: Facts) -> str | None:
+    """The same, and targets can be weighted by theirs."""
+    return rare_class(facts) if facts.told else None
+
+
 def fading_signal(facts: Facts) -> str | None:
     """What goes through the layers vanishes or explodes."""
     through = facts.deviations
-    if len(through) < DEEP or 1.0 / CHANGED <= through[-1] / max(1e-30, through[0]) <= CHANGED:
+    times = through[-1] / max(1e-30, through[0]) if len(through) >= DEEP else 1.0
+    if math.isnan(times) or 1.0 / CHANGED <= times <= CHANGED:
         return None
     return (
         f"the signal's deviation goes from {through[0]:.2g} to {through[-1]:.2g} through "
@@ -78,6 +96,23 @@ def no_fall(facts: Facts) -> str | None:
 def no_fall_nor_batch_norm(facts: Facts) -> str | None:
     """The same; statistics of BatchNorm would be of other weights than the averaged ones."""
     return None if facts.batch_norm else no_fall(facts)
+
+
+def too_few_epochs(facts: Facts) -> str | None:
+    """Dropout keeps a model from learning its samples by heart, which takes more epochs than there are."""
+    if not facts.dropout or facts.epochs > FEW:
+        return None
+    return f"dropout of up to {facts.dropout:g}, and each sample comes {facts.epochs:.1f} times"
+
+
+def mostly_matrices(facts: Facts) -> str | None:
+    """Most weights are matrices between linear layers, and batches are large beside them."""
+    if facts.hidden < MOSTLY or facts.muon > CHEAP:
+        return None
+    return (
+        f"{facts.hidden:.0%} of the weights are matrices of hidden layers, and it takes about "
+        f"{facts.muon:.0%} of a step for them"
+    )
 
 
 def large_images(facts: Facts) -> str | None:
@@ -98,8 +133,11 @@ CANDIDATES = (
     Candidate("class_prior", unequal_classes, free=True),
     Candidate("lsuv", fading_signal, begins=True, own_rate=True),
     Candidate("schedule_free", no_fall_nor_batch_norm, own_rate=True, own_optimizer=True),
+    Candidate("muon", mostly_matrices, timed=True, own_optimizer=True),
     Candidate("ema", no_fall),
+    Candidate("dropout_off", too_few_epochs),
     Candidate("progressive_resizing", large_images, timed=True),
     Candidate("sequence_length", long_sequences, timed=True),
-    Candidate("repeat_factor", rare_classes, by_metric=True),
+    Candidate("repeat_factor", rare_samples, by_metric=True),
+    Candidate("class_weights", rare_targets, by_metric=True),
 )

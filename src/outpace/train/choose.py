@@ -3,8 +3,9 @@
 First what costs nothing. Then the rate: lr_finder's, then trainings at three times what it tells
 and at a third, on in the direction that is better, and what that ends at against the first one from
 more seeds. First weights are tried before that, the other candidates after it, each on top of what was
-taken. All of it, lr_finder included, takes at most `SHARE` of the training's time or steps, and next to
-nothing where that is too short for an answer. What is not better beyond doubt is left out.
+taken, and then the rate once more if something was. All of it, lr_finder included, takes at most `SHARE`
+of the training's time or steps, and next to nothing where that is too short for an answer. What is not
+better beyond doubt is left out.
 
 The rate is looked at only where both the rate and its course are left to "auto". With a target nothing
 but first weights is: it may be reached in less time than the trials of a whole budget take.
@@ -89,6 +90,7 @@ class Choosing:
         trials.step_s = few.step_s
         if few.step_s:
             facts = facts._replace(input=trials.batch_s / few.step_s)
+        facts = facts._replace(epochs=total / (self.parts.train.length or 1))
         finds = self.finds_rate()
         base = self.swept(trials) if finds else self.variant("without it")
         tried = self.suggested(facts, free=False)
@@ -96,8 +98,11 @@ class Choosing:
             base = self.attempt(trials, base, candidate, why)
         if finds:
             base = self.moved(trials, base)
+        before = self.choice.taken
         for candidate, why in (each for each in tried if not each[0].begins):
             base = self.attempt(trials, base, candidate, why)
+        if finds and self.choice.taken != before:
+            self.moved(trials, base)
 
     def trials(self, steps: int, total: float | None) -> Trials:
         """Of so many steps."""
@@ -144,13 +149,18 @@ class Choosing:
             why = candidate.why(facts) if candidate.free == free else None
             if why is None or (candidate.own_optimizer and self.parts.optimizer is not None):
                 continue
-            try:
-                strategies = self.strategies(candidate.name)
-                check(strategies, validation=self.known.validation, end=self.known.end)
-            except UsageError:
-                continue
-            found.append((candidate, why))
+            if self.goes(candidate):
+                found.append((candidate, why))
         return found
+
+    def goes(self, candidate: Candidate) -> bool:
+        """Whether it goes with the user's strategies, and with what was taken so far."""
+        try:
+            strategies = self.strategies(candidate.name)
+            check(strategies, validation=self.known.validation, end=self.known.end)
+        except UsageError:
+            return False
+        return True
 
     def strategies(self, *more: str) -> list[Strategy]:
         """The default with what was taken so far, and with some more."""
@@ -219,6 +229,8 @@ class Choosing:
         first = base.rate / trials.horizon
         for way, raised in ((1, trials.horizon), (-1, 1.0)):
             around = [self.at(base, first * TIMES ** (way * i), raised) for i in range(MOVES + 1)]
+            if way > 0:
+                around[0] = base  # of which something is known
             now = 0
             while now < MOVES:
                 pair = around[now : now + 2]
@@ -246,6 +258,8 @@ class Choosing:
     def attempt(self, trials: Trials, base: Variant, candidate: Candidate, why: str) -> Variant:
         """Try a strategy against what was taken so far; the better of both."""
         name, rate = candidate.name, base.rate
+        if not self.goes(candidate):
+            return base
         finds = candidate.own_rate and rate is not None
         new = PAIRS + sum(trials.unknown([base], seed) for seed in range(PAIRS))
         # All but one of the trials that an answer takes: contest sees to the rest.

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from outpace.errors import UsageError
+from outpace.seams.batch import batch_size
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
-from outpace.train.layers import look_at
+from outpace.train.layers import look_at, traceless
 from outpace.train.objective import PAIRS, Objective
+from outpace.train.strategies.dropout_off import dropped
+from outpace.train.strategies.muon import hidden
 from outpace.train.strategies.progressive_resizing import side_of
 from outpace.train.strategies.sequence_length import length_of
+from outpace.train.unreduced import unreduced
 
 MOST_CLASSES = 10_000
 NORMS = torch.nn.modules.batchnorm._BatchNorm
@@ -23,7 +29,10 @@ class Facts(NamedTuple):
     sequences with a target for each token; ``deviations``: between samples, of what each layer gives,
     in their order, the last one left out; ``samples``: batches are drawn by a Loader; ``input``: how
     many times as long as a step it takes to make a batch; ``timed``: the end is a time; ``falls``: the
-    rate is zero there.
+    rate is zero there. ``alone``: each sample has one target; ``told``: the loss can tell that of each;
+    ``accuracy``: the metric is the share of targets that are told right. ``dropout``: the highest;
+    ``epochs``: of the training. ``hidden``: share of the weights in matrices of linear layers between the
+    first and the last; ``muon``: of a step's time that Muon would take for them.
     """
 
     classes: tuple[float, ...] = ()
@@ -36,20 +45,35 @@ class Facts(NamedTuple):
     metric: bool = False
     timed: bool = False
     falls: bool = True
+    alone: bool = False
+    told: bool = False
+    accuracy: bool = False
+    dropout: float = 0.0
+    epochs: float = math.inf
+    hidden: float = 0.0
+    muon: float = math.inf
 
 
 def facts_of(
     module: torch.nn.Module, objective: Objective, train: Batches, batches: Sequence[Any]
 ) -> Facts:
     """What can be seen of them; what the training is to be is left as it is."""
+    classes = classes_of(batches)
+    inner, muon = matrices_of(module, batches[0])
     return Facts(
-        classes=classes_of(batches),
+        classes=classes,
         side=side_of(batches[0]),
         length=tokens_told(batches[0]),
         deviations=deviations_of(module, objective, batches[0]),
         batch_norm=has_batch_norm(module),
         samples=isinstance(train.source, Loader),
         metric=objective.metric is not None,
+        alone=bool(classes) and batches[0][1].dim() == 1,
+        told=tells_each(objective.loss),
+        accuracy=bool(classes) and is_accuracy(module, objective, batches),
+        dropout=max((each.share for each in dropped(module)), default=0.0),
+        hidden=inner,
+        muon=muon,
     )
 
 
@@ -70,6 +94,55 @@ def classes_of(batches: Sequence[Any]) -> tuple[float, ...]:
     if len(counts) > MOST_CLASSES:
         return ()
     return tuple(count / sum(counts) for count in counts)
+
+
+def tells_each(loss: Any) -> bool:
+    """Whether it can tell the loss of each target."""
+    try:
+        unreduced(loss, "auto")
+    except UsageError:
+        return False
+    return True
+
+
+def is_accuracy(module: torch.nn.Module, objective: Objective, batches: Sequence[Any]) -> bool:
+    """Whether the metric is the share of targets that the largest output tells, on outputs by chance."""
+    if objective.metric is None or objective.gathers or objective.takes_model:
+        return False
+    with traceless(module):
+        outputs, _ = objective.given(module, batches[0])
+    targets = torch.cat([batch[1].flatten() for batch in batches])
+    if (
+        not isinstance(outputs, torch.Tensor)
+        or outputs.dim() != 2
+        or len(torch.unique(targets)) < 2
+    ):
+        return False
+    chance = torch.Generator().manual_seed(0)
+    drawn = torch.rand(len(targets), outputs.shape[1], generator=chance).to(outputs)
+    share = float((drawn.argmax(1) == targets).float().mean())
+    try:
+        return math.isclose(float(objective.metric(drawn, targets)), share, abs_tol=1e-6)
+    except Exception:
+        return False  # it is the user's, and may want more of its outputs
+
+
+def matrices_of(module: torch.nn.Module, batch: Any) -> tuple[float, float]:
+    """Of the matrices that Muon is for: their share of the weights, and of a step's time that it takes.
+
+    A matrix whose shorter side is n takes about 5 n / B of its own forward and backward pass, B the
+    targets of a batch (Jordan et al. 2024, the FLOPs of Newton and Schulz's steps).
+    """
+    linear = {id(each.weight) for each in module.modules() if isinstance(each, torch.nn.Linear)}
+    found = [weight for weight in hidden(module) if id(weight) in linear]
+    total = sum(weight.numel() for weight in module.parameters())
+    if not found or not hasattr(torch.optim, "Muon"):
+        return 0.0, math.inf
+    samples = batch_size(batch)
+    if isinstance(batch, PAIRS) and len(batch) == 2 and tokens_told(batch) is not None:
+        samples = batch[1].numel()
+    work = sum(weight.numel() * min(weight.shape) for weight in found)
+    return sum(weight.numel() for weight in found) / total, 5.0 * work / total / samples
 
 
 def tokens_told(batch: Any) -> int | None:

@@ -56,6 +56,8 @@ SPARE = 1.2
 """times as long as before that a trial may take"""
 
 Verdict = Literal["better", "no difference", "worse"]
+Arm = tuple[str, tuple[str, ...], float | None]
+"""name, names of strategies, rate"""
 
 
 class Parts(NamedTuple):
@@ -82,6 +84,11 @@ class Variant(NamedTuple):
     rate: float | None = None
     timed: bool = False
     by_metric: bool = False
+
+    @property
+    def arm(self) -> Arm:
+        """What tells it from others: a name alone may be given again with other strategies."""
+        return self.name, tuple(each.name for each in self.strategies), self.rate
 
 
 class Ended(NamedTuple):
@@ -138,8 +145,8 @@ class Trials:
         """that one took to make"""
         self.step_s = 0.0
         """that a step, or as much of judging, took last"""
-        self.ended: dict[tuple[str, float | None, int], Ended] = {}
-        self.resampled: dict[str, list[Any]] = {}
+        self.ended: dict[tuple[Arm, int], Ended] = {}
+        self.resampled: dict[Arm, list[Any]] = {}
         """batches of variants that draw others"""
         self.first = self.untrained(Variant("as it is"))
 
@@ -187,9 +194,9 @@ class Trials:
             strategy.prepare(run)
         batches = self.batches
         if isinstance(source, Loader) and again.order is not source.order:
-            if variant.name not in self.resampled:
-                self.resampled[variant.name] = run.train.peek(len(batches))
-            batches = self.resampled[variant.name]
+            if variant.arm not in self.resampled:
+                self.resampled[variant.arm] = run.train.peek(len(batches))
+            batches = self.resampled[variant.arm]
         run.train = Batches(Shuffled(batches, seed), self.train.device)
         for strategy in strategies:
             strategy.first_weights(run)
@@ -259,21 +266,21 @@ class Trials:
 
     def unknown(self, variants: Sequence[Variant], seed: int) -> int:
         """How many of them were not trained from that seed."""
-        return sum((each.name, each.rate, seed) not in self.ended for each in variants)
+        return sum((each.arm, seed) not in self.ended for each in variants)
 
     def against(self, base: Variant, other: Variant, seed: int, why: str, began: float) -> Tried:
         """One more seed of both; the verdict so far."""
-        one, two = (base.name, base.rate), (other.name, other.rate)
-        if (*one, seed) not in self.ended:
-            self.ended[*one, seed] = self.trained(base, seed)
-        seconds = self.ended[*one, seed].seconds if other.timed else None
+        one, two = base.arm, other.arm
+        if (one, seed) not in self.ended:
+            self.ended[one, seed] = self.trained(base, seed)
+        seconds = self.ended[one, seed].seconds if other.timed else None
         try:
-            if (*two, seed) not in self.ended:
-                self.ended[*two, seed] = self.trained(other, seed, seconds)
+            if (two, seed) not in self.ended:
+                self.ended[two, seed] = self.trained(other, seed, seconds)
         except Exception as error:
             taken = self.clock.read() - began
             return Tried(other.name, base.name, str(error), 0, 0, 0, 0, self.steps, taken, why)
-        pairs = [(self.ended[*one, i], self.ended[*two, i]) for i in range(seed + 1)]
+        pairs = [(self.ended[one, i], self.ended[two, i]) for i in range(seed + 1)]
         costs = [(first.cost(other), second.cost(other)) for first, second in pairs]
         learnt = self.first.cost(other) - mean(one for one, _ in costs)
         said, gain = verdict(costs, learnt, abs(self.first.cost(other)))

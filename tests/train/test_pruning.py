@@ -1,18 +1,15 @@
-"""The strategies that compress while a model learns."""
+"""pruning: zeros come by its equation, stay, and cost less than those that come afterwards."""
 
 from __future__ import annotations
 
-import copy
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from outpace.errors import MissingExtra, UsageError
+from outpace.errors import UsageError
 from outpace.train.compress.weights import prunable, prune
 from outpace.train.run import Run
 from outpace.train.strategies import (
@@ -20,10 +17,8 @@ from outpace.train.strategies import (
     Divergence,
     OneCycle,
     Pruning,
-    QuantizationAware,
-    quantization_aware,
 )
-from tests.train.toys import accuracy, fit, model, points, ready, same
+from tests.train.toys import accuracy, fit, model, points, ready
 
 
 class Sparsities:
@@ -121,75 +116,3 @@ def test_zeros_stay_through_a_roll_back() -> None:
 def test_a_target_does_not_go_with_pruning() -> None:
     with pytest.raises(UsageError, match="pruning does not go with target"):
         fit(strategies=["one_cycle", "pruning"], target=0.9)
-
-
-# --- quantization_aware ----------------------------------------------------------------------
-
-
-def test_without_torchao_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantization_aware, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match="torchao") as told:
-        fit(strategies=["quantization_aware"])
-    assert "outpace[quantize]" in (told.value.hint or "")
-
-
-def test_from_its_begin_on_it_learns_and_is_judged_rounded() -> None:
-    pytest.importorskip("torchao")
-    kinds: list[str] = []
-    rows: dict[int, float] = {}
-    same_objects: list[bool] = []
-    net = model()
-    weight = net[0].weight
-
-    class Look:
-        def step_end(self, run: Run) -> None:
-            kinds.append(type(run.module[0]).__name__)
-            same_objects.append(run.module[0].weight is weight)
-
-        def validated(self, run: Run) -> None:
-            x, y = points(120, seed=1)
-            plain = model()
-            plain.load_state_dict(run.module.state_dict())
-            with torch.no_grad():
-                rows[run.step] = float(F.cross_entropy(plain.eval()(x), y))
-
-    result = fit(
-        model=net,
-        strategies=[Constant(rate=0.02), QuantizationAware(begin=0.5)],
-        callbacks=[Look()],
-        epochs=4,
-    )
-    assert kinds[18] == "Linear"
-    assert kinds[19] == kinds[-1] == "FakeQuantizedLinear"
-    assert all(same_objects)
-    assert type(net[0]) is nn.Linear
-    for row in result.history:
-        rounded = row.step >= 20
-        assert row.valid_loss is not None
-        assert (row.valid_loss == pytest.approx(rows[row.step], rel=1e-5)) != rounded
-        assert row.valid_loss == pytest.approx(rows[row.step], rel=0.05)
-    assert result.best is not None
-    assert result.best.step >= 20
-    x, y = points(120, seed=1)
-    assert float(accuracy(net.eval()(x), y)) == pytest.approx(result.metric or 0.0, abs=0.03)
-
-
-def test_a_model_without_linear_layers_is_told() -> None:
-    pytest.importorskip("torchao")
-    run: Any = SimpleNamespace(module=nn.Sequential(nn.Conv1d(1, 1, 1)))
-    with pytest.raises(UsageError, match="no linear layer"):
-        QuantizationAware().prepare(run)
-
-
-def test_plain_is_what_rounding_undoes() -> None:
-    pytest.importorskip("torchao")
-    net, state = model(), torch.get_rng_state()
-    before, first = copy.deepcopy(dict(net.state_dict())), net[0]
-    layers = quantization_aware.linear(net)
-    quantization_aware.rounding(net)
-    assert same(dict(net.state_dict()), before)
-    assert net[0] is not first
-    quantization_aware.plain(net, layers)
-    assert same(dict(net.state_dict()), before)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert net[0] is first

@@ -115,6 +115,7 @@ def suited(name: str) -> dict[str, Any]:
         return {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
     if name == "quantization_aware":
         pytest.importorskip("torchao")
+        return {"model": deep()}
     if name in ("batch_size", "batch_warmup"):
         return {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
     if name == "progressive_resizing":

@@ -82,29 +82,44 @@ def is_linear(layer: nn.Module) -> bool:
 
 def replace(model: nn.Module, *, products: bool) -> int:
     """Have a model's layers store int8, in place, and linear ones multiply in it; how many did."""
-    count = 0
-    for name, layer in model.named_children():
-        small = int8_layer(layer, products=products)
-        if small is not None:
-            setattr(model, name, small)
-            count += 1
-        elif not isinstance(layer, WHOLE):
-            count += replace(layer, products=products)
-    return count
+    found = eligible(model)
+    for name, layer in found.items():
+        put(model, name, int8_layer(layer, products=products))
+    return len({id(layer) for layer in found.values()})
 
 
-def int8_layer(layer: nn.Module, *, products: bool = False) -> nn.Module | None:
-    """The same layer with int8 weights, where there is one."""
+def eligible(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers inside of a model that there are int8 ones for, by all of their names."""
+    named = list(model.named_modules(remove_duplicate=False))
+    whole = tuple(f"{name}." for name, module in named if isinstance(module, WHOLE) and name)
+    return {n: layer for n, layer in named if n and fits(layer) and not n.startswith(whole)}
+
+
+def put(model: nn.Module, name: str, layer: nn.Module) -> None:
+    """Have a layer stand where another of a model has its name."""
+    parent, _, own = name.rpartition(".")
+    setattr(model.get_submodule(parent), own, layer)
+
+
+def fits(layer: nn.Module) -> bool:
+    """Whether there is an int8 layer for one, and its weights are worth it."""
     weight = getattr(layer, "weight", None)
     if type(weight) is not nn.Parameter or weight.numel() < LEAST:
-        return None
+        return False
+    if type(layer) is nn.Embedding:
+        return layer.max_norm is None
+    return type(layer) is nn.Linear or (
+        type(layer) in CONVOLVE and getattr(layer, "padding_mode", None) == "zeros"
+    )
+
+
+def int8_layer(layer: nn.Module, *, products: bool = False) -> nn.Module:
+    """The same layer with int8 weights; of those that `fits`."""
     if type(layer) is nn.Linear:
         return Int8Linear(layer, products=products)
-    if type(layer) in CONVOLVE and layer.padding_mode == "zeros":
-        return Int8Convolution(layer)
-    if type(layer) is nn.Embedding and layer.max_norm is None:
+    if type(layer) is nn.Embedding:
         return Int8Embedding(layer)
-    return None
+    return Int8Convolution(layer)
 
 
 def rounded(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

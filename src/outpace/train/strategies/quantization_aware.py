@@ -1,4 +1,4 @@
-"""quantization_aware: linear layers learn with the rounding that int8 will bring."""
+"""quantization_aware: layers learn with the rounding that int8 will bring."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import nn
 
 from outpace.errors import MissingExtra, UsageError
 from outpace.train.checkpoint import generators_kept
+from outpace.train.compress.int8 import eligible, put
+from outpace.train.compress.straight import as_they_are, round_weights
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -21,16 +23,17 @@ UNROUNDED = "what it validates and keeps is not rounded"
 
 @final
 class QuantizationAware(Strategy):
-    """Linear layers compute with rounded weights and inputs, so that they learn to bear int8.
+    """Layers compute with rounded weights, and linear ones with rounded inputs, so that they bear int8.
 
-    What: from the share ``begin`` of the budget on, torchao's layers stand in for linear ones: weights
-    are rounded to int8 with a scale for each output, inputs with a scale and a zero point for each row,
-    and gradients pass as if nothing was rounded. Validations are of the rounded model, and only they
-    say what is the best. Afterwards the layers are plain again; `outpace.compress` with ways=["int8"]
-    makes them int8. Needs the extra `quantize`.
+    What: those that `outpace.compress` makes int8, from the share ``begin`` of the budget on. Weights
+    of convolutions and embeddings are rounded as it does (`outpace.train.compress.straight`). torchao's
+    layers stand in for linear ones: weights are rounded to int8 with a scale for each output, inputs
+    with a scale and a zero point for each row; they need the extra `quantize`. Gradients pass as if
+    nothing was rounded. Validations are of the rounded model, and only they say what is the best.
+    Afterwards the layers are plain again; `outpace.compress` with ways=["int8"] makes them int8.
     Helps: where a model loses quality when its weights become int8 after training.
     Harms: where it does not, which is the usual case: a step costs more, and there is nothing to gain.
-    Convolutions, embeddings and recurrent layers are not rounded.
+    Recurrent layers and attention are not rounded, nor are layers of fewer than 256 weights.
     Source: Jacob et al. 2018, arXiv 1712.05877; Bengio et al. 2013, arXiv 1308.3432 (gradients that
     pass the rounding).
     """
@@ -48,15 +51,19 @@ class QuantizationAware(Strategy):
         if not 0.0 <= begin < 1.0:
             raise UsageError(f"begin={begin:g}", "it is a share of the budget, below 1")
         self.first = begin
-        self.layers: dict[str, nn.Linear] = {}
-        """those that others stand in for"""
+        self.layers: dict[str, nn.Module] = {}
+        """those that are rounded, by name"""
 
     def prepare(self, run: Run) -> None:
         """See whether there is something to round."""
-        if find_spec("torchao") is None:
+        layers = eligible(run.module)
+        if not layers:
+            raise UsageError(
+                "quantization_aware: no layer of the model has weights that become int8",
+                "leave it out",
+            )
+        if linear(layers) and find_spec("torchao") is None:
             raise MissingExtra("torchao", "quantize")
-        if not linear(run.module):
-            raise UsageError("quantization_aware: the model has no linear layer", "leave it out")
 
     def begin(self, run: Run) -> None:
         """It may be time already."""
@@ -70,9 +77,9 @@ class QuantizationAware(Strategy):
             run.best = None  # it was not rounded
 
     def round(self, run: Run) -> None:
-        """From here on; the layers are known before the first is replaced, should that be interrupted."""
-        self.layers = linear(run.module)
-        rounding(run.module)
+        """From here on; the layers are known before the first is changed, should that be interrupted."""
+        self.layers = eligible(run.module)
+        rounding(run.module, self.layers)
 
     def over(self, run: Run) -> None:
         """Leave the layers as they came."""
@@ -80,15 +87,22 @@ class QuantizationAware(Strategy):
         self.layers = {}
 
 
-def linear(model: nn.Module) -> dict[str, nn.Linear]:
-    """The linear layers inside of a model, by name."""
-    return {
-        name: layer for name, layer in model.named_modules() if name and type(layer) is nn.Linear
-    }
+def linear(layers: Mapping[str, nn.Module]) -> set[str]:
+    """The names of those that are linear."""
+    return {name for name, layer in layers.items() if type(layer) is nn.Linear}
 
 
-def rounding(model: nn.Module) -> None:
-    """Have others, which round, stand in for a model's linear layers; their weights are the same objects."""
+def rounding(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
+    """Have layers of a model round, or others stand in for them; weights are the same objects."""
+    replaced = linear(layers)
+    if replaced:
+        by_torchao(model, replaced)
+    for name in layers.keys() - replaced:
+        round_weights(layers[name])
+
+
+def by_torchao(model: nn.Module, names: set[str]) -> None:
+    """Have its layers stand in for the linear ones of these names."""
     from torchao.quantization import quantize_
     from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig
 
@@ -98,11 +112,11 @@ def rounding(model: nn.Module) -> None:
         step="prepare",
     )
     with generators_kept():  # they are made with random weights first
-        quantize_(model, config, filter_fn=lambda layer, name: type(layer) is nn.Linear)
+        quantize_(model, config, filter_fn=lambda layer, name: name in names)
 
 
-def plain(model: nn.Module, layers: Mapping[str, nn.Linear]) -> None:
-    """Put layers back in their places."""
+def plain(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
+    """Put layers back in their places, and have them compute with their weights as they are."""
     for name, layer in layers.items():
-        parent, _, own = name.rpartition(".")
-        setattr(model.get_submodule(parent), own, layer.train(model.training))
+        as_they_are(layer)
+        put(model, name, layer.train(model.training))

@@ -21,8 +21,8 @@ from torch.utils.data import TensorDataset
 from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.strategies import (
-    Accumulation, BatchSize, ClassPrior, ClassWeights, Divergence, LossSampling, LrFinder, Lsuv, Muon,
-    OneCycle, RepeatFactor, TaskCurriculum, Transfer,
+    Accumulation, BatchSize, BatchWarmup, ClassPrior, ClassWeights, Divergence, LossSampling, LrFinder,
+    Lsuv, Muon, OneCycle, RepeatFactor, TaskCurriculum, Transfer,
 )
 from outpace.train.trainer import Trainer
 from tests.train.toys import accuracy, deep, model, points, size_loss
@@ -50,6 +50,8 @@ more = {
     "together": [Accumulation(given.get("together"))],
     "sampling": [LossSampling(), Muon()],
     "weights": [ClassWeights()],
+    "clock": [BatchWarmup("clock")],
+    "noise": [BatchWarmup("noise")],
     "tasks": [TaskCurriculum()],
 }
 more = more.get(given.get("more"), [])
@@ -168,6 +170,25 @@ def test_ranks_begin_alike_and_go_on(
     together(torchrun, tmp_path / "cut", epochs=epochs, stop=stop, more=more)
     again, _ = together(torchrun, tmp_path / "cut", epochs=epochs, more=more)
     assert again["weights"] == one["weights"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("by", "stop"), [("clock", 75), ("noise", 67)])
+def test_ranks_double_their_batches_at_the_same_step(
+    tmp_path: Path, torchrun: list[str], by: str, stop: int
+) -> None:
+    one, two = together(torchrun, tmp_path / "whole", epochs=3, more=by)
+    assert one["weights"] == two["weights"]
+    assert one["notes"] == two["notes"]
+    assert "batch_warmup: 3 samples from step" in str(one["notes"])
+    rows = seen(tmp_path / "whole", 2)
+    assert {len(batch) for _, batch in rows} >= {1, 3}
+    samples = [sample for _, batch in rows for sample in batch]
+    for epoch in range(3):
+        assert sorted(samples[240 * epoch : 240 * (epoch + 1)]) == list(range(240))
+    together(torchrun, tmp_path / "cut", epochs=3, more=by, stop=stop)
+    again, _ = together(torchrun, tmp_path / "cut", epochs=3, more=by)
+    assert (again["weights"], again["notes"]) == (one["weights"], one["notes"])
 
 
 @pytest.mark.slow

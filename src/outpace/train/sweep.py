@@ -131,11 +131,7 @@ def suggestion(found: Sweeps, *, adaptive: bool) -> Found | None:
 
 def blown_up(found: Sweeps, changes: Sequence[Sequence[float]]) -> float | None:
     """The rate at which the loss has risen again, in the middle of some sweeps."""
-    middle = [
-        median(change[i] if i < len(change) else math.inf for change in changes)
-        for i in range(len(found.rates))
-    ]
-    curve = [median(middle[max(0, i - WIDTH) : i + WIDTH + 1]) for i in range(len(middle))]
+    curve = middle(found, changes)
     noise = 3.0 * pstdev(curve[: len(curve) // 6])
     high = max(BLOWN * found.begin, noise)
     above = next((i for i, change in enumerate(curve) if not change < high), len(curve))
@@ -144,6 +140,15 @@ def blown_up(found: Sweeps, changes: Sequence[Sequence[float]]) -> float | None:
         after = range(lowest, above)
         above = next((i for i in after if curve[i] > (1.0 - LOST) * curve[lowest]), above)
     return found.rates[above] if above < len(curve) else None
+
+
+def middle(found: Sweeps, changes: Sequence[Sequence[float]]) -> list[float]:
+    """Of some sweeps, at each rate and those beside it; infinite where most have ended."""
+    each = [
+        median(change[i] if i < len(change) else math.inf for change in changes)
+        for i in range(len(found.rates))
+    ]
+    return [median(each[max(0, i - WIDTH) : i + WIDTH + 1]) for i in range(len(each))]
 
 
 def _values(losses: Sequence[torch.Tensor]) -> list[float]:

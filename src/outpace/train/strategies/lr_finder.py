@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, final
 
+from outpace.errors import UsageError
 from outpace.train import ranks
+from outpace.train.drawing import svg
 from outpace.train.layers import traceless
 from outpace.train.strategies.base import Strategy
 from outpace.train.sweep import Found, Sweeps, suggestion, sweeps
@@ -29,6 +31,7 @@ class LrFinder(Strategy):
     with that of the first weights on the same batch. The rate is a fixed part of the one at which the
     middle of the sweeps blows up (`outpace.train.sweep` says why that part), its interval from drawing
     the sweeps anew. Weights, optimizer, generators, BatchNorm and the data are left as they were.
+    `svg` draws it.
     Helps: where the rate is not known: with a new model, optimizer, batch size or loss.
     Harms: it costs up to ``sweeps`` x ``steps`` steps, at most a tenth of the training, and for the
     time two copies of the model and one of the optimizer. What blows up in so few steps is not all
@@ -65,6 +68,14 @@ class LrFinder(Strategy):
         seconds = run.clock.read() - began
         interval = f" ({low:.2g} to {high:.2g})" if low < high else ""
         run.note(f"lr_finder: rate {rate:.2g}{interval} {why} in {seconds:.1f} s")
+
+    def svg(self) -> str:
+        """A drawing of its sweeps. Raises UsageError where it has made none."""
+        if self.made is None:
+            raise UsageError(
+                "lr_finder has made no sweep", "draw it after a training of enough steps"
+            )
+        return svg(self.made, self.found)
 
     def look(self, run: Run, began: float) -> str:
         """Sweep; how, or why there is nothing found."""

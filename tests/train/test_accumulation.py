@@ -23,7 +23,7 @@ from outpace.train.strategies import (
     SequenceLength,
     Strategy,
 )
-from tests.train.test_batch_size import Costly, Noted, Shared, regression
+from tests.train.test_batch_size import Costly, Noted, Shared, rate_for, regression
 from tests.train.toys import (
     Reader,
     Stop,
@@ -225,6 +225,31 @@ def test_as_many_as_pay_are_taken() -> None:
     assert seen.steps == 8 * -(-120 // count)
     assert "the rate is " in said
     assert max(seen.rates) > 0.002
+
+
+def test_a_target_is_reached_sooner_where_steps_are_dear() -> None:
+    """What it takes to find their number included."""
+    seconds = []
+    for strategies in ([Accumulation()], []):
+        time = Shared()
+        net = Costly(time)
+        x, y = regression(0)
+        result = fit(
+            model=net,
+            train=Loader(TensorDataset(x, y), 10, executor="none"),
+            valid=[(x[:256], y[:256])],
+            metric=None,
+            loss=F.mse_loss,
+            target=1e-6 * float(y[:256].square().mean()),
+            optimizer=CostlySGD(net.parameters(), rate_for(10), time, 11.0),
+            strategies=strategies,
+            epochs=4,
+            validate_every=1,
+            now=time,
+        )
+        assert result.time_to_target_s is not None
+        seconds.append(result.time_to_target_s)
+    assert seconds[0] < 0.9 * seconds[1]
 
 
 def test_none_are_where_the_step_is_cheap() -> None:

@@ -272,6 +272,15 @@ def on_noise(
     )
 
 
+@pytest.mark.parametrize("course", [OneCycle, Linear])
+def test_a_rate_that_falls_ends_lower_than_one_that_stays(course: type[OneCycle | Linear]) -> None:
+    costs = []
+    for strategy in (course(rate=0.05), Constant(rate=0.05)):
+        result = on_noise([strategy], 10, None, optimizer=torch.optim.AdamW).fit(quiet=True)
+        costs.append((result.history[-1].valid_loss or math.inf) - 1.0)
+    assert costs[0] < 0.5 * costs[1]
+
+
 def test_plateau_is_better_than_constant_where_noise_holds_the_loss_up() -> None:
     costs = {}
     for strategy in (Plateau(rate=0.05, drop=0.1), Constant(rate=0.05)):

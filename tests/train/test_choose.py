@@ -298,6 +298,11 @@ def test_lsuv_is_tried_where_signals_fade() -> None:
     assert ("lsuv" in begun.names) == tried.better
 
 
+def test_with_a_target_nothing_but_first_weights_is_tried() -> None:
+    result = auto(model=deep(12), epochs=MANY, target=1e-9, callbacks=[Begun()])
+    assert [each.what for each in result.tried] == ["lsuv"]
+
+
 # --- the user's own question ------------------------------------------------------------------
 
 

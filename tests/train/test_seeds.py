@@ -57,6 +57,19 @@ def test_halving_keeps_the_best() -> None:
     assert "weights" not in result.told()["kept"][0]
 
 
+def test_a_seed_whose_loss_is_not_a_number_is_dropped() -> None:
+    class Breaks:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+            return loss * float("nan")
+
+    def make(seed: int) -> Trainer:
+        given = {"strategies": [OneCycle(rate=RATES[seed])], "steps": 60, "metric": None}
+        return trainer(model=model(seed), callbacks=[Breaks()] if seed == 0 else [], **given)
+
+    result = best_of(make, seeds=3, quiet=True)
+    assert [each.seed for each in result.kept] == [2, 1]
+
+
 def test_what_goes_on_is_what_was_not_interrupted() -> None:
     """A training in three rounds ends with the bits of one in a piece, but for what a validation more
     changes, which is nothing.

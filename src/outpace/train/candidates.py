@@ -4,10 +4,10 @@ A row is a strategy's name and a function that tells, from the facts, why it may
 nothing: they are taken where they lower the loss before the first step. All others are tried in short
 trainings, and taken where they are better beyond doubt.
 
-Not here: SGD, since short trainings favour Adam whatever the long ones would; what shows after many
-epochs only (loss_sampling, subset, early stopping); what finds its own setting by measuring a training's
-steps, which trials of drawn batches do not have (batch_size, batch_warmup, accumulation); the order of
-tasks, which takes trials of its own; focal, which added nothing to class_prior where that was measured.
+Not here: what short trainings favour, or not, whatever the long ones would (SGD; batch_warmup, as gradients
+agree the most at first); what shows after many epochs only (loss_sampling, subset, early stopping); what
+finds its own setting by measuring a training's steps (batch_size, accumulation) or by trials of its own
+(task_curriculum); focal, which added nothing to class_prior where that was measured.
 """
 
 from __future__ import annotations

@@ -96,6 +96,8 @@ class Choosing:
         tried = self.suggested(facts, free=False)
         for candidate, why in (each for each in tried if each[0].begins):
             base = self.attempt(trials, base, candidate, why)
+        if self.known.target is not None:
+            return
         if finds:
             base = self.moved(trials, base)
         before = self.choice.taken

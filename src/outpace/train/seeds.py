@@ -167,7 +167,9 @@ class Halving:
             trainer.budget_s = contender.seconds + max(0.0, free) / shares * ahead
         contender.result = trainer.fit(quiet=self.quiet)
         metric = contender.result.metric
-        contender.cost = math.inf if metric is None else -trainer.objective.sign * metric
+        contender.cost = math.inf
+        if metric is not None and not math.isnan(metric):
+            contender.cost = -trainer.objective.sign * metric
         return trainer
 
     def halved(self, ranked: Sequence[Contender], count: int) -> list[Contender]:

@@ -11,7 +11,7 @@ from torch import nn
 from outpace.errors import UsageError
 from outpace.train.compress import scan
 from outpace.train.compress.judging import Judge, Judging
-from outpace.train.compress.weights import mask, prunable, prune, sparse
+from outpace.train.compress.weights import mask, prunable, prune, sparse, zeros_kept
 from outpace.train.data import Batches
 from tests.train.compress.nets import learnt
 from tests.train.toys import Reader, accuracy
@@ -61,6 +61,18 @@ def test_a_trained_net_keeps_its_accuracy_where_the_scan_is_heeded() -> None:
     prune(uniform, dict.fromkeys(prunable(uniform), sparsity))
     assert share_of_zeros(uniform) == pytest.approx(sparsity, abs=0.01)
     assert judging.fall(uniform) > 0.1
+
+
+def test_a_loss_may_call_the_model_twice() -> None:
+    model, x = nn.Linear(4, 3), torch.randn(5, 4)
+    prune(model, {"weight": 0.5})
+    zeros = model.weight == 0
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with zeros_kept(model):
+        for _ in range(2):
+            (model(x).square().sum() + model(x + 1.0).square().sum()).backward()
+            optimizer.step()
+    assert torch.equal(model.weight == 0, zeros)
 
 
 def test_each_layers_share_comes_of_its_own_curve() -> None:

@@ -108,9 +108,9 @@ def zeros_kept(model: nn.Module) -> Iterator[None]:
     masks = [(weight, weight != 0) for weight in prunable(model).values()]
 
     def again(*_: Any) -> None:
-        with torch.no_grad():
-            for weight, kept in masks:
-                weight.mul_(kept)
+        # Past autograd: a loss may call the model twice before its backward pass.
+        for weight, kept in masks:
+            weight.data.mul_(kept)
 
     handle = model.register_forward_pre_hook(again)
     try:

@@ -16,7 +16,15 @@ from outpace.errors import DataError, UsageError
 from outpace.plan.safety import random_states
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
-from outpace.train.strategies import ClassPrior, Constant, Lsuv, OneCycle, Strategy, Transfer
+from outpace.train.strategies import (
+    ClassPrior,
+    Constant,
+    Kaiming,
+    Lsuv,
+    OneCycle,
+    Strategy,
+    Transfer,
+)
 from tests.train.toys import fit, model, points, ready, same
 
 
@@ -40,7 +48,14 @@ class After(Strategy):
         )
 
 
-@pytest.mark.parametrize("strategy", [ClassPrior(), Lsuv()], ids=["class_prior", "lsuv"])
+CHANGED = {
+    "class_prior": {"4.bias"},
+    "lsuv": {"0.weight", "4.weight"},
+    "kaiming": {"0.weight", "0.bias", "4.weight", "4.bias"},
+}
+
+
+@pytest.mark.parametrize("strategy", [ClassPrior(), Lsuv(), Kaiming()], ids=CHANGED)
 @pytest.mark.parametrize("way", ["batches", "Loader"])
 def test_nothing_but_the_weights_is_touched(strategy: Strategy, way: str) -> None:
     seen = []
@@ -60,7 +75,7 @@ def test_nothing_but_the_weights_is_touched(strategy: Strategy, way: str) -> Non
     changed = {n for n, p in made.pop("parameters").items() if not same(p, before["parameters"][n])}
     before.pop("parameters")
     assert same(before, made)
-    assert changed == ({"4.bias"} if strategy.name == "class_prior" else {"0.weight", "4.weight"})
+    assert changed == CHANGED[strategy.name]
 
 
 # --- class_prior -----------------------------------------------------------------------------

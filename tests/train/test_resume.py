@@ -164,6 +164,7 @@ def test_a_plateau_goes_on(tmp_path: Path) -> None:
         "class_weights",
         "dropout_off",
         "focal",
+        "kaiming",
         "loss_sampling",
         "lsuv",
         "muon",

@@ -7,7 +7,8 @@ trainings, and taken where they are better beyond doubt.
 Not here: what short trainings favour, or not, whatever the long ones would (SGD; batch_warmup, as gradients
 agree the most at first); what shows after many epochs only (loss_sampling, subset, early stopping); what
 finds its own setting by measuring a training's steps (batch_size, accumulation) or by trials of its own
-(task_curriculum); focal, which added nothing to class_prior where that was measured.
+(task_curriculum); kaiming, which reckons what lsuv measures; focal, which added nothing to class_prior
+where that was measured.
 """
 
 from __future__ import annotations

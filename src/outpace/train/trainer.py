@@ -56,8 +56,8 @@ class Trainer:
     ``train``, ``valid``: whatever `outpace.Loader` takes, a tuple of tensors, or ready batches (a
     Loader, a DataLoader; with ``batch_size=None`` any iterable of batches). ``prepare``,
     ``transform``, ``collate`` and ``after`` are the Loader's; ``transform`` is for training alone.
-    ``optimizer``: one of torch, whose rate is kept and back afterwards, or a function from parameters to
-    one; None: as the strategies have it.
+    ``optimizer``: one of torch, whose rate is the largest and is set back afterwards, or a function from
+    parameters to one; None: as the strategies have it.
     ``budget``: time such as "2h", or seconds, validation and saving included; ``epochs``, ``steps``:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
     ``validate_every``: steps, besides each epoch's end.

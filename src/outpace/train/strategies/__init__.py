@@ -12,6 +12,7 @@ from outpace.train.strategies.dropout_off import DropoutOff
 from outpace.train.strategies.early_stopping import EarlyStopping
 from outpace.train.strategies.ema import Ema
 from outpace.train.strategies.focal import Focal
+from outpace.train.strategies.kaiming import Kaiming
 from outpace.train.strategies.linear import Linear
 from outpace.train.strategies.loss_sampling import LossSampling
 from outpace.train.strategies.lr_finder import LrFinder
@@ -45,6 +46,7 @@ __all__ = [
     "EarlyStopping",
     "Ema",
     "Focal",
+    "Kaiming",
     "Linear",
     "LossSampling",
     "LrFinder",
@@ -83,6 +85,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
         Sgd,
         LrFinder,
         Lsuv,
+        Kaiming,
         ClassPrior,
         Transfer,
         RepeatFactor,

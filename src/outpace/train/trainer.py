@@ -1,7 +1,8 @@
 """`outpace.Trainer`: a model, a loss and data in; the best weights within the budget out.
 
 It puts a training together from what the user gave and runs `loop.train`; what happens in a step is
-written there. Limits: one optimizer; several processes by DistributedDataParallel, without sharding.
+written there. Limits: one optimizer; several processes by DistributedDataParallel, without sharding, where
+a metric is the mean of theirs, unless it gathers over processes itself, as those of torchmetrics do.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from outpace.train.run import Run
-from outpace.train.strategies import Kaiming, OneCycle, Strategy
+from outpace.train.strategies import Kaiming, Lsuv, OneCycle, Strategy
 from tests.train.toys import CLASSES, fit, points
 
 
@@ -101,19 +101,23 @@ def test_a_deep_net_learns_from_the_first_epochs_on() -> None:
     assert ours < 0.7 * plain
 
 
-def test_the_seed_decides_and_shared_weights_stay() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.embedding, self.inner = nn.Embedding(8, 16), nn.Linear(16, 16)
-            self.head = nn.Linear(16, 8)
-            self.head.weight = self.embedding.weight
+class Tied(nn.Module):
+    """Its first and its last layer share their weights: [N] -> [N, 8]."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.head(torch.relu(self.inner(self.embedding(x))))
-            return found
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.inner = nn.Embedding(8, 16), nn.Linear(16, 16)
+        self.head = nn.Linear(16, 8)
+        self.head.weight = self.embedding.weight
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(torch.relu(self.inner(self.embedding(x))))
+        return found
+
+
+@pytest.mark.parametrize("kind", [Kaiming, Lsuv])
+def test_the_seed_decides_and_shared_weights_stay(kind: type[Strategy]) -> None:
     chance = torch.Generator().manual_seed(0)
     x, y = torch.randint(8, (24,), generator=chance), torch.randint(8, (24,), generator=chance)
     weights = []
@@ -122,7 +126,7 @@ def test_the_seed_decides_and_shared_weights_stay() -> None:
         fit(
             model=Tied(),
             train=[(x, y)],
-            strategies=[Kaiming()],
+            strategies=[kind()],
             callbacks=[begun],
             steps=1,
             seed=seed,

@@ -5,6 +5,7 @@ Layers whose weights are used without calling them (inside of MultiheadAttention
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,12 @@ def traceless(model: nn.Module) -> Iterator[None]:
                 module.training = mode
             for buffer, before in buffers:
                 buffer.copy_(before)
+
+
+def shared(model: nn.Module) -> set[int]:
+    """The ids of weights that several modules have, as an embedding and the layer that tells its rows."""
+    owned = Counter(id(p) for m in model.modules() for p in m.parameters(recurse=False))
+    return {each for each, count in owned.items() if count > 1}
 
 
 def look_at(model: nn.Module, forward: Callable[[], Any], look: Look) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from outpace.train.layers import look_at
+from outpace.train.layers import look_at, shared
 from outpace.train.strategies.base import Strategy
 from outpace.train.strategies.lsuv import drawn_seed
 
@@ -51,8 +51,8 @@ class Kaiming(Strategy):
     ReLU smaller by more than a half in each layer. `lsuv` measures what this reckons, and is safer.
     Harms: weights that were made or loaded with care are lost; a layer that is to begin at zero (the
     last one of a residual branch) no longer does. Where a norm follows each layer it changes little.
-    Transposed convolutions, weights shared with embeddings and recurrent layers stay as they are. Of
-    branches it sees the order of the calls alone.
+    Transposed convolutions, weights that several modules share and recurrent layers stay as they are.
+    Of branches it sees the order of the calls alone.
     Source: He et al. 2015, arXiv 1502.01852, equations 10 and 14; Glorot and Bengio 2010,
     "Understanding the difficulty of training deep feedforward neural networks", equation 16.
     """
@@ -71,10 +71,10 @@ class Kaiming(Strategy):
         with following:
             look_at(run.module, lambda: run.objective(run.module, batch), look)
         chance = torch.Generator().manual_seed(drawn_seed(run))
-        embedded = {id(m.weight) for m in run.module.modules() if isinstance(m, nn.Embedding)}
+        others = shared(run.module)
         kinds: Counter[str] = Counter()
         for layer, (name, gain) in following.found.items():
-            if fresh(layer, embedded):
+            if fresh(layer, others):
                 draw(layer, name, gain, chance)
                 kinds[name or "nothing"] += 1
         told = ", ".join(f"{count} before {name}" for name, count in kinds.items())
@@ -118,11 +118,11 @@ def gain_of(
     return 1.0 / math.sqrt(float(func(normal, *more, **given).square().mean()))
 
 
-def fresh(layer: nn.Module, embedded: set[int]) -> bool:
+def fresh(layer: nn.Module, others: set[int]) -> bool:
     """Whether a layer's weights are to be drawn: they learn, and are its alone."""
     weight = layer.weight
     # What a parametrization makes of other weights is no Parameter.
-    own = isinstance(weight, nn.Parameter) and weight.requires_grad and id(weight) not in embedded
+    own = isinstance(weight, nn.Parameter) and weight.requires_grad and id(weight) not in others
     return own and not isinstance(layer, TRANSPOSED)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from outpace.train import ranks
 from outpace.train.checkpoint import generators_kept
-from outpace.train.layers import look_at
+from outpace.train.layers import look_at, shared
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Lsuv(Strategy):
     own initialisation signals vanish or explode there.
     Harms: weights that were made or loaded with care are lost; a layer that is to begin at zero (the
     last one of a residual branch) no longer does. Where a norm follows each layer it changes little.
+    Weights that several modules share stay as they are.
     Source: Mishkin and Matas 2016, arXiv 1511.06422, algorithm 1; Saxe et al. 2014, arXiv 1312.6120
     (orthonormal weights).
     """
@@ -40,6 +41,7 @@ class Lsuv(Strategy):
         """Make them."""
         chance = torch.Generator().manual_seed(drawn_seed(run))
         seen: set[nn.Module] = set()
+        others = shared(run.module)
 
         def scale(
             name: str, layer: nn.Module, given: tuple[Any, ...], output: torch.Tensor
@@ -48,7 +50,7 @@ class Lsuv(Strategy):
             # What a parametrization makes of other weights is no Parameter.
             if not (isinstance(weight, nn.Parameter) and weight.requires_grad and given):
                 return None
-            if layer in seen:
+            if layer in seen or id(weight) in others:
                 return None
             seen.add(layer)
             fresh = torch.empty(weight.shape, device="cpu", dtype=torch.float32)

@@ -271,6 +271,13 @@ def test_the_finders_rate_is_for_the_size_that_was_found() -> None:
     assert sizes == [96]
 
 
+def test_where_the_finder_finds_none_the_rate_goes_with_the_size() -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    seen = noted(96, LrFinder(), OneCycle(), model=net, optimizer=optimizer, epochs=4)
+    assert max(seen.rates) == pytest.approx(0.04, rel=0.01)
+
+
 def test_the_largest_is_no_larger_than_the_data() -> None:
     train = Loader(data(300), 24, executor="none")
     result = fit(train=train, epochs=10, strategies=[BatchSize("largest"), OneCycle(rate=0.01)])

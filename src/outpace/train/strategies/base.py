@@ -156,11 +156,15 @@ class Sizing(Strategy):
         self.times, self.rising = 1.0, 0
 
     def scale_rate(self, run: Run, before: int, samples: int, noise: float) -> str:
-        """For steps of so many samples; what was done, in words."""
+        """For steps of so many samples; what was done, in words. Where lr_finder is to find a rate for them
+        nothing is, unless it finds none.
+        """
         names = {each.name for each in run.events.strategies}
-        if "lr_finder" in names or samples == before:
+        if samples == before:
             return ""
         self.times = times_the_rate(run.optimizer, before, samples, noise)
+        if "lr_finder" in names:
+            return ""
         if self.times > 1.0 and not names & WARM_UP:
             self.rising = int(min(RISING, 0.1 * run.steps_ahead))
         if not self.rising:

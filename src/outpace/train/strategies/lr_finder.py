@@ -9,7 +9,7 @@ from outpace.errors import UsageError
 from outpace.train import ranks
 from outpace.train.drawing import svg
 from outpace.train.layers import traceless
-from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.base import Sizing, Strategy
 from outpace.train.sweep import Found, Sweeps, suggestion, sweeps
 
 if TYPE_CHECKING:
@@ -62,7 +62,17 @@ class LrFinder(Strategy):
             log, count = ranks.summed([math.log(rate) if rate else 0.0, rate > 0.0], run.device)
             rate = math.exp(log / count) if count else 0.0
         if not rate:
-            run.note(f"lr_finder: {why}: the rate stays {run.rates.peak:.2g}")
+            before = run.rates.peak
+            for each in run.events.strategies:
+                if isinstance(each, Sizing):
+                    run.rates.rescale(each.times)
+            after = run.rates.peak
+            goes = (
+                f"stays {after:.2g}"
+                if after == before
+                else f"goes with the steps' size: {after:.2g}"
+            )
+            run.note(f"lr_finder: {why}: the rate {goes}")
             return
         run.rates.set_peak(rate)
         seconds = run.clock.read() - began

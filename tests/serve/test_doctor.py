@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from outpace.diagnose.bottlenecks import findings
 from outpace.diagnose.learning import learning
+from outpace.measure.generators import moved, random_states
 from outpace.measure.workers import private_bytes
 from outpace.records.evidence import Input
 from outpace.serve.doctor import (
@@ -25,7 +26,6 @@ from outpace.serve.doctor import (
     shuffle_score,
     worker_seeds,
 )
-from outpace.serve.probe import moved, random_state
 from tests.conftest import plainly
 from tests.remedies.some_evidence import IMAGES
 
@@ -174,9 +174,9 @@ def test_trying_changes_nothing_here_and_says_nothing(capfd: pytest.CaptureFixtu
 
     dataset, chosen = Own(), torch.Generator().manual_seed(5)
     loader = DataLoader(dataset, num_workers=2, worker_init_fn=talkative, generator=chosen)
-    before, own, seed = random_state(), dataset.rng.bit_generator.state, chosen.get_state()
+    before, own, seed = random_states(), dataset.rng.bit_generator.state, chosen.get_state()
     assert worker_seeds(loader) is not None
-    assert moved(before, random_state()) == set()
+    assert moved(before, random_states()) == set()
     assert dataset.rng.bit_generator.state == own
     assert torch.equal(chosen.get_state(), seed)
     assert loader._iterator is None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from outpace.serve import probe
-from outpace.serve.probe import making_time
+from outpace.serve.probe import gather_time, making_time
 
 
 class Counted(TensorDataset):
@@ -35,6 +38,32 @@ def test_some_batches_are_made_here_and_nobody_sees_it() -> None:
 class Endless(IterableDataset[int]):
     def __iter__(self):  # type: ignore[no-untyped-def]
         yield from iter(int, 1)
+
+
+def shuffled(own: torch.Generator | None) -> DataLoader[Any]:
+    rows = TensorDataset(torch.randn(64, 4))
+    return DataLoader(rows, batch_size=8, shuffle=True, generator=own)
+
+
+TIMED: dict[str, Callable[[DataLoader[Any]], float | None]] = {
+    "making": making_time,
+    "slice": lambda loader: gather_time(loader, "slice", 0),
+    "cache": lambda loader: gather_time(loader, "cache", 1 << 20),
+}
+
+
+@pytest.mark.parametrize("timed", TIMED)
+@pytest.mark.parametrize("own", [False, True])
+def test_an_order_that_is_drawn_while_timing_is_drawn_again(timed: str, own: bool) -> None:
+    generator = torch.Generator().manual_seed(5) if own else None
+    loader = shuffled(generator)
+    torch.manual_seed(5)
+    wanted = [batch.tolist() for (batch,) in loader]
+    if generator is not None:
+        generator.manual_seed(5)
+    torch.manual_seed(5)
+    assert TIMED[timed](loader)
+    assert [batch.tolist() for (batch,) in loader] == wanted
 
 
 def test_what_has_no_items_is_left_alone() -> None:

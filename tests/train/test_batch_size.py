@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from outpace.errors import UsageError
-from outpace.plan.safety import random_states
+from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train.optimizers import times_the_rate
 from outpace.train.run import Run

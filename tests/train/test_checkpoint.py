@@ -13,7 +13,7 @@ import torch
 from outpace.errors import DataError
 from outpace.plan.safety import write
 from outpace.train import checkpoint
-from outpace.train.checkpoint import Checkpoints, copied, generators_kept
+from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.strategies import Divergence, EarlyStopping, Ema, LrFinder, Plateau
 from tests.train.toys import fit, model, ready, same
 
@@ -116,20 +116,6 @@ def test_what_is_copied_shares_nothing() -> None:
     assert same(state, other)
     state["a"][0].add_(1)  # type: ignore[index]
     assert other["a"][0].tolist() == [1.0, 1.0]
-
-
-def test_generators_are_kept() -> None:
-    import random
-
-    import numpy as np
-
-    def draw() -> list[float]:
-        return [float(torch.rand(())), float(np.random.rand()), random.random()]
-
-    torch.manual_seed(0)
-    with generators_kept():
-        inside = draw()
-    assert draw() == inside
 
 
 def test_ready_batches_are_not_needed_to_have_a_length(tmp_path: Path) -> None:

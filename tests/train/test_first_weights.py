@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from outpace.errors import DataError, UsageError
-from outpace.plan.safety import random_states
+from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import (

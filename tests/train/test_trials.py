@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from outpace.plan.safety import random_states
+from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train.clock import Clock
 from outpace.train.data import Batches

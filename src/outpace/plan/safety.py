@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import gc
 import os
-import random
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from outpace.measure.generators import random_states
 
 
 def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], steps: int) -> None:
@@ -72,18 +72,3 @@ def models_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Modu
     ]
     inner = {id(child) for each in found for child in each.modules() if child is not each}
     return [each for each in found if id(each) not in inner]
-
-
-def random_states() -> dict[str, Any]:
-    """States of the generators, as tensors and plain values."""
-    version, values, gauss = random.getstate()
-    states: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "python": (version, torch.tensor(values), gauss),
-    }
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states["cuda"] = torch.cuda.get_rng_state_all()
-    if "numpy" in sys.modules:
-        kind, keys, *rest = sys.modules["numpy"].random.get_state()
-        states["numpy"] = (kind, torch.tensor(keys.astype("int64")), *rest)
-    return states

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate
 
 from outpace.errors import DataError, OutpaceError
+from outpace.measure.generators import generators_kept, moved, random_states
 from outpace.serve.batches import by_slice, same_bits
 from outpace.serve.nests import each, leaves
 from outpace.serve.order import generator, seed_process
-from outpace.serve.probe import moved, random_state, restore
 from outpace.serve.shelf import Shelf
 
 LOOKED_AT = 6
@@ -110,16 +110,13 @@ class BatchMaker:
     def look(self) -> tuple[str, ...]:
         """Draw a few samples: which generators of the process do they draw from?"""
         size = 0 if self.whole else len(self.source)
-        state = random_state()
         streams: set[str] = set()
-        try:
+        with generators_kept():
             for i in range(min(LOOKED_AT, size)):
-                before = random_state()
+                before = random_states()
                 with contextlib.suppress(Exception):  # told of when its turn comes
                     self.sample(0, i * size // min(LOOKED_AT, size))
-                streams |= moved(before, random_state())
-        finally:
-            restore(state)
+                streams |= moved(before, random_states())
         self.streams = tuple(sorted(streams))
         self.slices = self.sliced and not self.streams
         return self.streams
@@ -150,11 +147,8 @@ class BatchMaker:
     def _by_items(self, request: Request) -> Made:
         if not self.streams:
             return self._collated(request)
-        state = random_state()
-        try:
+        with generators_kept():  # seeded for samples, these are the training's own
             return self._collated(request)
-        finally:  # seeded for samples, these are the training's own
-            restore(state)
 
     def _collated(self, request: Request) -> Made:
         samples, skipped = [], []

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any
 
-import numpy as np
-import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from outpace.measure.generators import generators_kept, moved, random_states
 from outpace.serve.batches import Unlike, by_items, by_slice, same_bits
 from outpace.serve.cache import SampleCache, flatten
 
@@ -41,35 +40,6 @@ class Probe:
     samples: int | None = None
 
 
-def random_state() -> dict[str, Any]:
-    """The generators' states."""
-    return {
-        "python": random.getstate(),
-        "numpy": np.random.get_state(legacy=False),
-        "torch": torch.get_rng_state(),
-    }
-
-
-def restore(state: dict[str, Any]) -> None:
-    """Put the generators back."""
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
-    torch.set_rng_state(state["torch"])
-
-
-def moved(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """The generators that were drawn from in between."""
-    changed = set()
-    if before["python"] != after["python"]:
-        changed.add("python")
-    old, new = before["numpy"]["state"], after["numpy"]["state"]
-    if old["pos"] != new["pos"] or not np.array_equal(old["key"], new["key"]):
-        changed.add("numpy")
-    if not torch.equal(before["torch"], after["torch"]):
-        changed.add("torch")
-    return changed
-
-
 def probe(loader: DataLoader[Any]) -> Probe:
     """Try the data set of a DataLoader."""
     dataset: Any = loader.dataset
@@ -78,16 +48,15 @@ def probe(loader: DataLoader[Any]) -> Probe:
     found = Probe(samples=_length(dataset))
     if found.samples is None or not loader._auto_collation:
         return found
-    state = random_state()
-    try:
+    with generators_kept():
         indices = _some(found.samples)
         fetch = by_items(loader)
         one, streams = None, set()
         same = True
         for index in indices[:TRIED]:
-            before = random_state()
+            before = random_states()
             one = fetch([index])
-            streams |= moved(before, random_state())
+            streams |= moved(before, random_states())
             same = same and same_bits(one, fetch([index]))
         found.random_streams = tuple(sorted(streams))
         found.deterministic = same and not streams
@@ -96,8 +65,6 @@ def probe(loader: DataLoader[Any]) -> Probe:
             _try_slicing(loader, indices, found)
         else:
             found.sliceable, found.why_not_sliceable = False, "samples are random"
-    finally:
-        restore(state)
     return found
 
 
@@ -133,30 +100,27 @@ def _bytes(batch: Any) -> int:
 
 def gather_time(loader: DataLoader[Any], how: str, limit: int) -> float | None:
     """Seconds that a batch takes by ``slice`` or from a warm ``cache``; None where it cannot be."""
-    indices = list(itertools.islice(iter(loader.batch_sampler), 1))  # type: ignore[arg-type]
-    if not indices:
-        return None
-    state = random_state()
     try:
-        fetch: Any = by_slice(loader) if how == "slice" else SampleCache(loader, limit).fetch
-        for _ in range(3):
-            fetch(indices[0])
-        start = perf_counter()
-        for _ in range(5):
-            fetch(indices[0])
-        return (perf_counter() - start) / 5
+        with generators_kept(loader.generator):
+            indices = next(iter(loader.batch_sampler), None)  # type: ignore[arg-type]
+            if indices is None:
+                return None
+            fetch: Any = by_slice(loader) if how == "slice" else SampleCache(loader, limit).fetch
+            for _ in range(3):
+                fetch(indices)
+            start = perf_counter()
+            for _ in range(5):
+                fetch(indices)
+            return (perf_counter() - start) / 5
     except (Unlike, NotImplementedError):
         return None
-    finally:
-        restore(state)
 
 
 def making_time(loader: DataLoader[Any]) -> float | None:
     """CPU seconds that this thread takes for a batch, sample by sample; None where it cannot be had."""
     if isinstance(loader.dataset, IterableDataset) or not loader._auto_collation:
         return None
-    state = random_state()
-    try:
+    with generators_kept(loader.generator):
         fetch, spent = by_items(loader), []
         for indices in itertools.islice(iter(loader.batch_sampler), MADE):  # type: ignore[arg-type]
             begun = thread_time()
@@ -165,8 +129,6 @@ def making_time(loader: DataLoader[Any]) -> float | None:
             if sum(spent) > MAKING_S:
                 break
         return min(spent, default=None)
-    finally:
-        restore(state)
 
 
 def holds_open_file(dataset: Any, depth: int = 2) -> bool:

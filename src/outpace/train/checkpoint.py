@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import pickle
 import random
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, final
 
@@ -20,7 +18,7 @@ import numpy as np
 import torch
 
 from outpace.errors import DataError
-from outpace.plan.safety import random_states, write
+from outpace.plan.safety import write
 
 KEPT = 2
 FORMAT = 1
@@ -121,31 +119,8 @@ class Checkpoints:
             self._thread = None
 
 
-def restore_random(states: dict[str, Any]) -> None:
-    """Put the generators of torch, Python and numpy back to `random_states`."""
-    torch.set_rng_state(states["torch"])
-    version, values, gauss = states["python"]
-    random.setstate((version, tuple(values.tolist()), gauss))
-    if "cuda" in states and torch.cuda.is_available():
-        for index, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(state, index)
-    if "numpy" in states and "numpy" in sys.modules:
-        kind, keys, *rest = states["numpy"]
-        sys.modules["numpy"].random.set_state((kind, keys.numpy().astype("uint32"), *rest))
-
-
 def seed_all(seed: int) -> None:
     """Seed the generators of Python, numpy and torch."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-@contextmanager
-def generators_kept() -> Iterator[None]:
-    """What draws random numbers inside leaves those outside as they would have been."""
-    states = random_states()
-    try:
-        yield
-    finally:
-        restore_random(states)

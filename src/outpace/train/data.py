@@ -17,10 +17,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.errors import UsageError
-from outpace.plan.safety import random_states
+from outpace.measure.generators import generators_kept, random_states, restore_random
 from outpace.serve.loader import Loader
 from outpace.serve.nests import each
-from outpace.train.checkpoint import generators_kept, restore_random
 
 
 @final

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from outpace.train.checkpoint import generators_kept
+from outpace.measure.generators import generators_kept
 
 KINDS = (
     nn.Linear,

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from outpace.errors import UsageError
+from outpace.measure.generators import generators_kept
 from outpace.seams.batch import batch_size
 from outpace.train import ranks
-from outpace.train.checkpoint import copied, generators_kept
+from outpace.train.checkpoint import copied
 from outpace.train.data import Together
 from outpace.train.result import Best, Row
 from outpace.train.run import Run

@@ -10,9 +10,9 @@ from typing import Any, final
 import msgspec
 import torch
 
-from outpace.plan.safety import random_states
+from outpace.measure.generators import random_states, restore_random
 from outpace.train import ranks
-from outpace.train.checkpoint import Checkpoints, copied, restore_random
+from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.losses import Losses

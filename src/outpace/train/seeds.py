@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, final
 import torch
 
 from outpace.errors import UsageError
+from outpace.measure.generators import generators_kept
 from outpace.plan.budget import duration, seconds_of
-from outpace.train.checkpoint import generators_kept
 from outpace.train.progress import Telling
 from outpace.train.result import Kept, Result
 

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from outpace.measure.generators import generators_kept
 from outpace.seams.rate import set_rate
-from outpace.train.checkpoint import generators_kept
 
 LOWEST, HIGHEST = 1e-5, 10.0
 BLOWN, SEEN = 0.1, 0.05

@@ -15,12 +15,13 @@ from typing import Any, final
 import torch
 
 from outpace.errors import UsageError
+from outpace.measure.generators import generators_kept
 from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.plan.safety import write
 from outpace.train import ranks
 from outpace.train.auto import Asked, Known, chosen, is_auto, own_of
-from outpace.train.checkpoint import Checkpoints, copied, generators_kept, seed_all
+from outpace.train.checkpoint import Checkpoints, copied, seed_all
 from outpace.train.choose import compared, settled
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches

@@ -27,9 +27,10 @@ import msgspec
 import torch
 
 from outpace.errors import UsageError
+from outpace.measure.generators import generators_kept
 from outpace.seams.batch import tensors_in
 from outpace.serve.loader import Loader
-from outpace.train.checkpoint import generators_kept, seed_all
+from outpace.train.checkpoint import seed_all
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.loop import train as train_loop

@@ -12,6 +12,7 @@ import torch
 from outpace.measure.by_hand import ByHand
 from outpace.measure.capacity import tightest
 from outpace.measure.flops import StepCounter
+from outpace.measure.generators import moved, random_states
 from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.waste import Waste
@@ -23,7 +24,7 @@ from outpace.seams.module import device_of
 from outpace.seams.where import user_frame
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
-from outpace.serve.probe import gather_time, making_time, moved, probe, random_state
+from outpace.serve.probe import gather_time, making_time, probe
 from outpace.tune.files import TRACE, write
 from outpace.tune.observed import Observed
 
@@ -135,7 +136,7 @@ class Snapshot:
 
     def take(self, _record: Any, _batch: Any) -> None:
         """Keep the states as they are now."""
-        self.state = random_state()
+        self.state = random_states()
 
     def end(self) -> None:
         """Keep none any more."""
@@ -150,7 +151,7 @@ def after_draw(host: Host) -> Snapshot:
 
 def step_streams(snapshot: Snapshot) -> set[str]:
     """The generators that were drawn from between the batch and now, a step's end."""
-    return moved(snapshot.state, random_state()) if snapshot.state is not None else set()
+    return moved(snapshot.state, random_states()) if snapshot.state is not None else set()
 
 
 def probe_input(observed: Observed) -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from outpace.errors import UsageError
+from outpace.measure.generators import generators_kept
 from outpace.records.gain import Gain
 from outpace.serve.making import bytes_of
-from outpace.train.checkpoint import generators_kept
 from outpace.train.compress.channels import narrow
 from outpace.train.compress.cost import Timed, paired_times
 from outpace.train.compress.int8 import quantized

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from outpace.errors import UsageError
+from outpace.measure.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.making import bytes_of
-from outpace.train.checkpoint import generators_kept
 from outpace.train.fits import Fits
 from outpace.train.strategies.base import Sizing
 from outpace.train.twin import Twin, alike, sized, time_to_quality, told

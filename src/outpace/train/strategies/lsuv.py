@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import nn
 
+from outpace.measure.generators import generators_kept
 from outpace.train import ranks
-from outpace.train.checkpoint import generators_kept
 from outpace.train.layers import look_at, shared
 from outpace.train.strategies.base import Strategy
 

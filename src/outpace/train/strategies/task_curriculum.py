@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.errors import UsageError
+from outpace.measure.generators import generators_kept
 from outpace.seams.rate import set_rate
 from outpace.train import ranks
-from outpace.train.checkpoint import generators_kept
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:

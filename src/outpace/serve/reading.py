@@ -38,13 +38,19 @@ class ReadAt:
             if not self.keep:
                 with open(self.path, "rb", buffering=0) as file:
                     return self._read(file.fileno(), offset, size)
-            descriptor = self._open.get(os.getpid())
-            if descriptor is None:
-                # Two threads may both open it: one of the two descriptors is lost until we end.
-                descriptor = self._open.setdefault(os.getpid(), os.open(self.path, os.O_RDONLY))
-            return self._read(descriptor, offset, size)
+            return self._read(self._descriptor(), offset, size)
         except OSError as error:
             raise unreadable(self.path, error) from error
+
+    def _descriptor(self) -> int:
+        """This process's own."""
+        found = self._open.get(os.getpid())
+        if found is None:
+            opened = os.open(self.path, os.O_RDONLY)
+            found = self._open.setdefault(os.getpid(), opened)
+            if found != opened:  # another thread was first
+                os.close(opened)
+        return found
 
     def _read(self, descriptor: int, offset: int, size: int) -> bytes:
         data = os.pread(descriptor, size, offset)

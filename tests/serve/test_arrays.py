@@ -13,6 +13,7 @@ from torch.utils.data import default_collate
 from outpace.errors import DataError
 from outpace.serve.arrays import Arrays, Rows
 from outpace.serve.batches import same_bits
+from outpace.serve.loader import Loader
 from outpace.serve.pack import pack
 from outpace.serve.rows import Uneven, split
 from tests.serve.test_records import flip
@@ -84,6 +85,17 @@ def test_a_flipped_byte_is_found_when_its_row_is_read(arrays: Packs) -> None:
     with pytest.raises(DataError, match="damaged"):
         found.batch([1, 2, 50])
     assert len(found.damaged(lambda done, total: None)) == 1
+
+
+def test_a_loader_leaves_out_damaged_rows(arrays: Packs) -> None:
+    folder = arrays(SAMPLES["large"]).folder
+    flip(folder / "sample.npy", 128 + 160_000 * 50 + 80_000)
+    loader = Loader(folder, 10, executor="none", shuffle=False, on_error="skip")
+    rows = [int(row) for batch in loader for row in batch[:, 0]]
+    assert rows == [i for i in range(100) if i != 50]
+    assert [one.sample for one in loader.skipped] == [50]
+    with pytest.raises(DataError, match=r"packed: sample 50: .*sample\.npy: bytes .* damaged"):
+        list(Loader(folder, 10, executor="none"))
 
 
 def test_a_file_that_is_cut_off(arrays: Packs) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 from torch.utils.data import DataLoader, Dataset
 
 from outpace.seams.decode import DecodeSeam
@@ -94,6 +94,42 @@ def test_copies_share_their_pixels(picture: Path, keeping: None) -> None:
     assert one.im is other.im
     assert one.info == Image.open(picture).info
     assert one.info is not other.info
+
+
+def test_a_kept_image_is_turned_upright_each_time(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (50, 40)).save(tmp_path / "turned.jpg", exif=exif)
+    with hosted(replace(AS_IS, decoded_bytes=1 << 24)) as host:
+        for _ in range(3):
+            image = Image.open(tmp_path / "turned.jpg")
+            assert image.getexif()[0x0112] == 6
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            assert image.size == (40, 50)
+        assert decoder_of(host).hits == 2
+        assert not host.broken
+
+
+def test_what_a_file_says_besides_its_pixels_takes_memory_too(tmp_path: Path) -> None:
+    paths = many(tmp_path, 4)
+    for path in paths:
+        Image.open(path).save(path, icc_profile=bytes(10_000))
+    with hosted(replace(AS_IS, decoded_bytes=40_000)) as host:
+        for path in paths:
+            by_hand(path)
+        found = decoder_of(host)
+        assert (len(found.kept), found.bytes) == (2, 36_000)
+
+
+def test_a_kept_file_that_is_gone_is_missing(picture: Path) -> None:
+    with hosted(replace(AS_IS, decoded_bytes=1 << 24)) as host:
+        for _ in range(2):
+            by_hand(picture)
+        picture.unlink()
+        with pytest.raises(FileNotFoundError):
+            Image.open(picture)
+        assert not host.broken
 
 
 def many(folder: Path, count: int) -> list[Path]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -7,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
-from outpace.errors import UsageError
-from outpace.serve.keeping import shelf_for
 from outpace.serve.loader import Loader
-from outpace.serve.making import BatchMaker
 from outpace.serve.shelf import Shelf, packed, unpacked
 
 MIB = 2**20
@@ -42,6 +41,15 @@ def test_samples_come_back_as_they_were() -> None:
     assert torch.equal(back["b"][0], torch.arange(3.0))
     assert back["b"][1:] == ("text", b"bytes", 7)
     assert back["c"][0].shape == (2, 2)
+    tensors = [
+        torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
+        torch.empty(0, 3),
+        torch.tensor(True),
+        torch.arange(6).reshape(2, 3).t(),
+        torch.ones(2, requires_grad=True),
+    ]
+    again = unpacked(memoryview(packed(tensors)))
+    assert [(t.dtype, t.tolist()) for t in again] == [(t.dtype, t.tolist()) for t in tensors]
     back["b"][0][0] = 9.0  # a copy of its own
     with pytest.raises(ValueError, match="read-only"):
         unpacked(memoryview(packed(sample)).toreadonly())["a"][0] = 1
@@ -59,7 +67,7 @@ def test_nothing_is_kept_beyond_the_limit(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "s", 100, 10_000)
     kept = [shelf.put(i, np.zeros(100)) for i in range(100)]
     assert 0 < sum(kept) < 100
-    assert shelf.bytes <= 10_000
+    assert shelf.taken <= 10_000
     assert kept == sorted(kept, reverse=True)
 
 
@@ -80,6 +88,26 @@ def test_a_file_cut_short_is_not_read(tmp_path: Path) -> None:
     (path,) = (tmp_path / "s").glob("*.kept")
     os.truncate(path, 100)
     assert Shelf(tmp_path / "s", 10, MIB).get(3) is None
+
+
+def test_a_file_cut_short_is_kept_anew(tmp_path: Path) -> None:
+    Shelf(tmp_path / "s", 10, MIB).put(3, np.arange(1000))
+    (path,) = (tmp_path / "s").glob("*.kept")
+    os.truncate(path, 100)
+    shelf = Shelf(tmp_path / "s", 10, MIB)
+    assert shelf.get(3) is None
+    assert shelf.put(3, np.arange(1000))
+    assert shelf.get(3)[999] == 999
+
+
+def test_a_write_that_the_disk_cuts_short_keeps_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+    write = os.pwrite
+    shelf = Shelf(tmp_path / "s", 10, MIB)
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", lambda to, data, start: write(to, data[:10], start))
+        assert not shelf.put(1, np.arange(1000))
+    assert shelf.get(1) is None
+    assert len(Shelf(tmp_path / "s", 10, MIB)) == 0
 
 
 def test_a_full_disk_ends_the_keeping(tmp_path: Path, monkeypatch: Any) -> None:
@@ -116,6 +144,51 @@ def test_several_processes_keep_together(tmp_path: Path) -> None:
     assert all((shelf.get(i) == i).all() for i in range(1000))
 
 
+def write_some(folder: Path, first: int, limit: int) -> None:
+    shelf = Shelf(folder, 1000, limit)
+    for i in range(first, 1000, 4):
+        shelf.put(i, np.full(100, i))
+
+
+def test_several_processes_keep_no_more_than_the_limit(tmp_path: Path) -> None:
+    folder, limit = tmp_path / "s", 200_000
+    processes = [
+        multiprocessing.get_context("fork").Process(target=write_some, args=(folder, k, limit))
+        for k in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    shelf = Shelf(folder, 1000, limit)
+    on_disk = sum(path.stat().st_size for path in folder.glob("*.kept"))
+    assert 0.9 * limit < on_disk <= shelf.taken <= limit
+    assert all((kept == i).all() for i in range(1000) if (kept := shelf.get(i)) is not None)
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    before = psutil.Process().num_fds()
+    shelves = [Shelf(tmp_path / str(i), 10, MIB) for i in range(5)]
+    for shelf in shelves:
+        shelf.put(3, np.arange(5))
+        assert shelf.get(3)[4] == 4
+    del shelf
+    shelves.clear()
+    gc.collect()
+    assert psutil.Process().num_fds() == before
+
+
+def test_what_is_given_up_is_given_to_no_one(tmp_path: Path) -> None:
+    one, other = (Shelf(tmp_path / "s", 10, MIB) for _ in range(2))
+    one.put(3, np.arange(5))
+    assert other.get(3)[4] == 4
+    one.give_up()
+    for shelf in (one, other, Shelf(tmp_path / "s", 10, MIB)):
+        assert shelf.get(3) is None
+        assert not shelf.put(3, np.arange(5))
+        assert not shelf.put(4, np.arange(5))
+
+
 def forever(folder: Path) -> None:
     shelf = Shelf(folder, 10**6, 10**12)
     for i in range(10**6):
@@ -134,23 +207,6 @@ def test_killed_while_it_writes_all_that_is_there_is_right(tmp_path: Path) -> No
     count = len(shelf)
     assert count > 10
     assert all((shelf.get(i) == i).all() for i in range(count))
-
-
-def test_the_shelf_is_named_by_what_is_on_it(tmp_path: Path) -> None:
-    one = shelf_for(BatchMaker(Squares(), seed=0), tmp_path, None)[0].folder
-    assert shelf_for(BatchMaker(Squares(), seed=1), tmp_path, None)[0].folder == one
-    others = (
-        BatchMaker(Squares(65), seed=0),
-        BatchMaker(Squares(factor=2), seed=0),
-        BatchMaker(Squares(), seed=0, prepare=lambda s: s["x"]),
-    )
-    assert one not in [shelf_for(other, tmp_path, None)[0].folder for other in others]
-
-
-def test_random_samples_are_not_kept(tmp_path: Path) -> None:
-    maker = BatchMaker(Squares(), seed=0, prepare=lambda s: s["x"] + np.random.rand())
-    with pytest.raises(UsageError, match="prepared twice is not the same"):
-        shelf_for(maker, tmp_path, None)
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("none", 0), ("threads", 2), ("processes", 2)])
@@ -180,3 +236,30 @@ def test_a_source_that_changed_is_seen(tmp_path: Path, capfd: Any, monkeypatch: 
     second = {int(i): int(x[0, 0]) for b in loader for i, x in zip(b["id"], b["x"], strict=True)}
     assert "is not as it was kept" in capfd.readouterr().err
     assert sum(second[i] == 3 * i**2 for i in range(64)) > 10
+
+
+class Partly(Squares):
+    """The samples that a shelf is named by stay as they are."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self.factor, factor = (self.factor if index % 9 else 1), self.factor
+        sample = super().__getitem__(index)
+        self.factor = factor
+        return sample
+
+
+def test_what_was_found_to_have_changed_is_not_given_to_the_next_run(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("outpace.serve.making.COMPARED", 4)
+    source = Partly()
+
+    def first() -> dict[int, int]:
+        loader = Loader(source, 8, executor="none", keep=tmp_path)
+        firsts = ((b["id"].tolist(), b["x"][:, 0, 0].tolist()) for b in loader)
+        return {i: x for ids, xs in firsts for i, x in zip(ids, xs, strict=True)}
+
+    assert first() == {i: i**2 for i in range(64)}
+    source.factor = 3
+    first()
+    assert first() == {i: (3 if i % 9 else 1) * i**2 for i in range(64)}

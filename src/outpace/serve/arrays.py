@@ -27,6 +27,8 @@ from outpace.serve.strings import position
 class Arrays:
     """The samples of a folder that `outpace pack` wrote, each as its source gave it."""
 
+    gives_batches = True
+
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.meta = read_meta(self.folder)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +17,13 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from outpace.seams.setup import Setup
+from outpace.serve.forks import lock_for_forks
 from outpace.serve.spill import Spill
 
 KEPT = "_outpace_kept"
 """attribute of images whose pixels are kept"""
 COLOURS = {"RGB": "RGB", "L": "GRAY"}
+LOCK = lock_for_forks()
 
 
 def own_share(limit: int) -> int:
@@ -40,7 +41,6 @@ class Decoder:
         """path -> (size and time of the file, the image as it is after loading)"""
         self.bytes = 0
         self.hits = 0
-        self.lock = threading.Lock()
         self.spill = Spill()
 
     def load_pixels(self, image: Any, setup: Setup) -> bool:
@@ -70,8 +70,8 @@ class Decoder:
 
     def _keep(self, key: Any, image: Any, core: Any, limit: int) -> bool:
         """Whether the pixels are kept in memory."""
-        size = image.size[0] * image.size[1] * (1 if image.mode in ("L", "P") else 4)
-        with self.lock:
+        size = bytes_of(image)
+        with LOCK:
             if key in self.kept:
                 return True
             if self.bytes + size > limit:
@@ -92,7 +92,10 @@ class Decoder:
         found = self.opened.get(name)
         if found is None:
             return None
-        state = os.stat(name)
+        try:
+            state = os.stat(name)
+        except OSError:
+            return None  # Pillow says why it cannot be opened.
         if (state.st_size, state.st_mtime_ns) != found[0]:
             return None
         self.hits += 1
@@ -118,11 +121,18 @@ class Decoder:
 
     def clear(self) -> None:
         """Forget all images."""
-        with self.lock:
+        with LOCK:
             self.kept.clear()
             self.opened.clear()
             self.bytes = 0
             self.spill = Spill()
+
+
+def bytes_of(image: Any) -> int:
+    """That a kept image takes: its pixels as Pillow has them, and what its file says besides."""
+    pixels = image.size[0] * image.size[1] * (1 if image.mode in ("L", "P") else 4)
+    said = (value for value in image.info.values() if isinstance(value, bytes))
+    return int(pixels) + sum(map(len, said))
 
 
 def copy_of(image: Any) -> Any:
@@ -130,6 +140,10 @@ def copy_of(image: Any) -> Any:
     copied = image.__class__.__new__(image.__class__)
     copied.__dict__.update(image.__dict__)
     copied.info = dict(image.info)
+    if "exif" in copied.info:
+        copied._exif = (
+            None  # read anew from there: what was read before may be changed by another copy
+        )
     return copied
 
 

@@ -1,21 +1,34 @@
 """Whether prepared samples are to be kept, and under which name: by what they are, not by where.
 
-The name is made of the samples themselves, some of them prepared anew: so another data set, another
-size or another way to prepare them is another shelf, and a restart finds its own.
+The name is made of the samples themselves, some of them prepared anew, and of the names, sizes and times
+of the source's files where it has any: so another data set, another size or another way to prepare them
+is another shelf, and a restart finds its own. Of a data set in Python only those few samples tell.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from outpace.errors import UsageError
+from outpace.measure.generators import generators_kept
+from outpace.serve.arrays import Arrays
 from outpace.serve.batches import same_bits
+from outpace.serve.files import Files
+from outpace.serve.listing import list_files
 from outpace.serve.making import BatchMaker
+from outpace.serve.meta import FILE as META
+from outpace.serve.records import Records
 from outpace.serve.shelf import Shelf, packed
+from outpace.serve.tables import Table
+from outpace.serve.tars import Tars
+from outpace.serve.telling import of_sample
 
 NAMED_BY = 8
 """samples that are prepared for the name"""
@@ -25,35 +38,87 @@ SHARE_OF_DISK = 0.5
 def shelf_for(maker: BatchMaker, parent: Path | None, limit: int | None) -> tuple[Shelf, str]:
     """The shelf of a maker's samples, and what there is to say of it.
 
-    Raises UsageError where the same sample, prepared twice, is not the same.
+    Raises UsageError where the same sample, prepared twice, is not the same, DataError where one of those
+    that the name is made of cannot be read.
     """
     size = len(maker.source)
-    name = hashlib.sha256(str(size).encode())
+    name = hashlib.sha256(f"{size} {files_of(maker.source)}".encode())
     bytes_of_some = 0
-    for i in range(min(NAMED_BY, size)):
-        index = i * (size - 1) // max(1, NAMED_BY - 1)
-        sample, again = maker.prepared(index), maker.prepared(index)
-        if not same_bits(sample, again):
-            raise UsageError(
-                f"{maker.where(index)} prepared twice is not the same: kept, it would stay as it was once",
-                "give what is random to transform(sample, rng) and keep what prepare(sample) gives",
-            )
-        data = packed(sample)
-        bytes_of_some += len(data)
-        name.update(data)
+    with generators_kept():
+        for i in range(min(NAMED_BY, size)):
+            data = prepared_twice(maker, i * (size - 1) // max(1, NAMED_BY - 1))
+            bytes_of_some += len(data)
+            name.update(data)
     parent = parent if parent is not None else default_folder()
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    shelf = opened(parent / name.hexdigest()[:24], size, limit or 0)
     if limit is None:
-        limit = int(SHARE_OF_DISK * shutil.disk_usage(parent).free)
-    shelf = Shelf(parent / name.hexdigest()[:24], size, limit)
+        shelf.limit = shelf.taken + int(SHARE_OF_DISK * shutil.disk_usage(parent).free)
     need = bytes_of_some / max(1, min(NAMED_BY, size)) * size
     said = f"{len(shelf):,} of {size:,} samples are kept in {shelf.folder}"
-    if need > limit:
-        said += f"; of {need / 2**30:.1f} GiB there is room for {limit / 2**30:.1f}"
+    if need > shelf.limit:
+        said += f"; of {need / 2**30:.1f} GiB there is room for {shelf.limit / 2**30:.1f}"
     return shelf, said
 
 
+def prepared_twice(maker: BatchMaker, index: int) -> bytes:
+    """A prepared sample; nothing of one that is to be skipped.
+
+    Raises DataError where it cannot be read, UsageError where it is another one the second time.
+    """
+    try:
+        sample, again = maker.prepared(index), maker.prepared(index)
+    except Exception as error:
+        if maker.on_error == "skip":
+            return b""
+        raise of_sample(maker.where(index), index, error) from error
+    if not same_bits(sample, again):
+        raise UsageError(
+            f"{maker.where(index)} prepared twice is not the same: kept, it would stay as it was once",
+            "give what is random to transform(sample, rng) and keep what prepare(sample) gives",
+        )
+    return packed(sample)
+
+
+def files_of(source: Any) -> str:
+    """What tells a source's files from others, all of them: names, sizes and times; "" of other sources."""
+    if isinstance(source, Files):
+        return list_files(os.path.abspath(source.root), source.names).digest()
+    if isinstance(source, Tars):
+        paths = [Path(shard) for shard in source.shards]
+    elif isinstance(source, Records | Arrays):
+        paths = [source.folder / META]
+    elif isinstance(source, Table):
+        paths = [source.path / META if source.blocks is not None else source.path]
+    else:
+        return ""
+    return list_files("", [str(path.absolute()) for path in paths]).digest()
+
+
+def opened(folder: Path, size: int, limit: int) -> Shelf:
+    """The shelf in a folder; one that was given up is made anew, by one process."""
+    with folder.with_name(f".{folder.name}.opening").open("ab") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)  # until it is closed
+        shelf = Shelf(folder, size, limit)
+        if shelf.void:
+            shutil.rmtree(folder)
+            shelf = Shelf(folder, size, limit)
+        return shelf
+
+
 def default_folder() -> Path:
-    """A folder of the user's own that does not outlive the machine's start."""
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    return Path(tempfile.gettempdir()) / f"outpace-kept-{user}"
+    """A folder of the user's own that does not outlive the machine's start.
+
+    Samples are kept as pickles, and to read a pickle is to run code. Raises UsageError where the folder
+    is one that somebody else made, or may write to.
+    """
+    user = os.getuid()
+    folder = Path(tempfile.gettempdir()) / f"outpace-kept-{user}"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o022:
+        raise UsageError(
+            f"{folder} belongs to somebody else, or others may write to it",
+            "name a folder of your own: keep='folder'",
+        )
+    return folder

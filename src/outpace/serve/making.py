@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,11 +18,14 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate
 
 from outpace.errors import DataError, OutpaceError
-from outpace.measure.generators import generators_kept, moved, random_states
+from outpace.measure.generators import moved, random_states
 from outpace.serve.batches import by_slice, same_bits
+from outpace.serve.held import all_kept, held_by, seed_all
 from outpace.serve.nests import each, leaves
-from outpace.serve.order import generator, seed_process
+from outpace.serve.order import generator
 from outpace.serve.shelf import Shelf
+from outpace.serve.telling import of_sample, place_of, short, with_trace
+from outpace.serve.worker_seeds import text_of
 
 LOOKED_AT = 6
 """samples that tell which generators are drawn from"""
@@ -72,7 +74,7 @@ class Arrival(NamedTuple):
         try:
             batch = made.batch if self.after is None else self.after(made.batch)
         except Exception as error:
-            return Made(None, made.skipped, _with_trace(f"after: {_short(error)}", None))
+            return Made(None, made.skipped, with_trace(f"after: {short(error)}"))
         return made._replace(batch=each(batch, _pinned) if self.pin else batch)
 
 
@@ -81,8 +83,8 @@ class BatchMaker:
 
     ``prepare``: what is always the same of a sample; ``transform``: called with what that gives, and
     with the sample's numpy Generator too if it takes two arguments.
-    ``streams``: generators of the process that the samples draw from; they are seeded for each
-    sample, so that threads cannot make batches at once.
+    ``streams``: generators of the process, and of the data set's own, that the samples draw from; they
+    are seeded for each sample, so that threads cannot make batches at once.
     """
 
     def __init__(
@@ -100,24 +102,31 @@ class BatchMaker:
         self.collate = collate or default_collate
         self.random = transform is not None and takes_two(transform)
         plain = prepare is None and transform is None and collate is None
-        self.whole = plain and hasattr(source, "batch")
+        self.whole = plain and getattr(source, "gives_batches", False) is True
         self.sliced = plain and not self.whole
         self.shelf: Shelf | None = None
         self.streams: tuple[str, ...] = ()
+        self.held: dict[str, Any] = {}
+        """those that are not the process's"""
         self.slices = False
         self._slicer: Callable[[Any], Any] | None = None
 
     def look(self) -> tuple[str, ...]:
-        """Draw a few samples: which generators of the process do they draw from?"""
-        size = 0 if self.whole else len(self.source)
-        streams: set[str] = set()
-        with generators_kept():
+        """Draw a few samples: which generators do they draw from?"""
+        self.streams, self.held = (), {}
+        if self.whole:
+            return ()  # a store of ours: nothing in it is drawn by chance
+        size, streams = len(self.source), set[str]()
+        held = held_by(source=self.source, prepare=self.prepare, transform=self.transform)
+        with all_kept(held):
             for i in range(min(LOOKED_AT, size)):
-                before = random_states()
+                before, own = random_states(), {name: text_of(held[name]) for name in held}
                 with contextlib.suppress(Exception):  # told of when its turn comes
                     self.sample(0, i * size // min(LOOKED_AT, size))
                 streams |= moved(before, random_states())
+                streams |= {name for name in held if text_of(held[name]) != own[name]}
         self.streams = tuple(sorted(streams))
+        self.held = {name: held[name] for name in sorted(streams.intersection(held))}
         self.slices = self.sliced and not self.streams
         return self.streams
 
@@ -125,14 +134,35 @@ class BatchMaker:
         """Make one batch."""
         try:
             if self.whole:
-                return Made(each(self.source.batch(request.indices), _tensor))
+                return Made(self._whole(request.indices))
             if self.slices and (batch := self._slice(request)) is not None:
                 return Made(batch)
-        except OutpaceError as error:
-            return Made(None, error=error)
         except Exception as error:
-            return Made(None, error=self._told(int(request.indices[0]), error))
+            return self._but_for_bad(request, error)
         return self._by_items(request)
+
+    def _whole(self, indices: NDArray[np.int64]) -> Any:
+        return each(self.source.batch(indices), _tensor)
+
+    def _but_for_bad(self, request: Request, error: Exception) -> Made:
+        """A batch of a source that gives it whole and failed to: which of its samples cannot be read?"""
+        good, skipped = [], []
+        for index in request.indices.tolist():
+            try:
+                self._whole(np.array([index]))
+                good.append(index)
+            except Exception as its_own:
+                if self.on_error == "raise":
+                    return Made(None, error=self._told(index, its_own))
+                skipped.append(Skipped(index, self.where(index), short(its_own)))
+        if not good:
+            return _nothing(skipped)
+        try:
+            if not skipped:
+                raise error
+            return Made(self._whole(np.array(good)), tuple(skipped))
+        except Exception as together:
+            return Made(None, error=with_trace(f"samples make no batch: {short(together)}"))
 
     def _slice(self, request: Request) -> Any:
         """The batch in one piece; None, and never again, where that is not what the samples give."""
@@ -147,57 +177,90 @@ class BatchMaker:
     def _by_items(self, request: Request) -> Made:
         if not self.streams:
             return self._collated(request)
-        with generators_kept():  # seeded for samples, these are the training's own
+        with all_kept(self.held):  # seeded for samples, they are the training's own
             return self._collated(request)
 
     def _collated(self, request: Request) -> Made:
-        samples, skipped = [], []
-        for index in request.indices.tolist():
+        samples, indices, skipped = [], [], []
+        asked, shelf = request.indices.tolist(), self.shelf
+        drawn = self._drawn_at_once(asked)
+        for place, index in enumerate(asked):
             try:
-                samples.append(self.sample(request.epoch, index))
+                if drawn is None:
+                    samples.append(self.sample(request.epoch, index))
+                else:
+                    prepared = self._prepared(drawn[place])
+                    samples.append(self._transformed(request.epoch, index, prepared))
+                indices.append(index)
             except Exception as error:
                 told = self._told(index, error)
                 if self.on_error == "raise":
                     return Made(None, error=told)
-                skipped.append(Skipped(index, self.where(index), _short(error)))
+                skipped.append(Skipped(index, self.where(index), short(error)))
         if not samples:
-            first = skipped[0]
-            message = f"none of the {len(skipped)} samples of a batch could be read"
-            reason = f"the first, {first.where}: {first.reason}"
-            return Made(None, tuple(skipped), DataError(message, reason))
+            return _nothing(skipped)
         try:
-            if self.shelf is not None:
+            if shelf is not None:
                 samples = each(samples, _own)
             return Made(self.collate(samples), tuple(skipped))
         except Exception as error:
-            return Made(None, error=_with_trace(f"samples make no batch: {_short(error)}", None))
+            return Made(None, error=self._unlike(indices, samples, error))
+
+    def _unlike(self, indices: list[int], samples: list[Any], error: Exception) -> DataError:
+        """Of samples that make no batch: which of them makes none with the first?"""
+        for index, sample in zip(indices[1:], samples[1:], strict=True):
+            try:
+                self.collate([samples[0], sample])
+            except Exception as its_own:
+                both = f"{self.where(index)} makes no batch with {self.where(indices[0])}"
+                return with_trace(f"{both}: {short(its_own)}")
+        return with_trace(f"samples make no batch: {short(error)}")
+
+    def _drawn_at_once(self, indices: list[int]) -> list[Any] | None:
+        """What a source gives that draws several samples together, as DataLoader has it; None of others,
+        and where one of them cannot be read: which it is shows one by one.
+        """
+        many = getattr(self.source, "__getitems__", None)
+        if many is None or self.streams or self.shelf is not None:
+            return None
+        try:
+            found: list[Any] = many(indices)
+            return found if len(found) == len(indices) else None
+        except Exception:
+            return None
 
     def sample(self, epoch: int, index: int) -> Any:
         """One sample, transformed."""
         if self.streams:
-            seed_process(self.seed, epoch, index)
-        sample = self._kept(epoch, index) if self.shelf is not None else self.prepared(index)
+            seed_all(self.seed, epoch, index, self.held)
+        shelf = self.shelf  # one look: another thread may take it away
+        sample = self._kept(shelf, epoch, index) if shelf is not None else self.prepared(index)
+        return self._transformed(epoch, index, sample)
+
+    def prepared(self, index: int) -> Any:
+        """One sample up to where it becomes random."""
+        return self._prepared(self.source[index])
+
+    def _prepared(self, sample: Any) -> Any:
+        return self.prepare(sample) if self.prepare is not None else sample
+
+    def _transformed(self, epoch: int, index: int, sample: Any) -> Any:
         if self.transform is None:
             return sample
         if self.random:
             return self.transform(sample, generator(self.seed, epoch, index))
         return self.transform(sample)
 
-    def prepared(self, index: int) -> Any:
-        """One sample up to where it becomes random."""
-        sample = self.source[index]
-        return self.prepare(sample) if self.prepare is not None else sample
-
-    def _kept(self, epoch: int, index: int) -> Any:
+    def _kept(self, shelf: Shelf, epoch: int, index: int) -> Any:
         """The same from the shelf; some are compared with the source in every epoch."""
-        assert self.shelf is not None
-        kept = self.shelf.get(index)
+        kept = shelf.get(index)
         if kept is not None and (index + epoch) % COMPARED:
             return kept
         sample = self.prepared(index)
         if kept is None:
-            self.shelf.put(index, sample)
+            shelf.put(index, sample)
         elif not same_bits(kept, sample):
+            shelf.give_up()
             self.shelf = None
             told = (
                 f"{self.where(index)} is not as it was kept: kept samples are left out from here on"
@@ -207,15 +270,19 @@ class BatchMaker:
 
     def where(self, index: int) -> str:
         """A sample's path, where its source knows it."""
-        tell = getattr(self.source, "where", None)
-        return str(tell(index)) if callable(tell) else f"sample {index}"
+        return place_of(self.source, index) or f"sample {index}"
 
     def _told(self, index: int, error: Exception) -> DataError:
-        where, said = self.where(index), _short(error)
-        if where not in said:
-            number = "" if where == f"sample {index}" else f" (sample {index})"
-            said = f"{where}{number}: {said}"
-        return _with_trace(said, "on_error='skip' leaves such samples out and counts them")
+        return of_sample(self.where(index), index, error)
+
+
+def _nothing(skipped: Sequence[Skipped]) -> Made:
+    """A batch of which all is left out."""
+    first = skipped[0]
+    message = f"none of the {len(skipped)} samples of a batch could be read"
+    return Made(
+        None, tuple(skipped), DataError(message, f"the first, {first.where}: {first.reason}")
+    )
 
 
 def takes_two(transform: Callable[..., Any]) -> bool:
@@ -257,14 +324,3 @@ def _pinned(leaf: Any) -> Any:
 def _tensor(leaf: Any) -> Any:
     numbers = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf"
     return torch.from_numpy(leaf) if numbers else leaf
-
-
-def _short(error: BaseException) -> str:
-    return error.message if isinstance(error, OutpaceError) else f"{type(error).__name__}: {error}"
-
-
-def _with_trace(message: str, hint: str | None) -> DataError:
-    """An error that keeps where it came from over a process border."""
-    told = DataError(message, hint)
-    told.add_note(traceback.format_exc())
-    return told

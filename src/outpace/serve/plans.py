@@ -22,6 +22,7 @@ from outpace.serve.rows import split
 from outpace.serve.sources import Source, open_source
 from outpace.serve.tables import SUFFIXES, Table
 from outpace.serve.tars import Tars
+from outpace.serve.telling import place_of
 
 As = Literal["auto", "records", "arrays", "table", "index"]
 Spec = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -68,8 +69,7 @@ class Plan:
 
     def where(self, index: int) -> str:
         """Where a sample comes from."""
-        tell = getattr(self.source, "where", None)
-        return str(tell(index)) if callable(tell) else f"{self.origin}, sample {index}"
+        return place_of(self.source, index) or f"{self.origin}, sample {index}"
 
     def as_records(self, reason: str) -> Plan:
         """The same into a store that takes samples of any shape."""

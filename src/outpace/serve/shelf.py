@@ -8,49 +8,52 @@ and no copy is made. Nothing is thrown out: once the limit is reached, no more i
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import mmap
 import os
 import pickle
 import struct
 import threading
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import is_tensor
 
+from outpace.serve.forks import lock_for_forks
 from outpace.serve.nests import each
+from outpace.serve.samples import tensor_bytes
 
 ALIGN = 64
 INDEX = "index.npy"
-COUNTED = 256
-"""puts after which the bytes of all processes are counted anew"""
+COUNTING = "counting"
+"""a file that is locked while bytes are counted"""
 FILE, START, LENGTH, CHECK = range(4)
-"""columns of the index; a file of 0 means that there is no such sample"""
+"""columns of the index; a file of 0 means that there is no such sample. In its last row: whether all is
+void, and the bytes that are taken"""
+LOCK = lock_for_forks()
 
 
 class Shelf:
     """Kept samples of one data set, prepared in one way.
 
-    ``folder``: made if there is none; ``limit``: bytes that all processes together may keep there.
+    ``folder``: made if there is none; ``limit``: bytes that all processes together may take there.
     """
 
     def __init__(self, folder: Path, size: int, limit: int) -> None:
         self.folder, self.size, self.limit = folder, size, limit
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.index = _open_index(folder / INDEX, size)
-        self.lock = threading.Lock()
         self.checked: NDArray[np.bool_] = np.zeros(size, np.bool_)
         self._maps: dict[int, mmap.mmap] = {}
-        self._own: tuple[int, int, int] | None = None
-        """process, number and descriptor of the file that this process writes"""
+        self._own: tuple[int, int] | None = None
+        """process and number of the file that this process writes"""
         self._end = 0
         self.full = False
-        self._taken = self._since = 0
-        """bytes on the shelf when last counted, and puts since then"""
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "size": self.size, "limit": self.limit}
@@ -60,21 +63,33 @@ class Shelf:
 
     def __len__(self) -> int:
         """Samples that are kept."""
-        return int(np.count_nonzero(self.index[:, FILE]))
+        return int(np.count_nonzero(self.index[:-1, FILE]))
 
     @property
-    def bytes(self) -> int:
-        """Bytes that they take."""
-        return int(self.index[:, LENGTH].sum())
+    def taken(self) -> int:
+        """Bytes that are taken, those of samples that were found broken among them."""
+        return int(self.index[-1, LENGTH])
+
+    @property
+    def void(self) -> bool:
+        """Whether what is kept is of no use any more, to any process."""
+        return bool(self.index[-1, FILE])
+
+    def give_up(self) -> None:
+        """Have no process, and no later run, be given what is kept here: its source has changed."""
+        self.index[-1, FILE] = 1
 
     def get(self, index: int) -> Any:
         """A kept sample, its arrays not to be written to; None where there is none, or it is broken."""
         number, start, length, check = (int(n) for n in self.index[index])
-        if not number:
+        if not number or self.void:
             return None
         try:
             data = memoryview(self._mapped(number, start + length))[start : start + length]
-        except (OSError, ValueError):
+        except OSError:
+            return None
+        except ValueError:  # cut short
+            self.index[index, FILE] = 0
             return None
         if not self.checked[index]:
             if zlib.crc32(data) != check:
@@ -85,42 +100,52 @@ class Shelf:
 
     def put(self, index: int, sample: Any) -> bool:
         """Keep a sample; whether it is kept."""
-        if self.full or self.index[index, FILE]:
-            return bool(self.index[index, FILE])
+        if self.full or self.void or self.index[index, FILE]:
+            return bool(self.index[index, FILE]) and not self.void
         data = packed(sample)
-        with self.lock:
-            if self._since % COUNTED == 0:
-                self._taken = self.bytes
-            self._since += 1
-            if self._taken + len(data) > self.limit:
-                self.full = True
-                return False
+        with LOCK:
             try:
-                number, descriptor = self._writing()
-                start = self._end
-                os.pwrite(descriptor, data, start)
+                if not self._takes(len(data)):
+                    raise OSError(errno.ENOSPC, "the limit is reached")
+                number, start = self._written(data)
             except OSError:  # a full disk: what is kept is kept
                 self.full = True
                 return False
-            self._end += -(-len(data) // ALIGN) * ALIGN
-            self._taken += len(data)
             row = self.index[index]
             row[START], row[LENGTH], row[CHECK] = start, len(data), zlib.crc32(data)
             row[FILE] = number  # last: only now is it there for others
         return True
 
-    def _writing(self) -> tuple[int, int]:
-        if self._own is not None and self._own[0] == os.getpid():
-            return self._own[1:]
+    def _takes(self, size: int) -> bool:
+        """Whether so many bytes more are within the limit; they count from then on, for all processes."""
+        with (self.folder / COUNTING).open("ab") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)  # until it is closed
+            taken = int(self.index[-1, LENGTH]) + size
+            if taken <= self.limit:
+                self.index[-1, LENGTH] = taken
+            return taken <= self.limit
+
+    def _written(self, data: bytes) -> tuple[int, int]:
+        """Into this process's own file: its number, and where in it."""
+        if self._own is None or self._own[0] != os.getpid():
+            self._own, self._end = (os.getpid(), self._new_file()), 0
+        number, start = self._own[1], self._end
+        with (self.folder / f"{number}.kept").open("r+b", buffering=0) as file:
+            if os.pwrite(file.fileno(), data, start) < len(data):
+                raise OSError(errno.ENOSPC, "the disk is full")
+        self._end += len(data)
+        return number, start
+
+    def _new_file(self) -> int:
         number = 1 + len(list(self.folder.glob("*.kept")))
         while True:
             with contextlib.suppress(FileExistsError):
-                path = self.folder / f"{number}.kept"
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-                break
+                descriptor = os.open(
+                    self.folder / f"{number}.kept", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600
+                )
+                os.close(descriptor)
+                return number
             number += 1
-        self._own, self._end = (os.getpid(), number, descriptor), 0
-        return number, descriptor
 
     def _mapped(self, number: int, least: int) -> mmap.mmap:
         found = self._maps.get(number)
@@ -134,28 +159,45 @@ class Shelf:
 
 
 def _open_index(path: Path, size: int) -> NDArray[np.uint64]:
-    """Mapped from the file, which is made whole or not at all."""
+    """Mapped from the file, which is made whole or not at all: a row a sample, and one for all."""
     if not path.exists():
         temporary = path.with_name(f".{INDEX}.{os.getpid()}.{threading.get_ident()}")
-        np.save(temporary.with_suffix(".npy"), np.zeros((size, 4), np.uint64))
+        np.save(temporary.with_suffix(".npy"), np.zeros((size + 1, 4), np.uint64))
         with contextlib.suppress(FileExistsError):
             os.link(temporary.with_suffix(".npy"), path)
         temporary.with_suffix(".npy").unlink()
     return np.lib.format.open_memmap(path, mode="r+")
 
 
+@dataclass(frozen=True)
 class _Tensor:
-    """A tensor as the array that it is."""
+    """A tensor as its bytes: numpy does not know all of torch's types."""
 
-    def __init__(self, array: NDArray[Any]) -> None:
-        self.array = array
+    kind: str
+    shape: tuple[int, ...]
+    data: NDArray[np.uint8]
+
+
+def _plain(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    kind, data = tensor_bytes(leaf)
+    return _Tensor(kind, tuple(leaf.shape), data)
+
+
+def _again(leaf: Any) -> Any:
+    if not isinstance(leaf, _Tensor):
+        return leaf
+    kind = getattr(torch, leaf.kind)
+    if not leaf.data.size:
+        return torch.empty(leaf.shape, dtype=kind)
+    return torch.from_numpy(leaf.data.copy()).view(kind).reshape(leaf.shape)
 
 
 def packed(sample: Any) -> bytes:
     """A sample with its arrays behind one another, so that they can be read where they lie."""
     buffers: list[pickle.PickleBuffer] = []
-    plain = each(sample, lambda leaf: _Tensor(leaf.numpy()) if is_tensor(leaf) else leaf)
-    head = pickle.dumps(plain, protocol=5, buffer_callback=buffers.append)
+    head = pickle.dumps(each(sample, _plain), protocol=5, buffer_callback=buffers.append)
     parts = [bytes(buffer.raw()) for buffer in buffers]
     sizes = [len(head), *map(len, parts)]
     found = bytearray()
@@ -174,8 +216,4 @@ def unpacked(data: memoryview) -> Any:
     for size in sizes:
         parts.append(data[at : at + size])
         at += -(-size // ALIGN) * ALIGN
-    sample = pickle.loads(parts[0], buffers=parts[1:])
-    return each(
-        sample,
-        lambda leaf: torch.from_numpy(leaf.array.copy()) if isinstance(leaf, _Tensor) else leaf,
-    )
+    return each(pickle.loads(parts[0], buffers=parts[1:]), _again)

@@ -34,8 +34,8 @@ PACKED: dict[str, Callable[[Path], Any]] = {
 class Source(Protocol):
     """A map-style data set.
 
-    Some also have ``batch(indices)``, which gives a whole batch at once, and ``where(index)``, which
-    tells where a sample comes from.
+    Some also have ``where(index)``, which tells where a sample comes from, and, where their
+    ``gives_batches`` is true, ``batch(indices)``, which gives a whole batch at once.
     """
 
     def __len__(self) -> int: ...

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from typing import Any, NamedTuple, final
+
+from outpace.serve.forks import lock_for_forks
 
 MODES = {"RGB": 3, "L": 1, "RGBA": 4}
 """of images that are kept, and bytes of a pixel"""
+LOCK = lock_for_forks()
 
 
 class Place(NamedTuple):
@@ -35,7 +37,6 @@ class Spill:
         self.full = False
         self._file: Any = None
         self._pid = self._end = 0
-        self._lock = threading.Lock()
 
     def get(self, key: Any) -> Any:
         """A core image of its own with the pixels, or None."""
@@ -55,7 +56,7 @@ class Spill:
         length = width * height * MODES.get(image.mode, 0)
         if not length or self.full:
             return False
-        with self._lock:
+        with LOCK:
             if key in self.places or self.bytes + length > limit:
                 return key in self.places
             try:

@@ -47,6 +47,7 @@ class Table:
     be given together.
     """
 
+    gives_batches = True
     meta: Meta
     """where it is packed"""
 

@@ -174,10 +174,11 @@ def states(held: Mapping[str, Any]) -> dict[str, str]:
         "numpy": repr(np.random.get_state(legacy=False)),
         "torch": repr(torch.get_rng_state().numpy().tobytes()),
     }
-    return {**found, **{name: _state(generator) for name, generator in held.items()}}
+    return {**found, **{name: text_of(generator) for name, generator in held.items()}}
 
 
-def _state(generator: Any) -> str:
+def text_of(generator: Any) -> str:
+    """A generator's state."""
     if isinstance(generator, random.Random):
         return repr(generator.getstate())
     if isinstance(generator, np.random.Generator):

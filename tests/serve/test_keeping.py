@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outpace.errors import DataError, UsageError
+from outpace.measure.generators import moved, random_states
+from outpace.serve.keeping import default_folder, files_of, shelf_for
+from outpace.serve.loader import Loader
+from outpace.serve.making import BatchMaker
+from outpace.serve.pack import pack
+from outpace.serve.sources import open_source
+from tests.serve.test_shelf import Squares
+from tests.serve.test_tars import tar
+
+
+def test_the_shelf_is_named_by_what_is_on_it(tmp_path: Path) -> None:
+    one = shelf_for(BatchMaker(Squares(), seed=0), tmp_path, None)[0].folder
+    assert shelf_for(BatchMaker(Squares(), seed=1), tmp_path, None)[0].folder == one
+    others = (
+        BatchMaker(Squares(65), seed=0),
+        BatchMaker(Squares(factor=2), seed=0),
+        BatchMaker(Squares(), seed=0, prepare=lambda s: s["x"]),
+    )
+    assert one not in [shelf_for(other, tmp_path, None)[0].folder for other in others]
+
+
+def test_random_samples_are_not_kept(tmp_path: Path) -> None:
+    maker = BatchMaker(Squares(), seed=0, prepare=lambda s: s["x"] + np.random.rand())
+    with pytest.raises(UsageError, match="prepared twice is not the same"):
+        shelf_for(maker, tmp_path, None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for i in range(30):
+        path = tmp_path / f"data/{i:02}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"%02d" % i)
+    return tmp_path / "data"
+
+
+def test_a_file_that_changed_is_read_anew_by_the_next_run(folder: Path, tmp_path: Path) -> None:
+    def texts() -> list[bytes]:
+        loader = Loader(folder, 10, executor="none", shuffle=False, keep=tmp_path / "kept")
+        return [text for batch in loader for text in batch["txt"]]
+
+    assert texts() == texts() == [b"%02d" % i for i in range(30)]
+    (folder / "17.txt").write_bytes(b"xx")
+    assert texts()[17] == b"xx"
+
+
+def test_what_files_were_is_known_of_every_store(folder: Path, tmp_path: Path) -> None:
+    sources = {"records": folder, "table": tmp_path / "t.csv", "tars": tmp_path / "a.tar"}
+
+    def write(text: str) -> None:
+        (folder / "03.txt").write_text(text)
+        sources["table"].write_text(f"a\n{text}\n")
+        tar(sources["tars"], {"1.txt": text.encode()})
+        for kind, source in sources.items():
+            pack(source, tmp_path / kind, force=True)
+
+    def told() -> list[str]:
+        specs = [*sources.values(), *(tmp_path / kind for kind in sources)]
+        return [files_of(open_source(spec)) for spec in specs]
+
+    write("1")
+    before = told()
+    assert "" not in before
+    assert told() == before
+    write("23")
+    assert all(one != other for one, other in zip(told(), before, strict=True))
+    assert files_of(Squares()) == ""
+
+
+def test_a_shelf_that_was_given_up_is_made_anew(tmp_path: Path) -> None:
+    maker = BatchMaker(Squares(), seed=0)
+    before, _ = shelf_for(maker, tmp_path, None)
+    before.put(0, np.arange(3))
+    before.give_up()
+    shelf, said = shelf_for(maker, tmp_path, None)
+    assert shelf.folder == before.folder
+    assert said.startswith("0 of 64 samples are kept")
+    assert shelf.put(0, np.arange(4))
+    assert shelf.get(0).tolist() == [0, 1, 2, 3]
+    assert before.get(0) is None
+
+
+class Gone(Squares):
+    def __getitem__(self, index: int) -> Any:
+        if index == 0:
+            raise OSError("gone")
+        return super().__getitem__(index)
+
+
+def test_a_sample_that_cannot_be_read_is_told_or_skipped_here_too(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="sample 0: OSError: gone"):
+        next(iter(Loader(Gone(), 8, executor="none", keep=tmp_path)))
+    loader = Loader(Gone(), 8, executor="none", keep=tmp_path, on_error="skip")
+    for _ in range(2):
+        assert sorted(i for batch in loader for i in batch["id"].tolist()) == list(range(1, 64))
+    assert [one.sample for one in loader.skipped] == [0, 0]
+
+
+def test_half_of_the_free_disk_may_be_taken_besides_what_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**12, 0, 20_000))
+    maker = BatchMaker(Squares(), seed=0)
+    shelf, _ = shelf_for(maker, tmp_path, None)
+    assert shelf.limit == 10_000
+    assert shelf.put(0, np.arange(100))
+    again, _ = shelf_for(maker, tmp_path, None)
+    assert again.limit == 10_000 + again.taken > 10_000
+    assert shelf_for(maker, tmp_path, 5000)[0].limit == 5000
+
+
+def test_finding_the_name_draws_nothing(tmp_path: Path) -> None:
+    def prepare(sample: Any) -> Any:
+        random.seed(1)
+        return sample["x"] + random.random()
+
+    before = random_states()
+    shelf_for(BatchMaker(Squares(), seed=0, prepare=prepare), tmp_path, None)
+    assert moved(before, random_states()) == set()
+
+
+def test_a_folder_that_others_could_write_to_is_not_read_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = default_folder()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert default_folder() == folder
+    folder.chmod(0o777)
+    with pytest.raises(UsageError, match="others may write to it"):
+        default_folder()
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="belongs to somebody else"):
+        default_folder()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(UsageError, match="belongs to somebody else"):
+        default_folder()

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from outpace.errors import DataError
+from outpace.serve.making import BatchMaker, Made, OnError, Request
+
+
+class Store:
+    """Gives batches whole; some samples cannot be read, and some not together."""
+
+    gives_batches = True
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"id": index}
+
+    def batch(self, indices: Any) -> dict[str, Any]:
+        if {5, 7} & set(indices.tolist()):
+            raise DataError("a block is damaged", "pack it anew")
+        if {20, 21} <= set(indices.tolist()):
+            raise ValueError("unlike")
+        return {"id": np.asarray(indices)}
+
+    def where(self, index: int) -> str:
+        return f"store: sample {index}"
+
+
+def made(on_error: OnError, *indices: int) -> Made:
+    return BatchMaker(Store(), seed=0, on_error=on_error)(Request(0, np.array(indices)))
+
+
+def test_of_a_batch_that_comes_whole_the_bad_sample_is_named() -> None:
+    error = made("raise", 1, 2, 5, 3).error
+    assert error is not None
+    assert error.message == "store: sample 5: a block is damaged"
+    assert error.hint == "pack it anew; on_error='skip' leaves such samples out and counts them"
+
+
+def test_of_a_batch_that_comes_whole_bad_samples_are_skipped() -> None:
+    found = made("skip", 1, 5, 2, 7)
+    assert found.batch["id"].tolist() == [1, 2]
+    assert [tuple(one) for one in found.skipped] == [
+        (5, "store: sample 5", "a block is damaged"),
+        (7, "store: sample 7", "a block is damaged"),
+    ]
+    nothing = made("skip", 5, 7)
+    assert nothing.error is not None
+    assert nothing.error.message == "none of the 2 samples of a batch could be read"
+    assert len(nothing.skipped) == 2
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_what_makes_no_batch_only_together_is_told_so(on_error: OnError) -> None:
+    error = made(on_error, 20, 1, 21).error
+    assert error is not None
+    assert error.message == "samples make no batch: ValueError: unlike"
+
+
+class Batching:
+    """Has a method of that name which does something else, as data sets of `datasets` do."""
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def batch(self, batch_size: int) -> list[list[int]]:
+        raise AssertionError
+
+    def where(self, condition: Any, other: Any) -> Any:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("source", [Batching(), torch.arange(50)], ids=["set", "tensor"])
+def test_methods_of_the_same_name_are_not_taken_for_ours(source: Any) -> None:
+    request = Request(0, np.array([3, 1]))
+    assert BatchMaker(source, seed=0)(request).batch.tolist() == [3, 1]
+    error = BatchMaker(source, seed=0, transform=lambda sample: 1 / (sample - 1).nothing)
+    found = error(request).error
+    assert found is not None
+    assert found.message.startswith("sample 3: AttributeError")
+
+
+class Together:
+    """Samples that are drawn several at once; one of them cannot be read."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> int:
+        self.asked.append(index)
+        if index == 7:
+            raise OSError("gone")
+        return index
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        self.asked.append(indices)
+        if 7 in indices:
+            raise OSError("one is gone")
+        return indices
+
+
+def test_samples_that_can_be_are_drawn_at_once() -> None:
+    source = Together()
+    maker = BatchMaker(
+        source,
+        seed=0,
+        prepare=lambda sample: 10 * sample,
+        transform=lambda sample, rng: sample + rng.random(),
+        on_error="skip",
+    )
+    by_one = BatchMaker(range(50), seed=0, prepare=maker.prepare, transform=maker.transform)
+    request = Request(2, np.array([3, 1, 4]))
+    assert maker(request).batch.tolist() == by_one(request).batch.tolist()
+    assert source.asked == [[3, 1, 4]]
+    found = maker(Request(2, np.array([3, 7, 4])))
+    assert [tuple(one) for one in found.skipped] == [(7, "sample 7", "OSError: gone")]
+    assert found.batch.tolist() == by_one(Request(2, np.array([3, 4]))).batch.tolist()
+
+
+def test_a_shelf_that_another_thread_takes_away_is_missed_by_no_one() -> None:
+    class Vanishing:
+        def get(self, index: int) -> None:
+            maker.shelf = None
+
+        def put(self, index: int, sample: Any) -> bool:
+            return False
+
+    maker = BatchMaker(range(50), seed=0)
+    maker.shelf = Vanishing()  # type: ignore[assignment]
+    found = maker(Request(0, np.array([3, 1])))
+    assert found.error is None
+    assert found.batch.tolist() == [3, 1]
+
+
+class Rows:
+    """One is longer than all others."""
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> Any:
+        return np.zeros(3 if index == 7 else 2)
+
+    def where(self, index: int) -> str:
+        return f"rows/{index}.bin"
+
+
+def test_a_sample_that_makes_no_batch_with_the_others_is_named() -> None:
+    error = BatchMaker(Rows(), seed=0)(Request(0, np.array([2, 5, 7, 9]))).error
+    assert error is not None
+    assert error.message.startswith("rows/7.bin makes no batch with rows/2.bin: RuntimeError: ")

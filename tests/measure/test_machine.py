@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from outpace.measure import machine
@@ -49,6 +50,28 @@ def test_version_two_limits_hold_at_every_level(root: Path) -> None:
     write(root, "sys/fs/cgroup/pod/memory.max", "max\n")
     assert machine.usable_cores(root) == 3
     assert machine.memory_limit(root) == 8 * GIB
+
+
+def test_free_is_what_the_limit_leaves(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = psutil.Process().memory_info().rss
+    plenty = psutil.virtual_memory()._replace(available=60 * GIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: plenty)
+    assert 50 * GIB < machine.free_memory(root) <= 60 * GIB
+    write(root, "proc/self/cgroup", "0::/\n")
+    write(root, "sys/fs/cgroup/memory.max", f"{used + GIB}\n")
+    assert machine.free_memory(root) < 1.5 * GIB
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: plenty._replace(available=1000))
+    assert machine.free_memory(root) == 1000
+
+
+@pytest.mark.parametrize(("told", "ranks"), [(None, 1), ("4", 4), ("0", 1), ("many", 1)])
+def test_ranks_of_one_machine(
+    monkeypatch: pytest.MonkeyPatch, told: str | None, ranks: int
+) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if told is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", told)
+    assert machine.local_ranks() == ranks
 
 
 @pytest.mark.usefixtures("many_cores")

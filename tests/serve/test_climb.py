@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outpace.serve.climb import LOOKED_AT, WAITING, Climb
+from outpace.serve.climb import LOOKED_AT, WAITING, Climb, most_threads
+
+MIB = 2**20
 
 
 def run(climb: Climb, batches: int, needs: Callable[[int], float], step_s: float) -> list[str]:
@@ -40,3 +42,12 @@ def test_there_is_an_end() -> None:
     run(climb, 50 * LOOKED_AT, lambda w: 1.0 / w, step_s=0.0)
     assert climb.workers == 3
     assert WAITING < 1
+
+
+def test_no_more_threads_come_than_memory_has_room_for() -> None:
+    def most(ram: int) -> int:
+        return most_threads(2, 10 * MIB, 256 * MIB, ram)
+
+    assert most(2**33) == 6
+    assert most(100 * MIB) == 3  # six batches on their way, and one in each thread's hands
+    assert most(1) == 2

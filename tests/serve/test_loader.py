@@ -6,9 +6,12 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,9 +21,11 @@ import torch
 from torch.utils.data import TensorDataset
 
 from outpace.errors import DataError, OutpaceError, UsageError
+from outpace.serve import loader as loader_module
 from outpace.serve.executors import start
 from outpace.serve.loader import Loader
 from outpace.serve.making import Arrival, Request
+from outpace.serve.tuner import Choice
 
 SIZE = 103
 
@@ -241,6 +246,88 @@ def test_batches_may_get_another_size(loaders: Any) -> None:
         loader.resize(0)
 
 
+@pytest.mark.parametrize(("kind", "workers"), WAYS)
+def test_what_is_set_in_mid_epoch_is_for_the_next_iteration(
+    loaders: Any, kind: str, workers: int
+) -> None:
+    whole = ids(loaders(Numbers(), 8, executor="none"))
+    loader, found = loaders(Numbers(), 8, executor=kind, workers=workers), list[int]()
+    for batch in loader:
+        found += batch["id"].tolist()
+        assert loader.state_dict()["consumed"] == len(found)
+        assert loader.indices.tolist() == batch["id"].tolist()
+        if len(found) == 24:
+            loader.repeat([2.0] + [0.5] * (SIZE - 1))
+            loader.resize(20)
+    assert found == whole
+    assert loader.epoch == 1
+    assert [len(batch["id"]) for batch in loader] == [20, 20, 13]
+
+
+class InAFile(Numbers):
+    """Numbers of a file that is kept open: who reads moves its place."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        np.arange(SIZE, dtype=np.int32).tofile(path)
+        self.file = path.open("rb")
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self.file.seek(4 * index)
+        time.sleep(1e-4)
+        return {"id": index, "x": np.frombuffer(self.file.read(4), np.int32)}
+
+
+def test_one_place_in_a_file_is_not_shared(loaders: Any, tmp_path: Path) -> None:
+    source = InAFile(tmp_path / "numbers")
+    loader = loaders(source, 8)
+    assert all(batch["x"][:, 0].tolist() == batch["id"].tolist() for batch in loader)
+    assert loader.choice[:2] == ("none", 0)
+    assert "keeps a file open" in loader.choice.reason
+    with pytest.raises(UsageError, match="keeps a file open"):
+        next(iter(loaders(source, 8, executor="threads")))
+    source.file.close()
+
+
+class Dying(Numbers):
+    """Ends the process that draws it once."""
+
+    def __init__(self, once: Path) -> None:
+        super().__init__()
+        self.once = once
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 30 and not self.once.exists():
+            self.once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+def test_a_worker_that_is_killed_is_told_and_others_go_on(loaders: Any, tmp_path: Path) -> None:
+    loader = loaders(Dying(tmp_path / "once"), 8, executor="processes", workers=1, shuffle=False)
+    with pytest.raises(DataError, match="worker processes cannot go on: DataLoader worker") as told:
+        ids(loader)
+    assert "memory" in str(told.value.hint)
+    assert ids(loader) == list(range(SIZE))
+
+
+def test_ranks_of_a_machine_share_its_cores_and_memory(
+    loaders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, Any] = {}
+
+    def chosen(*args: Any, **how: Any) -> Choice:
+        told.update(how)
+        return Choice("none", 0, 1, "", 0.0)
+
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setattr(loader_module, "usable_cores", lambda: 8)
+    monkeypatch.setattr(loader_module, "free_memory", lambda: 64 << 20)
+    monkeypatch.setattr(loader_module, "choose", chosen)
+    next(iter(loaders(Numbers(), 8)))
+    assert (told["cores"], told["ram"]) == (2, 4 << 20)
+
+
 def test_what_is_made_ahead_does_not_count(loaders: Any) -> None:
     for kind, workers in WAYS:
         loader = loaders(Numbers(), 8, executor=kind, workers=workers)
@@ -286,6 +373,8 @@ def test_bad_samples_are_skipped_and_counted(loaders: Any, kind: str, workers: i
     assert sorted(ids(loader)) == sorted(set(range(SIZE)) - set(bad))
     assert sorted(s.sample for s in loader.skipped) == list(bad)
     assert {s.where for s in loader.skipped} == {f"numbers/{i}.bin" for i in bad}
+    (note,) = (note for note in loader.notes if "left out" in note)
+    assert note.startswith("epoch 0: 3 samples left out, the first numbers/")
 
 
 def test_a_batch_of_nothing_but_bad_samples_is_an_error(loaders: Any) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import platform
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -149,6 +150,28 @@ def test_many_tensors_and_what_follows_count_against_processes() -> None:
     # Where it arrives a batch is finished by one alone.
     follows = replace(plain, arrival_s=0.001)
     assert rate(follows, "processes", 4) == pytest.approx(1000)
+
+
+@pytest.mark.parametrize(("kinds", "others"), [(("processes",), False), (("threads",), True)])
+def test_samples_that_bear_no_threads_are_made_in_none(
+    kinds: tuple[Kind, ...], others: bool
+) -> None:
+    class Slow(Fake):
+        def __init__(self) -> None:
+            self.makers: set[int] = set()
+
+        def __call__(self, request: Request) -> Made:
+            self.makers.add(threading.get_ident())
+            time.sleep(0.002)
+            return Made(torch.zeros(4))
+
+    maker: Any = Slow()
+    choice = choose(
+        maker, [Request(0, np.arange(4))] * 4, kinds=kinds, workers=None, batches=100, cores=2,
+        prefetch_bytes=256 * MIB, ram=2**33,
+    )  # fmt: skip
+    assert (maker.makers - {threading.get_ident()} != set()) == others
+    assert ("two threads make" in choice.reason) == others
 
 
 def test_what_follows_is_measured_with_the_batch() -> None:

@@ -83,6 +83,21 @@ def memory_limit(root: Path = ROOT) -> int:
     return min((limit for limit in limits if limit > 0), default=0)
 
 
+def free_memory(root: Path = ROOT) -> int:
+    """Bytes of memory that this process may still take."""
+    import psutil
+
+    left = memory_limit(root) - psutil.Process().memory_info().rss
+    free = psutil.virtual_memory().available
+    return min(free, left) if left > 0 else free
+
+
+def local_ranks() -> int:
+    """Ranks of one training that share this machine, as torchrun tells; else one."""
+    told = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(told)) if told.isdigit() else 1
+
+
 def accelerators() -> tuple[Accelerator, ...]:
     """NVIDIA GPUs that this process sees, and any that torch already works with."""
     torch = sys.modules.get("torch")

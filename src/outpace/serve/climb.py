@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from outpace.serve.tuner import COUNTS, depth_of
+
 LOOKED_AT = 32
 """batches between one decision and the next"""
 WAITING = 0.02
@@ -56,3 +58,16 @@ class Climb:
         elif self.waited > WAITING * self.spent and self.workers < self.most:
             self.before = each
             self.workers += 1
+
+
+def most_threads(workers: int, batch_bytes: int, prefetch_bytes: int, ram: int) -> int:
+    """Threads that so many may come to be while the training waits: those whose batches fit."""
+    most = min(COUNTS["threads"][-1], 2 * workers + 2)
+    return next(
+        (
+            count
+            for count in range(most, workers, -1)
+            if (depth_of(count, batch_bytes, prefetch_bytes) + count) * batch_bytes <= ram
+        ),
+        workers,
+    )

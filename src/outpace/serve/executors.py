@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from outpace.errors import DataError
+from outpace.measure.machine import local_ranks
 from outpace.serve.allocating import keep_freed
 from outpace.serve.crossing import Packer, unpacked
 from outpace.serve.making import Arrival, BatchMaker, Made, Request
@@ -141,10 +143,16 @@ def fetch_threads(count: int) -> ThreadPoolExecutor:
         everyone.wait()
 
     pool = ThreadPoolExecutor(count, "outpace-serve", initializer=begin)
-    for _ in range(count):
-        pool.submit(int)
-    everyone.wait()
-    torch.set_num_threads(own)
+    try:
+        for _ in range(count):
+            pool.submit(int)
+        everyone.wait()
+    except RuntimeError:  # the system gives no more threads: those that wait are let go
+        everyone.abort()
+        pool.shutdown()
+        raise
+    finally:
+        torch.set_num_threads(own)
     return pool
 
 
@@ -190,8 +198,18 @@ class Processes:
         self.asked.requests = requests
         with _no_warning():
             coming = iter(self.loader)
-        for made in coming:
+        while (made := self._next(coming)) is not None:
             yield self._arrived(made)
+
+    def _next(self, coming: Iterator[Made]) -> Made | None:
+        try:
+            return next(coming, None)
+        except RuntimeError as error:
+            self.close()  # the next epoch begins with new ones
+            raise DataError(
+                f"worker processes cannot go on: {error}",
+                "the system ends those that take too much memory: fewer workers=, or a smaller ram=",
+            ) from error
 
     def _arrived(self, made: Made) -> Made:
         if made.error is not None:
@@ -267,5 +285,7 @@ def _as_it_is(made: Any) -> Any:
 
 
 def shared_free() -> float:
-    """Bytes of shared memory that are free; without any limit where there is no such folder."""
-    return shutil.disk_usage(SHARED).free if SHARED.is_dir() else np.inf
+    """This rank's share of the bytes of shared memory that are free; no limit where there is no such
+    folder.
+    """
+    return shutil.disk_usage(SHARED).free / local_ranks() if SHARED.is_dir() else np.inf

@@ -7,19 +7,21 @@ for any number of workers and ranks and any batch size.
 
 from __future__ import annotations
 
-import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import psutil
 import torch
 from numpy.typing import NDArray
 
 from outpace.errors import DataError, UsageError
-from outpace.serve.climb import Climb
+from outpace.measure.machine import free_memory, local_ranks, usable_cores
+from outpace.serve import torchdata
+from outpace.serve.allowed import AS_ASKED, kinds
+from outpace.serve.climb import Climb, most_threads
 from outpace.serve.crops import weighed
 from outpace.serve.executors import Executor, Kind, shared_free, start
 from outpace.serve.keeping import shelf_for
@@ -27,7 +29,7 @@ from outpace.serve.making import Arrival, BatchMaker, OnError, Request, Skipped,
 from outpace.serve.order import Order, Repeated
 from outpace.serve.sources import open_source
 from outpace.serve.transfer import transferred
-from outpace.serve.tuner import COUNTS, Choice, choose, depth_of
+from outpace.serve.tuner import Choice, choose, depth_of
 
 PREFETCH_BYTES = 256 * 2**20
 SHARE_OF_MEMORY = 0.25
@@ -46,9 +48,10 @@ class Loader:
     -> batch, last of all, on ``device``: bytes become numbers there.
 
     ``keep``: what ``prepare`` gives is kept on disk, in a folder of that name if one is given, for
-    all ranks and later runs too; ``disk``: bytes that it may take. ``workers`` and ``executor``:
-    chosen by trying unless given. ``ram``: bytes that workers and batches may take together.
-    ``on_error="skip"`` leaves out samples that cannot be made; they are in ``skipped``.
+    all ranks and later runs too; arrays that come from there are not to be written to. ``disk``: bytes
+    that it may take. ``workers`` and ``executor``: chosen by trying unless given. ``ram``: bytes that
+    workers and batches may take together. ``on_error="skip"`` leaves out samples that cannot be made;
+    they are in ``skipped``.
 
     Under torch.distributed each rank gets its share of a batch of ``batch_size`` x ranks samples; the
     last batch is filled up from the epoch's first samples, so that all ranks make equally many steps.
@@ -93,9 +96,7 @@ class Loader:
         else:  # `after` follows on the device
             self._arrival = Arrival(pin=self.device.type == "cuda")
         self.prefetch_bytes = prefetch_bytes
-        self.ram = (
-            ram if ram is not None else int(SHARE_OF_MEMORY * psutil.virtual_memory().available)
-        )
+        self.ram = ram if ram is not None else int(SHARE_OF_MEMORY * free_memory() / local_ranks())
         self.order: Order | Repeated = Order(len(self.source), seed, shuffle=shuffle)
         self.maker = BatchMaker(
             self.source,
@@ -112,8 +113,11 @@ class Loader:
         self._wanted = (executor, workers)
         self._executor: Executor | None = None
         self._climb: Climb | None = None
-        self._epoch = self._consumed = self._last = 0
+        self._epoch = self._consumed = 0
+        self._drawn: NDArray[np.int64] = np.zeros(0, np.int64)
         self._begun = False
+        self._resized = False
+        """workers are to be chosen anew"""
         self._filling = False
         """samples are being kept that were not before"""
 
@@ -125,19 +129,19 @@ class Loader:
     @property
     def indices(self) -> NDArray[np.int64]:
         """Of this rank's samples in the batch that was drawn last; those skipped are among them."""
-        return self._request(self._epoch, self._last).indices
+        return self._drawn
 
     def __len__(self) -> int:
         """Batches of a whole epoch, on each rank."""
-        return self._batches(0)
+        return self._batches(self.order.size)
 
     @property
     def left(self) -> int:
         """Batches that are left of the epoch at hand, on each rank."""
-        return self._batches(self._consumed)
+        return self._batches(self.order.size - self._consumed)
 
-    def _batches(self, consumed: int) -> int:
-        left, together = self.order.size - consumed, self.batch_size * self.world
+    def _batches(self, left: int) -> int:
+        together = self.batch_size * self.world
         return left // together if self.drop_last else -(-left // together)
 
     def __iter__(self) -> Iterator[Any]:
@@ -145,46 +149,55 @@ class Loader:
         if self._begun:
             self._epoch, self._consumed = self._epoch + 1, 0
         self._begun = True
-        if self._filling and self._kept() == len(self.source):
-            # All samples are kept by now: other workers may be best.
+        filled = self._filling and self._kept() == len(self.source)
+        if filled or self._resized:  # other workers may be best
             self.close()
-            self.choice, self._filling = None, False
+            self.choice, self._resized = None, False
+            self._filling = self._filling and not filled
         return self._epoch_from(self._epoch, self._consumed)
 
     def _epoch_from(self, epoch: int, consumed: int) -> Iterator[Any]:
-        requests = (
-            self._request(epoch, consumed + i * self.batch_size * self.world)
-            for i in range(self._batches(consumed))
-        )
-        executor = self._at_work()
-        asked = time.perf_counter()
-        done = asked
-        for made in transferred(executor.made(requests), self.device, self.after):
+        # Whatever is set meanwhile is for the next iteration.
+        order, batch_size = self.order, self.batch_size
+        count = self._batches(order.size - consumed)
+        asked: deque[Request] = deque()
+
+        def requests() -> Iterator[Request]:
+            for i in range(count):
+                first = consumed + i * batch_size * self.world
+                asked.append(self._request(order, epoch, first, batch_size))
+                yield asked[-1]
+
+        executor, reached, before = self._at_work(), consumed, len(self.skipped)
+        since = done = time.perf_counter()
+        for made in transferred(executor.made(requests()), self.device, self.after):
             got = time.perf_counter()
             if made.error is not None:
                 raise made.error
             self.skipped += made.skipped
-            self._last = self._consumed
-            self._consumed = min(self.order.size, self._consumed + self.batch_size * self.world)
+            self._drawn = asked.popleft().indices
+            reached = min(order.size, reached + batch_size * self.world)
+            self._consumed = reached
             yield made.batch
-            done, since = time.perf_counter(), done
-            self._adjust(got - asked, done - since, made.batch)
-            asked = time.perf_counter()
+            waited, since, done = got - done, done, time.perf_counter()
+            self._adjust(waited, done - since, made.batch)
         self._epoch, self._consumed, self._begun = epoch + 1, 0, False
+        if skipped := self.skipped[before:]:
+            first = f"the first {skipped[0].where}: {skipped[0].reason}"
+            self.notes.append(f"epoch {epoch}: {len(skipped)} samples left out, {first}")
 
-    def _request(self, epoch: int, first: int) -> Request:
-        last = first + self.batch_size * self.world
-        if last > self.order.size:  # filled up, so that each rank has as many
-            last = first + -(-(self.order.size - first) // self.world) * self.world
-        indices = self.order.indices(epoch, first, last)
+    def _request(self, order: Order | Repeated, epoch: int, first: int, batch_size: int) -> Request:
+        last = first + batch_size * self.world
+        if last > order.size:  # filled up, so that each rank has as many
+            last = first + -(-(order.size - first) // self.world) * self.world
+        indices = order.indices(epoch, first, last)
         return Request(epoch, indices[self.rank :: self.world].copy())
 
     def _at_work(self) -> Executor:
         if self._executor is None:
             self.choice = self.choice or self._chosen()
             kind, workers, depth = self.choice[:3]
-            size = bytes_of(self.maker(self._request(0, 0)).batch) if kind == "processes" else 0
-            keeps = self.choice.keeps_freed
+            size, keeps = self.choice.batch_bytes, self.choice.keeps_freed
             self._executor = start(
                 kind, self.maker, workers, depth, size, self._arrival, keeps_freed=keeps
             )
@@ -195,7 +208,8 @@ class Loader:
                     "way: they are copied through pipes"
                 )
             if kind == "threads" and self._wanted[1] == "auto":
-                self._climb = Climb(workers, min(COUNTS[kind][-1], 2 * workers + 2))
+                most = most_threads(workers, size, self.prefetch_bytes, self.ram)
+                self._climb = Climb(workers, most)
         return self._executor
 
     def _kept(self) -> int:
@@ -209,31 +223,25 @@ class Loader:
             self.maker.shelf, said = shelf_for(self.maker, parent, self.disk)
             self.notes.append(said)
             self._filling = self._kept() < len(self.source)
-        streams = self.maker.look()
+        found = kinds(self.maker, kind, workers)
         if told := weighed(self.maker):
             self.notes.append(told)
-        if kind == "none" or workers == 0 or not self.order.size:
-            return Choice("none", 0, 1, "as was asked for", 0.0)
-        if kind == "threads" and streams:
-            raise UsageError(
-                f"samples draw from the process's {' and '.join(streams)} generator, which threads "
-                "would share",
-                "draw from the rng that transform(sample, rng) is given, or use processes",
-            )
-        kinds: list[Kind] = ["threads", "processes"] if kind == "auto" else [kind]
-        if workers == "auto" and kind == "auto":
-            kinds.append("none")
-        if streams and "threads" in kinds:
-            kinds.remove("threads")
+        if isinstance(found, Choice):
+            return found
+        if not self.order.size:
+            return AS_ASKED
         together = self.batch_size * self.world
         firsts = range(0, max(1, self.order.size - together + 1), together)[:LOOKED_AT]
+        requests = [
+            self._request(self.order, self._epoch, first, self.batch_size) for first in firsts
+        ]
         return choose(
             self.maker,
-            [self._request(self._epoch, first) for first in firsts],
-            kinds=kinds,
+            requests,
+            kinds=found,
             workers=workers if isinstance(workers, int) else None,
             batches=len(self),
-            cores=cores(),
+            cores=max(1, usable_cores() // local_ranks()),
             prefetch_bytes=self.prefetch_bytes,
             ram=self.ram,
             arrival=self._arrival,
@@ -257,7 +265,13 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there, with any workers, ranks and batch size."""
+        """Go on from there, with any workers, ranks and batch size.
+
+        A state of torchdata's StatefulDataLoader is taken where nothing is shuffled: it is of the epoch
+        at hand, and where that loader had workers, of batches as large as these.
+        """
+        if torchdata.is_state(state):
+            state = torchdata.as_ours(state, self)
         own = self.state_dict()
         for name, what in (("samples", "samples"), ("seed", "seed"), ("shuffle", "order")):
             if state.get(name) != own[name]:
@@ -285,8 +299,7 @@ class Loader:
         """Have batches of so many samples, from the next iteration on; workers are chosen anew."""
         if batch_size < 1:
             raise UsageError(f"a batch of {batch_size} samples", "batch_size is 1 or more")
-        self.close()
-        self.batch_size, self.choice = batch_size, None
+        self.batch_size, self._resized = batch_size, True
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next iteration be of that epoch, from its start."""
@@ -309,8 +322,3 @@ def ranks(rank: int | None, world: int | None) -> tuple[int, int]:
     if not 0 <= rank < world:
         raise UsageError(f"rank {rank} of {world}", "ranks count from 0")
     return rank, world
-
-
-def cores() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

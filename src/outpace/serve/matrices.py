@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
-from outpace.measure.machine import memory_limit
+from outpace.measure.machine import free_memory, local_ranks
 
 SHARE_OF_MEMORY = 1 / 8
 """of free memory that the copy may take"""
@@ -66,7 +65,7 @@ def matrices(
     groups += [(None, names) for names in alike.values() if len(names) > 1]
     flats = [[flat for name in names if (flat := columns[name])] for _, names in groups]
     size = length * sum(flat[0].itemsize for part in flats for flat in part)
-    if size > SHARE_OF_MEMORY * min(psutil.virtual_memory().available, memory_limit()):
+    if size > SHARE_OF_MEMORY * free_memory() / local_ranks():
         return []
     return [
         Matrix(names, _copied(part, starts, length), whole)

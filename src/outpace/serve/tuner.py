@@ -27,6 +27,7 @@ from outpace.errors import UsageError
 from outpace.serve.allocating import WORTH, page_faults, worth_trying
 from outpace.serve.crossing import crossing_s
 from outpace.serve.executors import AS_MADE, Kind, fetch_threads, start
+from outpace.serve.held import in_words
 from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
 
 LOOK_S = 0.3
@@ -63,11 +64,13 @@ COUNTS: dict[Kind, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What making a batch takes. ``scaling``: batches a second by two threads over those by one."""
+    """What making a batch takes. ``scaling``: batches a second by two threads over those by one; None
+    where that was not measured, and is taken for one.
+    """
 
     wall_s: float
     cpu_s: float
-    scaling: float
+    scaling: float | None
     batch_bytes: int
     cores: int
     crossing_s: float = 0.0
@@ -83,7 +86,7 @@ class Facts:
         if self.cores < 2:
             return 0.0
         # Waiting is not held: two threads that only wait scale by two.
-        serial = min(1.0, max(0.0, 2 / self.scaling - 1))
+        serial = min(1.0, max(0.0, 2 / (self.scaling or 1.0) - 1))
         return min(self.cpu_s, serial * self.wall_s)
 
     @property
@@ -103,6 +106,7 @@ class Choice(NamedTuple):
     measured: float | None = None
     keeps_freed: bool = False
     """worker processes keep the memory that they free for the next batch"""
+    batch_bytes: int = 0
 
 
 def rate(facts: Facts, kind: Kind, workers: int) -> float:
@@ -159,8 +163,12 @@ def look(
     cores: int,
     most: int,
     arrival: Arrival = AS_MADE,
+    *,
+    threads: bool = True,
 ) -> Facts:
-    """Make batches alone, then by two threads at once, so many; cheap ones alone only."""
+    """Make batches alone, then by two threads at once, so many; cheap ones alone only, and all where
+    ``threads`` are not to be chosen.
+    """
     rounds = cycle(requests)
     first = maker(next(rounds))
     arrivals: list[float] = []
@@ -183,8 +191,8 @@ def look(
     faults = page_faults()
     wall, cpu, count = _timed(whole, rounds, most)
     faults, arrival_s = page_faults() - faults, sum(arrivals) / count
-    scaling = 1.0
-    if cores > 1 and wall > CHEAP_S and not maker.streams:
+    scaling: float | None = None
+    if threads and cores > 1 and wall > CHEAP_S:
         pool = fetch_threads(2)
         both = list(
             pool.map(
@@ -267,9 +275,11 @@ def choose(
     """
     if len(kinds) == 1 and workers:
         size = bytes_of(maker(requests[0]).batch)
-        return Choice(kinds[0], workers, depth_of(workers, size, prefetch_bytes), "as was asked", 0)
+        depth = depth_of(workers, size, prefetch_bytes)
+        return Choice(kinds[0], workers, depth, "as was asked", 0, batch_bytes=size)
     begun = time.perf_counter()
-    facts = look(maker, requests, cores, int(PROBED / 4 * batches), arrival)
+    most, threads = int(PROBED / 4 * batches), "threads" in kinds
+    facts = look(maker, requests, cores, most, arrival, threads=threads)
     if "none" in kinds and facts.wall_s < CHEAP_S:
         return at_home(facts)
     found = candidates(facts, kinds=kinds, workers=workers, prefetch_bytes=prefetch_bytes, ram=ram)
@@ -286,7 +296,8 @@ def choose(
             for c in near
         ]
     best = best_of(near)
-    return best._replace(reason=reason(facts, best, near, maker.streams))
+    why = reason(facts, best, near, maker.streams)
+    return best._replace(reason=why, batch_bytes=facts.batch_bytes)
 
 
 def at_home(facts: Facts) -> Choice:
@@ -327,12 +338,14 @@ def reason(facts: Facts, best: Choice, near: Sequence[Choice], streams: Sequence
     """Why, in words."""
     said = (
         f"a batch takes {1e3 * facts.wall_s:.1f} ms, {100 * facts.cpu_s / facts.wall_s:.0f} % of it "
-        f"CPU; two threads make {facts.scaling:.1f} times as many as one"
+        "CPU"
     )
+    if facts.scaling is not None:
+        said += f"; two threads make {facts.scaling:.1f} times as many as one"
     if streams:
         said = (
-            f"samples draw from the process's {' and '.join(streams)} generator, which threads "
-            f"would share; a batch takes {1e3 * facts.wall_s:.1f} ms"
+            f"samples draw from {in_words(streams)}, which threads would share; a batch takes "
+            f"{1e3 * facts.wall_s:.1f} ms"
         )
     how = "measured" if best.measured is not None else "predicted"
     of = f", the best of {len(near)} that were tried" if best.measured is not None else ""

@@ -1,0 +1,57 @@
+"""Which kinds of workers samples bear: those that give the very same samples.
+
+Threads share the generators of random numbers that samples draw from, and with forked processes the
+place in an open file.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from outpace.errors import UsageError
+from outpace.serve.executors import Kind
+from outpace.serve.held import in_words
+from outpace.serve.making import BatchMaker
+from outpace.serve.probe import holds_open_file
+from outpace.serve.tuner import Choice
+
+AS_ASKED = Choice("none", 0, 1, "as was asked for", 0.0)
+OPEN_FILE = Choice(
+    "none",
+    0,
+    1,
+    "the data set keeps a file open, whose place threads and forked processes would share: batches are "
+    "made where they are drawn",
+    0.0,
+)
+
+
+def kinds(
+    maker: BatchMaker, kind: Kind | Literal["auto"], workers: int | Literal["auto"]
+) -> Choice | list[Kind]:
+    """Those to choose among, or the choice where none is left to make; by trying a few samples.
+
+    Raises UsageError for threads that samples do not bear. Processes are never refused: a file may be
+    opened by each.
+    """
+    streams = maker.look()
+    if kind == "none" or workers == 0:
+        return AS_ASKED
+    if kind == "threads" and streams:
+        raise UsageError(
+            f"samples draw from {in_words(streams)}, which threads would share",
+            "draw from the rng that transform(sample, rng) is given, or use processes",
+        )
+    if kind != "processes" and holds_open_file(maker.source):
+        if kind == "threads":
+            raise UsageError(
+                "the data set keeps a file open, whose place threads would share",
+                "open the file anew where it is read, or leave out executor=",
+            )
+        return OPEN_FILE
+    if kind != "auto":
+        return [kind]
+    found: list[Kind] = ["processes"] if streams else ["threads", "processes"]
+    if workers == "auto":
+        found.append("none")
+    return found

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import namedtuple
+from typing import Any
+
+import pytest
+import torch
+
+from outpace.serve.executors import SHARED, fetch_threads, shared_free
+
+
+def test_where_the_system_gives_too_few_threads_none_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, before = threading.Thread.start, torch.get_num_threads()
+    started: list[threading.Thread] = []
+
+    def some(thread: Any) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+        started.append(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", some)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        fetch_threads(4)
+    assert len(started) == 2
+    assert not any(thread.is_alive() for thread in started)
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no folder of shared memory")
+def test_ranks_of_a_machine_share_its_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 20, 80))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert shared_free() == 20

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from outpace.errors import UsageError
+from outpace.serve.held import in_words
+from outpace.serve.loader import Loader
+from outpace.serve.worker_seeds import text_of
+
+SIZE = 40
+GENERATORS: dict[str, Callable[[], Any]] = {
+    "numpy": lambda: np.random.default_rng(0),
+    "numpy as it was": lambda: np.random.RandomState(0),
+    "python": lambda: random.Random(0),
+    "torch": lambda: torch.Generator().manual_seed(0),
+}
+
+
+def draw(generator: Any) -> float:
+    if isinstance(generator, torch.Generator):
+        return float(torch.rand((), generator=generator, dtype=torch.float64))
+    return float(generator.random())
+
+
+class Own:
+    """Samples whose noise comes from a generator of the data set's own."""
+
+    def __init__(self, generator: Any, *, draws: bool = True) -> None:
+        self.rng, self.draws = generator, draws
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        return index, index + (draw(self.rng) if self.draws else 0.0)
+
+
+class Noise:
+    """A transform with one."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def __call__(self, sample: tuple[int, float]) -> tuple[int, float]:
+        return sample[0], sample[1] + self.rng.random()
+
+
+def epochs(batches: Iterator[Any]) -> list[tuple[int, float]]:
+    return [row for i, x in batches for row in zip(i.tolist(), x.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_samples_are_the_same_whoever_makes_them(kind: str) -> None:
+    found = []
+    for executor, workers in (("none", 0), ("processes", 1), ("processes", 2)):
+        source: Any = Own(GENERATORS[kind]())
+        with closing(Loader(source, 6, executor=executor, workers=workers)) as loader:  # type: ignore[arg-type]
+            found.append((epochs(iter(loader)), epochs(iter(loader))))
+            assert loader.maker.streams == ("source.rng",)
+        assert text_of(source.rng) == text_of(GENERATORS[kind]())
+    assert found[0] == found[1] == found[2]
+    first, second = found[0]
+    assert dict(first).keys() == dict(second).keys() == set(range(SIZE))
+    assert all(0 <= x - i < 1 for i, x in first)
+    assert dict(first) != dict(second)
+    assert len({round(x - i, 9) for i, x in first}) == SIZE
+
+
+def test_they_go_on_exactly_with_another_batch_size() -> None:
+    whole = epochs(iter(Loader(Own(np.random.default_rng(0)), 6, executor="none")))
+    begun = Loader(Own(np.random.default_rng(0)), 6, executor="none")
+    next(iter(begun))
+    again = Loader(Own(np.random.default_rng(9)), 5, executor="none")
+    again.load_state_dict(begun.state_dict())
+    assert epochs(iter(again)) == whole[6:]
+
+
+def test_one_in_a_transform_is_found() -> None:
+    source, noise = Own(None, draws=False), Noise()
+    loader = Loader(source, 6, transform=noise, executor="none")
+    assert len(epochs(iter(loader))) == SIZE
+    assert loader.maker.streams == ("transform.rng",)
+    with pytest.raises(UsageError, match=r"samples draw from transform\.rng, which threads would"):
+        next(iter(Loader(source, 6, transform=noise, executor="threads")))
+
+
+def test_one_that_is_not_drawn_from_is_left_alone() -> None:
+    source = Own(np.random.default_rng(0), draws=False)
+    with closing(Loader(source, 6, executor="threads", workers=2)) as loader:
+        assert len(epochs(iter(loader))) == SIZE
+        assert loader.maker.streams == ()
+
+
+def test_they_are_told_in_words() -> None:
+    assert in_words(["numpy"]) == "the process's numpy generator"
+    assert in_words(["numpy", "python"]) == "the process's numpy and python generators"
+    assert in_words(["python", "source.rng"]) == "the process's python generator and source.rng"

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS, Feed, Setup
 from outpace.serve import cache
+from outpace.serve.feeds import make_feed
 from outpace.serve.probe import holds_open_file
 from tests.remedies.trainings import Rows, hosted
 
@@ -217,7 +218,7 @@ def test_a_stream_comes_in_order(how: str) -> None:
     assert same(lambda: DataLoader(Stream(), batch_size=4), SETUPS[how])
 
 
-def test_an_open_file_is_not_shared_by_threads(tmp_path: Path) -> None:
+def test_an_open_file_is_not_shared(tmp_path: Path) -> None:
     path = tmp_path / "rows.bin"
     path.write_bytes(bytes(range(64)))
 
@@ -241,6 +242,10 @@ def test_an_open_file_is_not_shared_by_threads(tmp_path: Path) -> None:
         for _ in DataLoader(data, batch_size=8):
             seen |= {t.name for t in threading.enumerate()}
     assert not any(name.startswith("outpace") for name in seen)
+    by_processes = Feed(executor="processes", workers=2)
+    with pytest.raises(NotImplementedError, match="keeps a file open, which processes share"):
+        make_feed(DataLoader(data, batch_size=8), by_processes)
+    make_feed(DataLoader(data, batch_size=8, num_workers=2), by_processes).close()
 
 
 def test_two_iterators_of_one_loader_at_once() -> None:

@@ -34,10 +34,12 @@ def make_feed(
     """
     if isinstance(loader.dataset, IterableDataset) and feed.executor not in ("own", "ahead"):
         raise NotImplementedError("an iterable data set is drawn by one worker only")
+    # Forked processes share its place in the file as threads do; one with workers of its own bears that.
+    shares = feed.executor == "threads" or (feed.executor == "processes" and not loader.num_workers)
+    if shares and holds_open_file(loader.dataset):
+        raise NotImplementedError(f"the data set keeps a file open, which {feed.executor} share")
     if feed.executor == "processes":
         return Processes(loader, feed)
-    if feed.executor == "threads" and holds_open_file(loader.dataset):
-        raise NotImplementedError("the data set keeps a file open, which threads cannot share")
     return InProcess(loader, feed, strict=strict)
 
 

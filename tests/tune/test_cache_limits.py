@@ -38,6 +38,17 @@ def test_what_is_kept_in_memory_stays_within_the_limit(ram: int) -> None:
         assert 0 < kept <= min(ram, CacheDecoded().limit(ALL[name]))
 
 
+def test_what_the_training_takes_itself_is_not_free() -> None:
+    memory = replace(ALL["fixed_images"].memory, limit_bytes=1600 * MIB, rss_bytes=1000 * MIB)
+    evidence = replace(ALL["fixed_images"], memory=memory)
+    for remedy in (CacheSamples(), CacheDecoded()):
+        assert remedy.limit(evidence) == 300 * MIB
+    full = replace(evidence, memory=replace(memory, rss_bytes=1700 * MIB))
+    for remedy in (CacheSamples(), CacheDecoded()):
+        assert remedy.limit(full) == 0
+        assert not remedy.applies(full).yes
+
+
 def test_samples_that_do_not_fit_are_not_kept() -> None:
     assert CacheSamples().applies(limited("fixed_images", None)).yes
     verdict = CacheSamples().applies(limited("fixed_images", 64 * MIB))

@@ -8,11 +8,11 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
+from outpace.remedies.cache_samples import free_for_caches
 from outpace.remedies.edits import add_import, insert_after_imports, open_images_by
 from outpace.remedies.model import decoded_bytes, kept_shares
 from outpace.seams.setup import Setup
 
-SHARE_OF_MEMORY = 0.5
 LEAST_KEPT = 0.3
 """share of the images that is to be kept, or the cache is not worth its memory"""
 
@@ -59,8 +59,7 @@ class CacheDecoded(Remedy):
 
     def limit(self, evidence: Evidence) -> int:
         """Bytes of memory that the cache may take."""
-        free = evidence.memory.limit_bytes or evidence.machine.memory_bytes
-        return evidence.cache_limits.memory(int(free * SHARE_OF_MEMORY))
+        return free_for_caches(evidence)
 
     def settings(self, evidence: Evidence) -> Settings:
         """The limits in MiB."""

@@ -61,9 +61,7 @@ class CacheSamples(Remedy):
 
     def limit(self, evidence: Evidence) -> int:
         """Bytes that the samples may take."""
-        free = evidence.memory.limit_bytes or evidence.machine.memory_bytes
-        most = int(max(0, free - evidence.memory.rss_bytes) * SHARE_OF_MEMORY)
-        return evidence.cache_limits.memory(most)
+        return free_for_caches(evidence)
 
     def settings(self, evidence: Evidence) -> Settings:
         """The memory limit in MiB."""
@@ -92,3 +90,10 @@ class CacheSamples(Remedy):
         for name in ("TensorDataset", "default_collate"):
             changed = add_import(changed, "torch.utils.data", name)
         return changed
+
+
+def free_for_caches(evidence: Evidence) -> int:
+    """Bytes that a cache may take: half of the memory that is free, or less where the user says so."""
+    there = evidence.memory.limit_bytes or evidence.machine.memory_bytes
+    free = max(0, there - evidence.memory.rss_bytes)
+    return evidence.cache_limits.memory(int(SHARE_OF_MEMORY * free))

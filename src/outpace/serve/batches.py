@@ -34,7 +34,8 @@ def same_bits(one: Any, other: Any) -> bool:
             ((one == other) | (one.isnan() & other.isnan())).all()
         )
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return alike and one.tobytes() == other.tobytes()
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same_bits(one[k], other[k]) for k in one)
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
@@ -91,19 +92,21 @@ def by_slice(loader: DataLoader[Any]) -> Fetch:
         if checked < CHECKED:
             wanted = items(indices)
             template[:] = [wanted]
-            got = _like(wanted, _slice(dataset, indices))
+            got = _sliced(wanted, dataset, indices)
             if not same_bits(wanted, got):
                 raise Unlike("a slice differs from the collated items")
             checked += 1
             return wanted
-        return _like(template[0], _slice(dataset, indices))
+        return _sliced(template[0], dataset, indices)
 
     return fetch
 
 
-def _slice(dataset: Any, indices: Sequence[int]) -> Any:
+def _sliced(template: Any, dataset: Any, indices: Sequence[int]) -> Any:
     try:
-        return dataset[list(indices)]
+        return _like(template, dataset[list(indices)])
+    except Unlike:
+        raise
     except Exception as error:
         raise Unlike(f"dataset[indices] raised {type(error).__name__}: {error}") from error
 

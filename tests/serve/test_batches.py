@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from outpace.serve.batches import CHECKED, Unlike, by_items, by_slice, forgiving, same_bits
+
+ROWS = torch.arange(40.0).reshape(20, 2)
+
+
+class Made(Dataset[Any]):
+    """Rows, and for a list of indices what a function makes of it."""
+
+    def __init__(self, many: Callable[[list[int]], Any], one: Callable[[Any], Any]) -> None:
+        self.many, self.one = many, one
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.many(index) if isinstance(index, list) else self.one(ROWS[index])
+
+
+def as_dict(row: Any) -> dict[str, Any]:
+    return {"x": row}
+
+
+UNLIKE: dict[str, tuple[Made, str]] = {
+    "an error": (Made(lambda i: 1 / 0, torch.clone), "raised ZeroDivisionError"),
+    "other numbers": (Made(lambda i: ROWS[i] + 1, torch.clone), "differs"),
+    "other keys": (Made(lambda i: {"y": ROWS[i]}, as_dict), "other keys"),
+    "a list": (Made(lambda i: ROWS[i].tolist(), torch.clone), "not a tensor"),
+    "other parts": (Made(lambda i: (ROWS[i],), lambda row: (row, row)), "another number"),
+    "a class that is made in another way": (
+        Made(lambda i: defaultdict(list, x=ROWS[i]), lambda row: defaultdict(list, x=row)),
+        "raised TypeError",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_a_slice_that_is_unlike_the_items_is_left_out(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, why = UNLIKE[name]
+    loader = DataLoader(data, batch_size=4)
+    with pytest.raises(Unlike, match=why):
+        by_slice(loader)([1, 2])
+    items = by_items(loader)
+    fetch = forgiving(by_slice(loader), items, "slicing")
+    for _ in range(CHECKED + 2):
+        assert same_bits(fetch([3, 1]), items([3, 1]))
+    assert capsys.readouterr().err.count("slicing is left out") == 1
+
+
+def test_a_slice_that_fails_later_is_left_out_then() -> None:
+    calls = []
+
+    def many(indices: list[int]) -> Any:
+        calls.append(indices)
+        return ROWS[indices] if len(calls) <= CHECKED + 1 else 1 / 0
+
+    loader = DataLoader(Made(many, torch.clone), batch_size=4)
+    fetch = forgiving(by_slice(loader), by_items(loader), "slicing")
+    for _ in range(CHECKED + 3):
+        assert torch.equal(fetch([3, 1]), ROWS[[3, 1]])
+    assert len(calls) == CHECKED + 2
+
+
+def test_a_tensor_set_is_sliced() -> None:
+    fetch = by_slice(DataLoader(TensorDataset(ROWS, ROWS[:, 0]), batch_size=4))
+    for _ in range(CHECKED + 1):
+        x, y = fetch([3, 1])
+        assert torch.equal(x, ROWS[[3, 1]])
+        assert y.tolist() == [6.0, 2.0]
+
+
+ALIKE: list[tuple[Any, Any, bool]] = [
+    (torch.tensor([1.0, np.nan]), torch.tensor([1.0, np.nan]), True),
+    (torch.ones(2), torch.ones(2, dtype=torch.float64), False),
+    (np.zeros((2, 3)), np.zeros((2, 3)), True),
+    (np.zeros((2, 3)), np.zeros((3, 2)), False),
+    (np.zeros(2, np.int32), np.zeros(2, np.float32), False),
+    ({"a": [1, (2,)]}, {"a": [1, (2,)]}, True),
+    ([1, 2], [1, 2, 3], False),
+    (1, True, False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "same"), ALIKE)
+def test_bits_are_compared(one: Any, other: Any, same: bool) -> None:
+    assert same_bits(one, other) == same

@@ -421,6 +421,36 @@ def test_a_failure_leaves_what_was_there(images: Path, tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
+def test_one_that_cannot_take_its_place_leaves_what_was_there(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(images, tmp_path / "packed")
+    before, rename = contents(tmp_path / "packed"), Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        if path.name == ".packed.partial":
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(DataError, match="cannot be written: Permission denied"):
+        pack(images, tmp_path / "packed", resize=32, force=True)
+    assert contents(tmp_path / "packed") == before
+
+
+def test_one_that_was_killed_between_two_names_leaves_what_was_there(
+    images: Path, tmp_path: Path
+) -> None:
+    pack(images, tmp_path / "packed")
+    before = contents(tmp_path / "packed")
+    (tmp_path / "packed").rename(tmp_path / ".packed.old")
+    damage(images / "cat/01.jpg")
+    with pytest.raises(DataError):
+        pack(images, tmp_path / "packed", resize=32)
+    assert contents(tmp_path / "packed") == before
+    assert left_over(tmp_path) == []
+
+
 def test_two_at_once(images: Path, tmp_path: Path) -> None:
     with (
         partial(tmp_path / "packed"),

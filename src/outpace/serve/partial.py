@@ -52,6 +52,9 @@ def partial(dest: Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise DataError(f"{dest} is being packed by another process already") from error
+        if not os.path.lexists(dest) and old_of(dest).exists():
+            # One that was to replace it was killed between its two renames.
+            old_of(dest).rename(dest)
         try:
             yield folder
         except BaseException:
@@ -76,13 +79,23 @@ def publish(folder: Path, dest: Path, leftovers: tuple[str, ...]) -> None:
         if path.name in (*leftovers, LOCK) or path.name.startswith("."):
             path.unlink()
     _sync(folder)
-    old = dest.with_name(f".{dest.name}.old")
+    old = old_of(dest)
     if dest.exists():
         shutil.rmtree(old, ignore_errors=True)
         dest.rename(old)
-    folder.rename(dest)
+    try:
+        folder.rename(dest)
+    except OSError:
+        if old.exists():
+            old.rename(dest)
+        raise
     _sync(dest.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def old_of(dest: Path) -> Path:
+    """Where what it replaces is, while it does."""
+    return dest.with_name(f".{dest.name}.old")
 
 
 def _sync(path: Path) -> None:

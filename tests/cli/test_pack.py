@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from outpace.cli.pack import command
 from outpace.errors import DataError, UsageError
 from tests.conftest import outpace
+from tests.serve.test_tars import tar
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +56,16 @@ def test_what_a_program_reads() -> None:
     assert found["folder"] == str(Path("packed").absolute())
     assert found["packed"] == json.loads(Path("packed/meta.json").read_text())
     assert found["verified"] == {"right": True, "damaged": [], "changed": [], "source": "same"}
+
+
+def test_shards_that_would_keep_readers_waiting_are_told_of() -> None:
+    for shard in range(9):
+        tar(Path(f"{shard}.tar"), {f"{shard}-{i}.bin": b"x" for i in range(10)})
+    code, out, _ = said(*(f"{shard}.tar" for shard in range(9)), "index")
+    assert code == 0
+    assert "8 readers, the shards would give one 1.78 times the mean" in out
+    _, out, _ = said(*(f"{shard}.tar" for shard in range(8)), "even")
+    assert "readers" not in out
 
 
 def test_quiet_says_the_result_only() -> None:

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from outpace.measure.generators import moved, random_states
 from outpace.serve import crops
 from outpace.serve.crops import RandomCrop, weighed
 from outpace.serve.files import Files
 from outpace.serve.images import decode, grade, random_box, resized_crop
 from outpace.serve.loader import Loader
+from outpace.serve.making import BatchMaker
 from outpace.serve.order import generator
 from tests.serve.test_images import picture
 
@@ -101,3 +105,15 @@ def test_where_crops_are_too_large_for_it_nothing_is_told(tmp_path: Path) -> Non
 def test_broken_images_are_told_of_in_their_turn(tmp_path: Path) -> None:
     loader = Loader(folder(tmp_path, picture()[:700]), 4, transform=RandomCrop(32), on_error="skip")
     assert weighed(loader.maker) is None
+
+
+def test_weighing_draws_nothing(tmp_path: Path) -> None:
+    def prepare(sample: dict[str, Any]) -> dict[str, Any]:
+        random.random()
+        return sample
+
+    source = folder(tmp_path, picture(960, 1280))
+    maker = BatchMaker(source, seed=0, prepare=prepare, transform=RandomCrop(32))
+    before = random_states()
+    weighed(maker)
+    assert moved(before, random_states()) == set()

@@ -22,7 +22,6 @@ from outpace.records.evidence import Input
 from outpace.serve.doctor import (
     expected_distinct,
     loading_facts,
-    shard_skew,
     shuffle_score,
     worker_seeds,
 )
@@ -364,22 +363,3 @@ def test_labels_that_are_not_found() -> None:
 
 
 # --- shards ------------------------------------------------------------------------------------------
-
-
-def test_even_shards() -> None:
-    assert shard_skew([100] * 8, ranks=2, workers=4).skew == 1.0
-    assert shard_skew([100] * 8, ranks=2, workers=0).amounts == (400.0, 400.0)
-
-
-def test_uneven_shards() -> None:
-    found = shard_skew([100, 100, 100, 100, 100], ranks=2, workers=2)
-    assert found.amounts == (200.0, 100.0, 100.0, 100.0)
-    assert found.skew == pytest.approx(1.6)
-    assert found.idle == 0
-
-
-def test_fewer_shards_than_readers() -> None:
-    found = shard_skew([100, 100], ranks=1, workers=4)
-    assert (found.idle, found.skew) == (2, 2.0)
-    with pytest.raises(ValueError, match="0 shards"):
-        shard_skew([])

@@ -184,6 +184,12 @@ def show_packed(dest: Path, meta: Meta) -> None:
 
     click.echo(f"{dest}: {contents(meta)} as {STORES[meta.kind]}")
     click.echo(f"  {meta.grade}: {meta.why}")
+    if meta.kind == "tars":
+        from outpace.serve.shards import told
+        from outpace.serve.tars import Tars
+
+        if skew := told(Tars.packed(dest).sizes):
+            click.echo(f"  {skew}")
     if meta.skipped:
         click.echo(f"  {count(len(meta.skipped), 'source')} left out, all are in {dest}/meta.json:")
         for one in meta.skipped[:NAMED]:

@@ -14,6 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
+from outpace.measure.generators import generators_kept
 from outpace.serve.images import (
     SCALES,
     Box,
@@ -95,7 +96,8 @@ def weighed(maker: BatchMaker) -> str | None:
         return cut
 
     try:
-        samples = {index: maker.prepared(index) for index in places}
+        with generators_kept():
+            samples = {index: maker.prepared(index) for index in places}
         timed(0, transform)(places[0])  # the first is slower
         spent[0] = 0.0
         quality, levels = grade(timed(0, transform), timed(1, other), places)

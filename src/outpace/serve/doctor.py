@@ -1,4 +1,4 @@
-"""Whether a DataLoader is sound: seeds of its workers, objects they copy, shuffling, shards.
+"""Whether a DataLoader is sound: seeds of its workers, objects they copy, shuffling.
 
 What is found are facts: `outpace.diagnose` says what follows. Nothing of the loader changes.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -24,11 +24,9 @@ __all__ = [
     "Copied",
     "Seeds",
     "Shuffled",
-    "Skew",
     "copied_on_write",
     "expected_distinct",
     "loading_facts",
-    "shard_skew",
     "shuffle_score",
     "worker_seeds",
 ]
@@ -46,16 +44,6 @@ class Shuffled(NamedTuple):
     expected: float
     """the same, of a perfect shuffle"""
     batches: int
-
-
-class Skew(NamedTuple):
-    """How evenly shards fall to those that read them."""
-
-    skew: float
-    """largest amount over the mean: all others wait while that one reads on"""
-    idle: int
-    """readers that get nothing"""
-    amounts: tuple[float, ...]
 
 
 def loading_facts(loader: DataLoader[Any]) -> dict[str, Any]:
@@ -159,26 +147,3 @@ def _values(labels: Any) -> list[Any]:
     row = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     plain = [one.tolist() if hasattr(one, "tolist") else one for one in row]
     return [tuple(one) if isinstance(one, list) else one for one in plain]
-
-
-def shard_skew(sizes: Sequence[float], ranks: int = 1, workers: int = 1) -> Skew:
-    """How unlike the amounts are that readers get where shards are dealt out in turn.
-
-    ``sizes``: samples or bytes of each shard, in order. Shard i goes to rank i mod ``ranks``, and of
-    a rank's shards each in turn to its ``workers``, as WebDataset deals them. A skew of 1.0 is even.
-    Raises ValueError where there are no shards or no readers.
-    """
-    if not sizes or ranks < 1 or workers < 0:
-        raise ValueError(
-            f"{len(sizes)} shards cannot be dealt to {ranks} ranks of {workers} workers"
-        )
-    amounts = tuple(float(sum(part)) for part in _dealt(sizes, ranks, max(1, workers)))
-    mean = sum(amounts) / len(amounts)
-    return Skew(max(amounts) / mean if mean else 1.0, amounts.count(0.0), amounts)
-
-
-def _dealt(sizes: Sequence[float], ranks: int, workers: int) -> Iterator[Sequence[float]]:
-    for rank in range(ranks):
-        own = sizes[rank::ranks]
-        for worker in range(workers):
-            yield own[worker::workers]

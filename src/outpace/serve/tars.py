@@ -110,6 +110,13 @@ class Tars:
             self.checked[number] = True
         return data
 
+    @property
+    def sizes(self) -> list[int]:
+        """Samples of each shard."""
+        shards = self.members["shard"][self.first[:-1]]
+        found: list[int] = np.bincount(shards, minlength=len(self.shards)).tolist()
+        return found
+
     def checksums(self, index: int) -> list[int]:
         """Of a sample's members."""
         numbers = range(int(self.first[index]), int(self.first[index + 1]))

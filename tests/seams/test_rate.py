@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 from outpace.seams.rate import RateSeam
+
+state_dict = torch.optim.Optimizer.state_dict
 
 
 @pytest.fixture
@@ -69,6 +72,49 @@ def test_a_step_that_raises_leaves_the_rate_to_be_put_right(seam: RateSeam) -> N
     assert optimizer.param_groups[0]["lr"] == 0.4
 
 
+def test_what_is_saved_after_a_step_was_interrupted_has_the_scripts_rate(seam: RateSeam) -> None:
+    optimizer = one_weight(0.4)
+    seam.change = lambda own, largest: 0.0
+
+    def closure() -> float:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step(closure)
+    assert optimizer.state_dict()["param_groups"][0]["lr"] == 0.4
+
+
+def test_an_optimizer_that_failed_and_is_gone_leaves_the_next_one_alone(seam: RateSeam) -> None:
+    """As where a model that takes too much memory is made anew, smaller."""
+    seam.change = lambda own, largest: own / 2
+
+    def closure() -> float:
+        raise MemoryError
+
+    first = one_weight(0.4)
+    with pytest.raises(MemoryError):
+        first.step(closure)
+    del first
+    gc.collect()
+    second = one_weight(0.2)
+    second.step()
+    assert value(second) == pytest.approx(0.9)
+    assert second.param_groups[0]["lr"] == 0.2
+
+
+def test_a_group_that_joins_goes_down_from_its_own_rate(
+    seam: RateSeam, capsys: pytest.CaptureFixture[str]
+) -> None:
+    optimizer, seen = one_weight(0.4), []
+    seam.change = lambda own, largest: seen.append(largest) or own  # type: ignore[func-returns-value]
+    optimizer.step()
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))], "lr": 0.1})
+    optimizer.step()
+    optimizer.step()
+    assert seen == [0.4, 0.4, 0.1, 0.4, 0.1]
+    assert capsys.readouterr().err == ""
+
+
 def test_a_rate_in_a_tensor_stays_there(seam: RateSeam) -> None:
     kept = torch.tensor(0.4)
     optimizer = one_weight(kept, torch.optim.Adam)
@@ -94,6 +140,7 @@ def test_a_change_that_fails_is_told_and_the_step_is_the_scripts(
 def test_taken_out_nothing_is_left(seam: RateSeam) -> None:
     seam.change = lambda own, largest: 0.0
     seam.remove()
+    assert torch.optim.Optimizer.state_dict is state_dict
     optimizer = one_weight(0.4)
     optimizer.step()
     assert value(optimizer) == pytest.approx(0.6)

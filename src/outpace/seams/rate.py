@@ -5,6 +5,7 @@ The script's own value is back after each step, so its scheduler and its log nev
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable
@@ -29,8 +30,9 @@ class RateSeam:
     def __init__(self) -> None:
         self.change: Change | None = None
         self.handles: list[Any] = []
-        self.own: dict[int, list[float]] = {}
+        self.own: weakref.WeakKeyDictionary[Optimizer, list[float]] = weakref.WeakKeyDictionary()
         """the script's rates of the optimizers whose step is under way"""
+        self.original: Any = None
         self.largest: weakref.WeakKeyDictionary[Optimizer, list[float]] = (
             weakref.WeakKeyDictionary()
         )
@@ -47,29 +49,46 @@ class RateSeam:
                 register_optimizer_step_pre_hook(self.before_step),
                 register_optimizer_step_post_hook(self.after_step),
             ]
+            self._wrap_state_dict()
+
+    def _wrap_state_dict(self) -> None:
+        """What is saved after a step that Ctrl-C has cut short has the script's rates."""
+        self.original = original = Optimizer.state_dict
+        seam = self
+
+        @functools.wraps(original)
+        def state_dict(optimizer: Optimizer) -> dict[str, Any]:
+            seam.put_back(optimizer)
+            return original(optimizer)
+
+        Optimizer.state_dict = state_dict  # type: ignore[method-assign, assignment]
 
     def remove(self) -> None:
         """Take it out."""
         for handle in self.handles:
             handle.remove()
         self.handles = []
+        if self.original is not None:
+            Optimizer.state_dict = self.original  # type: ignore[method-assign]
+            self.original = None
 
     def reconcile(self, setup: Setup) -> None:
         """No Setup changes the rate."""
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Change the rates; of an optimizer inside of another they are changed already."""
-        if self.own and id(optimizer) not in self.own:
+        if self.own and optimizer not in self.own:
             return
-        self.after_step(optimizer, args, kwargs)  # a step that raised has left them changed
+        self.put_back(optimizer)  # a step that raised has left them changed
         if self.change is None:
             return
         groups = optimizer.param_groups
         if any(group.get("lr") is None for group in groups):
             return  # one that finds its rate itself
         rates = [float(group["lr"]) for group in groups]
-        before = self.largest.get(optimizer, rates)
-        self.largest[optimizer] = largest = [max(pair) for pair in zip(before, rates, strict=False)]
+        before = self.largest.get(optimizer, [])
+        before = [*before, *rates[len(before) :]]  # of groups that joined since
+        self.largest[optimizer] = largest = [max(pair) for pair in zip(before, rates, strict=True)]
         try:
             changed = [self.change(*pair) for pair in zip(rates, largest, strict=True)]
         except Exception as error:
@@ -77,15 +96,17 @@ class RateSeam:
             self.change = None
             print(f"outpace: the rate seam failed ({error!r}); the script's holds", file=sys.stderr)
             return
-        self.own[id(optimizer)] = rates
+        self.own[optimizer] = rates
         for group, rate in zip(groups, changed, strict=True):
             set_rate(group, rate)
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """A step ended."""
+        self.put_back(optimizer)
+
+    def put_back(self, optimizer: Optimizer) -> None:
         """Give the script its rates back."""
-        for group, own in zip(
-            optimizer.param_groups, self.own.pop(id(optimizer), ()), strict=False
-        ):
+        for group, own in zip(optimizer.param_groups, self.own.pop(optimizer, ()), strict=False):
             set_rate(group, own)
 
 

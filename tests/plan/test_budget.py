@@ -48,6 +48,13 @@ def test_a_time_without_zone_is_that_of_now() -> None:
     assert seconds_until("01:00", eastern) == HOUR
 
 
+def test_the_next_time_in_a_zone_is_found_by_the_day_that_it_is_there() -> None:
+    late = NOW.replace(hour=23)
+    assert seconds_until("06:00+09:00", late) == 22 * HOUR
+    early = NOW.astimezone(timezone(timedelta(hours=9))).replace(hour=1)
+    assert seconds_until("20:00+00:00", early) == 4 * HOUR
+
+
 @pytest.mark.parametrize("by", ["2026-03-01T04:59", "2025-01-01", "soon", "25:00", ""])
 def test_times_that_cannot_be_kept(by: str) -> None:
     with pytest.raises(UsageError):

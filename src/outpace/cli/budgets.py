@@ -60,7 +60,7 @@ def budget_of(
     if by is not None and deadline is not None:
         raise UsageError("--deadline and --by both say when the time is up", "give one of them")
     if by is not None:
-        deadline = seconds_until(by, datetime.now().astimezone())
+        deadline = seconds_until(by, datetime.now())
     if deadline is None:
         if reserves:
             raise UsageError("time is reserved, but of none", "say --deadline 24h or --by 06:00")

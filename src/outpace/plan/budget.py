@@ -40,16 +40,19 @@ def budget(deadline_s: float, reserves: Mapping[str, float]) -> Budget:
 def seconds_until(by: str, now: datetime) -> float:
     """Seconds from ``now`` to the next ``06:00``, or to a time such as ``2026-03-01T06:00``.
 
-    ``now`` has a time zone, which a time without one is taken to be in. Raises UsageError where it
-    cannot be read or is past.
+    A time without a zone is taken to be in that of ``now``: where it has none, in the machine's, whose
+    clocks may be set to summer or winter time until then. Raises UsageError where it cannot be read or
+    is past.
     """
     try:
         clock = time.fromisoformat(by)
     except ValueError:
         clock = None
     if clock is not None:
-        at = datetime.combine(now.date(), clock, clock.tzinfo or now.tzinfo)
-        return ((at if at > now else at + timedelta(days=1)) - now).total_seconds()
+        today = now.astimezone(clock.tzinfo) if clock.tzinfo is not None else now
+        at = datetime.combine(today.date(), clock, today.tzinfo)
+        left = at.timestamp() - now.timestamp()
+        return left if left > 0 else (at + timedelta(days=1)).timestamp() - now.timestamp()
     try:
         at = datetime.fromisoformat(by)
     except ValueError:
@@ -57,9 +60,10 @@ def seconds_until(by: str, now: datetime) -> float:
             f"{by!r} is no time", "write 06:00, or 2026-03-01T06:00 with the date"
         ) from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
-    if at <= now:
+    left = at.timestamp() - now.timestamp()
+    if left <= 0:
         raise UsageError(f"{by} is past: it is {now:%Y-%m-%dT%H:%M} now", "name a time to come")
-    return (at - now).total_seconds()
+    return left
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,44 @@
+"""The time there is, by the machine's own clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from outpace.cli import budgets
+
+
+@pytest.fixture
+def central_europe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clocks that are set back by an hour at the end of October, and on at the end of March."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("day", "by", "hours"),
+    [
+        ("2026-10-24", "06:00", 13),
+        ("2026-10-24", "2026-10-25T06:00", 13),
+        ("2026-10-25", "06:00", 12),
+        ("2026-03-28", "06:00", 11),
+    ],
+)
+def test_a_time_after_the_clocks_were_set(
+    central_europe: None, monkeypatch: pytest.MonkeyPatch, day: str, by: str, hours: float
+) -> None:
+    class Evening(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> Evening:
+            return cls.fromisoformat(f"{day}T18:00")
+
+    monkeypatch.setattr(budgets, "datetime", Evening)
+    found = budgets.budget_of(None, by, ())
+    assert found is not None
+    assert found.deadline_s == hours * 3600

@@ -45,6 +45,16 @@ def test_training_can_go_on_from_it(tmp_path: Path) -> None:
     assert (np.random.rand(), random.random()) == expected[1:]
 
 
+def test_weights_that_no_model_holds_are_saved_too(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    scale = torch.tensor([2.0, 3.0], requires_grad=True)
+    optimizer.add_param_group({"params": [scale]})
+    write_checkpoint(tmp_path / "safety.pt", [optimizer], 3)
+    saved = torch.load(tmp_path / "safety.pt", weights_only=True)
+    assert [weight.tolist() for weight in saved["weights"]] == [[2.0, 3.0]]
+    assert saved["models"][0].keys() == model.state_dict().keys()
+
+
 def test_the_outermost_model_is_saved_once() -> None:
     model, optimizer = trained()
     assert models_of([optimizer]) == [model]

@@ -1,8 +1,9 @@
 """A checkpoint that is written before a training is ended: what the script would need to go on.
 
 ``torch.load(path)`` reads it with ``weights_only=True``: ``models`` and ``optimizers`` (state
-dicts; the order of several means nothing), ``random`` (states of the generators of torch, numpy
-and Python) and ``steps``.
+dicts; the order of several means nothing), ``weights`` (those that the optimizers learn and no model
+holds, in their order), ``random`` (states of the generators of torch, numpy and Python) and
+``steps``.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from outpace.measure.generators import random_states
 def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], steps: int) -> None:
     """Write it whole or not at all; OSError where it cannot be written."""
     optimizers = list(optimizers)
+    models = models_of(optimizers)
+    held = {id(weight) for model in models for weight in model.parameters()}
     content = {
-        "models": [model.state_dict() for model in models_of(optimizers)],
+        "models": [model.state_dict() for model in models],
+        "weights": [each.detach() for each in learned_by(optimizers) if id(each) not in held],
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
         "random": random_states(),
         "steps": steps,
@@ -51,18 +55,20 @@ def write(path: Path, content: Any) -> None:
 
 def is_sharded(optimizer: torch.optim.Optimizer) -> bool:
     """Whether its weights are parts of larger ones, which only all ranks together could save."""
-    weights = (weight for group in optimizer.param_groups for weight in group["params"])
     return any(
         hasattr(weight, "device_mesh") or type(weight).__name__ == "FlatParameter"
-        for weight in weights
+        for weight in learned_by([optimizer])
     )
+
+
+def learned_by(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.Tensor]:
+    """The weights that optimizers learn."""
+    return [weight for o in optimizers for group in o.param_groups for weight in group["params"]]
 
 
 def models_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Module]:
     """The outermost modules that hold what the optimizers learn."""
-    learned = {
-        id(weight) for o in optimizers for group in o.param_groups for weight in group["params"]
-    }
+    learned = {id(weight) for weight in learned_by(optimizers)}
     # Looked for only here: watching the calls of all modules would cost every step.
     found = [
         each

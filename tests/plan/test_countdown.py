@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from outpace.plan.countdown import Countdown, since_boot
 
 
@@ -53,6 +55,13 @@ def test_processes_share_the_clock() -> None:
         check=True,
     )
     assert here < float(told.stdout) < since_boot()
+
+
+def test_a_system_without_a_clock_since_boot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's monotonic clock may stand still while the machine sleeps: on macOS it does."""
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
+    monkeypatch.setattr(time, "monotonic", lambda: -1.0)
+    assert since_boot() > 0
 
 
 def test_it_goes_on_while_the_process_is_stopped() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import outpace
 from outpace.errors import UsageError
+from outpace.plan.countdown import since_boot
 from outpace.plan.schedule import Schedule, rate
 from outpace.plan.until import until
 
@@ -88,6 +90,27 @@ def test_groups_keep_their_own_rates() -> None:
         if index == 50:
             first, second = (group["lr"] for group in optimizer.param_groups)
             assert first == pytest.approx(10 * second)
+
+
+def test_groups_that_join_and_states_that_are_loaded() -> None:
+    clock, optimizer, seen = Clock(), sgd(0.4), []
+    for index, _ in enumerate(until(10.0, [1], optimizer=optimizer, clock=clock)):
+        clock.now += 0.1
+        if index == 20:
+            late = torch.nn.Parameter(torch.zeros(1))
+            optimizer.add_param_group({"params": [late], "lr": 0.1})
+        elif index == 40:
+            optimizer.load_state_dict(optimizer.state_dict())
+        elif index in (30, 60):
+            seen.append([group["lr"] for group in optimizer.param_groups])
+    assert [first for first, _ in seen] == [pytest.approx(0.4 * s, rel=0.01) for s in (0.69, 0.39)]
+    assert [second for _, second in seen] == [
+        pytest.approx(0.1 * s, rel=0.01) for s in (0.69, 0.39)
+    ]
+
+
+def test_the_time_goes_on_while_the_machine_sleeps() -> None:
+    assert inspect.signature(until).parameters["clock"].default is since_boot
 
 
 def test_a_rate_in_a_tensor_stays_there() -> None:

@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 def since_boot() -> float:
     """Seconds on a clock that all processes of the machine share and nobody sets."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
+    # On Linux the monotonic clock stands still while the machine sleeps; elsewhere Python's own does.
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Countdown:

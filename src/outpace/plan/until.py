@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, get_args
 
 from outpace.errors import UsageError
 from outpace.plan.budget import seconds_of
+from outpace.plan.countdown import since_boot
 from outpace.plan.schedule import Schedule, rate
 from outpace.seams.rate import set_rate
 
@@ -24,13 +24,14 @@ def until(
     optimizer: Any = None,
     reserve: str | float = 0.0,
     schedule: Schedule = "linear",
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = since_boot,
 ) -> Iterator[T]:
     """Batches of ``loader``, epoch after epoch, until the budget is used but for its reserve.
 
     ``budget`` and ``reserve`` are times such as ``"18h"`` or seconds, from the first batch on; the
     last step ends before they are over, as far as those before it tell. The rates of ``optimizer``
-    follow the schedule from what they are at the first batch. Raises UsageError for times that
+    follow the schedule from what they are at the first batch, those of a group that joins later from
+    what it brings. The time goes on while the machine sleeps. Raises UsageError for times that
     cannot be read or leave nothing, for a loader without batches, and in one of several processes
     that train together, which would not end at the same step.
 
@@ -62,8 +63,7 @@ def _batches(
     schedule: Schedule,
     clock: Callable[[], float],
 ) -> Iterator[T]:
-    groups = optimizer.param_groups if optimizer is not None else []
-    largest = [float(group["lr"]) for group in groups]
+    largest: list[float] = []
     begun = last = clock()
     recent: list[float] = []
     epoch = 0
@@ -77,6 +77,9 @@ def _batches(
             ends = clock() - begun + (sorted(recent)[len(recent) // 2] if recent else 0.0)
             if ends > seconds:
                 return
+            # Asked for anew: loading a state replaces the groups.
+            groups = optimizer.param_groups if optimizer is not None else []
+            largest += [float(group["lr"]) for group in groups[len(largest) :]]
             for group, most in zip(groups, largest, strict=True):
                 set_rate(group, most * rate(schedule, ends / seconds))
             yield batch

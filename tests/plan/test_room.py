@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,6 +109,16 @@ def test_a_device_and_what_makes_room_on_it() -> None:
     # States of 4 x 10 MB: ZeRO 3 over 8 keeps an eighth of them.
     saved = plan.peak_bytes - rooms["ZeRO 3 over 8"].peak_bytes
     assert saved == pytest.approx(4 * 10 * MB * 7 / 8)
+
+
+@pytest.mark.parametrize("buffers", [0, 4096])
+def test_gradients_are_kept_from_one_accumulated_batch_to_the_next(buffers: int) -> None:
+    """Whatever small things besides the model's states last from step to step."""
+    steps = [msgspec.structs.replace(s, entry=s.entry + buffers) for s in (size(16), size(8))]
+    found = sizes(*steps)
+    rooms = {room.change: room for room in memory_plan(found, 100, None, 1, None).changes}
+    of_half = law_of(found).peak(50)
+    assert rooms["accumulate 2 batches of 50"].peak_bytes == of_half + 10 * MB
 
 
 def test_what_is_computed_again_counts_for_the_hardware_alone() -> None:

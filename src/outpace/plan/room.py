@@ -158,9 +158,7 @@ def _changes(
             yield change, peak, time, how
     for parts in ACCUMULATED:
         if batch >= parts:
-            kept = (
-                0 if own.entry > own.kinds.parameters + own.kinds.optimizer else gradients_of(own)
-            )
+            kept = 0 if gradients_at_entry(own) else gradients_of(own)
             peak = law.peak(batch // parts) + kept
             yield f"accumulate {parts} batches of {batch // parts}", peak, None, "predicted"
     if count > 1:

@@ -65,6 +65,8 @@ def test_a_training_that_does_not_fit() -> None:
     assert "which does not fit" in printed
     assert not document(*words, "--deadline", "1d")["forecast"]["fits"]
     assert asked(*words, "--deadline", "3d")[0] == 0
+    assert asked(*words, "--deadline", "1d", "--hours", "72")[0] == 3
+    assert asked(*words, "--deadline", "3d", "--hours", "24")[0] == 3
 
 
 def test_repeated_data_are_worth_less() -> None:
@@ -112,6 +114,9 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--flops", "0"), "train nothing"),
         (("--params", "1B", "--tokens", "1T", "--unique-tokens", "0"), "--unique-tokens 0 is"),
         (("--flops", "1e21", "train.py"), "--flops is not of a script"),
+        (("--hours", "3", "train.py"), "--hours is not of a script"),
+        (("--served-tokens", "1T", "train.py"), "--served-tokens is not of a script"),
+        (("--cost", "200usd", "train.py"), "what does an hour of this machine cost?"),
         (("--deadline", "1h", "--reserve", "a=1h", "train.py"), "no time is left"),
         (("--flops", "1e21", "--law", "hoffmann-1", "--served-tokens", "1T"), "predicts no loss"),
     ],

@@ -84,6 +84,16 @@ def test_what_would_make_it_fit() -> None:
     assert all(option.usd is None for option in at_ease if option.how != "not measured")
 
 
+def test_where_start_up_takes_all_the_time_no_fewer_steps_help() -> None:
+    evidence = seen(count=50, total=1000)
+    found = options(evidence, (), finish(evidence), 90.0, None)
+    assert not [option for option in found if option.change.endswith(" % of the steps")]
+    found = options(evidence, (), finish(evidence), 550.0, None)
+    assert [option.change for option in found if option.change.endswith(" % of the steps")] == [
+        "50 % of the steps"
+    ]
+
+
 def in_words(asked: Question) -> tuple[Plan, list[str]]:
     session = images_diagnosed()
     plan, _ = answer(asked, session)

@@ -92,8 +92,8 @@ def options(
         price = price * change.count if price is not None else None
         sped_up = _sped_up(seconds, gain, outside)
         found.append(_option(change.name, change.keeps, sped_up, price, change.how))
-    if available_s is not None and seconds.estimate > available_s:
-        share = max(0.0, available_s - fixed) / max(1e-9, seconds.estimate - fixed)
+    if available_s is not None and fixed < available_s < seconds.estimate:
+        share = (available_s - fixed) / max(1e-9, seconds.estimate - fixed)
         name = f"{100 * share:.0f} % of the steps"
         limits = (seconds.estimate, seconds.low, seconds.high)
         at_most = Estimate(*(fixed + share * (s - fixed) for s in limits))

@@ -30,6 +30,17 @@ from outpace.records.plan import (
 )
 from outpace.records.session import Session
 
+NOT_OF_A_SCRIPT = (
+    "flops",
+    "params",
+    "tokens",
+    "unique_tokens",
+    "served_tokens",
+    "device",
+    "hours",
+    "fit",
+)
+
 
 @dataclass(frozen=True)
 class Question:
@@ -65,11 +76,14 @@ class Question:
         """Raise UsageError where a script is asked about, and something that is not of it."""
         if self.device is not None:
             device(self.device)
-        for name in ("flops", "params", "tokens", "device", "fit"):
+        for name in NOT_OF_A_SCRIPT:
             if getattr(self, name) is not None and not (self.memory and name == "device"):
                 raise UsageError(
-                    f"--{name} is not of a script", "ask about the one or about the other"
+                    f"--{name.replace('_', '-')} is not of a script",
+                    "ask about the one or about the other",
                 )
+        if self.cost is not None and self.usd_per_hour is None:
+            raise UsageError("what does an hour of this machine cost?", "say --usd-per-hour")
 
 
 @dataclass(frozen=True)
@@ -149,9 +163,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     steps = steps_of(evidence, asked.steps, asked.epochs, asked.samples)
     seconds = finish(evidence, steps)
     fits = available is None or seconds.estimate <= available
-    if asked.cost is not None:
-        if asked.usd_per_hour is None:
-            raise UsageError("what does an hour of this machine cost?", "say --usd-per-hour")
+    if asked.cost is not None and asked.usd_per_hour is not None:
         fits = fits and asked.usd_per_hour * seconds.estimate / 3600 <= asked.cost
     compute, step_s = evidence.compute, evidence.steps.median_s
     step = step_flops(
@@ -190,20 +202,19 @@ def peak_of(machine: Machine, compute: Compute) -> float | None:
 
 
 def hours_of(asked: Question) -> float | None:
-    """Hours of training: as asked, else what the deadline leaves; no more than the money pays."""
-    hours = asked.hours
-    if hours is None and asked.time is not None:
-        hours = asked.time.available_s / 3600
-    if asked.cost is None:
-        return hours
-    price = device(asked.device).usd_per_hour if asked.device is not None else None
-    if not price:
-        raise UsageError(
-            "no price is known by which a cost could be turned into hours",
-            "--cost goes with a --device of known price, or a script and --usd-per-hour",
-        )
-    paid = asked.cost / (price * asked.count)
-    return paid if hours is None else min(hours, paid)
+    """Hours of training: the fewest of what was asked, the deadline leaves and the money pays."""
+    hours = [asked.hours] if asked.hours is not None else []
+    if asked.time is not None:
+        hours.append(asked.time.available_s / 3600)
+    if asked.cost is not None:
+        price = device(asked.device).usd_per_hour if asked.device is not None else None
+        if not price:
+            raise UsageError(
+                "no price is known by which a cost could be turned into hours",
+                "--cost goes with a --device of known price, or a script and --usd-per-hour",
+            )
+        hours.append(asked.cost / (price * asked.count))
+    return min(hours, default=None)
 
 
 def _given(asked: Question, law: Chosen) -> Given | None:

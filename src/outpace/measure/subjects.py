@@ -7,7 +7,8 @@ from typing import Any
 from torch import nn
 
 from outpace.seams.host import Host, RootFacts
-from outpace.seams.loader import LoaderSeam, Record
+from outpace.seams.loader import LoaderSeam
+from outpace.seams.loader_record import Record
 
 
 def training_loader(host: Host) -> tuple[Any, Record] | None:

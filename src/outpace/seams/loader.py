@@ -1,93 +1,30 @@
-"""DataLoader: how it was built, what drawing a batch costs, and batches made in another way.
+"""DataLoader: how it was built, when an epoch begins, and what drawing a batch costs.
 
 Three places are taken: construction (for its line), ``__iter__`` (an epoch begins) and the
-iterator's ``__next__`` (a batch is drawn). In an experiment each arm draws from a feed of its own,
-made from the same data set, sampler and collate function; an epoch still gives exactly as many
-batches as the script expects. Feeds are made by ``make_feed``, which `outpace.serve` provides.
+iterator's ``__next__`` (a batch is drawn). `outpace.seams.feeding` gives batches made in another way,
+`outpace.seams.epoch_end` says where an epoch ends sooner or later than after its last one.
 """
 
 from __future__ import annotations
 
-import dis
 import functools
 import sys
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from threading import get_ident
-from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
-from outpace.seams.batch import batch_size, scale_batch
+from outpace.seams.batch import batch_size
+from outpace.seams.epoch_end import Longer, ends_here, lengthened
+from outpace.seams.feeding import Feeding, MakeFeed
 from outpace.seams.host import Host
-from outpace.seams.resting import rest, wake, worker_pids
-from outpace.seams.setup import AS_IS, Feed, Setup
-from outpace.seams.where import caller, is_user_file
-
-RECENT = 3
-"""batches kept to be given again"""
-
-
-class Runner(Protocol):
-    """A feed at work on one DataLoader."""
-
-    def epoch(self) -> Iterator[Any]:
-        """The batches of one epoch."""
-
-    def pause(self) -> None:
-        """Stop working ahead."""
-
-    def resume(self) -> None:
-        """Work ahead again."""
-
-    def close(self) -> None:
-        """End threads and processes."""
-
-
-class Longer(Protocol):
-    """Lets an epoch of training go on with the batches of another."""
-
-    def drawn_in(self, frame: FrameType) -> None:
-        """A batch is drawn there."""
-
-    def more(self) -> bool:
-        """Whether the epoch whose batches are all drawn goes on."""
-
-
-MakeFeed = Callable[[DataLoader[Any], Feed], Runner]
-
-
-@dataclass
-class Record:
-    """What is known of one DataLoader."""
-
-    where: str | None = None
-    trains: bool = False
-    length: int | None = None
-    epochs: int = 0
-    draws: int = 0
-    given: int = 0
-    """batches given in this epoch"""
-    wait: int = 0
-    """ns waited for the batches of this epoch and those before"""
-    starts: list[int] = field(default_factory=list)
-    """ns of each epoch's start: making the iterator and drawing the first batch"""
-    recent: deque[Any] = field(default_factory=lambda: deque(maxlen=RECENT))
-    scaled: dict[float, list[Any]] = field(default_factory=dict)
-    runners: dict[Feed, Runner] = field(default_factory=dict)
-    endless: dict[Feed, Iterator[Any]] = field(default_factory=dict)
-    iterator: Any = None
-    """the DataLoader's own iterator of this epoch, weakly: it ends its workers when it is let go"""
-    turn: int = 0
-
-    @property
-    def own(self) -> Any:
-        """The DataLoader's own iterator of this epoch, while the script holds it."""
-        return None if self.iterator is None else self.iterator()
+from outpace.seams.loader_record import Record
+from outpace.seams.resting import wake, worker_pids
+from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.where import caller
 
 
 class LoaderSeam:
@@ -99,10 +36,9 @@ class LoaderSeam:
         self, host: Host, make_feed: MakeFeed | None = None, *, switching: bool = False
     ) -> None:
         self.host = host
-        self.make_feed = make_feed
+        self.feeding = Feeding(make_feed)
         self.switching = switching
         """arms alternate inside of an epoch; else a feed serves whole epochs of every loader"""
-        self.setup = AS_IS
         self.records: weakref.WeakKeyDictionary[DataLoader[Any], Record] = (
             weakref.WeakKeyDictionary()
         )
@@ -142,29 +78,8 @@ class LoaderSeam:
             self.originals = {}
 
     def reconcile(self, setup: Setup) -> None:
-        """Let the feed of ``setup`` work and all others rest."""
-        before, self.setup = self.setup, setup
-        if not self.switching or (
-            before.feed == setup.feed and before.free_input == setup.free_input
-        ):
-            return
-        for record in list(self.records.values()):
-            if not record.trains:
-                continue
-            resting = setup.free_input
-            for feed, runner in record.runners.items():
-                if feed == setup.feed and not resting:
-                    runner.resume()
-                else:
-                    runner.pause()
-            self.rest(record)
-
-    def rest(self, record: Record) -> None:
-        """The script's own workers rest while another arm is on."""
-        own, setup = record.own, self.setup
-        if own is not None and record.trains:
-            at_work = setup.feed == AS_IS.feed and not setup.free_input
-            (wake if at_work else rest)(worker_pids(own))
+        """Let batches come as ``setup`` says."""
+        self.feeding.switch(setup, list(self.records.values()) if self.switching else [])
 
     def close(self) -> None:
         """End all feeds."""
@@ -190,6 +105,10 @@ class LoaderSeam:
                 record.length = None
             loader._IterableDataset_len_called = asked
         return record
+
+    def loader_of(self, record: Record) -> DataLoader[Any]:
+        """The DataLoader of which that is known."""
+        return next(k for k, v in self.records.items() if v is record)
 
     def _wrap_init(self) -> None:
         original, seam = self.originals["init"], self
@@ -225,7 +144,7 @@ class LoaderSeam:
                     record.iterator = weakref.ref(made)
                     if seam.switching:
                         made._outpace_loader = loader  # feeds are made of it in mid-epoch
-                        seam.rest(record)
+                        seam.feeding.rest(record)
                 return made
             finally:
                 phases.pop()
@@ -246,18 +165,11 @@ class LoaderSeam:
 
     def serve(self, loader: DataLoader[Any], record: Record) -> Any:
         """A whole epoch from the Setup's feed, or None where the DataLoader's own is to serve."""
-        if self.switching or self.make_feed is None or self.setup.feed == AS_IS.feed:
+        feeding, feed = self.feeding, self.feeding.setup.feed
+        if self.switching or feeding.make_feed is None or feed == AS_IS.feed:
             return None
-        runner = self._runner(loader, record, self.setup.feed)
+        runner = feeding.runner(loader, record, feed)
         return None if runner is None else Epoch(self, record, runner.epoch)
-
-    def _runner(self, loader: DataLoader[Any], record: Record, feed: Feed) -> Runner | None:
-        if feed not in record.runners and self.make_feed is not None:
-            try:
-                record.runners[feed] = self.make_feed(loader, feed)
-            except NotImplementedError:
-                return None
-        return record.runners.get(feed)
 
     def _wrap_next(self) -> None:
         original, seam = self.originals["next"], self
@@ -268,10 +180,12 @@ class LoaderSeam:
             record = iterator.__dict__.get("_outpace")
             if record is None or get_ident() != phases.owner:
                 return original(iterator)
-            if seam.dry and seam.ends(record, sys._getframe(1)):
+            if seam.dry and ends_here(record, sys._getframe(1)):
                 raise StopIteration
             if seam.longer is not None and record.trains:
-                return seam.lengthened(
+                return lengthened(
+                    seam.host,
+                    seam.longer,
                     record,
                     lambda: seam.draw_or_rest(
                         record, original, getattr(iterator, "_outpace_more", iterator)
@@ -296,8 +210,7 @@ class LoaderSeam:
 
     def begin_again(self, record: Record, iterator: Any) -> None:
         """Let an iterator of a DataLoader go on with the batches of another."""
-        loader = next(k for k, v in self.records.items() if v is record)
-        iterator._outpace_more = self.originals["iter"](loader)
+        iterator._outpace_more = self.originals["iter"](self.loader_of(record))
 
     def draw_or_rest(self, record: Record, original: Any, iterator: Any) -> Any:
         """One batch; only its phase is told where the running steps are not looked into."""
@@ -310,26 +223,6 @@ class LoaderSeam:
         finally:
             phases.stack.pop()
 
-    def lengthened(
-        self,
-        record: Record,
-        draw: Callable[[], Any],
-        begin_again: Callable[[], None],
-        asking: FrameType,
-    ) -> Any:
-        """One batch, of the next epoch where this one has none left and is to go on."""
-        guard, longer = self.host.guard, self.longer
-        assert longer is not None
-        guard("loader", longer.drawn_in, asking)
-        try:
-            return draw()
-        except StopIteration:
-            if not guard("loader", longer.more):
-                raise
-        begin_again()
-        record.given = 0
-        return draw()
-
     def draw(self, record: Record, original: Any, iterator: Any) -> Any:
         """One batch, timed, from whichever feed is in force."""
         host, phases = self.host, self.host.phases
@@ -339,23 +232,15 @@ class LoaderSeam:
         start = phases.mark
         try:
             if self.switching and record.trains:
-                batch = self._switched(record, original, iterator)
+                batch = self.feeding.batch(
+                    record, lambda: original(iterator), lambda: self.loader_of(record)
+                )
             else:
                 batch = original(iterator)
         finally:
             phases.pop()
         self.note(record, batch, phases.mark - start)
         return batch
-
-    def ends(self, record: Record, asking: FrameType) -> bool:
-        """Whether an epoch that runs dry ends here, after a batch.
-
-        Of the user's lines only a ``for`` can be told so; libraries know what to make of it.
-        """
-        if not record.trains or not record.given:
-            return False
-        operation = dis.opname[asking.f_code.co_code[asking.f_lasti]]
-        return operation == "FOR_ITER" or not is_user_file(asking.f_code.co_filename)
 
     def note(self, record: Record, batch: Any, waited: int) -> None:
         """Keep what is known of a batch that was just given."""
@@ -367,45 +252,12 @@ class LoaderSeam:
         else:
             record.wait += waited
         self.host.last_record = record
-        if self.switching and not self.setup.free_input:
+        if self.switching and not self.feeding.setup.free_input:
             record.recent.append(batch)
         if record.draws <= 2 and (record.trains or not self.host.steps):
             self.host.batch_size = batch_size(batch)
         if self.on_draw is not None:
             self.on_draw(record, batch)
-
-    def _switched(self, record: Record, original: Any, iterator: Any) -> Any:
-        if record.length is not None and record.given >= record.length:
-            raise StopIteration
-        setup = self.setup
-        if setup.free_input and record.recent:
-            return self._again(record, setup.batch_scale)
-        if setup.feed == AS_IS.feed:
-            return original(iterator)
-        return self._from_feed(record, setup.feed)
-
-    def _again(self, record: Record, scale: float) -> Any:
-        batches: Any = record.recent
-        if scale != 1.0:
-            if scale not in record.scaled:
-                record.scaled[scale] = [scale_batch(b, scale) for b in record.recent]
-            batches = record.scaled[scale]
-        record.turn += 1
-        return batches[record.turn % len(batches)]
-
-    def _from_feed(self, record: Record, feed: Feed) -> Any:
-        loader = next(k for k, v in self.records.items() if v is record)
-        runner = self._runner(loader, record, feed)
-        if runner is None:
-            raise NotImplementedError(f"this data set cannot be fed by {feed}")
-        for _ in range(2):
-            if feed not in record.endless:
-                record.endless[feed] = iter(runner.epoch())
-            try:
-                return next(record.endless[feed])
-            except StopIteration:
-                del record.endless[feed]
-        raise StopIteration
 
 
 class Epoch:
@@ -428,10 +280,13 @@ class Epoch:
         return self.record.length
 
     def __next__(self) -> Any:
-        if self.seam.dry and self.seam.ends(self.record, sys._getframe(1)):
+        seam, record = self.seam, self.record
+        if seam.dry and ends_here(record, sys._getframe(1)):
             raise StopIteration
-        if self.seam.longer is not None and self.record.trains:
-            return self.seam.lengthened(self.record, self.draw, self.begin_again, sys._getframe(1))
+        if seam.longer is not None and record.trains:
+            return lengthened(
+                seam.host, seam.longer, record, self.draw, self.begin_again, sys._getframe(1)
+            )
         return self.draw()
 
     def draw(self) -> Any:

@@ -1,0 +1,99 @@
+"""Batches of a DataLoader that are made in another way than its own, or given again.
+
+In an experiment each arm draws from a feed of its own, made from the same data set, sampler and
+collate function; an epoch still gives exactly as many batches as the script expects. Under a recipe
+one feed serves whole epochs. Feeds are made by ``make_feed``, which `outpace.serve` provides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from outpace.seams.batch import scale_batch
+from outpace.seams.loader_record import Record, Runner
+from outpace.seams.resting import rest, wake, worker_pids
+from outpace.seams.setup import AS_IS, Feed, Setup
+
+MakeFeed = Callable[[DataLoader[Any], Feed], Runner]
+
+
+class Feeding:
+    """Gives batches as the Setup in force says."""
+
+    def __init__(self, make_feed: MakeFeed | None) -> None:
+        self.make_feed = make_feed
+        self.setup = AS_IS
+
+    def switch(self, setup: Setup, records: list[Record]) -> None:
+        """Let the feed of ``setup`` work and all others rest."""
+        before, self.setup = self.setup, setup
+        if before.feed == setup.feed and before.free_input == setup.free_input:
+            return
+        for record in records:
+            if not record.trains:
+                continue
+            for feed, runner in record.runners.items():
+                if feed == setup.feed and not setup.free_input:
+                    runner.resume()
+                else:
+                    runner.pause()
+            self.rest(record)
+
+    def rest(self, record: Record) -> None:
+        """The script's own workers rest while another arm is on."""
+        own, setup = record.own, self.setup
+        if own is not None and record.trains:
+            at_work = setup.feed == AS_IS.feed and not setup.free_input
+            (wake if at_work else rest)(worker_pids(own))
+
+    def runner(self, loader: DataLoader[Any], record: Record, feed: Feed) -> Runner | None:
+        """A feed at work on a DataLoader; None where its data set cannot be fed so."""
+        if feed not in record.runners and self.make_feed is not None:
+            try:
+                record.runners[feed] = self.make_feed(loader, feed)
+            except NotImplementedError:
+                return None
+        return record.runners.get(feed)
+
+    def batch(
+        self,
+        record: Record,
+        own: Callable[[], Any],
+        loader: Callable[[], DataLoader[Any]],
+    ) -> Any:
+        """One batch, inside of an epoch; ``own`` draws from the script's ``loader`` itself."""
+        if record.length is not None and record.given >= record.length:
+            raise StopIteration
+        setup = self.setup
+        if setup.free_input and record.recent:
+            return again(record, setup.batch_scale)
+        if setup.feed == AS_IS.feed:
+            return own()
+        return self._from_feed(loader(), record, setup.feed)
+
+    def _from_feed(self, loader: DataLoader[Any], record: Record, feed: Feed) -> Any:
+        runner = self.runner(loader, record, feed)
+        if runner is None:
+            raise NotImplementedError(f"this data set cannot be fed by {feed}")
+        for _ in range(2):
+            if feed not in record.endless:
+                record.endless[feed] = iter(runner.epoch())
+            try:
+                return next(record.endless[feed])
+            except StopIteration:
+                del record.endless[feed]
+        raise StopIteration
+
+
+def again(record: Record, scale: float) -> Any:
+    """One of the recent batches, with so many times its samples."""
+    batches: Any = record.recent
+    if scale != 1.0:
+        if scale not in record.scaled:
+            record.scaled[scale] = [scale_batch(b, scale) for b in record.recent]
+        batches = record.scaled[scale]
+    record.turn += 1
+    return batches[record.turn % len(batches)]

@@ -1,0 +1,56 @@
+"""Epochs that run dry: who can be told so, and who must not."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import pytest
+
+from outpace.seams.epoch_end import ends_here
+from outpace.seams.loader_record import Record
+
+
+class Dry:
+    """Ten batches, of a training that is to end."""
+
+    def __init__(self, *, trains: bool = True) -> None:
+        self.record = Record(trains=trains)
+
+    def __iter__(self) -> Dry:
+        return self
+
+    def __next__(self) -> int:
+        if self.record.given == 10 or ends_here(self.record, sys._getframe(1)):
+            raise StopIteration
+        self.record.given += 1
+        return self.record.given
+
+
+def test_a_loop_ends_after_a_batch() -> None:
+    seen = []
+    for batch in Dry():
+        seen.append(batch)  # noqa: PERF402
+    for index, batch in enumerate(Dry()):
+        seen.append(10 * (index + batch))
+    assert seen == [1, 10]
+
+
+def test_a_librarys_loop_too() -> None:
+    assert Counter(Dry()) == {1: 1}
+
+
+def test_who_asks_for_the_next_batch_gets_it() -> None:
+    batches = Dry()
+    assert [next(batches), next(batches), next(batches)] == [1, 2, 3]
+
+
+def test_what_does_not_train_gives_all() -> None:
+    assert sum(1 for _ in Dry(trains=False)) == 10
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_each_epoch_gives_one(given: int) -> None:
+    batches = Dry()
+    batches.record.given = given
+    assert sum(1 for _ in batches) == 1 - given

@@ -1,0 +1,98 @@
+"""Batches from a feed: the one that is in force works, the others rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from outpace.seams.feeding import Feeding, again
+from outpace.seams.loader_record import Record, Runner
+from outpace.seams.setup import AS_IS, Feed, Setup
+
+AHEAD, THREADS = Feed(executor="ahead"), Feed(executor="threads", workers=2)
+LOADER: DataLoader[Any] = DataLoader([0, 1, 2, 3])  # type: ignore[arg-type]
+
+
+class Counting:
+    """A feed of two batches an epoch."""
+
+    def __init__(self) -> None:
+        self.working = True
+
+    def epoch(self) -> Iterator[Any]:
+        yield from (1, 2)
+
+    def pause(self) -> None:
+        self.working = False
+
+    def resume(self) -> None:
+        self.working = True
+
+    def close(self) -> None:
+        self.working = False
+
+
+def make_feed(loader: DataLoader[Any], feed: Feed) -> Runner:
+    if isinstance(loader.dataset, IterableDataset):
+        raise NotImplementedError
+    return Counting()
+
+
+def own() -> str:
+    return "own"
+
+
+def fed(feed: Feed) -> Setup:
+    return replace(AS_IS, feed=feed)
+
+
+@pytest.fixture
+def feeding() -> Feeding:
+    return Feeding(make_feed)
+
+
+def test_an_epoch_is_as_long_as_the_scripts(feeding: Feeding) -> None:
+    record = Record(trains=True, length=3)
+    feeding.switch(fed(AHEAD), [record])
+    seen = []
+    for record.given in range(4):
+        try:
+            seen.append(feeding.batch(record, own, lambda: LOADER))
+        except StopIteration:
+            break
+    assert seen == [1, 2, 1]
+    assert record.given == 3
+
+
+def test_only_the_feed_in_force_works(feeding: Feeding) -> None:
+    record = Record(trains=True)
+    for feed in (AHEAD, THREADS):
+        feeding.switch(fed(feed), [record])
+        feeding.batch(record, own, lambda: LOADER)
+    working = {feed: runner.working for feed, runner in record.runners.items()}  # type: ignore[attr-defined]
+    assert working == {AHEAD: False, THREADS: True}
+    feeding.switch(AS_IS, [record])
+    assert not any(runner.working for runner in record.runners.values())  # type: ignore[attr-defined]
+    assert feeding.batch(record, own, lambda: LOADER) == "own"
+
+
+def test_what_cannot_be_fed(feeding: Feeding) -> None:
+    class Stream(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            yield 0
+
+    feeding.switch(fed(AHEAD), [])
+    with pytest.raises(NotImplementedError, match="cannot be fed"):
+        feeding.batch(Record(trains=True), own, lambda: DataLoader(Stream()))
+
+
+def test_recent_batches_are_given_in_turn() -> None:
+    record = Record()
+    record.recent.extend(torch.full((4,), float(value)) for value in range(3))
+    assert [int(again(record, 1.0)[0]) for _ in range(4)] == [1, 2, 0, 1]
+    assert len(again(record, 0.5)) == 2

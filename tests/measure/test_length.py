@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outpace.measure.length import Loop, loops_around_step, total_steps
+from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
 
 BATCHES = [(0, 1)] * 7
 
@@ -70,11 +70,11 @@ def test_a_loop_over_what_only_running_would_tell_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loops", "batches", "micro_steps", "total"),
+    ("loops", "epoch", "micro_steps", "total"),
     [
         ([], None, 1, None),
         ([Loop(None, False), Loop(3, True)], 10, 1, 30),
-        ([Loop(None, False), Loop(3, True)], 10, 4, 6),
+        ([Loop(None, False), Loop(3, True)], 2.5, 4, 8),
         ([Loop(None, False), Loop(3, True)], None, 1, None),
         ([Loop(None, False), Loop(None, False)], 10, 1, None),
         # A loop over a range around the step turns once a step, whatever the step gathers within.
@@ -82,5 +82,14 @@ def test_a_loop_over_what_only_running_would_tell_is_unknown() -> None:
         ([Loop(8, False), Loop(3, True)], None, 4, 6),
     ],
 )
-def test_total(loops: list[Loop], batches: int | None, micro_steps: int, total: int | None) -> None:
-    assert total_steps(loops, batches, micro_steps) == total
+def test_total(loops: list[Loop], epoch: float | None, micro_steps: int, total: int | None) -> None:
+    assert total_steps(loops, epoch, micro_steps) == total
+
+
+def test_a_place_is_where_the_step_is_called() -> None:
+    def step() -> object:
+        return place_of_step()
+
+    places = [step() for _ in range(2)]
+    places.append(step())
+    assert places[0] == places[1] != places[2]

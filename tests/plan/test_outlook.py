@@ -1,12 +1,29 @@
+"""How long a training will be, and its validations, from what was met of it so far."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from outpace.measure.length import Loop
 from outpace.plan.outlook import FORWARD, Outlook
-from outpace.seams.host import Host
+from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
+from outpace.seams.loader_record import Record
+from outpace.seams.phases import NAMES
+
+
+def step(host: Host, *, clean: bool = True) -> Step:
+    """The next one, of 100 ms."""
+    host.steps += 1
+    phases = dict.fromkeys(NAMES, 0)
+    return Step(host.steps - 1, 10**8, 0, phases, host.micro_steps, 8, clean)
+
+
+def fed(length: int) -> Host:
+    """A host that has met the loader of a training."""
+    return Host(last_record=Record(trains=True, length=length))
 
 
 def test_a_validation_that_was_not_met_yet_is_reckoned_with() -> None:
@@ -27,3 +44,50 @@ def test_a_validation_that_was_not_met_yet_is_reckoned_with() -> None:
         assert outlook.validation() == pytest.approx(FORWARD * 0.1 * 32 / 8)
     finally:
         seam.remove()
+
+
+def test_a_loop_over_a_generator_without_end_is_known_to_be_one_after_an_epoch() -> None:
+    host = fed(10)
+    outlook, told = Outlook(host), []
+    for _ in iter(int, 1):
+        outlook.note(step(host))
+        told.append(outlook.total())
+        if host.steps == 30:
+            break
+    assert told[1:10] == [10] * 9
+    assert told[12:] == [None] * 18
+
+
+def test_a_script_that_trains_in_phases() -> None:
+    host = fed(10)
+    outlook = Outlook(host)
+    for _ in range(10):
+        outlook.note(step(host))
+    assert outlook.total() == 10
+    for _ in range(20):
+        outlook.note(step(host))
+    assert outlook.total() == 30
+
+
+def test_the_length_of_an_epoch_is_that_of_the_loader_that_feeds_it_now() -> None:
+    host = fed(10)
+    outlook = Outlook(host)
+    outlook.note(step(host))
+    assert outlook.epoch() == 10
+    host.last_record = Record(trains=True, length=40, given=30)
+    assert outlook.epoch() == 40
+    assert outlook.to_epochs_end() == 10
+
+
+def test_batches_that_an_epoch_leaves_over_for_the_next_change_no_forecast() -> None:
+    host = fed(100)
+    outlook = Outlook(host)
+    outlook.loops = [Loop(None, False), Loop(3, True)]
+    host.micro_steps = 8
+    for _ in range(12):
+        outlook.note(step(host))
+    before = outlook.total()
+    host.micro_steps = 12  # four of the last epoch, and eight of this one
+    outlook.note(step(host, clean=False))
+    assert outlook.total() == before == 39
+    assert outlook.to_epochs_end() == 100 / 8

@@ -72,7 +72,9 @@ def collect(
     lines = input_lines(module.callers) if isinstance(module, ModuleSeam) else set()
     inputs = collect_input(host, watcher, phases, samples, lines, found, session)
     micro = round(median([float(s.micro_steps) for s in steps])) if steps else 1
-    total = total_steps(watcher.loops, inputs.batches, micro)
+    loaded = training_loader(host)
+    epoch = loaded[1].steps_of_epoch(micro) if loaded is not None else None
+    total = total_steps(watcher.loops, epoch, micro)
     if total is not None and total < host.steps:
         total = None
     now = perf_counter_ns()

@@ -11,7 +11,7 @@ import functools
 import inspect
 import math
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.seams.where import is_user_file
@@ -131,15 +131,29 @@ def loops_around_step() -> list[Loop]:
     return found
 
 
-def total_steps(loops: list[Loop], batches: int | None, micro_steps: int) -> int | None:
-    """Steps of the whole run from the loops around a step and the batches of an epoch."""
+def place_of_step() -> tuple[tuple[CodeType, int], ...]:
+    """The lines of the user's in which the calling step is, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    found = []
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)
+
+
+def total_steps(loops: list[Loop], epoch: float | None, micro_steps: float) -> int | None:
+    """Steps of the whole run from the loops around a step and the steps of a loader's epoch.
+
+    ``micro_steps``: batches of a step, where the loops are over batches.
+    """
     unknown = [loop for loop in loops if loop.turns is None]
-    if not loops or len(unknown) > 1 or (unknown and batches is None):
+    if not loops or len(unknown) > 1 or (unknown and epoch is None):
         return None
     known = math.prod(loop.turns for loop in loops if loop.turns is not None)
     if unknown:
-        assert batches is not None
-        return max(1, batches // max(1, micro_steps)) * known
+        assert epoch is not None
+        return max(1, round(epoch * known))
     if all(loop.over_range for loop in loops):
         return known
-    return max(1, known // max(1, micro_steps))
+    return max(1, int(known // max(1.0, micro_steps)))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from types import CodeType
 
-from outpace.measure.length import Loop, loops_around_step, total_steps
+from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
 from outpace.plan.leave import evaluates_after
 from outpace.plan.pace import Pace
 from outpace.records.plan import Estimate
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
+from outpace.seams.loader_record import Record
 
+BEYOND = 1.02
+"""times its length that a training goes on for before its length is no longer believed"""
 FORWARD = 0.4
 """of a step's time, less that for input, that a batch of a validation takes, while none was seen"""
 
@@ -22,12 +26,18 @@ class Outlook:
         self.host = host
         self.pace = Pace()
         self.loops: list[Loop] = []
+        self.place: tuple[tuple[CodeType, int], ...] = ()
+        """where the step was when they were read"""
         self.before = 0
         """steps of earlier phases"""
+        self.endless = False
+        """the loops turn more often than was known, as over a generator without end"""
         self.evaluates = False
         """the script seems to validate once more at its end"""
         self._drawing_s = self._seen_s = 0.0
         """of clean steps: for their batches, and in all"""
+        self._batches = self._steps = 0
+        """of clean steps: a step at an epoch's begin may be of more batches than others"""
         self._loader = host.seams.get("loader")
 
     def note(self, step: Step) -> None:
@@ -36,17 +46,33 @@ class Outlook:
         if step.clean:
             self._drawing_s += step.phases["input"] * step.count / 1e9
             self._seen_s += step.wall * step.count / 1e9
+            self._batches += step.micro_steps * step.count
+            self._steps += step.count
         total = self.total()
         if step.index >= 1 and (not self.loops or (total is not None and step.index >= total)):
-            # Of the first loops, or of those that come after them: a script may train in phases.
-            self.before = step.index if self.loops else 0
+            self._read_loops(step.index, total)
+
+    def _read_loops(self, steps: int, total: int | None) -> None:
+        """Of the first loops, or of those that come after them: a script may train in phases."""
+        place = place_of_step()
+        if place != self.place:
+            self.place, self.before = place, steps if self.loops else 0
             self.loops = loops_around_step()
             self.evaluates = evaluates_after(sys._getframe(1))
+        elif total is not None and steps > BEYOND * total:
+            self.endless = True
 
     def total(self) -> int | None:
         """Steps of the whole run, where they can be known."""
-        steps = total_steps(self.loops, self._batches(), self.host.micro_steps)
+        if self.endless:
+            return None
+        steps = total_steps(self.loops, self.epoch(), self.micro_steps)
         return None if steps is None else self.before + steps
+
+    @property
+    def micro_steps(self) -> float:
+        """Batches of a step."""
+        return self._batches / self._steps if self._steps else self.host.micro_steps
 
     def finish(self) -> Estimate | None:
         """Seconds from now to the end, where they can be known."""
@@ -58,17 +84,19 @@ class Outlook:
         epochs = steps / epoch if epoch is not None else 0.0
         return self.pace.left(steps, epochs * self.validation())
 
-    def epoch(self) -> int | None:
+    def epoch(self) -> float | None:
         """Steps of an epoch, where a loader feeds the training."""
-        batches = self._batches()
-        return None if batches is None else max(1, batches // max(1, self.host.micro_steps))
+        record = self._record()
+        return None if record is None else record.steps_of_epoch(self.micro_steps)
 
-    def _batches(self) -> int | None:
-        """Of an epoch, where a loader of known length feeds the training."""
+    def _record(self) -> Record | None:
+        """Of the loader that feeds the training now."""
+        newest: Record | None = self.host.last_record
+        if newest is not None and newest.trains:
+            return newest
         if not isinstance(self._loader, LoaderSeam):
             return None
-        records = self._loader.records.values()
-        return next((r.length for r in records if r.trains and r.length), None)
+        return next((each for each in list(self._loader.records.values()) if each.trains), None)
 
     def validation(self) -> float:
         """Seconds between two epochs: as seen, else by the batches of the loaders not used so far.
@@ -84,18 +112,14 @@ class Outlook:
             (self._loader.record_of(loader).length or 0) * (loader.batch_size or 1)
             for loader in others
         ]
-        batch = max(1, self.host.batch_size * self.host.micro_steps)
+        batch = max(1.0, self.host.batch_size * self.micro_steps)
         drawing = self._drawing_s / self._seen_s if self._seen_s else 0.0
         share = drawing + FORWARD * (1.0 - drawing)
         return share * (self.pace.step_s or 0.0) * sum(sizes) / batch
 
     def to_epochs_end(self) -> float | None:
         """Steps that are left of the running epoch, where a loader of known length feeds it."""
-        if not isinstance(self._loader, LoaderSeam):
+        record = self._record()
+        if record is None or not record.length:
             return None
-        left = [
-            (record.length - record.given) / max(1, self.host.micro_steps)
-            for record in self._loader.records.values()
-            if record.trains and record.length
-        ]
-        return min(left, default=None)
+        return (record.length - record.given) / max(1.0, self.micro_steps)

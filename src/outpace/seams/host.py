@@ -102,7 +102,7 @@ class Host:
     backwards: int = 0
     backwards_in_step: int = 0
     micro_steps: int = 1
-    """backward passes of a step"""
+    """batches that a step is made of"""
     epoch: int = 0
     mode: Literal["startup", "train", "validation"] = "startup"
     installed: bool = False
@@ -264,7 +264,7 @@ class Host:
         self.steps += 1
         self.in_group += 1
         if not self.phases.resting:
-            self.micro_steps = self.backwards_in_step or 1
+            self.micro_steps = self._batches_of_step()
         self.samples += self.batch_size * self.micro_steps
         if self.in_group < self.group and self.mode == "train":
             self.backwards_in_step = 0
@@ -293,6 +293,16 @@ class Host:
         self._cpu = cpu
         self._wall = self.phases.mark = perf_counter_ns()
 
+    def _batches_of_step(self) -> int:
+        """Its backward passes, less those that go back through a batch once more."""
+        passes, record = self.backwards_in_step, self.last_record
+        if record is not None and record.drawn:
+            passes = min(
+                passes, record.drawn
+            )  # as of a GAN, whose two models learn from each batch
+            record.drawn = 0
+        return max(1, passes)
+
     def _next_rests(self) -> bool:
         """Whether the next group goes by without a look into it."""
         if not self.rests or self.group == 1 or self.boundary != "optimizer":
@@ -307,14 +317,14 @@ class Host:
 
     def _step(self, wall: int, cpu: int, totals: dict[str, int], clean: bool) -> Step:
         """The group that ended, as one step; the next group's size follows from it."""
-        count, micro = self.in_group, self.backwards_in_step
+        count, micro = self.in_group, self.micro_steps
         if count > 1:
             wall, cpu = wall // count, cpu // count
             if clean:
                 totals = {name: value // count for name, value in totals.items()}
         if clean and self.steps > GROUP_AFTER:
             self.group = max(1, min(self.most_in_group, GROUP_NS // max(1, wall)))
-        size = self.batch_size * max(1, micro)
+        size = self.batch_size * micro
         return Step(self.steps - 1, wall, cpu, totals, micro, size, clean, count)
 
     def _tell(self, step: Step) -> None:

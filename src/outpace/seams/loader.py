@@ -145,6 +145,8 @@ class LoaderSeam:
                     if seam.switching:
                         made._outpace_loader = loader  # feeds are made of it in mid-epoch
                         seam.feeding.rest(record)
+                if not record.runs:
+                    record.running = weakref.ref(made)
                 return made
             finally:
                 phases.pop()
@@ -159,8 +161,7 @@ class LoaderSeam:
             host.saw_training()
             host.epoch += 1
             host.dirty = True
-        record.epochs += 1
-        record.given = 0
+        record.begin_epoch(host.steps)
         self.newest = loader
 
     def serve(self, loader: DataLoader[Any], record: Record) -> Any:
@@ -245,6 +246,7 @@ class LoaderSeam:
     def note(self, record: Record, batch: Any, waited: int) -> None:
         """Keep what is known of a batch that was just given."""
         record.given += 1
+        record.drawn += 1
         record.draws += 1
         if record.given == 1:
             if record.starts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -40,6 +41,14 @@ class Record:
     draws: int = 0
     given: int = 0
     """batches given in this epoch"""
+    drawn: int = 0
+    """batches given in the running step"""
+    begun: int = 0
+    """steps of the training before this epoch"""
+    steps: int = 0
+    """of the training, in its epochs that are over"""
+    stepped: int = 0
+    """epochs that those steps are of"""
     wait: int = 0
     """ns waited for the batches of this epoch and those before"""
     starts: list[int] = field(default_factory=list)
@@ -51,6 +60,29 @@ class Record:
     iterator: Any = None
     """the DataLoader's own iterator of this epoch, weakly: it ends its workers when it is let go"""
     turn: int = 0
+    running: Any = None
+    """what the script draws this epoch's batches from, weakly"""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the script may draw more of this epoch's batches."""
+        return self.running is not None and self.running() is not None
+
+    def begin_epoch(self, steps: int) -> None:
+        """An epoch begins, after so many steps of the training."""
+        if not self.runs:  # else some batches are looked at in the midst of it
+            if self.epochs and steps > self.begun:
+                self.steps += steps - self.begun
+                self.stepped += 1
+            self.begun = steps
+        self.epochs += 1
+        self.given = 0
+
+    def steps_of_epoch(self, micro_steps: float) -> float | None:
+        """Steps in an epoch, as those that are over had; else by its batches. None: not known."""
+        if self.stepped:
+            return self.steps / self.stepped
+        return None if self.length is None else math.ceil(self.length / max(1.0, micro_steps))
 
     @property
     def own(self) -> Any:

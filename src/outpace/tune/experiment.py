@@ -139,8 +139,8 @@ class Experiment:
     def total_steps(self, micro_steps: int) -> int | None:
         """Steps of the whole run, where its loops tell."""
         loaded = training_loader(self.host)
-        batches = loaded[1].length if loaded is not None else None
-        return total_steps(self.observed.watcher.loops, batches, micro_steps)
+        epoch = loaded[1].steps_of_epoch(micro_steps) if loaded is not None else None
+        return total_steps(self.observed.watcher.loops, epoch, micro_steps)
 
     def keep_contests(self) -> None:
         """Write down what was compared, for a run that goes on with it."""

@@ -1,0 +1,92 @@
+"""Steps of an epoch, whatever a step is made of and wherever an epoch ends."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+from tests.remedies.trainings import hosted
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from outpace.seams.loader import LoaderSeam
+from outpace.seams.loader_record import Record
+
+
+def loader(batches: int = 6) -> DataLoader[tuple[torch.Tensor, ...]]:
+    return DataLoader(TensorDataset(torch.randn(2 * batches, 3)), batch_size=2)
+
+
+def test_two_models_that_learn_from_a_batch_take_it_once() -> None:
+    """A GAN: three backward passes from one step of its first optimizer to the next."""
+    judge, maker = nn.Linear(3, 1), nn.Linear(3, 3)
+    optimizers = [torch.optim.SGD(model.parameters(), 0.01) for model in (judge, maker)]
+    with hosted() as host:
+        seen = []
+        for (x,) in loader():
+            judge(x).mean().backward()
+            judge(maker(x).detach()).mean().backward()
+            optimizers[0].step()
+            judge(maker(x)).mean().backward()
+            optimizers[1].step()
+            seen.append(host.micro_steps)
+        assert seen == [1] * 6
+        assert host.samples == 12
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_accumulated_batches_are_counted(accumulated: int) -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with hosted() as host:
+        for index, (x,) in enumerate(loader()):
+            model(x).mean().backward()
+            if index % accumulated == accumulated - 1:
+                optimizer.step()
+                assert host.micro_steps == accumulated
+        assert host.steps == 6 // accumulated
+
+
+@pytest.mark.parametrize("leaves_at", [4, 100])
+def test_epochs_that_are_left_early_are_as_long_as_they_were(leaves_at: int) -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = loader()
+    with hosted() as host:
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        for _ in range(3):
+            for index, (x,) in enumerate(batches):
+                if index == leaves_at:
+                    break
+                model(x).mean().backward()
+                optimizer.step()
+                next(iter(batches))  # a look at a batch is no epoch
+            assert sum(1 for _ in batches) == 6  # nor is a validation on the same data
+        assert seam.record_of(batches).steps_of_epoch(1) == min(6, leaves_at)
+
+
+def test_epochs_of_unequal_length() -> None:
+    record = Record(length=103)
+    assert record.steps_of_epoch(8) == 13
+    for steps in (0, 12, 25, 38):
+        record.begin_epoch(steps)
+    assert record.steps_of_epoch(8) == pytest.approx(38 / 3)
+    assert Record().steps_of_epoch(1) is None
+
+
+def test_an_epoch_within_another_is_none() -> None:
+    class Batches:
+        """An iterator that the script holds."""
+
+    held, record = Batches(), Record(length=10)
+    record.begin_epoch(0)
+    record.running = weakref.ref(held)
+    record.begin_epoch(4)
+    assert record.runs
+    assert record.stepped == 0
+    del held
+    assert not record.runs
+    record.begin_epoch(10)
+    assert record.steps_of_epoch(1) == 10

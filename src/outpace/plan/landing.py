@@ -18,9 +18,10 @@ from outpace.plan.crew import Crew, Orders, crew_of, steps_between
 from outpace.plan.leave import follow, ways_out
 from outpace.plan.longer import Longer
 from outpace.plan.outlook import Outlook
-from outpace.plan.pace import FAR, TRUSTED_BLOCKS
+from outpace.plan.pace import TRUSTED_BLOCKS
 from outpace.plan.safety import is_sharded, write_checkpoint
 from outpace.plan.schedule import RISE, Schedule, rate
+from outpace.plan.time_left import TimeLeft
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
@@ -29,17 +30,9 @@ from outpace.seams.rate import RateSeam
 TELL_S = 0.5
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
-EXIT_S = 1.05
-"""for a process with torch to end once the script has"""
-LAUNCHER_S = 1.0
-"""more, for a launcher that waits for all of its ranks"""
-MARGIN, MOST_MARGIN_S = 0.006, 30.0
-"""of the budget, left free"""
 LAST = 1.5
 """steps before the time is up that the rate is down: the last one begins between two and one before"""
 LINE_AFTER = "a line after the loop, in the same function, lets it end at once"
-VARY = 1.1
-"""times that the last validation may take as long as those before"""
 
 
 class Landing:
@@ -66,6 +59,7 @@ class Landing:
         self.crew: Crew | None = None
         self.outlook = Outlook(host)
         self.pace = self.outlook.pace
+        self.time = TimeLeft(countdown, self.outlook, ranks)
         self.told = float("-inf")
         self.late = False
         self.loss: Any = None
@@ -75,9 +69,8 @@ class Landing:
         """of the way down"""
         self.final_rate: float | None = None
         """of the newest step, as a share of the largest rate"""
-        self.over = False
-        self.saved_s: float | None = None
-        """that it took to save what was learnt"""
+        self.over = self.left = False
+        """no more batches; and the loops were left"""
         host.listeners.append(self.on_step)
         host.on_loss = self.keep_loss
         self.loader = host.seams.get("loader")
@@ -101,10 +94,13 @@ class Landing:
         now = self.countdown.elapsed()
         if now - self.told >= TELL_S:
             self.told = now
-            self.look()
-        if self.land is not None and not self.over:
+            self.host.guard("progress", self.look)
+        if self.land is not None:
             try:
-                self.steer()
+                if not self.over:
+                    self.steer()
+                elif self.left:
+                    self.leave()  # the script begins to train once more
             except Exception:
                 self.land = None
                 if isinstance(self.rate, RateSeam):
@@ -138,16 +134,6 @@ class Landing:
 
     # --- ending it in time ---------------------------------------------------------------------
 
-    def ending(self) -> float:
-        """Seconds that are needed once no batch is given any more."""
-        budget = self.countdown.elapsed() + self.countdown.left()
-        validations = (self.outlook.epoch() is not None) + self.outlook.evaluates
-        validating = VARY * validations * self.outlook.validation()
-        saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
-        slower = self.pace.slowness if self.pace.slowness > FAR else 1.0
-        exit_s = slower * (EXIT_S + (LAUNCHER_S if self.ranks > 1 else 0.0))
-        return exit_s + saving + validating + min(MOST_MARGIN_S, MARGIN * budget)
-
     def steer(self) -> None:
         """Begin to go down, save, or end, where it is time."""
         if self.ranks > 1:
@@ -157,15 +143,13 @@ class Landing:
         if self.began is None:
             return
         self.save_early()
-        if self.countdown.left() - self.ending() - self.until_next_chance() <= 0:
+        if not self.has_time_for_a_step():
             self.end()
 
     def steer_together(self) -> None:
         """The same, as the first rank says."""
-        step, end = self.host.steps, self.orders.end
-        if end is not None and step >= end:
-            self.end()
-        elif step >= self.orders.then:
+        step = self.host.steps
+        if self.orders.end is None and step >= self.orders.then:
             self.crew = self.crew or crew_of()
             if self.crew is None:
                 self.land = None
@@ -176,6 +160,8 @@ class Landing:
             before, self.orders = self.orders, self.crew.meet(step, self.command)
             if before.share is None and self.orders.share is not None:
                 self.rate_from_here()
+        if self.orders.end is not None and step >= self.orders.end:
+            self.end()
 
     def command(self) -> Orders:
         """What all ranks do from this step on."""
@@ -185,52 +171,33 @@ class Landing:
         if self.began is None:
             return Orders(step, step + every)
         self.save_early()
-        share, left = self.way_down(), int(self.training_left() / step_s)
-        end = step + max(1, left) if left <= every else None
+        share, left = self.way_down(), int(self.until_last_step() / step_s)
+        end = step + left if left <= every else None
         slope = (1.0 - share) / max(1, left)
         assert self.began is not None
         late = self.began[0] > RISE
-        return Orders(step, end or step + every, share, slope, end, late)
+        return Orders(step, step + every, share, slope, end, late)
 
     def decide_to_go_down(self) -> None:
         """Where it would not end in time by itself."""
-        late = self.countdown.left() - self.ending() <= 0
-        if self.began is None and (late or self.must_go_down()):
+        if self.began is None and (self.time.for_steps() <= 0 or self.must_go_down()):
             self.go_down()
 
     def save_early(self) -> None:
         """Once, some time before the end: to know how long it takes, and to have it."""
-        left = max(0.0, self.countdown.left() - self.ending())
+        left = max(0.0, self.time.for_steps())
         used = self.countdown.elapsed() / (self.countdown.elapsed() + left)
-        if self.saved_s is None and used >= SAVE_AT:
+        if self.time.saved_s is None and used >= SAVE_AT:
             self.save()
 
-    def until_next_chance(self) -> float:
-        """Seconds to the end of the next step, after which it can be ended too."""
-        to_epochs_end = self.outlook.to_epochs_end()
-        ends = to_epochs_end is not None and to_epochs_end <= self.host.group
-        ends = ends and not (self.can_be_longer() and self.has_time_for_steps_only())
-        # An epoch's validation comes between this step and the next.
-        return self.pace.recent_s + (VARY * self.outlook.validation() if ends else 0.0)
+    def has_time_for_a_step(self) -> bool:
+        """Whether the next step would be over in time."""
+        goes_on = self.can_be_longer() and self.has_time_for_steps_only()
+        return self.time.for_steps() > self.time.until_next_chance(goes_on=goes_on)
 
-    def training_left(self) -> float:
-        """Seconds until the last step: less where the end would fall into an epoch's validation.
-
-        That validation is then the last one, as there is no time for another after it: unless the
-        epoch goes on until the time is up.
-        """
-        left = max(0.0, self.countdown.left() - self.ending())
-        steps, epoch, step_s = (
-            self.outlook.to_epochs_end(),
-            self.outlook.epoch(),
-            self.pace.step_s,
-        )
-        if steps is None or epoch is None or step_s is None or self.can_be_longer():
-            return left
-        training, validating = epoch * step_s, VARY * self.outlook.validation()
-        # As if the running epoch had begun so long ago.
-        into = left + (epoch - steps) * step_s
-        return max(0.0, left - max(0.0, into % (training + validating) - training))
+    def until_last_step(self) -> float:
+        """Seconds."""
+        return self.time.until_last_step(longer=self.can_be_longer())
 
     def can_be_longer(self) -> bool:
         """Whether an epoch of this training can go on with the batches of the next."""
@@ -241,9 +208,8 @@ class Landing:
         if self.began is None or self.over or self.land is None:
             return False
         total, step_s = self.outlook.total(), self.pace.recent_s
-        left = self.countdown.left() - self.ending()
         more = total is None or self.host.steps < total
-        return more and LAST * step_s < left < VARY * self.outlook.validation() + step_s
+        return more and LAST * step_s < self.time.for_steps() < self.time.validating() + step_s
 
     def goes_on(self) -> bool:
         """Whether an epoch that is over gets the batches of the next."""
@@ -258,15 +224,15 @@ class Landing:
 
     def must_go_down(self) -> bool:
         """Whether the script would not end in time by itself."""
-        if self.pace.blocks < TRUSTED_BLOCKS:
-            return False
+        if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
+            return not self.has_time_for_a_step()
         found = self.outlook.finish()
-        return found is None or found.estimate + self.ending() > self.countdown.left()
+        return found is None or found.estimate > self.time.for_steps()
 
     def go_down(self) -> None:
         """From here on the rate goes down to zero."""
-        elapsed, left = self.countdown.elapsed(), self.countdown.left()
-        self.began = (elapsed / (elapsed + max(0.0, left)), self.host.steps)
+        elapsed, left = self.countdown.elapsed(), max(0.0, self.countdown.left())
+        self.began = (elapsed / (elapsed + left), self.host.steps)
         self.rate_from_here()
         lacking = "no optimizer of torch was met: only the end is brought forward"
         if self.outlook.total() is None:
@@ -286,7 +252,8 @@ class Landing:
         assert self.began is not None
         share, first = self.began
         elapsed = self.countdown.elapsed()
-        used = elapsed / (elapsed + max(0.0, self.training_left() - LAST * self.pace.recent_s))
+        left = max(0.0, self.until_last_step() - LAST * self.pace.recent_s)
+        used = elapsed / (elapsed + left)
         by_clock = (used - share) / max(1e-9, 1.0 - share)
         total = self.outlook.total()
         by_steps = 0.0 if total is None else (self.host.steps - first) / max(1, total - first)
@@ -310,7 +277,8 @@ class Landing:
             if schedule == "one-cycle" and late:
                 down = RISE + (1.0 - RISE) * down  # too late for it to rise
             new = largest * rate(schedule, down)
-        self.final_rate = new / largest if largest else 0.0
+        if largest:  # a group that is not to learn tells nothing
+            self.final_rate = new / largest
         return new
 
     def save(self) -> bool:
@@ -325,13 +293,13 @@ class Landing:
                 write_checkpoint(self.checkpoint, optimizers, self.host.steps)
         except Exception as error:
             problem = str(error)
-        self.saved_s = self.countdown.elapsed() - before
+        self.time.saved_s = self.countdown.elapsed() - before
         if problem is not None and self.over:
             self.say(f"no safety checkpoint was written: {problem}", None)
         return problem is None
 
     def end(self) -> None:
-        """The time is up: no more batches, and out of the loops."""
+        """The time is up."""
         self.over = True
         leads = self.crew is None or self.crew.leads
         text = f"the time is up after {self.host.steps} steps"
@@ -340,6 +308,11 @@ class Landing:
         if leads and self.save():
             text += f"; what was learnt is in {self.checkpoint}"
         self.say(text, None)
+        self.leave()
+
+    def leave(self) -> None:
+        """Go out of the loops around the step, whose loaders run dry."""
+        self.left = False
         exits, last = ways_out(sys._getframe(1))
         if isinstance(self.loader, LoaderSeam):
             self.loader.dry = True
@@ -348,6 +321,7 @@ class Landing:
 
     def left_loops(self) -> None:
         """The script's own ending begins, in which loaders give all that they have."""
+        self.left = True
         if isinstance(self.loader, LoaderSeam):
             self.loader.dry = False
 

@@ -1,0 +1,74 @@
+"""How much of the time to a deadline is for steps: what is left, less what the script's end takes."""
+
+from __future__ import annotations
+
+from outpace.plan.countdown import Countdown
+from outpace.plan.outlook import Outlook
+from outpace.plan.pace import FAR
+
+EXIT_S = 1.05
+"""for a process with torch to end once the script has"""
+LAUNCHER_S = 1.0
+"""more, for a launcher that waits for all of its ranks"""
+MARGIN, MOST_MARGIN_S = 0.006, 30.0
+"""of the budget, left free"""
+VARY = 1.1
+"""times that the last validation may take as long as those before"""
+
+
+class TimeLeft:
+    """All in seconds. ``ranks``: processes that train together."""
+
+    def __init__(self, countdown: Countdown, outlook: Outlook, ranks: int = 1) -> None:
+        self.countdown, self.outlook, self.ranks = countdown, outlook, ranks
+        self.saved_s: float | None = None
+        """that it took to save what was learnt"""
+
+    def validating(self) -> float:
+        """An epoch's validation, the longest that is to be expected."""
+        return VARY * self.outlook.validation()
+
+    def ending(self) -> float:
+        """What is needed once no batch is given any more."""
+        budget = self.countdown.elapsed() + self.countdown.left()
+        validations = (self.outlook.epoch() is not None) + self.outlook.evaluates
+        saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
+        pace = self.outlook.pace
+        slower = pace.slowness if pace.slowness > FAR else 1.0
+        exit_s = slower * (EXIT_S + (LAUNCHER_S if self.ranks > 1 else 0.0))
+        margin = min(MOST_MARGIN_S, MARGIN * budget)
+        return exit_s + saving + validations * self.validating() + margin
+
+    def for_steps(self) -> float:
+        """Until steps have to be over; negative once they should have been."""
+        return self.countdown.left() - self.ending()
+
+    def until_next_chance(self, *, goes_on: bool) -> float:
+        """To the end of the next step, after which it can be ended too.
+
+        ``goes_on``: an epoch that is over gets the batches of the next.
+        """
+        to_epochs_end = self.outlook.to_epochs_end()
+        ends = to_epochs_end is not None and to_epochs_end <= self.outlook.host.group
+        # An epoch's validation comes between this step and the next.
+        between = self.validating() if ends and not goes_on else 0.0
+        return self.outlook.pace.recent_s + between
+
+    def until_last_step(self, *, longer: bool) -> float:
+        """Less than there is for steps where the end would fall into an epoch's validation.
+
+        That validation is then the last one, as there is no time for another after it: unless the
+        epoch can be made ``longer``, until the time is up.
+        """
+        left = max(0.0, self.for_steps())
+        steps, epoch, step_s = (
+            self.outlook.to_epochs_end(),
+            self.outlook.epoch(),
+            self.outlook.pace.step_s,
+        )
+        if steps is None or epoch is None or step_s is None or longer:
+            return left
+        training = epoch * step_s
+        # As if the running epoch had begun so long ago.
+        into = left + (epoch - steps) * step_s
+        return max(0.0, left - max(0.0, into % (training + self.validating()) - training))

@@ -1,0 +1,112 @@
+"""Landing step by step, on a clock that the test moves; the loops that it leaves are the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outpace.plan.countdown import Countdown
+from outpace.plan.crew import Crew
+from outpace.plan.landing import Landing
+from outpace.records.plan import Landed, Progress
+from outpace.seams.host import Host, Step
+from outpace.seams.phases import NAMES
+from tests.plan.test_crew import Store
+
+
+class Run:
+    """A training whose steps take as long as the test says."""
+
+    def __init__(
+        self,
+        folder: Path,
+        budget: float,
+        *,
+        land: Landed = "linear",
+        ranks: int = 1,
+        tell: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        self.now = 0.0
+        self.host = Host()
+        self.said: list[str] = []
+        self.landing = Landing(
+            self.host,
+            Countdown(0.0, seconds=budget, now=lambda: self.now),
+            land=land,
+            checkpoint=folder / "safety.pt",
+            tell=tell,
+            say=lambda message, _: self.said.append(message),
+            ranks=ranks,
+        )
+
+    def step(self, seconds: float) -> None:
+        self.now += seconds
+        self.host.steps += 1
+        phases = dict.fromkeys(NAMES, 0)
+        wall = round(1e9 * seconds)
+        self.landing.on_step(Step(self.host.steps - 1, wall, 0, phases, 1, 1, clean=True))
+
+
+def test_a_step_that_would_not_be_over_in_time_is_not_begun(tmp_path: Path) -> None:
+    run = Run(tmp_path, 20.0)
+    for _ in range(50):
+        run.step(7.0)
+    ended = run.now
+    assert ended == 14.0
+
+
+def test_ranks_begin_no_such_step_either(tmp_path: Path) -> None:
+    run = Run(tmp_path, 60.0, ranks=2)
+    run.landing.crew = Crew(Store(), 0)
+    for _ in range(50):
+        run.step(7.0)
+    ended = run.now
+    assert ended == 56.0
+
+
+def test_a_budget_that_is_over_before_the_first_step(tmp_path: Path) -> None:
+    run = Run(tmp_path, 20.0)
+    run.now = 30.0
+    for _ in range(50):
+        run.step(1.0)
+    steps = run.host.steps
+    assert steps == 1
+    assert any("in the 0s that are left" in message for message in run.said)
+
+
+def test_a_script_that_trains_once_more_is_ended_there_too(tmp_path: Path) -> None:
+    run = Run(tmp_path, 20.0)
+    for _ in range(1000):
+        run.step(0.1)
+    first = run.host.steps
+    for _ in range(1000):
+        run.step(0.1)
+    both = run.host.steps
+    assert 150 < first < 200
+    assert both == first + 1
+    assert sum("the time is up" in message for message in run.said) == 1
+
+
+def test_it_lands_where_its_progress_cannot_be_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: Progress) -> None:
+        raise OSError("no more room")
+
+    run = Run(tmp_path, 20.0, tell=fails)
+    for _ in range(1000):
+        run.step(0.1)
+    ended = run.now
+    assert 15.0 < ended < 20.0
+    assert capsys.readouterr().err.count("no more room") == 1
+
+
+def test_a_group_at_rate_zero_tells_nothing_of_the_others(tmp_path: Path) -> None:
+    run = Run(tmp_path, 20.0)
+    run.now = 10.0
+    run.landing.go_down()
+    rates = [run.landing.changed_rate(lr, lr) for lr in (0.4, 0.0)]
+    assert rates == [pytest.approx(0.4, rel=0.1), 0.0]
+    assert run.landing.final_rate == pytest.approx(1.0, rel=0.1)

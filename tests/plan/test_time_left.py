@@ -1,0 +1,48 @@
+"""What the end of a script takes, and so how much time is for steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from outpace.plan.countdown import Countdown
+from outpace.plan.outlook import Outlook
+from outpace.plan.time_left import EXIT_S, LAUNCHER_S, MARGIN, VARY, TimeLeft
+from outpace.seams.host import Host
+from outpace.seams.loader_record import Record
+
+STEP_S, VALIDATION_S = 0.1, 2.0
+
+
+def left(budget: float = 100.0, *, ranks: int = 1) -> TimeLeft:
+    """Before the last step of an epoch of ten."""
+    outlook = Outlook(Host(last_record=Record(trains=True, length=10, given=9)))
+    for _ in range(200):
+        outlook.pace.note(STEP_S)
+    outlook.pace.note(STEP_S + VALIDATION_S, clean=False)
+    return TimeLeft(Countdown(0.0, seconds=budget, now=lambda: 0.0), outlook, ranks)
+
+
+def test_the_end_is_a_validation_and_the_processes_own() -> None:
+    time = left()
+    expected = EXIT_S + VARY * VALIDATION_S + MARGIN * 100
+    assert time.ending() == pytest.approx(expected)
+    assert time.for_steps() == pytest.approx(100 - expected)
+    assert left(ranks=2).ending() == pytest.approx(expected + LAUNCHER_S)
+    time.outlook.evaluates = True
+    time.saved_s = 3.0
+    assert time.ending() == pytest.approx(expected + VARY * VALIDATION_S + 6.0)
+
+
+def test_an_epochs_validation_comes_before_the_next_chance() -> None:
+    assert left().until_next_chance(goes_on=True) == pytest.approx(STEP_S)
+    assert left().until_next_chance(goes_on=False) == pytest.approx(STEP_S + VARY * VALIDATION_S)
+
+
+@pytest.mark.parametrize("budget", [20.0, 20.5, 21.0, 21.5, 22.0, 22.5, 23.0])
+def test_the_last_step_is_not_followed_by_a_validation_that_is_not_over(budget: float) -> None:
+    time = left(budget)
+    assert time.until_last_step(longer=True) == pytest.approx(time.for_steps())
+    last = time.until_last_step(longer=False)
+    assert last <= time.for_steps()
+    into = (last + 9 * STEP_S) % (10 * STEP_S + VARY * VALIDATION_S)
+    assert into <= 10 * STEP_S + 1e-6

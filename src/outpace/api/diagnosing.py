@@ -1,0 +1,137 @@
+"""What a training is bound by: measured, interpreted, and written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from outpace.adapters.work import Output, Progress, Work
+from outpace.records.evidence import CacheLimits, Evidence
+from outpace.records.files import write_json
+from outpace.records.machine import Machine
+from outpace.records.session import Diagnosis, MemorySummary, Outcome, Session, StepSummary
+from outpace.records.target import Target
+from outpace.tune.files import TRACE, read
+
+
+def diagnose(
+    target: Target,
+    *,
+    session: Path,
+    time_s: float | None = None,
+    steps: int | None = None,
+    output: Output = "inherit",
+    progress: Progress | None = None,
+    trace: Path | None = None,
+    seed: int | None = None,
+    changes: bool = False,
+) -> Session:
+    """Find by experiment what a training is bound by; changes nothing.
+
+    With ``changes`` it is also seen what a model with less to do would take.
+    """
+    work = Work(target, session, output, progress)
+    measured = measure(work, time_s, steps, trace, seed, changes)
+    diagnosis = interpret(target, work.machine, *measured)
+    return finish(work, diagnosis, measured[0], "diagnose")
+
+
+def measure(
+    work: Work,
+    time_s: float | None,
+    steps: int | None,
+    trace: Path | None = None,
+    seed: int | None = None,
+    changes: bool = False,
+    limits: CacheLimits | None = None,
+) -> tuple[Evidence, int, list[str]]:
+    """Evidence of a training that is run and thrown away, its exit code, and notes."""
+    from outpace.tune import children
+
+    spec = {
+        "time_s": time_s,
+        "steps": steps,
+        "seed_shift": seed or 0,
+        "trace": trace is not None,
+        "changes": changes,
+        "cache_limits": msgspec.to_builtins(limits or CacheLimits()),
+    }
+    found = children.measure(work.launch, spec, work.session)
+    if trace is not None:
+        _write_trace(work.session, trace)
+    evidence = found.evidence or Evidence(machine=work.machine)
+    return evidence, found.exit_code, found.notes
+
+
+def _write_trace(session: Path, path: Path) -> None:
+    """A few steps as a Chrome/Perfetto trace."""
+    from outpace.records.files import write_text
+    from outpace.report.trace import chrome_trace
+
+    events: list[tuple[str, str, int, int, str, dict[str, str]]] = [
+        (name, "seams", start, end, "training thread", {})
+        for name, start, end in read(session / TRACE, [])
+    ]
+    write_text(path, chrome_trace(events))
+
+
+def interpret(
+    target: Target, machine: Machine, evidence: Evidence, exit_code: int, notes: list[str]
+) -> Diagnosis:
+    """What the evidence means."""
+    from outpace.diagnose.bottlenecks import findings
+    from outpace.diagnose.learning import learning
+    from outpace.tune.propose import with_advice
+
+    found = with_advice(evidence, findings(evidence)) if evidence.steps.count else []
+    outcome: Outcome = "done"
+    if exit_code == 130:
+        outcome = "interrupted"
+    elif exit_code != 0:
+        outcome = "failed"
+    elif not evidence.steps.count:
+        outcome = "no training"
+    first = found[0] if found else None
+    return Diagnosis(
+        outcome=outcome,
+        target=target,
+        machine=machine,
+        steps=StepSummary(
+            evidence.steps.count,
+            evidence.steps.median_s,
+            evidence.steps.cpu_s,
+            evidence.steps.samples_per_s,
+        ),
+        ledger=evidence.ledger,
+        bound=first.bound if first else "none",
+        cause=first.cause if first else None,
+        findings=tuple(found),
+        learning=tuple(learning(evidence)),
+        memory=MemorySummary(evidence.memory.peak_bytes, evidence.memory.by_kind),
+        overhead=evidence.overhead,
+        notes=(*evidence.notes, *notes),
+        exit_code=exit_code,
+    )
+
+
+def finish(
+    work: Work,
+    diagnosis: Diagnosis,
+    evidence: Evidence,
+    command: Literal["diagnose", "tune", "run"],
+    **more: Any,
+) -> Session:
+    """Write the session down."""
+    session = Session(
+        **{f: getattr(diagnosis, f) for f in Diagnosis.__struct_fields__ if f != "notes"},
+        notes=(*diagnosis.notes, *work.notes),
+        command=command,
+        started=work.started,
+        seconds=work.seconds,
+        evidence=evidence,
+        **more,
+    )
+    write_json(work.session / "session.json", session)
+    return session

@@ -1,0 +1,97 @@
+"""A training under a recipe, and a deadline."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outpace.adapters.launch import start, stop, wait
+from outpace.adapters.work import Output
+from outpace.errors import DeadlineError
+from outpace.measure.machine import describe
+from outpace.plan.budget import duration
+from outpace.plan.countdown import Countdown
+from outpace.records.plan import Landed, Progress
+from outpace.records.recipe import Recipe
+from outpace.records.recipe_file import read_recipe
+from outpace.records.target import Target
+from outpace.tune.files import CHECKPOINT, PROGRESS, read
+
+
+def run(
+    target: Target,
+    *,
+    recipe: Path | None,
+    session: Path | None = None,
+    output: Output = "inherit",
+    deadline: Countdown | None = None,
+    land: Landed | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> int:
+    """Run the target under a recipe; its exit code.
+
+    With a ``deadline`` it is watched for it, and with ``land`` ended in time: the learning rate then
+    goes down as ``land`` says. Raises DeadlineError where it ended well, but too late.
+    """
+    record = _checked(read_recipe(recipe)) if recipe is not None else None
+    applied = record.remedies if record is not None else ()
+    folder = (session or Path(".outpace") / "last-run").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (PROGRESS, CHECKPOINT):
+        (folder / old).unlink(missing_ok=True)
+    spec: dict[str, Any] = {
+        "entry": "outpace.tune.apply:begin",
+        "session": str(folder),
+        "remedies": [{"name": r.name, "settings": r.settings} for r in applied],
+    }
+    if deadline is not None:
+        spec["deadline"] = {
+            "began": deadline.began,
+            "seconds": deadline.seconds,
+            "at": deadline.at,
+            "land": land,
+        }
+
+    def tick() -> None:
+        told = read(folder / PROGRESS)
+        if told and on_progress is not None:
+            on_progress(msgspec.convert(told, Progress))
+
+    env = record.environment if record is not None else {}
+    child = start(target, session=folder, mode="run", spec=spec, env=env, output=output)
+    try:
+        code = wait(child, on_tick=tick)
+    except BaseException:
+        stop(child)
+        raise
+    if deadline is not None and code == 0 and deadline.left() < 0:
+        late = -deadline.left()
+        raise DeadlineError(
+            f"the deadline was missed by {duration(late) if late >= 10 else f'{late:.1f}s'}",
+            _why_late(landed=land is not None, seen=(folder / PROGRESS).exists()),
+        )
+    return code
+
+
+def _why_late(*, landed: bool, seen: bool) -> str:
+    if not seen:
+        return "no step of a training was seen in the script's process: it could not be watched"
+    if landed:
+        return "more --reserve leaves more time for the script's ending"
+    return "--land ends it in time"
+
+
+def _checked(recipe: Recipe) -> Recipe:
+    """Warn where a recipe was made on another machine."""
+    here = describe()
+    if recipe.fingerprint != here.fingerprint:
+        print(
+            f"warning: this recipe was measured on another machine ({recipe.machine}; here: "
+            f"{here.cpu}, {here.cores} cores)\nhint: outpace tune {recipe.target}",
+            file=sys.stderr,
+        )
+    return recipe

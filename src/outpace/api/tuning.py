@@ -1,0 +1,166 @@
+"""A recipe that makes a training faster: remedies are tried, proven, and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from outpace.adapters.work import Output, Progress, Work
+from outpace.api.diagnosing import finish, interpret, measure
+from outpace.errors import NotProven, RecipeError
+from outpace.records.evidence import Evidence
+from outpace.records.recipe_file import write_recipe
+from outpace.records.session import Diagnosis, Session
+from outpace.records.target import Target
+from outpace.records.trial import Proof, Trial
+
+DIAGNOSE_SHARE = 0.4
+SHORT_S = 60.0
+TRIAL_SHARE = 0.35
+
+
+def tune(
+    target: Target,
+    *,
+    session: Path,
+    recipe: Path,
+    time_s: float | None = None,
+    force: bool = False,
+    seeds: int = 3,
+    margin: float = 0.01,
+    require_proof: bool = False,
+    only: tuple[str, ...] = (),
+    skip: tuple[str, ...] = (),
+    ram_bytes: int | None = None,
+    disk_bytes: int | None = None,
+    output: Output = "inherit",
+    progress: Progress | None = None,
+) -> Session:
+    """Find, measure and prove a recipe; write it.
+
+    ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is.
+    """
+    from outpace.tune.cache_limits import cache_limits
+    from outpace.tune.prove import shortfall
+
+    if recipe.exists() and not force:
+        raise RecipeError(f"{recipe} exists already", "--force replaces it, --recipe names another")
+    limits = cache_limits(ram_bytes, disk_bytes)
+    work = Work(target, session, output, progress)
+    brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
+    evidence, code, notes = measure(work, brief, None, limits=limits)
+    diagnosis = interpret(target, work.machine, evidence, code, notes)
+    if diagnosis.outcome != "done":
+        return finish(work, diagnosis, evidence, "tune")
+    total = time_s or default_time(evidence)
+    trials, final = _try(work, total, only, skip)
+    compared = _accepted(trials)
+    trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
+    proof, trials = _prove(work, evidence, trials, total, seeds, margin)
+    if require_proof and proof is not None and not proof.proven:
+        finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
+        raise NotProven(shortfall(proof), "give it more --time or --seeds, or a wider --margin")
+    if _accepted(trials) != compared:
+        final = {}  # the recipe is no longer what was compared as a whole
+    return _conclude(work, diagnosis, evidence, trials, final, proof, recipe)
+
+
+def default_time(evidence: Evidence) -> float:
+    """Seconds for tuning: 5 % of the run, at least three minutes, at most ten."""
+    return min(600.0, max(180.0, 0.05 * (evidence.run.estimated_s or 0.0)))
+
+
+def _try(
+    work: Work, total: float, only: tuple[str, ...], skip: tuple[str, ...]
+) -> tuple[list[Trial], Mapping[str, Any]]:
+    from outpace.tune.children import try_remedies
+
+    spec = {
+        "time_s": total * TRIAL_SHARE,
+        "evidence": str(work.session),
+        "only": list(only),
+        "skip": list(skip),
+    }
+    tried = try_remedies(work.launch, spec, work.session / "trials")
+    work.notes += tried.notes
+    return tried.trials, tried.final
+
+
+def _try_anew(
+    work: Work,
+    evidence: Evidence,
+    trials: list[Trial],
+    total: float,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    seeds: int,
+) -> list[Trial]:
+    from outpace.tune.new_process import try_new_processes
+    from outpace.tune.proofs import time_for_proof
+
+    reserve = time_for_proof(evidence, trials, seeds)
+    return try_new_processes(
+        work.launch,
+        evidence,
+        trials,
+        folder=work.session / "trials",
+        time_s=total - work.seconds - reserve,
+        only=only,
+        skip=skip,
+        tell=work.tell,
+    )
+
+
+def _prove(
+    work: Work, evidence: Evidence, trials: list[Trial], total: float, seeds: int, margin: float
+) -> tuple[Proof | None, list[Trial]]:
+    from outpace.tune.proofs import prove_recipe
+
+    return prove_recipe(
+        work.launch,
+        evidence,
+        trials,
+        folder=work.session / "proof",
+        time_s=total - work.seconds,
+        seeds=seeds,
+        margin=margin,
+        tell=work.tell,
+    )
+
+
+def _conclude(
+    work: Work,
+    diagnosis: Diagnosis,
+    evidence: Evidence,
+    trials: list[Trial],
+    final: Mapping[str, Any],
+    proof: Proof | None,
+    path: Path,
+) -> Session:
+    """Write the recipe and the session."""
+    from outpace.tune.children import total_gain
+    from outpace.tune.recipe import diff_of, product, recipe_of
+
+    accepted = [t for t in trials if t.accepted]
+    whole = total_gain(evidence, final) if accepted else None
+    speedup = whole or (product(accepted) if accepted else None)
+    record = recipe_of(work.target, work.machine, accepted, speedup, proof) if accepted else None
+    if record is not None:
+        write_recipe(path, record)
+    return finish(
+        work,
+        diagnosis,
+        evidence,
+        "tune",
+        trials=tuple(trials),
+        proof=proof,
+        speedup=speedup,
+        recipe=str(path) if record is not None else None,
+        recipe_record=record,
+        diff=diff_of(work.target, evidence, accepted),
+    )
+
+
+def _accepted(trials: list[Trial]) -> list[str]:
+    return [t.remedy for t in trials if t.accepted]

@@ -55,7 +55,7 @@ def test_a_device_for_the_time_there_is() -> None:
     assert found["flops"]["total"] == pytest.approx(64 * 0.5 * 989e12 * 18 * 3600)
     assert found["flops"]["usd"] == pytest.approx(64 * 18 * 6.88)
     _, printed = asked("--device", "h100", "--hours", "1")
-    assert "AWS us-east-1 on demand (8-GPU node / 8), 2025-11-30" in printed
+    assert "; $6.88 (AWS us-east-1 on demand (8-GPU node / 8), 2025-11-30)" in printed
 
 
 def test_a_training_that_does_not_fit() -> None:

@@ -58,10 +58,11 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def test_columns_go_by_several_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "as spreadsheets write it"])
+def test_columns_go_by_several_names(tmp_path: Path, mark: str) -> None:
     table = [(1, 1, 4.0), (2, 1, 3.8), (4, 2, 3.5), (8, 2, 3.4), (8, 4, 3.2), (16, 8, 3.0)]
     rows = "".join(f"{loss},{n}e6,{d}e9\n" for n, d, loss in table)
-    runs = read_runs(written(tmp_path / "runs.csv", "Loss,N,D\n" + rows))
+    runs = read_runs(written(tmp_path / "runs.csv", f"{mark}Loss,N,D\n{rows}"))
     assert runs.parameters[3] == 8e6
     assert runs.tokens[5] == 8e9
     assert runs.loss[0] == 4.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outpace.errors import TargetError
 from outpace.plan.hardware import device
-from outpace.plan.room import law_of, memory_plan, step_flops
+from outpace.plan.room import CONTEXT_BYTES, law_of, memory_plan, step_flops
 from outpace.records.evidence import ByKind
 from outpace.records.plan import Sizes, StepSize
 
@@ -119,6 +119,13 @@ def test_gradients_are_kept_from_one_accumulated_batch_to_the_next(buffers: int)
     rooms = {room.change: room for room in memory_plan(found, 100, None, 1, None).changes}
     of_half = law_of(found).peak(50)
     assert rooms["accumulate 2 batches of 50"].peak_bytes == of_half + 10 * MB
+
+
+def test_a_context_takes_its_part_of_the_accelerator_that_is_here_too() -> None:
+    here = sizes(size(16), size(8))
+    there = msgspec.structs.replace(here, device="cuda")
+    assert memory_plan(here, None, None, 1, 10**10).limit_bytes == 10**10
+    assert memory_plan(there, None, None, 1, 10**10).limit_bytes == 10**10 - CONTEXT_BYTES
 
 
 def test_what_is_computed_again_counts_for_the_hardware_alone() -> None:

@@ -54,7 +54,7 @@ class Runs:
 def read_runs(path: Path) -> Runs:
     """Runs from CSV with columns parameters, tokens and loss. Raises UsageError that names the line."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error

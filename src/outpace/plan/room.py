@@ -96,12 +96,17 @@ def _through(small: StepSize, large: StepSize, value: object) -> Line:
 def memory_plan(
     sizes: Sizes, batch: int | None, device: Device | None, count: int, limit: int | None
 ) -> MemoryPlan:
-    """The peak with so many samples, whether it fits, and what would make room."""
+    """The peak with so many samples, whether it fits, and what would make room.
+
+    ``limit``: bytes of the memory here, of which an accelerator's context takes some.
+    """
     law = law_of(sizes)
     own = sizes.steps[0]
     asked = batch or own.batch
     if device is not None:
         limit = round(device.memory_gb * 1e9) - CONTEXT_BYTES
+    elif limit is not None and sizes.device != "cpu":
+        limit -= CONTEXT_BYTES
     peak = own.peak if asked == own.batch else law.peak(asked)
     changes = [
         Room(change, bytes_, None if limit is None else bytes_ <= limit, time, how)

@@ -227,7 +227,7 @@ def money(usd: float) -> str:
 
 
 def _price(usd: float | None, price: str | None) -> str:
-    return f"; ${usd:,.0f} ({price})" if usd is not None else ""
+    return f"; {money(usd)} ({price})" if usd is not None else ""
 
 
 def short(count: float | None) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,56 @@ def test_it_is_told_when_the_outermost_loop_is_left() -> None:
         told.append(f"epoch {epoch}")
     told.append("after")
     assert told == ["epoch 0", "left", "after"]
+
+
+def told_when_left(told: list[str]) -> None:
+    exits, _ = ways_out(sys._getframe(1))
+    assert follow(exits, lambda: told.append("left"))
+
+
+def test_it_is_told_too_where_the_loop_is_left_by_itself() -> None:
+    told: list[str] = []
+    for _ in range(100):
+        told_when_left(told)
+        break
+    told.append("after a break")
+    assert sys.gettrace() is None
+    try:
+        for _ in range(100):
+            told_when_left(told)
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        told.append("after Ctrl-C")
+    assert sys.gettrace() is None
+
+    def train() -> None:
+        for _ in range(100):
+            told_when_left(told)
+            return
+        told.append("never")
+
+    train()
+    assert sys.gettrace() is None
+    assert told == ["left", "after a break", "left", "after Ctrl-C", "left"]
+
+
+def test_a_generator_that_trains() -> None:
+    done = []
+
+    def training() -> Iterator[int]:
+        for step in range(100):
+            if step == 3:
+                leave()
+            yield step
+        done.append("saved")
+
+    steps = list(training())
+    assert steps == [0, 1, 2, 3]
+    assert done == ["saved"]
+    for step in training():
+        done.append(step)  # noqa: PERF402
+    done.append("after")
+    assert done == ["saved", 0, 1, 2, 3, "after"]
 
 
 def test_a_function_that_ends_takes_its_trace_with_it() -> None:

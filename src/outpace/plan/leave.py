@@ -50,9 +50,10 @@ class Exit(NamedTuple):
 
 @dataclass
 class Exits:
-    """The exits of one frame's loops, the innermost first."""
+    """The exits of one frame's loops, the innermost first; ``lines`` of the outermost."""
 
     frame: FrameType
+    lines: range
     left: list[Exit] = field(default_factory=list)
 
 
@@ -73,9 +74,10 @@ def ways_out(frame: FrameType | None) -> tuple[list[Exits], bool]:
 
 
 def follow(exits: list[Exits], done: Callable[[], None]) -> bool:
-    """Have each loop end where it would turn, and call ``done`` when the outermost one has.
+    """Have each loop end where it would turn, and call ``done`` when the outermost one has ended.
 
-    False where there is none, or something else traces this thread.
+    That may also be by a ``break``, a ``return``, or an exception such as that of Ctrl-C. False where
+    there is none, or something else traces this thread.
     """
     if sys.gettrace() is not None or not any(each.left for each in exits):
         return False
@@ -92,19 +94,18 @@ def _no_new_frames(frame: FrameType, event: str, arg: Any) -> None:
 
 def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
     def guide(frame: FrameType, event: str, arg: Any) -> Any:
+        ended = _has_ended(own, frame, event)
         here = next((each for each in own.left if each.line == frame.f_lineno), None)
-        if event == "return":
-            own.left = []
-        elif event != "line" or here is None:
+        if not ended and (event != "line" or here is None):
             return guide
-        else:
-            own.left = [each for each in own.left if each.leaves < here.leaves]
-        outermost = here is not None and own is exits[0] and here.leaves == 0
+        leaves = here.leaves if here is not None and not ended else 0
+        own.left = [] if ended else [each for each in own.left if each.leaves < leaves]
+        outermost = own is exits[0] and leaves == 0
         if outermost:
             done()
         if outermost or not any(each.left for each in exits):
             sys.settrace(None)
-        if here is None or event == "return":
+        if here is None or ended:
             return None
         if here.way == OVER:
             raise SystemExit(0)
@@ -117,6 +118,14 @@ def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
         return guide if own.left else None
 
     return guide
+
+
+def _has_ended(own: Exits, frame: FrameType, event: str) -> bool:
+    """Whether a frame's loops have ended by themselves."""
+    if event == "return":
+        # A generator that yields is told as one that returns.
+        return dis.opname[frame.f_code.co_code[frame.f_lasti]] != "YIELD_VALUE"
+    return event == "line" and frame.f_lineno not in own.lines
 
 
 def _user_frames(frame: FrameType | None) -> list[FrameType]:
@@ -134,7 +143,7 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
     tree = parse(frame.f_code.co_filename)
     assert tree is not None
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    exits = Exits(frame)
+    exits = Exits(frame, range(loops[0].lineno, (loops[0].end_lineno or loops[0].lineno) + 1))
     way: Way | None = OVER if over else None
     leaves = 0
     ways: list[tuple[Way | None, int]] = []

@@ -109,4 +109,4 @@ def test_a_group_at_rate_zero_tells_nothing_of_the_others(tmp_path: Path) -> Non
     run.landing.go_down()
     rates = [run.landing.changed_rate(lr, lr) for lr in (0.4, 0.0)]
     assert rates == [pytest.approx(0.4, rel=0.1), 0.0]
-    assert run.landing.final_rate == pytest.approx(1.0, rel=0.1)
+    assert run.landing.descent.final_rate == pytest.approx(1.0, rel=0.1)

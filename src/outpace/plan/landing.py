@@ -15,12 +15,12 @@ from typing import Any
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew, Orders, crew_of, steps_between
+from outpace.plan.descent import Descent
 from outpace.plan.leave import follow, ways_out
 from outpace.plan.longer import Longer
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import TRUSTED_BLOCKS
 from outpace.plan.safety import is_sharded, write_checkpoint
-from outpace.plan.schedule import RISE, Schedule, rate
 from outpace.plan.time_left import TimeLeft
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
@@ -63,12 +63,7 @@ class Landing:
         self.told = float("-inf")
         self.late = False
         self.loss: Any = None
-        self.began: tuple[float, int] | None = None
-        """share of the budget and steps at which the rate began to go down"""
-        self.share = 0.0
-        """of the way down"""
-        self.final_rate: float | None = None
-        """of the newest step, as a share of the largest rate"""
+        self.descent = Descent(land or "plateau")
         self.over = self.left = False
         """no more batches; and the loops were left"""
         host.listeners.append(self.on_step)
@@ -128,7 +123,7 @@ class Landing:
                 elapsed_s=self.countdown.elapsed(),
                 left_s=left,
                 finish_s=found,
-                landing=self.began is not None,
+                landing=self.descent.began is not None,
             )
         )
 
@@ -140,7 +135,7 @@ class Landing:
             self.steer_together()
             return
         self.decide_to_go_down()
-        if self.began is None:
+        if self.descent.began is None:
             return
         self.save_early()
         if not self.has_time_for_a_step():
@@ -168,19 +163,17 @@ class Landing:
         step, step_s = self.host.steps, max(1e-6, self.pace.recent_s)
         every = steps_between(step_s)
         self.decide_to_go_down()
-        if self.began is None:
+        if self.descent.began is None:
             return Orders(step, step + every)
         self.save_early()
         share, left = self.way_down(), int(self.until_last_step() / step_s)
         end = step + left if left <= every else None
         slope = (1.0 - share) / max(1, left)
-        assert self.began is not None
-        late = self.began[0] > RISE
-        return Orders(step, step + every, share, slope, end, late)
+        return Orders(step, step + every, share, slope, end, self.descent.late)
 
     def decide_to_go_down(self) -> None:
         """Where it would not end in time by itself."""
-        if self.began is None and (self.time.for_steps() <= 0 or self.must_go_down()):
+        if self.descent.began is None and (self.time.for_steps() <= 0 or self.must_go_down()):
             self.go_down()
 
     def save_early(self) -> None:
@@ -205,7 +198,7 @@ class Landing:
 
     def has_time_for_steps_only(self) -> bool:
         """Whether the time is up before an epoch's validation would be over, but not before a step."""
-        if self.began is None or self.over or self.land is None:
+        if self.descent.began is None or self.over or self.land is None:
             return False
         total, step_s = self.outlook.total(), self.pace.recent_s
         more = total is None or self.host.steps < total
@@ -232,7 +225,7 @@ class Landing:
     def go_down(self) -> None:
         """From here on the rate goes down to zero."""
         elapsed, left = self.countdown.elapsed(), max(0.0, self.countdown.left())
-        self.began = (elapsed / (elapsed + left), self.host.steps)
+        self.descent.began = (elapsed / (elapsed + left), self.host.steps)
         self.rate_from_here()
         lacking = "no optimizer of torch was met: only the end is brought forward"
         if self.outlook.total() is None:
@@ -248,38 +241,21 @@ class Landing:
             self.rate.from_here()
 
     def way_down(self) -> float:
-        """Share of the way down that is behind; never falling, by the clock and by the steps."""
-        assert self.began is not None
-        share, first = self.began
+        """Share of the way down that is behind."""
         elapsed = self.countdown.elapsed()
         left = max(0.0, self.until_last_step() - LAST * self.pace.recent_s)
         used = elapsed / (elapsed + left)
-        by_clock = (used - share) / max(1e-9, 1.0 - share)
-        total = self.outlook.total()
-        by_steps = 0.0 if total is None else (self.host.steps - first) / max(1, total - first)
-        self.share = min(1.0, max(self.share, by_clock, by_steps))
-        return self.share
+        return self.descent.advance(used, self.host.steps, self.outlook.total())
 
     def changed_rate(self, own: float, largest: float) -> float:
         """The rate of the next step, of the script's own and its largest."""
         down = self.orders.share_at(self.host.steps) if self.ranks > 1 else None
-        if self.ranks == 1 and self.began is not None:
+        if self.ranks == 1 and self.descent.began is not None:
             down = self.way_down()
         if down is None:
             return own
-        if self.over:
-            down = 1.0
-        if self.land == "scale":
-            new = own * (1.0 - down)
-        else:
-            schedule: Schedule = self.land or "plateau"
-            late = self.orders.late or (self.began is not None and self.began[0] > RISE)
-            if schedule == "one-cycle" and late:
-                down = RISE + (1.0 - RISE) * down  # too late for it to rise
-            new = largest * rate(schedule, down)
-        if largest:  # a group that is not to learn tells nothing
-            self.final_rate = new / largest
-        return new
+        late = self.orders.late or self.descent.late
+        return self.descent.rate(own, largest, 1.0 if self.over else down, late=late)
 
     def save(self) -> bool:
         """Save what was learnt; whether that could be done."""
@@ -303,8 +279,8 @@ class Landing:
         self.over = True
         leads = self.crew is None or self.crew.leads
         text = f"the time is up after {self.host.steps} steps"
-        if self.final_rate is not None:
-            text += f", the rate at {100 * self.final_rate:.1f} % of what it was"
+        if self.descent.final_rate is not None:
+            text += f", the rate at {100 * self.descent.final_rate:.1f} % of what it was"
         if leads and self.save():
             text += f"; what was learnt is in {self.checkpoint}"
         self.say(text, None)

@@ -1,0 +1,40 @@
+"""The rate's way down: by whichever of clock and steps is further, and never up again."""
+
+from __future__ import annotations
+
+import pytest
+
+from outpace.plan.descent import Descent
+from outpace.plan.schedule import RISE, rate
+
+
+def begun(land: str = "linear", used: float = 0.5, steps: int = 100) -> Descent:
+    descent = Descent(land)  # type: ignore[arg-type]
+    descent.began = (used, steps)
+    return descent
+
+
+def test_the_further_of_clock_and_steps_counts() -> None:
+    assert begun().advance(0.75, 100, None) == pytest.approx(0.5)
+    assert begun().advance(0.55, 180, 200) == pytest.approx(0.8)
+    assert begun().advance(0.95, 110, 200) == pytest.approx(0.9)
+    assert begun().advance(1.2, 300, 200) == 1.0
+
+
+def test_it_never_falls() -> None:
+    descent = begun()
+    shares = [descent.advance(used, 100, None) for used in (0.6, 0.8, 0.7, 0.5)]
+    assert shares == [pytest.approx(0.2), *[pytest.approx(0.6)] * 3]
+
+
+def test_of_the_scripts_own_schedule_or_of_its_largest_rate() -> None:
+    assert begun("scale").rate(0.2, 0.4, 0.25, late=False) == pytest.approx(0.15)
+    assert begun("linear").rate(0.2, 0.4, 0.25, late=False) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cycle_that_begins_late_does_not_rise(late: bool) -> None:
+    first = begun("one-cycle").rate(0.4, 0.4, 0.0, late=late)
+    assert first == pytest.approx(0.4 if late else 0.4 * rate("one-cycle", 0.0))
+    assert begun("one-cycle", used=RISE + 0.01).late
+    assert not begun("one-cycle", used=RISE - 0.01).late

@@ -58,6 +58,17 @@ def test_a_loop_over_a_generator_without_end_is_known_to_be_one_after_an_epoch()
     assert told[12:] == [None] * 18
 
 
+def test_epochs_of_one_step_are_forecast() -> None:
+    host = fed(1)
+    outlook = Outlook(host)
+    outlook.loops = [Loop(None, False), Loop(100, True)]
+    for _ in range(20):
+        outlook.note(step(host, clean=False))
+    found = outlook.finish()
+    assert found is not None
+    assert found.estimate == pytest.approx(8.0)
+
+
 def test_a_script_that_trains_in_phases() -> None:
     host = fed(10)
     outlook = Outlook(host)

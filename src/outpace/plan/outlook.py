@@ -15,6 +15,8 @@ from outpace.seams.loader_record import Record
 
 BEYOND = 1.02
 """times its length that a training goes on for before its length is no longer believed"""
+SOON = 4
+"""steps after which it is told whether most are nothing but steps"""
 FORWARD = 0.4
 """of a step's time, less that for input, that a batch of a validation takes, while none was seen"""
 
@@ -38,11 +40,14 @@ class Outlook:
         """of clean steps: for their batches, and in all"""
         self._batches = self._steps = 0
         """of clean steps: a step at an epoch's begin may be of more batches than others"""
+        self._noted = self._clean = 0
         self._loader = host.seams.get("loader")
 
     def note(self, step: Step) -> None:
         """A step ended, or a group of short ones."""
-        self.pace.note(step.wall / 1e9, step.count, clean=step.clean)
+        self._noted += 1
+        self._clean += step.clean
+        self.pace.note(step.wall / 1e9, step.count, clean=step.clean or self.mingled)
         if step.clean:
             self._drawing_s += step.phases["input"] * step.count / 1e9
             self._seen_s += step.wall * step.count / 1e9
@@ -61,6 +66,11 @@ class Outlook:
             self.evaluates = evaluates_after(sys._getframe(1))
         elif total is not None and steps > BEYOND * total:
             self.endless = True
+
+    @property
+    def mingled(self) -> bool:
+        """Whether most steps have something else in them, as where an epoch is one step."""
+        return self._noted >= SOON and 2 * self._clean < self._noted
 
     def total(self) -> int | None:
         """Steps of the whole run, where they can be known."""
@@ -81,7 +91,7 @@ class Outlook:
             return None
         steps = max(0, total - self.host.steps)
         epoch = self.epoch()
-        epochs = steps / epoch if epoch is not None else 0.0
+        epochs = steps / epoch if epoch is not None and not self.mingled else 0.0
         return self.pace.left(steps, epochs * self.validation())
 
     def epoch(self) -> float | None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 KEY = "outpace/landing"
-FIRST = 8
+FIRST = 2
 """the step at which they meet for the first time"""
 EVERY_S = 1.0
 MOST_STEPS = 500

@@ -161,7 +161,7 @@ class Landing:
     def command(self) -> Orders:
         """What all ranks do from this step on."""
         step, step_s = self.host.steps, max(1e-6, self.pace.recent_s)
-        every = steps_between(step_s)
+        every = steps_between(step_s) if self.pace.recent_s else 1
         self.decide_to_go_down()
         if self.descent.began is None:
             return Orders(step, step + every)

@@ -42,7 +42,7 @@ demo: $(STAMP) $(IMAGES)
 test: export OMP_WAIT_POLICY := passive
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -m "not slow and not gpu" $(TESTS)
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu" $(TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

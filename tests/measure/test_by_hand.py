@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.measure.by_hand import ByHand, Update
+from outpace.measure.by_hand import OwnOperators, Update
 from outpace.measure.dispatch import OperatorWatch
 from outpace.measure.ledger import Seen, build, by_hand_share
 from outpace.measure.sampler import Line
@@ -21,10 +21,10 @@ from outpace.seams.where import user_frame
 class Watch(OperatorWatch):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.by_hand = ByHand(model.parameters())
+        self.own = OwnOperators(model.parameters())
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
-        self.by_hand.see(operator, args, user_frame(sys._getframe(1)))
+        self.own.see(operator, args, user_frame(sys._getframe(1)))
 
 
 def trained() -> nn.Module:
@@ -52,7 +52,7 @@ def test_lines_that_change_parameters(how: Any) -> None:
     with Watch(model) as watch:
         how(model)
     assert watch.failure is None
-    found = watch.by_hand.update()
+    found = watch.own.update()
     assert found is not None
     assert found.function == how.__name__
     assert found.operators >= 8, "two operators for each of four tensors"
@@ -69,8 +69,8 @@ def test_what_changes_no_parameter_is_none() -> None:
         for parameter in model.parameters():
             parameter.grad.mul_(0.5)  # type: ignore[union-attr]
             parameter.detach().norm()
-    assert watch.by_hand.operators
-    assert watch.by_hand.update() is None
+    assert watch.own.operators
+    assert watch.own.update() is None
 
 
 def test_its_time_is_the_optimizers() -> None:

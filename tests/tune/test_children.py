@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outpace.records.evidence import Arm
+from outpace.records.evidence import Arm, ByHand
 from outpace.records.files import write_json
 from outpace.records.gain import Gain
 from outpace.tune.children import join, measure, total_gain, try_remedies
@@ -59,6 +59,7 @@ def test_a_run_that_was_seen_whole_is_joined_with_what_later_runs_measured() -> 
     first = replace(
         IMAGES,
         input=replace(IMAGES.input, places=(("train.py:51", 0.9),), deterministic=None),
+        compute=replace(IMAGES.compute, optimizer_s=4e-3, by_hand=ByHand(4e-3, 900, "train.py:40")),
         memory=replace(IMAGES.memory, retained_name="losses", peak_bytes=0),
         arms=(),
     )
@@ -66,6 +67,7 @@ def test_a_run_that_was_seen_whole_is_joined_with_what_later_runs_measured() -> 
         IMAGES,
         steps=replace(IMAGES.steps, count=4),
         input=replace(IMAGES.input, places=(), parse_s=0.0, deterministic=True),
+        compute=replace(IMAGES.compute, optimizer_s=9e-3, by_hand=ByHand(9e-3, 900, "train.py:40")),
         memory=replace(IMAGES.memory, retained_name=None, peak_bytes=1 << 30),
     )
     joined = join(first, last)
@@ -73,6 +75,8 @@ def test_a_run_that_was_seen_whole_is_joined_with_what_later_runs_measured() -> 
     assert joined.input.places == first.input.places
     assert joined.input.parse_s == first.input.parse_s
     assert joined.input.deterministic is True
+    assert joined.compute.by_hand == first.compute.by_hand
+    assert joined.compute.optimizer_s == first.compute.optimizer_s
     assert (joined.memory.retained_name, joined.memory.peak_bytes) == ("losses", 1 << 30)
     assert joined.arms == last.arms
 

@@ -31,7 +31,7 @@ class Update(NamedTuple):
         return (file, function) == self[:2] and self.first <= line <= self.last
 
 
-class ByHand:
+class OwnOperators:
     """Sees the operators of one step that run outside of forward, backward and optimizer."""
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:

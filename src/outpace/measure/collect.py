@@ -19,12 +19,11 @@ from outpace.measure.collect_input import collect_input
 from outpace.measure.counters import rss_bytes
 from outpace.measure.found import Found
 from outpace.measure.ledger import Seen, build, by_hand_share, clean_steps, mean_phases
-from outpace.measure.length import total_steps
 from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
 from outpace.measure.sampler import Line, Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
-from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.subjects import main_root, steps_of_run, training_loader
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import (
     Arm,
@@ -72,9 +71,7 @@ def collect(
     lines = input_lines(module.callers) if isinstance(module, ModuleSeam) else set()
     inputs = collect_input(host, watcher, phases, samples, lines, found, session)
     micro = round(median([float(s.micro_steps) for s in steps])) if steps else 1
-    loaded = training_loader(host)
-    epoch = loaded[1].steps_of_epoch(micro) if loaded is not None else None
-    total = total_steps(watcher.loops, epoch, micro)
+    total = steps_of_run(host, watcher.loops, micro)
     if total is not None and total < host.steps:
         total = None
     now = perf_counter_ns()

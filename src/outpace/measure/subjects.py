@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from outpace.measure.length import Loop, total_steps
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -18,6 +19,13 @@ def training_loader(host: Host) -> tuple[Any, Record] | None:
         pairs = [(k, r) for k, r in list(seam.records.items()) if r.trains]
         return max(pairs, key=lambda pair: pair[1].draws, default=None)
     return None
+
+
+def steps_of_run(host: Host, loops: list[Loop], micro_steps: int) -> int | None:
+    """Steps of the whole run, where the loops around a step and the training's loader tell."""
+    loaded = training_loader(host)
+    epoch = loaded[1].steps_of_epoch(micro_steps) if loaded is not None else None
+    return total_steps(loops, epoch, micro_steps)
 
 
 def main_root(host: Host) -> tuple[nn.Module, RootFacts] | None:

@@ -297,9 +297,8 @@ class Host:
         """Its backward passes, less those that go back through a batch once more."""
         passes, record = self.backwards_in_step, self.last_record
         if record is not None and record.drawn:
-            passes = min(
-                passes, record.drawn
-            )  # as of a GAN, whose two models learn from each batch
+            # Fewer than passes, as of a GAN, whose two models learn from each batch.
+            passes = min(passes, record.drawn)
             record.drawn = 0
         return max(1, passes)
 

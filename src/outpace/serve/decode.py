@@ -141,9 +141,8 @@ def copy_of(image: Any) -> Any:
     copied.__dict__.update(image.__dict__)
     copied.info = dict(image.info)
     if "exif" in copied.info:
-        copied._exif = (
-            None  # read anew from there: what was read before may be changed by another copy
-        )
+        # Read anew from there: what was read before may be changed by another copy.
+        copied._exif = None
     return copied
 
 

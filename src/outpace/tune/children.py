@@ -33,7 +33,7 @@ WATCHED = {
         *("ipc_s", "epoch_start_s", "read_bytes", "places", "worker_growth_bytes"),
         *("read_s", "kind_places"),
     ),
-    "compute": ("forward_s", "backward_s", "optimizer_s", "page_faults", "system_s"),
+    "compute": ("forward_s", "backward_s", "optimizer_s", "by_hand", "page_faults", "system_s"),
     "memory": ("growth_bytes_step", "growth_low", "retained_where", "retained_name"),
 }
 """evidence that a run gives while it is watched as it is, whole or by its parts"""

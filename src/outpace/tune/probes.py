@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from outpace.measure.by_hand import ByHand
+from outpace.measure.by_hand import OwnOperators
 from outpace.measure.capacity import tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.generators import moved, random_states
@@ -39,13 +39,13 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         self.host = host
         self.waste = Waste()
         rooted = main_root(host)
-        self.by_hand = ByHand(rooted[0].parameters() if rooted is not None else ())
+        self.own = OwnOperators(rooted[0].parameters() if rooted is not None else ())
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Count what forward, backward and optimizer run."""
         phase = self.host.phases.current()
         if phase is None:
-            self.by_hand.see(operator, args, user_frame(sys._getframe(1)))
+            self.own.see(operator, args, user_frame(sys._getframe(1)))
         elif phase in ("forward", "backward", "optimizer"):
             before = self.count.flops
             super().see(operator, args, kwargs, out)
@@ -70,7 +70,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         padding=counter.waste.padding,
         empty_flops=counter.waste.flops,
     )
-    observed.found.by_hand = counter.by_hand.update()
+    observed.found.by_hand = counter.own.update()
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,27 @@ def test_a_target_that_fails_when_it_is_run_again_was_measured_the_first_time(
     assert found.evidence is not None
     assert found.evidence.steps == IMAGES.steps
     assert "exit code 1 when it was run again" in found.notes[0]
+
+
+def test_the_end_of_the_process_is_in_the_ledger(tmp_path: Path) -> None:
+    """It comes after the target's last line, where the evidence is written."""
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        run = msgspec.structs.replace(IMAGES.run, finished=True, estimated_s=600.0)
+        write_json(folder / EVIDENCE, msgspec.structs.replace(IMAGES, run=run))
+        long_ago = time.time() - 40
+        os.utime(folder / EVIDENCE, (long_ago, long_ago))
+        return 0
+
+    evidence = measure(launch, {"time_s": 0.0}, tmp_path).evidence
+    assert evidence is not None
+    ending = next(row.seconds for row in evidence.ledger if row.name == "ending")
+    assert 40 <= ending < 100
+    assert evidence.run.estimated_s == pytest.approx(600 + ending)
+    assert sum(row.share for row in evidence.ledger) == pytest.approx(1)
+    assert ending == pytest.approx(
+        sum(row.seconds for row in evidence.ledger) - sum(row.seconds for row in IMAGES.ledger)
+    )
 
 
 def test_a_target_that_fails_has_failed(tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
 """The ledger: where the wall clock of a run went, in rows that add up to all of it.
 
 Rows inside of steps come from the steps that ran as the script is; they stand for all steps of the
-run. Rows outside of steps (start-up, validation, checkpoints, the tail after the last step) are
-taken as they were measured. Where the length of the whole run is known the ledger speaks of the
-whole run, else of the part that was seen.
+run. Rows outside of steps (start-up, validation, checkpoints, the tail after the last step, the end
+of the process) are taken as they were measured. Where the length of the whole run is known the
+ledger speaks of the whole run, else of the part that was seen.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outpace.measure.by_hand import Update
@@ -75,7 +76,23 @@ def build(seen: Seen) -> list[Row]:
     for (name, where), value in seconds.items():
         small = name == "elsewhere" and value / total < SMALLEST_ROW
         kept[name, None if small else where] += value
-    rows = [Row(name, v, v / total, where) for (name, where), v in kept.items() if v > 0]
+    return _rows(kept)
+
+
+def with_ending(rows: Sequence[Row], seconds: float) -> list[Row]:
+    """The rows of a run that was seen to its end, and the end of its process, which no seam sees.
+
+    Python frees its objects and torch its libraries: a second where a script took a few.
+    """
+    return _rows(
+        {**{(row.name, row.where): row.seconds for row in rows}, ("ending", None): seconds}
+    )
+
+
+def _rows(seconds: Mapping[tuple[str, str | None], float]) -> list[Row]:
+    """The largest first."""
+    total = sum(seconds.values()) or 1.0
+    rows = [Row(name, v, v / total, where) for (name, where), v in seconds.items() if v > 0]
     return sorted(rows, key=lambda row: -row.seconds)
 
 

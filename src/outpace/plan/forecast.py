@@ -10,13 +10,12 @@ from outpace.plan.changes import How, changes
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
-from outpace.records.ledger import OUTSIDE_STEPS
+from outpace.records.ledger import ONCE, OUTSIDE_STEPS
 from outpace.records.plan import Estimate, Option
 
 RUN_TO_RUN = 1.2
 """times that the steps of another run may take: of 132 runs in the truth bench eight in ten were within
 1.19 of their script's median"""
-FIXED = "startup"
 LEAST = 1.02
 """times as fast that a change must make the steps, to be told"""
 Objective = Literal["time", "cost", "scale"]
@@ -58,7 +57,7 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
             "how many steps the training has could not be found",
             "say so with --steps, --epochs or --samples, before the script's name",
         )
-    fixed = startup_of(evidence)
+    fixed = spent_once(evidence)
     rest = sum(row.seconds for row in evidence.ledger) - fixed
     rest *= (steps or seen) / seen
     return Estimate(fixed + rest, fixed + rest / RUN_TO_RUN, fixed + rest * RUN_TO_RUN)
@@ -76,7 +75,7 @@ def options(
 
     ``objective``: the soonest first, the cheapest, or those with which most training fits the time.
     """
-    fixed = startup_of(evidence)
+    fixed = spent_once(evidence)
     outside = _outside(evidence, seconds)
     found = [
         _option(
@@ -105,16 +104,18 @@ def options(
     return tuple(found)
 
 
-def startup_of(evidence: Evidence) -> float:
+def spent_once(evidence: Evidence) -> float:
     """Seconds that are spent once, however long the training is."""
-    return sum(row.seconds for row in evidence.ledger if row.name == FIXED)
+    return sum(row.seconds for row in evidence.ledger if row.name in ONCE)
 
 
 def _outside(evidence: Evidence, seconds: Estimate) -> float:
     """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
-    fixed = startup_of(evidence)
+    fixed = spent_once(evidence)
     rest = sum(row.seconds for row in evidence.ledger) - fixed
-    growing = sum(r.seconds for r in evidence.ledger if r.name in OUTSIDE_STEPS and r.name != FIXED)
+    growing = sum(
+        r.seconds for r in evidence.ledger if r.name in OUTSIDE_STEPS and r.name not in ONCE
+    )
     if seconds.estimate <= 0 or rest <= 0:
         return 0.0
     return (fixed + growing * (seconds.estimate - fixed) / rest) / seconds.estimate

@@ -16,8 +16,11 @@ NAMES = (
     "checkpoint",
     "logging",
     "elsewhere",
+    "ending",
 )
-OUTSIDE_STEPS = ("startup", "validation", "checkpoint")
+ONCE = ("startup", "ending")
+"""spent once, however long the training is"""
+OUTSIDE_STEPS = (*ONCE, "validation", "checkpoint")
 """what a faster step leaves as it is"""
 
 

@@ -51,6 +51,7 @@ KINDS = {
     "checkpoint": "writing checkpoints",
     "logging": "logging",
     "elsewhere": "elsewhere",
+    "ending": "ending the process",
 }
 _PARTS = {
     "io": ("input", "transfer"),

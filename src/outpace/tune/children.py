@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Protocol
 
 import msgspec
 
+from outpace.measure.ledger import with_ending
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
@@ -85,6 +86,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         runs += 1
         arm = read(folder / MARKER, {}).get("arm", "")
         evidence = _read_evidence(folder)
+        if evidence is not None and evidence.run.finished and code == 0:
+            evidence = _ended(evidence, time() - (folder / EVIDENCE).stat().st_mtime)
         first = first or evidence
         if code != 0 and arm and arm not in ("as_is", "input_free"):
             excluded[arm] = f"the process ended with exit code {code} in this arm"
@@ -118,6 +121,16 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         evidence = msgspec.structs.replace(evidence, ranks=ranks)
     notes += [f"{k}: {v}" for k, v in excluded.items()]
     return Measured(evidence or first, code, runs, notes)
+
+
+def _ended(evidence: Evidence, seconds: float) -> Evidence:
+    """With what the process took from its last line, where the evidence is written, to its end."""
+    seconds, run = max(0.0, seconds), evidence.run
+    if run.estimated_s is not None:
+        run = msgspec.structs.replace(run, estimated_s=run.estimated_s + seconds)
+    run = msgspec.structs.replace(run, wall_s=run.wall_s + seconds)
+    rows = tuple(with_ending(evidence.ledger, seconds))
+    return msgspec.structs.replace(evidence, run=run, ledger=rows)
 
 
 def join(first: Evidence, last: Evidence) -> Evidence:

@@ -12,19 +12,11 @@ import time
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 import outpace
-from outpace.serve.images import decode, random_box, resized_crop
+from outpace.serve.crops import RandomCrop
 
 IMAGES = Path(__file__).resolve().parents[2] / "examples" / "data" / "images"
 BATCHES = 60
-
-
-def transform(sample, rng):
-    pixels = decode(sample["jpg"])
-    cut = resized_crop(pixels, random_box(*pixels.shape[:2], rng), 128)
-    return np.ascontiguousarray(cut[:, ::-1] if rng.random() < 0.5 else cut), sample["cls"]
 
 
 def endless(loader):
@@ -37,7 +29,7 @@ def main():
     parser.add_argument("--data", type=Path, default=IMAGES)
     parser.add_argument("--slower", type=float, default=1.05)
     options = parser.parse_args()
-    with contextlib.closing(outpace.Loader(options.data, 64, transform=transform)) as loader:
+    with contextlib.closing(outpace.Loader(options.data, 64, transform=RandomCrop(128))) as loader:
         batches = endless(loader)
         for _ in islice(batches, BATCHES):
             pass

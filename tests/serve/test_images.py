@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from outpace.errors import DataError
-from outpace.serve.images import decode, grade, middle_box, random_box, resized_crop
+from outpace.serve.images import decode, grade, middle_box, mirrored, random_box, resized_crop
 from outpace.serve.order import generator
 
 
@@ -71,6 +71,25 @@ def test_resizing_is_near_pillow() -> None:
             boxes,
         )
         assert found.quality in ("exact", "near")
+
+
+def test_what_is_cut_is_in_one_piece_and_its_own(recwarn: pytest.WarningsRecorder) -> None:
+    """Whatever the source: torch gives planes for some layouts, and warns of memory not to be written to."""
+    kept = decode(picture()).copy()
+    kept.flags.writeable = False
+    for pixels in (kept, kept[:, ::-1], kept[5:50, 7:30]):
+        height, width = pixels.shape[:2]
+        for box in ((0, 0, width, height), (3, 2, width - 1, height - 4)):
+            for exact in (False, True):
+                found = resized_crop(pixels, box, 24, exact=exact)
+                assert found.flags.c_contiguous
+                turned = mirrored(found)
+                assert turned.flags.c_contiguous
+                assert np.array_equal(turned, found[:, ::-1])
+                turned[:] = 0
+                found[:] = 0
+    assert kept.any()
+    assert not recwarn
 
 
 def test_a_change_is_told() -> None:

@@ -38,7 +38,24 @@ class Point(NamedTuple):
 
 @pytest.mark.parametrize("sample", KEPT, ids=range(len(KEPT)))
 def test_a_sample_comes_back_as_it_was(sample: Any) -> None:
-    assert same_bits(samples.decode(samples.encode(sample)), sample)
+    kept = samples.encode(sample)
+    assert same_bits(samples.decode(kept), sample)
+    for ahead in range(8):  # wherever it lies in memory
+        buffer = bytearray(ahead) + bytearray(kept)
+        assert same_bits(samples.decode(memoryview(buffer)[ahead:]), sample)
+
+
+def test_arrays_may_be_written_to_and_lie_as_numbers_have_to(tmp_path: Path) -> None:
+    """Those of a record stay in the memory that it was read into, where they can."""
+    source = [{"pixels": np.zeros(5, np.uint8), "x": np.arange(3.0)} for _ in range(2)]
+    pack(source, tmp_path / "packed", "records")
+    records = Records(tmp_path / "packed")
+    first, again = records[0], records[0]
+    first["pixels"][:], first["x"][:] = 7, 7
+    assert same_bits(again, source[0])
+    assert again["x"].flags.aligned
+    raw = np.frombuffer(records.raw(0), np.uint8)
+    assert np.shares_memory(samples.decode(raw.data)["pixels"], raw)
 
 
 @pytest.mark.parametrize(

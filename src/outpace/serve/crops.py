@@ -22,6 +22,7 @@ from outpace.serve.images import (
     decode,
     grade,
     jpeg_size,
+    mirrored,
     random_box,
     resized_crop,
 )
@@ -57,8 +58,7 @@ class RandomCrop:
         """The sample with pixels in the field."""
         pixels, box = self._decoded(sample[self.field], rng)
         cut = resized_crop(pixels, box, self.size, exact=self.exact)
-        mirrored = rng.random() < 0.5
-        return {**sample, self.field: np.ascontiguousarray(cut[:, ::-1] if mirrored else cut)}
+        return {**sample, self.field: mirrored(cut) if rng.random() < 0.5 else cut}
 
     def _decoded(self, data: bytes, rng: np.random.Generator) -> tuple[Pixels, Box]:
         whole = jpeg_size(data) if self.scaled else None

@@ -134,11 +134,17 @@ def resized_crop(pixels: Pixels, box: Box, size: int, *, exact: bool = False) ->
         from PIL import Image
 
         image = Image.fromarray(pixels).crop(box)
-        return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
-    inside = np.ascontiguousarray(pixels[top:bottom, left:right])
-    part = torch.from_numpy(inside).permute(2, 0, 1)[None]
+        return np.array(image.resize((size, size), Image.Resampling.BILINEAR))
+    inside = torch.from_numpy(pixels[top:bottom, left:right].copy())
+    # Made a batch before it is turned: else torch takes it for planes, and gives planes.
+    part = inside[None].permute(0, 3, 1, 2)
     small = F.interpolate(part, (size, size), mode="bilinear", antialias=True)
     return small[0].permute(1, 2, 0).numpy()
+
+
+def mirrored(pixels: Pixels) -> Pixels:
+    """The mirror image, in memory of its own: by torch, as numpy copies such a view byte by byte."""
+    return torch.from_numpy(pixels).flip(1).numpy()
 
 
 def grade(

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
+
 from outpace.errors import DataError
 
 
@@ -32,8 +34,11 @@ class ReadAt:
     def __reduce__(self) -> Any:
         return ReadAt, (self.path, self.keep)
 
-    def __call__(self, offset: int, size: int) -> bytes:
-        """So many bytes from there on. Raises DataError where there are fewer."""
+    def __call__(self, offset: int, size: int) -> memoryview:
+        """So many bytes from there on, in memory that is the caller's to write to.
+
+        Raises DataError where there are fewer.
+        """
         try:
             if not self.keep:
                 with open(self.path, "rb", buffering=0) as file:
@@ -52,13 +57,14 @@ class ReadAt:
                 os.close(opened)
         return found
 
-    def _read(self, descriptor: int, offset: int, size: int) -> bytes:
-        data = os.pread(descriptor, size, offset)
-        while len(data) < size:  # more than the system gives at once, or the end
-            more = os.pread(descriptor, size - len(data), offset + len(data))
+    def _read(self, descriptor: int, offset: int, size: int) -> memoryview:
+        data = np.empty(size, np.uint8).data
+        done = 0
+        while done < size:  # the system may give less at once
+            more = os.preadv(descriptor, [data[done:]], offset + done)
             if not more:
                 raise DataError(f"{self.path}: ends before byte {offset + size:,}")
-            data += more
+            done += more
         return data
 
     def __del__(self) -> None:

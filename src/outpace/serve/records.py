@@ -57,8 +57,8 @@ class Records:
     def __getitem__(self, index: int) -> Any:
         return samples.decode(self.raw(position(index, len(self))))
 
-    def raw(self, index: int) -> bytes:
-        """A record's bytes. Raises DataError where they are not those that were written."""
+    def raw(self, index: int) -> memoryview:
+        """A record's bytes, read anew. Raises DataError where they are not those that were written."""
         start, end = int(self.offsets[index]), int(self.offsets[index + 1])
         data = self._read(start, end - start)
         if not self.checked[index]:

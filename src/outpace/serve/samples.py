@@ -28,8 +28,11 @@ def encode(sample: Any) -> bytes:
         raise DataError(f"cannot be packed: {error}") from error
 
 
-def decode(data: bytes) -> Any:
-    """What ``encode`` was given; msgspec.DecodeError for what it did not write."""
+def decode(data: bytes | memoryview) -> Any:
+    """What ``encode`` was given; msgspec.DecodeError for what it did not write.
+
+    Arrays and tensors stay where they lie in ``data`` if that may be written to.
+    """
     return _decoder.decode(data)
 
 
@@ -89,20 +92,27 @@ def _extension(code: int, content: list[Any]) -> msgspec.msgpack.Ext:
 
 
 def _restored(code: int, data: memoryview) -> Any:
-    content = _decoder.decode(data)
     if code == TUPLE:
-        return tuple(content)
-    kind, shape, raw = content
+        return tuple(_decoder.decode(data))
+    kind, shape, raw = _parts.decode(data)
     if code == TENSOR:
         import torch
 
         dtype = getattr(torch, kind)
         if not raw:
             return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(bytearray(raw), dtype=dtype).reshape(shape)
-    array = np.frombuffer(bytearray(raw), np.dtype(kind)).reshape(shape)
+        return torch.frombuffer(_own(raw, dtype.itemsize), dtype=dtype).reshape(shape)
+    numbers = np.dtype(kind)
+    array = np.frombuffer(_own(raw, numbers.alignment), numbers).reshape(shape)
     return array[()] if code == SCALAR else array
+
+
+def _own(raw: memoryview, alignment: int) -> memoryview | bytearray:
+    """Bytes that may be written to, and lie as numbers of that type have to."""
+    astray = alignment > 1 and raw and np.frombuffer(raw, np.uint8).ctypes.data % alignment
+    return bytearray(raw) if raw.readonly or astray else raw
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ext_hook=_restored)
+_parts = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], memoryview])

@@ -99,7 +99,7 @@ class Tars:
     def member(self, number: int) -> bytes:
         """A member's bytes. Raises DataError where they are not those that were indexed."""
         shard, _, offset, size, checksum = self.members[number].tolist()
-        data: bytes = self._files[shard](offset, size)
+        data = bytes(self._files[shard](offset, size))
         if self.folder is not None and not self.checked[number]:
             if zlib.crc32(data) != checksum:
                 raise DataError(

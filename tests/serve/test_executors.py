@@ -31,6 +31,19 @@ def test_where_the_system_gives_too_few_threads_none_is_left(
     assert torch.get_num_threads() == before
 
 
+def test_torch_operations_stay_in_the_thread_that_makes_a_batch() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    pool = fetch_threads(2)
+    try:
+        told = [pool.submit(torch.get_num_threads) for _ in range(8)]
+        assert {number.result() for number in told} == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        pool.shutdown()
+        torch.set_num_threads(before)
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no folder of shared memory")
 def test_ranks_of_a_machine_share_its_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")

@@ -133,13 +133,15 @@ def fetch_threads(count: int) -> ThreadPoolExecutor:
     """Threads whose torch operations stay in them: teams of each would crowd the cores.
 
     torch keeps the number for a thread in that thread, and the one for threads to come in a global:
-    so that is put back once all have begun.
+    so that is put back once all have begun. A thread takes the global's at its first parallel
+    operation, whatever was set in it before, unless it has asked for the number by then.
     """
     everyone = threading.Barrier(count + 1)
     own = torch.get_num_threads()
 
     def begin() -> None:
         torch.set_num_threads(1)
+        torch.get_num_threads()
         everyone.wait()
 
     pool = ThreadPoolExecutor(count, "outpace-serve", initializer=begin)

@@ -31,6 +31,21 @@ def test_what_does_not_help_is_taken_back() -> None:
     assert climb.workers in (2, 3)
 
 
+def test_a_moment_that_was_quicker_by_itself_is_no_reason_for_a_thread() -> None:
+    """The first windows are slow, all later ones quick, whatever the threads."""
+    climb, made = Climb(2, most=8), iter(range(10_000))
+    run(climb, 10 * LOOKED_AT, lambda w: 0.05 if next(made) < LOOKED_AT else 0.035, step_s=0.01)
+    assert climb.workers == 2
+
+
+def test_cheap_batches_are_looked_at_for_a_second() -> None:
+    climb = Climb(1, most=8)
+    run(climb, 900, lambda w: 0.001, step_s=0.0)
+    assert (climb.workers, climb.seen) == (1, [])
+    run(climb, 200, lambda w: 0.001, step_s=0.0)
+    assert climb.workers == 2
+
+
 def test_nothing_changes_while_nobody_waits() -> None:
     climb = Climb(2, most=8)
     assert run(climb, 20 * LOOKED_AT, lambda w: 0.01, step_s=0.02) == []

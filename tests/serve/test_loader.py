@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch.utils.data import TensorDataset
@@ -549,3 +551,46 @@ def test_collections_in_a_worker_leave_what_it_shares_alone(loaders: Any) -> Non
     for batch in loaders(Frozen(16), 8, executor="processes", workers=2):
         assert batch["x"].min() > 10_000  # torch alone brings more
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize(("kind", "workers"), WAYS)
+def test_a_loader_and_its_workers_end_with_its_last_user(kind: Any, workers: int) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        others = {child.pid for child in psutil.Process().children()}
+        threads = threading.active_count()
+        loader = Loader(Numbers(), 8, executor=kind, workers=workers)
+        batches = iter(loader)
+        next(batches)
+        batches.close()
+        ended = weakref.ref(loader)
+        del batches, loader
+        assert ended() is None
+        until = time.monotonic() + 20
+        while {child.pid for child in psutil.Process().children()} - others:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        while threading.active_count() > threads:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        gc.enable()
+
+
+def test_workers_are_chosen_again_once_that_is_little_to_what_was_waited(
+    loaders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[float] = []
+
+    def chosen(*args: Any, saved_s: float, **kwargs: Any) -> Choice:
+        saved.append(saved_s)
+        return Choice("none", 0, 1, "", 1.0, again_s=0.0 if len(saved) > 1 else 0.25)
+
+    monkeypatch.setattr(loader_module, "choose", chosen)
+    loader = loaders(Numbers(), 8)
+    for waited_s, choices in ((0.0, 1), (4.0, 1), (6.0, 2), (100.0, 2)):
+        loader._waited_s = waited_s
+        list(loader)
+        assert len(saved) == choices
+    assert saved == [0.0, pytest.approx(0.05 * 6, rel=0.2)]

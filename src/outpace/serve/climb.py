@@ -1,7 +1,8 @@
 """More threads while the training waits for its batches, as long as that helps.
 
-Hill climbing with hysteresis: one thread more where the last batches were waited for, kept only if
-the wait became shorter by a good part; else it is taken back, and not tried again soon.
+Hill climbing with hysteresis: one thread more where the last batches were waited for, then as many as
+before again. Only if the time with it was shorter by a good part than both before and after it does it
+come back; else it is not tried again soon.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Callable
 
 from outpace.serve.tuner import COUNTS, depth_of
 
-LOOKED_AT = 32
-"""batches between one decision and the next"""
+LOOKED_AT, LOOK_S = 32, 1.0
+"""batches and seconds, at the least, between one decision and the next"""
 WAITING = 0.02
 """share of the time that may be waited"""
 BETTER = 0.95
@@ -27,36 +28,36 @@ class Climb:
         self.workers, self.most = workers, most
         self.waited = self.spent = 0.0
         self.count = self.rest = 0
-        self.before: float | None = None
-        """seconds a batch before the thread that is being tried"""
+        self.seen: list[float] = []
+        """seconds a batch: before the thread that is being tried, and with it"""
 
     def told(self, waited_s: float, spent_s: float, say: Callable[[str], None]) -> int:
         """A batch was waited for, of so many seconds since the one before; the workers wanted now."""
         self.waited += waited_s
         self.spent += spent_s
         self.count += 1
-        if self.count == LOOKED_AT:
+        if self.count >= LOOKED_AT and self.spent >= LOOK_S:
             self._decide(say)
             self.waited, self.spent, self.count = 0.0, 0.0, 0
         return self.workers
 
     def _decide(self, say: Callable[[str], None]) -> None:
         each = self.spent / self.count
-        if self.before is not None:
-            if each < BETTER * self.before:
-                say(
-                    f"{self.workers} threads: {1e3 * self.before:.1f} -> {1e3 * each:.1f} ms a batch"
-                )
+        if len(self.seen) == 1:
+            self.seen.append(each)
+            self.workers -= 1
+        elif self.seen:
+            (before, more), self.seen = self.seen, []
+            if more < BETTER * min(before, each):
+                self.workers += 1
+                say(f"{self.workers} threads: {1e3 * before:.1f} -> {1e3 * more:.1f} ms a batch")
             else:
-                self.workers -= 1
                 self.rest = PATIENCE
-                say(f"{self.workers + 1} threads were no faster: back to {self.workers}")
-            self.before = None
-            return
-        if self.rest:
+                say(f"{self.workers + 1} threads were no faster: {self.workers} are kept")
+        elif self.rest:
             self.rest -= 1
         elif self.waited > WAITING * self.spent and self.workers < self.most:
-            self.before = each
+            self.seen = [each]
             self.workers += 1
 
 

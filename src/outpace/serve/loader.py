@@ -29,7 +29,7 @@ from outpace.serve.making import Arrival, BatchMaker, OnError, Request, Skipped,
 from outpace.serve.order import Order, Repeated
 from outpace.serve.sources import open_source
 from outpace.serve.transfer import transferred
-from outpace.serve.tuner import Choice, choose, depth_of
+from outpace.serve.tuner import PROBED, Choice, choose, depth_of
 
 PREFETCH_BYTES = 256 * 2**20
 SHARE_OF_MEMORY = 0.25
@@ -118,6 +118,8 @@ class Loader:
         self._begun = False
         self._resized = False
         """workers are to be chosen anew"""
+        self._waited_s = self._choosing_s = 0.0
+        """seconds that were waited for batches so far, and that choosing workers took"""
         self._filling = False
         """samples are being kept that were not before"""
 
@@ -150,22 +152,29 @@ class Loader:
             self._epoch, self._consumed = self._epoch + 1, 0
         self._begun = True
         filled = self._filling and self._kept() == len(self.source)
-        if filled or self._resized:  # other workers may be best
+        if filled or self._resized or self._may_choose_again():  # other workers may be best
             self.close()
             self.choice, self._resized = None, False
             self._filling = self._filling and not filled
         return self._epoch_from(self._epoch, self._consumed)
+
+    def _may_choose_again(self) -> bool:
+        """Whether there is a reason to, and what it takes is little to what has been waited."""
+        again_s = self.choice.again_s if self.choice is not None else 0.0
+        return 0 < again_s < PROBED * self._waited_s - self._choosing_s
 
     def _epoch_from(self, epoch: int, consumed: int) -> Iterator[Any]:
         # Whatever is set meanwhile is for the next iteration.
         order, batch_size = self.order, self.batch_size
         count = self._batches(order.size - consumed)
         asked: deque[Request] = deque()
+        rank, world = self.rank, self.world
 
+        # Workers hold this: if it knew the loader, the loader would not end with its last user.
         def requests() -> Iterator[Request]:
             for i in range(count):
-                first = consumed + i * batch_size * self.world
-                asked.append(self._request(order, epoch, first, batch_size))
+                first = consumed + i * batch_size * world
+                asked.append(Request(epoch, order.share(epoch, first, batch_size, rank, world)))
                 yield asked[-1]
 
         executor, reached, before = self._at_work(), consumed, len(self.skipped)
@@ -176,22 +185,16 @@ class Loader:
                 raise made.error
             self.skipped += made.skipped
             self._drawn = asked.popleft().indices
-            reached = min(order.size, reached + batch_size * self.world)
+            reached = min(order.size, reached + batch_size * world)
             self._consumed = reached
             yield made.batch
             waited, since, done = got - done, done, time.perf_counter()
+            self._waited_s += waited
             self._adjust(waited, done - since, made.batch)
         self._epoch, self._consumed, self._begun = epoch + 1, 0, False
         if skipped := self.skipped[before:]:
             first = f"the first {skipped[0].where}: {skipped[0].reason}"
             self.notes.append(f"epoch {epoch}: {len(skipped)} samples left out, {first}")
-
-    def _request(self, order: Order | Repeated, epoch: int, first: int, batch_size: int) -> Request:
-        last = first + batch_size * self.world
-        if last > order.size:  # filled up, so that each rank has as many
-            last = first + -(-(order.size - first) // self.world) * self.world
-        indices = order.indices(epoch, first, last)
-        return Request(epoch, indices[self.rank :: self.world].copy())
 
     def _at_work(self) -> Executor:
         if self._executor is None:
@@ -232,10 +235,12 @@ class Loader:
             return AS_ASKED
         together = self.batch_size * self.world
         firsts = range(0, max(1, self.order.size - together + 1), together)[:LOOKED_AT]
+        own = (self.batch_size, self.rank, self.world)
         requests = [
-            self._request(self.order, self._epoch, first, self.batch_size) for first in firsts
+            Request(self._epoch, self.order.share(self._epoch, first, *own)) for first in firsts
         ]
-        return choose(
+        begun = time.perf_counter()
+        choice = choose(
             self.maker,
             requests,
             kinds=found,
@@ -245,7 +250,10 @@ class Loader:
             prefetch_bytes=self.prefetch_bytes,
             ram=self.ram,
             arrival=self._arrival,
+            saved_s=max(0.0, PROBED * self._waited_s - self._choosing_s),
         )
+        self._choosing_s += time.perf_counter() - begun
+        return choice
 
     def _adjust(self, waited_s: float, spent_s: float, batch: Any) -> None:
         if self._climb is None or self._executor is None:

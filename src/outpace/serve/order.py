@@ -143,6 +143,15 @@ class Epochs(ABC):
             self._chunk = chunk
         return chunk[2][start - chunk[1] : stop - chunk[1]]
 
+    def share(self, epoch: int, first: int, batch_size: int, rank: int, world: int) -> Indices:
+        """Those that one rank gets of a batch of all ranks that begins at ``first``: the last one is
+        filled up, so that each has as many.
+        """
+        last = first + batch_size * world
+        if last > self.size:
+            last = first + -(-(self.size - first) // world) * world
+        return self.indices(epoch, first, last)[rank::world].copy()
+
 
 @final
 class Order(Epochs):

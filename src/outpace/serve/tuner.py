@@ -5,23 +5,25 @@ holds the interpreter, so that other threads cannot run. With n cores and w work
 most
 
     none:       1 / wall
-    threads:    min(w / (wall + handed), n / (cpu + handed), 1 / (held + handed))
+    threads:    min(queued(w, wall + handed, held + handed), n / (cpu + handed))
     processes:  min(w / (wall - arrival + ipc), n / (cpu + ipc), 1 / arrival)
 
 batches, where handed is what it takes to hand one over from a thread, which holds the interpreter, ipc
 what it takes to bring one from a process to another, by its tensors and their bytes, and arrival what is
-then done with it in the training's own thread. What is made nearly as fast as it is handed over is made
-where it is drawn, and nothing else is tried. Trying is to cost little of what it could gain: a small
-part of an epoch.
+then done with it in the training's own thread; `queued` is of threads that wait for each other at what
+is held. What is made nearly as fast as it is handed over is made where it is drawn, and nothing else is
+tried. Trying is to cost little of what it could gain: a small part of an epoch, or of what was waited
+in those before, after which what was chosen by prediction alone is looked at again.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from outpace.errors import UsageError
 from outpace.serve.allocating import WORTH, page_faults, worth_trying
@@ -30,16 +32,23 @@ from outpace.serve.executors import AS_MADE, Kind, fetch_threads, start
 from outpace.serve.held import in_words
 from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
 
-LOOK_S = 0.3
-"""seconds of making batches, alone and again by two threads"""
+LOOK_S = 0.2
+"""seconds of making batches, alone, by two threads, and alone again"""
 FIRST_S = 0.15
-"""seconds at most in which each of them is made for the first time, before that"""
+"""seconds in which they are made for the first time, before that"""
 LEAST_S = 0.03
 """seconds of them that are spent however short an epoch is"""
 TRY_S = 0.6
 """seconds that a choice is tried for"""
 PROBED, PROBE_S = 0.05, 2.0
 """share of an epoch, and seconds, that looking and trying take at most, but for a first few batches"""
+COLD = 2.0
+"""times its CPU time that a batch takes, from which on it mostly waits: for what is read for the first
+time, it may be
+"""
+UNTRIED = 1.1
+"""times as fast that processes are to be predicted for being chosen untried: they take memory and time to
+begin"""
 CLOSE = 1.5
 """choices whose predictions are nearer than this are tried"""
 LEAST = 3
@@ -50,7 +59,8 @@ HANDED_S: dict[Kind, float] = {"threads": 1.5e-4, "processes": 3e-4}
 """of a batch that comes from a thread or a process, besides its bytes"""
 CHEAP_S = 3e-4
 """a batch made in less is not handed over: little more than that could be gained"""
-IPC_S_PER_BYTE = 1e-9
+IPC_S_PER_BYTE = 1.6e-9
+"""CPU seconds on both sides together: each batch has fresh pages of shared memory"""
 START_S = 0.3
 """until worker processes are at work and gone again"""
 PROCESS_BYTES = 96 * 2**20
@@ -82,12 +92,14 @@ class Facts:
 
     @property
     def held_s(self) -> float:
-        """CPU seconds of a batch during which no other thread can make one (Amdahl)."""
+        """CPU seconds of a batch during which no other thread can make one: by `queued`, two threads make
+        2 / (1 + share squared) times as many as one.
+        """
         if self.cores < 2:
             return 0.0
         # Waiting is not held: two threads that only wait scale by two.
-        serial = min(1.0, max(0.0, 2 / (self.scaling or 1.0) - 1))
-        return min(self.cpu_s, serial * self.wall_s)
+        share = math.sqrt(min(1.0, max(0.0, 2 / (self.scaling or 1.0) - 1)))
+        return min(self.cpu_s, share * self.wall_s)
 
     @property
     def ipc_s(self) -> float:
@@ -107,6 +119,10 @@ class Choice(NamedTuple):
     keeps_freed: bool = False
     """worker processes keep the memory that they free for the next batch"""
     batch_bytes: int = 0
+    again_s: float = 0.0
+    """seconds of choosing again, which may turn out otherwise: others were near and not tried, or what
+    was looked at was read for the first time; 0 where there is no reason to
+    """
 
 
 def rate(facts: Facts, kind: Kind, workers: int) -> float:
@@ -116,11 +132,24 @@ def rate(facts: Facts, kind: Kind, workers: int) -> float:
         return 1 / wall
     if kind == "threads":
         handed = HANDED_S[kind]
-        most = min(workers / (wall + handed), facts.cores / (cpu + handed))
-        return min(most, 1 / (facts.held_s + handed))
+        most = queued(workers, wall + handed, facts.held_s + handed)
+        return min(most, facts.cores / (cpu + handed))
     made = max(0.0, wall - facts.arrival_s)
     most = min(workers / (made + facts.ipc_s), facts.cores / (cpu + facts.ipc_s))
     return min(most, 1 / max(1e-9, facts.arrival_s))
+
+
+def queued(threads: int, whole_s: float, held_s: float) -> float:
+    """Rounds a second of threads that each take ``whole_s``, of which ``held_s`` one at a time.
+
+    The closed queue of mean value analysis (Reiser and Lavenberg 1980, JACM 27(2)).
+    """
+    found = waiting = 0.0
+    for count in range(1, threads + 1):
+        stay = held_s * (1 + waiting)
+        found = count / (whole_s - held_s + stay)
+        waiting = found * stay
+    return found
 
 
 def memory(facts: Facts, kind: Kind, workers: int, depth: int) -> int:
@@ -142,10 +171,14 @@ def candidates(
 
     ``workers``: as many, where that is given.
     """
+    # One more than keep the cores busy only waits for the interpreter, and makes others wait.
+    busy = facts.cores * facts.wall_s / max(1e-9, facts.cpu_s)
     found = []
     for kind in kinds:
         best: Choice | None = None
         for count in (0,) if kind == "none" else (workers,) if workers else COUNTS[kind]:
+            if kind == "threads" and best is not None and best.workers + 0.5 > busy:
+                break
             depth = depth_of(count, facts.batch_bytes, prefetch_bytes)
             if best is not None and memory(facts, kind, count, depth) > ram:
                 break
@@ -169,8 +202,7 @@ def look(
     """Make batches alone, then by two threads at once, so many; cheap ones alone only, and all where
     ``threads`` are not to be chosen.
     """
-    rounds = cycle(requests)
-    first = maker(next(rounds))
+    batch = maker(requests[0]).batch
     arrivals: list[float] = []
 
     def whole(request: Request) -> Made:
@@ -180,43 +212,55 @@ def look(
         arrivals.append(time.perf_counter() - begun)
         return made
 
-    # What is read for the first time is slower, and of a packed set its checksums are looked at.
-    until = time.perf_counter() + FIRST_S
-    for request in requests:
-        if time.perf_counter() > until:
-            break
-        maker(request)
-    _timed(whole, rounds, 0)
-    arrivals.clear()
-    faults = page_faults()
-    wall, cpu, count = _timed(whole, rounds, most)
-    faults, arrival_s = page_faults() - faults, sum(arrivals) / count
-    scaling: float | None = None
-    if threads and cores > 1 and wall > CHEAP_S:
-        pool = fetch_threads(2)
-        both = list(
-            pool.map(
-                lambda first: _timed(whole, cycle(requests[first:]), most),
-                (0, len(requests) // 2),
-            )
+    # In threads as workers are: with torch's own beside it a batch would take another time.
+    pool = fetch_threads(2) if threads else None
+
+    def alone(*args: Any) -> Timed:
+        return (
+            pool.submit(_timed, whole, *args).result() if pool is not None else _timed(whole, *args)
         )
+
+    # What is read for the first time is slower, and of a packed set its checksums are looked at.
+    first = alone(requests[1:] or requests, len(requests), FIRST_S)
+    known = requests[: 1 + first.batches]
+    arrivals.clear()
+    warm, scaling = alone(known, most), None
+    if pool is not None:
+        if cores > 1 and warm.wall_s > CHEAP_S:
+            both = list(pool.map(lambda some: _timed(whole, some, most), (known, known[::-1])))
+            warm = min(warm, alone(known, most))  # the one that was less disturbed
+            scaling = min(2.0, max(0.5, sum(warm.wall_s / each.wall_s for each in both)))
         pool.shutdown()
-        scaling = max(0.5, sum(wall / each for each, _, _ in both))
-    crossing, size = crossing_s(first.batch), bytes_of(first.batch)
-    return Facts(wall, cpu, scaling, size, cores, crossing, arrival_s, faults / count)
+    # Files that are read now may be waited for where those before were not.
+    wall = max(warm.wall_s, warm.cpu_s + first.wall_s - first.cpu_s)
+    crossing, arrival_s = crossing_s(batch), sum(arrivals) / max(1, len(arrivals))
+    return Facts(
+        wall, warm.cpu_s, scaling, bytes_of(batch), cores, crossing, arrival_s, warm.faults
+    )
+
+
+class Timed(NamedTuple):
+    """Of a batch: seconds as if no one else wanted the cores, CPU seconds and fresh pages; of how many."""
+
+    wall_s: float
+    cpu_s: float
+    faults: float
+    batches: int
 
 
 def _timed(
-    make: Callable[[Request], Made], requests: Iterator[Request], most: int
-) -> tuple[float, float, int]:
-    """Wall and CPU seconds a batch, as if no one else wanted the cores, and how many were made."""
-    begun, cpu, queued, count = time.perf_counter(), time.thread_time(), _queued(), 0
-    while not count or time.perf_counter() - begun < (LOOK_S if count < most else LEAST_S):
-        make(next(requests))
+    make: Callable[[Request], Made], requests: Sequence[Request], most: int, seconds: float = LOOK_S
+) -> Timed:
+    """Of ``requests`` made in turn for so long; once there are ``most``, for LEAST_S only."""
+    rounds, faults, count = cycle(requests), page_faults(), 0
+    begun, cpu, queued = time.perf_counter(), time.thread_time(), _queued()
+    while not count or time.perf_counter() - begun < (seconds if count < most else LEAST_S):
+        make(next(rounds))
         count += 1
     cpu = time.thread_time() - cpu
     wall = time.perf_counter() - begun - (_queued() - queued)
-    return max(wall, cpu) / count, cpu / count, count
+    faults = page_faults() - faults
+    return Timed(max(wall, cpu) / count, cpu / count, faults / count, count)
 
 
 def _queued() -> float:
@@ -268,10 +312,12 @@ def choose(
     prefetch_bytes: int,
     ram: int,
     arrival: Arrival = AS_MADE,
+    saved_s: float = 0.0,
 ) -> Choice:
     """The fastest of ``kinds`` to make these batches; tried where predictions are near each other.
 
-    ``batches``: of an epoch; a short one leaves no time to try.
+    ``batches``: of an epoch; a short one leaves no time to try. ``saved_s``: seconds that may be taken
+    besides, for what was waited so far.
     """
     if len(kinds) == 1 and workers:
         size = bytes_of(maker(requests[0]).batch)
@@ -289,15 +335,21 @@ def choose(
     near = [c for c in found if c.predicted * CLOSE > found[0].predicted]
     if worth_trying(facts.faults, facts.wall_s):
         near += [c._replace(keeps_freed=True) for c in near if c.kind == "processes"]
-    spare_s = min(PROBE_S, PROBED * batches * facts.wall_s) - (time.perf_counter() - begun)
-    if seconds := trial_s(near, spare_s):
+    spent_s = time.perf_counter() - begun
+    spare_s = min(PROBE_S, PROBED * batches * facts.wall_s + saved_s) - spent_s
+    seconds, again_s = trial_s(near, spare_s), 0.0
+    if seconds:
         near = [
             c._replace(measured=tried(maker, c, requests, facts.batch_bytes, seconds, arrival))
             for c in near
         ]
+    elif len(near) > 1:
+        again_s = spent_s + least_s(near)
+    if facts.wall_s > COLD * facts.cpu_s:
+        again_s = max(again_s, spent_s)
     best = best_of(near)
     why = reason(facts, best, near, maker.streams)
-    return best._replace(reason=why, batch_bytes=facts.batch_bytes)
+    return best._replace(reason=why, batch_bytes=facts.batch_bytes, again_s=again_s)
 
 
 def at_home(facts: Facts) -> Choice:
@@ -312,24 +364,31 @@ def at_home(facts: Facts) -> Choice:
 
 def trial_s(near: Sequence[Choice], spare_s: float) -> float:
     """Seconds that each may be tried for; 0 where they would not tell them apart."""
-    starts = START_S * sum(c.kind == "processes" for c in near)
-    each = min(TRY_S, (spare_s - starts) / len(near))
-    enough = all(each * c.predicted >= 1 + c.workers + LEAST for c in near)
+    each = min(TRY_S, (spare_s - _starts(near)) / len(near))
+    enough = each * len(near) >= least_s(near) - _starts(near)
     return each if enough and len(near) > 1 else 0.0
 
 
+def least_s(near: Sequence[Choice]) -> float:
+    """Seconds that trying them takes at the least."""
+    return _starts(near) + len(near) * max((1 + c.workers + LEAST) / c.predicted for c in near)
+
+
+def _starts(near: Sequence[Choice]) -> float:
+    return START_S * sum(c.kind == "processes" for c in near)
+
+
 def best_of(near: Sequence[Choice]) -> Choice:
-    """The fastest, by what was measured. Untried, threads go before processes, which take memory and
-    time to begin; and work in the training's own thread, where no step can hide it, goes last unless
-    it is clearly faster. So does what keeps freed memory.
+    """The fastest, by what was measured. Untried, threads go before processes; and work in the
+    training's own thread, where no step can hide it, goes last unless it is clearly faster. So does
+    what keeps freed memory.
     """
-    if near[0].measured is None:
-        near = [c for c in near if c.kind != "processes"] or near
 
     def worth(choice: Choice) -> float:
-        figure = choice.measured or choice.predicted
         wanted = 1 + WORTH if choice.keeps_freed else GAIN if choice.kind == "none" else 1.0
-        return figure / wanted
+        if choice.measured is not None:
+            return choice.measured / wanted
+        return choice.predicted / (UNTRIED if choice.kind == "processes" else wanted)
 
     return max(near, key=worth)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import pickle
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from outpace.serve.batches import same_bits
-from outpace.serve.crossing import SMALL, VIEWED, Packer, Parcel, crossing_s, unpacked
+from outpace.serve.crossing import SMALL, VIEWED, Packer, Parcel, Placed, crossing_s, unpacked
 
 
 class Pair(NamedTuple):
@@ -53,6 +54,30 @@ def test_a_batch_arrives_as_it_was(name: str, by_pipe: bool) -> None:
             assert type(back) is Pair
 
 
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_arrives_by_a_place_as_it_was(name: str) -> None:
+    batch = {"it": BATCHES[name], "large": torch.arange(SMALL)}
+    place = torch.zeros(16 * SMALL, dtype=torch.uint8)
+    sent = pickle.loads(pickle.dumps(Packer()(batch, place)))
+    assert isinstance(sent.joined, Placed)
+    back = unpacked(sent, place=(ctypes.c_char * len(place)).from_buffer(place.numpy()))
+    assert same_bits(back, batch)
+    # What is small has memory of its own: the place is not kept for it.
+    place.zero_()
+    assert same_bits(back["it"], batch["it"]) or name == "large"
+    assert not back["large"].any()
+
+
+@pytest.mark.parametrize("size", [4 * SMALL, 8 * SMALL - 1])
+def test_what_does_not_fit_a_place_goes_as_ever(size: int) -> None:
+    place = torch.zeros(size, dtype=torch.uint8)
+    for batch in (torch.arange(SMALL), torch.arange(4)):
+        sent = Packer()(batch, place)
+        assert not isinstance(sent.joined, Placed)
+        assert same_bits(unpacked(sent), batch)
+    assert not place.any()
+
+
 def test_what_cannot_lie_with_others_goes_by_itself() -> None:
     gradient = torch.ones(2, requires_grad=True)
     batch = {"gradient": gradient, "sparse": torch.eye(2).to_sparse(), "x": torch.ones(2)}
@@ -75,7 +100,8 @@ def test_many_small_tensors_are_one() -> None:
     assert all(back[name].untyped_storage().nbytes() == 4096 for name in batch)
     few = Packer()({"x": torch.ones(4), "y": torch.ones(5)})
     assert tensors(few) == 0
-    assert crossing_s(batch) < crossing_s([torch.ones(SMALL)] * 100) / 10
+    apart = [torch.ones(4, requires_grad=True)] * 100
+    assert crossing_s(batch) < crossing_s(apart) / 10
 
 
 def test_the_layout_is_written_once_for_batches_that_are_alike() -> None:

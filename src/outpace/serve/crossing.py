@@ -17,6 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outpace.serve.nests import leaves
+from outpace.serve.slots import Place
+
 SMALL = 1 << 16
 """bytes of a tensor that is put together with others; of what goes through the pipe, not by shared memory"""
 SEGMENT_S, LEAF_S = 3e-4, 1.5e-5
@@ -55,13 +58,19 @@ class Nest(NamedTuple):
     parts: tuple[Any, ...]
 
 
+class Placed(NamedTuple):
+    """In the place of joined tensors: they lie in a place that is known on both sides."""
+
+    size: int
+
+
 class Parcel(NamedTuple):
     """A batch on its way."""
 
     layout: bytes
     """pickled: how the batch is nested, and where each small tensor begins in ``joined``"""
-    joined: torch.Tensor | NDArray[np.uint8] | None
-    """small tensors' bytes; a tensor goes by shared memory, an array through the pipe"""
+    joined: torch.Tensor | NDArray[np.uint8] | Placed | None
+    """tensors' bytes; a tensor goes by shared memory of its own, an array through the pipe"""
     rest: list[Any]
 
 
@@ -73,21 +82,31 @@ class Packer:
     """
 
     def __init__(self, *, by_pipe: bool = False) -> None:
-        self.by_pipe = by_pipe
+        self.by_pipe = self._all = by_pipe
         self._nest: Any = None
         self._layout = b""
         self._order: list[int] = []
 
-    def __call__(self, batch: Any) -> Parcel:
-        """A batch as a parcel."""
+    def __call__(self, batch: Any, place: torch.Tensor | None = None) -> Parcel:
+        """A batch as a parcel. ``place``: bytes in shared memory for all its plain tensors, if they are
+        enough.
+        """
         small: list[torch.Tensor] = []
         rest: list[Any] = []
+        self._all = self.by_pipe or place is not None
         nest = self._split(batch, small, rest)
+        size = sum(tensor.nbytes for tensor in small)
+        if place is not None and (size <= SMALL or size > place.numel()):
+            return self(batch)
         if nest != self._nest:
             self._lay(nest, small)
         if not small:
             return Parcel(self._layout, None, rest)
-        joined = torch.cat([small[n].flatten().view(torch.uint8) for n in self._order])
+        parts = [small[n].flatten().view(torch.uint8) for n in self._order]
+        if place is not None:
+            torch.cat(parts, out=place[:size])
+            return Parcel(self._layout, Placed(size), rest)
+        joined = torch.cat(parts)
         piped = self.by_pipe or joined.numel() <= SMALL
         return Parcel(self._layout, joined.numpy() if piped else joined, rest)
 
@@ -111,7 +130,7 @@ class Packer:
         plain = value.device.type == "cpu" and value.layout is torch.strided
         if not plain or value.requires_grad or value.is_neg() or value.is_conj():
             return False
-        return self.by_pipe or (value.nbytes <= SMALL and value.is_contiguous())
+        return self._all or (value.nbytes <= SMALL and value.is_contiguous())
 
     def _lay(self, nest: Any, small: list[torch.Tensor]) -> None:
         """The widest types first: so each number lies where one of its type may."""
@@ -127,24 +146,30 @@ class Packer:
 _layout_of = lru_cache(maxsize=64)(pickle.loads)
 
 
-def unpacked(parcel: Parcel, *, own: bool = True) -> Any:
-    """The batch again. ``own``: each of its tensors with memory of its own, which is a copy."""
+def unpacked(parcel: Parcel, *, own: bool = True, place: Place | None = None) -> Any:
+    """The batch again. ``own``: each of its tensors with memory of its own, which is a copy.
+    ``place``: where they lie; large ones stay there.
+    """
     nest, starts = _layout_of(parcel.layout)
     if parcel.joined is None:
         leaf: Callable[[Small], torch.Tensor] | None = None
+    elif isinstance(parcel.joined, Placed):
+        leaf = _from_bytes(place, starts, most=SMALL)
     elif own or isinstance(parcel.joined, np.ndarray):
-        leaf = _from_bytes(np.asarray(parcel.joined), starts, copied=len(starts) > 1)
+        leaf = _from_bytes(
+            np.asarray(parcel.joined), starts, most=np.inf if len(starts) > 1 else -1
+        )
     else:
         leaf = _from_pinned(parcel.joined, starts)
     return _built(nest, leaf, parcel.rest)
 
 
-def _from_bytes(
-    joined: NDArray[np.uint8], starts: list[int], *, copied: bool
-) -> Callable[[Small], torch.Tensor]:
+def _from_bytes(joined: Any, starts: list[int], *, most: float) -> Callable[[Small], torch.Tensor]:
+    """``most``: bytes of those that are copied."""
+
     def leaf(small: Small) -> torch.Tensor:
         found = np.ndarray(small.shape, VIEWED[small.dtype], joined, starts[small.number])
-        tensor = torch.from_numpy(found.copy() if copied else found)
+        tensor = torch.from_numpy(found.copy() if found.nbytes <= most else found)
         return tensor.view(small.dtype) if small.dtype is torch.bfloat16 else tensor
 
     return leaf
@@ -172,7 +197,8 @@ def _built(nest: Any, leaf: Any, rest: list[Any]) -> Any:
 
 def crossing_s(batch: Any) -> float:
     """Seconds that a batch's tensors take on their way, besides their bytes."""
-    parcel = Packer()(batch)
+    size = sum(leaf.nbytes for leaf in leaves(batch) if isinstance(leaf, torch.Tensor))
+    parcel = Packer()(batch, torch.empty(size, dtype=torch.uint8))
     segments = [one for one in (parcel.joined, *parcel.rest) if isinstance(one, torch.Tensor)]
     together = len(_layout_of(parcel.layout)[1])
     return SEGMENT_S * len(segments) + LEAF_S * together

@@ -13,20 +13,22 @@ import shutil
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Protocol, final
+from typing import Any, Literal, Protocol, cast, final
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
+from torch.utils.data._utils import worker as told
 
 from outpace.errors import DataError
 from outpace.measure.machine import local_ranks
 from outpace.serve.allocating import keep_freed
-from outpace.serve.crossing import Packer, unpacked
+from outpace.serve.crossing import SMALL, Packer, unpacked
 from outpace.serve.making import Arrival, BatchMaker, Made, Request
+from outpace.serve.slots import SPARE, Slots, place_bytes
 
 Kind = Literal["none", "threads", "processes"]
 SHARED = Path("/dev/shm")
@@ -173,17 +175,22 @@ class Processes:
         keeps_freed: bool = False,
     ) -> None:
         self.workers, self.arrival = workers, arrival
-        self.asked = Asked()
-        depth = max(workers, depth)
-        self.by_pipe = depth * batch_bytes > SHARE * shared_free()
+        depth, free = max(workers, depth), SHARE * shared_free()
+        self.by_pipe = depth * batch_bytes > free
+        self.slots: Slots | None = None
+        count = depth + SPARE
+        if batch_bytes > SMALL and count * place_bytes(batch_bytes) <= free and not arrival.pin:
+            self.slots = Slots(count, batch_bytes)
+        self.asked = Asked(self.slots)
         with _no_warning():
             self.loader = self._loader(maker, workers, depth, keeps_freed)
 
     def _loader(
         self, maker: BatchMaker, workers: int, depth: int, keeps_freed: bool
     ) -> DataLoader[Any]:
+        places = self.slots.memory if self.slots is not None else None
         return DataLoader(
-            _InWorker(maker, Packer(by_pipe=self.by_pipe)),  # type: ignore[arg-type]
+            _InWorker(maker, Packer(by_pipe=self.by_pipe), places),  # type: ignore[arg-type]
             batch_size=None,
             sampler=self.asked,
             num_workers=workers,
@@ -191,7 +198,9 @@ class Processes:
             collate_fn=_as_it_is,
             persistent_workers=True,
             pin_memory=self.arrival.pin,  # by a thread of this process
-            worker_init_fn=_Begin(by_pipe=self.by_pipe, keeps_freed=keeps_freed),
+            worker_init_fn=_Begin(
+                own_memory=self.by_pipe or places is not None, keeps_freed=keeps_freed
+            ),
             generator=torch.Generator(),  # The training's own generator is not drawn from.
         )
 
@@ -214,9 +223,10 @@ class Processes:
             ) from error
 
     def _arrived(self, made: Made) -> Made:
+        place = self.slots.arrived() if self.slots is not None else None
         if made.error is not None:
             return made
-        batch = unpacked(made.batch, own=not self.arrival.pin)
+        batch = unpacked(made.batch, own=not self.arrival.pin, place=place)
         return self.arrival._replace(pin=False)(made._replace(batch=batch))
 
     def resize(self, workers: int, depth: int) -> None:
@@ -240,13 +250,18 @@ def _no_warning() -> Iterator[None]:
 
 
 class Asked:
-    """A sampler that gives the requests of the epoch at hand."""
+    """A sampler that gives the requests of the epoch at hand, each with a place for its batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: Slots | None) -> None:
         self.requests: Iterable[Request] = ()
+        self.slots = slots
 
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self.requests)
+    def __iter__(self) -> Iterator[tuple[Request, int | None]]:
+        # Drawn from once workers have put away what is left of an epoch before.
+        if self.slots is not None:
+            self.slots.none_coming()
+        for request in self.requests:
+            yield request, self.slots.take() if self.slots is not None else None
 
     def __len__(self) -> int:
         raise TypeError("not known beforehand")
@@ -255,31 +270,45 @@ class Asked:
 class _Begin:
     """What a worker process does first."""
 
-    def __init__(self, *, by_pipe: bool, keeps_freed: bool) -> None:
-        self.by_pipe, self.keeps_freed = by_pipe, keeps_freed
+    def __init__(self, *, own_memory: bool, keeps_freed: bool) -> None:
+        self.own_memory, self.keeps_freed = own_memory, keeps_freed
 
     def __call__(self, worker: int) -> None:
         # A collection writes to each object that it looks at, and so copies the parent's pages.
         gc.freeze()
         if self.keeps_freed:
             keep_freed()
-        if self.by_pipe:
-            # Where `default_collate` sees that it is in a worker it puts batches into shared memory.
-            with contextlib.suppress(ImportError):
-                from torch.utils.data._utils import worker as told
+        if self.own_memory:
+            maker = cast(Any, told._worker_info).dataset.maker
+            maker.collate = _in_own_memory(maker.collate)
 
-                told._worker_info = None
+
+def _in_own_memory(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """`default_collate` puts batches into shared memory where it sees that it is in a worker."""
+
+    def collated(samples: list[Any]) -> Any:
+        info, told._worker_info = told._worker_info, None
+        try:
+            return collate(samples)
+        finally:
+            told._worker_info = info
+
+    return collated
 
 
 class _InWorker:
     """The maker as a data set of requests, whose batches come as parcels."""
 
-    def __init__(self, maker: BatchMaker, pack: Packer) -> None:
-        self.maker, self.pack = maker, pack
+    def __init__(self, maker: BatchMaker, pack: Packer, places: torch.Tensor | None) -> None:
+        self.maker, self.pack, self.places = maker, pack, places
 
-    def __getitem__(self, request: Request) -> Made:
+    def __getitem__(self, asked: tuple[Request, int | None]) -> Made:
+        request, number = asked
         made = self.maker(request)
-        return made if made.error is not None else made._replace(batch=self.pack(made.batch))
+        if made.error is not None:
+            return made
+        place = self.places[number] if self.places is not None and number is not None else None
+        return made._replace(batch=self.pack(made.batch, place))
 
 
 def _as_it_is(made: Any) -> Any:

@@ -11,7 +11,6 @@ import copy
 import itertools
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from outpace.seams.setup import Feed
 from outpace.serve.ahead import Ahead, Work
 from outpace.serve.batches import Fetch, by_items, by_slice, forgiving
 from outpace.serve.cache import SampleCache
+from outpace.serve.executors import fetch_threads
 from outpace.serve.probe import holds_open_file
 
 
@@ -58,11 +58,7 @@ class InProcess:
         self.working: list[Work] = []
         self.cache: SampleCache | None = None
         self.fetch = None if self.iterable else self._fetch(strict)
-        self.threads = (
-            ThreadPoolExecutor(feed.workers, "outpace-fetch")
-            if feed.executor == "threads"
-            else None
-        )
+        self.threads = fetch_threads(feed.workers) if feed.executor == "threads" else None
 
     def _fetch(self, strict: bool) -> Fetch:
         items = by_items(self.loader)

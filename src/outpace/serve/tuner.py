@@ -59,8 +59,8 @@ HANDED_S: dict[Kind, float] = {"threads": 1.5e-4, "processes": 3e-4}
 """of a batch that comes from a thread or a process, besides its bytes"""
 CHEAP_S = 3e-4
 """a batch made in less is not handed over: little more than that could be gained"""
-IPC_S_PER_BYTE = 1.6e-9
-"""CPU seconds on both sides together: each batch has fresh pages of shared memory"""
+IPC_S_PER_BYTE = 3e-10
+"""CPU seconds of writing into a place in shared memory that is there already"""
 START_S = 0.3
 """until worker processes are at work and gone again"""
 PROCESS_BYTES = 96 * 2**20

@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS, Feed, Setup
 from outpace.serve import cache
-from outpace.serve.feeds import make_feed
+from outpace.serve.batches import same_bits
+from outpace.serve.feeds import Processes, make_feed
 from outpace.serve.probe import holds_open_file
 from tests.remedies.trainings import Rows, hosted
 
@@ -51,6 +52,55 @@ def same(make: Any, setup: Setup) -> bool:
         got = epochs(make())
         assert not host.broken
     return bool(wanted == got)
+
+
+class Large(Dataset[Any]):
+    """Samples that make batches of half a megabyte, some of another type."""
+
+    def __len__(self) -> int:
+        return 21
+
+    def __getitem__(self, index: int) -> Any:
+        noise = torch.rand(2**16)
+        return noise + index, torch.full((3, 2**12), index, dtype=torch.float64), index, str(index)
+
+
+@pytest.mark.parametrize("own", [0, 2])
+@pytest.mark.parametrize("batch_size", [2, None])
+def test_batches_in_places_are_those_of_plain_workers(own: int, batch_size: Any) -> None:
+    def make() -> Any:
+        return DataLoader(Large(), batch_size=batch_size, shuffle=True, num_workers=own)
+
+    workers = {"executor": "processes", "workers": 2, "persistent": True}
+    found = []
+    for place_bytes in (0, 2**20):
+        torch.manual_seed(0)
+        with hosted(fed(**workers, place_bytes=place_bytes)) as host:
+            loader = make()
+            kept = [batch for _ in range(3) for batch in loader]
+            assert len(kept) == 3 * len(loader)
+            next(iter(loader))  # an epoch that is left early
+            kept += list(loader)
+            found.append(kept)
+            assert not host.broken
+    assert same_bits(*found)
+
+
+def test_places_are_used_again_and_only_for_large_batches() -> None:
+    loader = DataLoader(Large(), batch_size=2)
+    feed = Feed(executor="processes", workers=2, persistent=True, place_bytes=2**20)
+    runner = make_feed(loader, feed)
+    assert isinstance(runner, Processes)
+    assert runner.places is not None
+    seen = {batch[0].data_ptr() for _ in range(3) for batch in runner.epoch()}
+    assert len(seen) <= len(runner.places.used)
+    assert not runner.places.used.any()
+    for without in (replace(feed, place_bytes=100), replace(feed, persistent=False)):
+        plain = make_feed(loader, without)
+        assert isinstance(plain, Processes)
+        assert plain.places is None
+        plain.close()
+    runner.close()
 
 
 class Moving(Dataset[Any]):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 import pickle
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from outpace.serve.batches import same_bits
 from outpace.serve.crossing import SMALL, VIEWED, Packer, Parcel, Placed, crossing_s, unpacked
+from outpace.serve.places import Places
 
 
 class Pair(NamedTuple):
@@ -57,25 +57,26 @@ def test_a_batch_arrives_as_it_was(name: str, by_pipe: bool) -> None:
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_batch_arrives_by_a_place_as_it_was(name: str) -> None:
     batch = {"it": BATCHES[name], "large": torch.arange(SMALL)}
-    place = torch.zeros(16 * SMALL, dtype=torch.uint8)
-    sent = pickle.loads(pickle.dumps(Packer()(batch, place)))
-    assert isinstance(sent.joined, Placed)
-    back = unpacked(sent, place=(ctypes.c_char * len(place)).from_buffer(place.numpy()))
+    places = Places(1, 1, 16 * SMALL)
+    parcel = Packer(places=places)(batch)
+    assert isinstance(parcel.joined, Placed)
+    back = unpacked(pickle.loads(pickle.dumps(parcel)), places=places)
     assert same_bits(back, batch)
     # What is small has memory of its own: the place is not kept for it.
-    place.zero_()
+    places.memory.zero_()
     assert same_bits(back["it"], batch["it"]) or name == "large"
     assert not back["large"].any()
 
 
-@pytest.mark.parametrize("size", [4 * SMALL, 8 * SMALL - 1])
+@pytest.mark.parametrize("size", [4 * SMALL, 6 * SMALL])
 def test_what_does_not_fit_a_place_goes_as_ever(size: int) -> None:
-    place = torch.zeros(size, dtype=torch.uint8)
+    places = Places(1, 1, size)
     for batch in (torch.arange(SMALL), torch.arange(4)):
-        sent = Packer()(batch, place)
+        sent = Packer(places=places)(batch)
         assert not isinstance(sent.joined, Placed)
         assert same_bits(unpacked(sent), batch)
-    assert not place.any()
+    assert not places.used.any()
+    assert not places.memory.any()
 
 
 def test_what_cannot_lie_with_others_goes_by_itself() -> None:

@@ -10,8 +10,12 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import set_loader_arguments
+from outpace.remedies.model import batch_bytes
 from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
 from outpace.seams.setup import Executor, Setup
+
+LARGE = 1 << 18
+"""bytes of a batch whose pages are worth a place that is used again"""
 
 
 @final
@@ -19,7 +23,9 @@ class LoaderWorkers(Remedy):
     """Make batches in as many worker processes as pay, or in none where workers harm.
 
     The number comes from CPU seconds: workers and compute share the cores, and each batch has to
-    pass between processes. With cheap samples workers are slower than none.
+    pass between processes. With cheap samples workers are slower than none. Large batches are written
+    to places in shared memory that are used again and again: in memory of its own each page of each
+    batch is a fault on both sides. PyTorch has no such places: an edit of the script is without them.
 
     Keeps the same bits where samples are deterministic. Where the data set draws random numbers
     each worker has its own, so that augmentations differ from those without workers.
@@ -35,20 +41,29 @@ class LoaderWorkers(Remedy):
         data = evidence.input
         if data.kind != "loader":
             return Verdict(False, "batches do not come from a DataLoader over a map-style data set")
-        best = self.settings(evidence)["workers"]
-        if best == data.workers:
-            return Verdict(False, f"{data.workers} workers are predicted to be best")
-        return Verdict(True, f"{best} workers instead of {data.workers}, by CPU seconds a batch")
+        chosen = self.settings(evidence)
+        best = chosen["workers"]
+        if best != data.workers:
+            return Verdict(
+                True, f"{best} workers instead of {data.workers}, by CPU seconds a batch"
+            )
+        if "place_bytes" in chosen:
+            return Verdict(True, f"{best} workers that write batches to the same memory again")
+        return Verdict(False, f"{data.workers} workers are predicted to be best")
 
     def alternatives(self, evidence: Evidence) -> list[Settings]:
         """Numbers of workers by predicted gain."""
         cores = max(1, evidence.machine.cores)
-        counts = sorted({0, 1, 2, cores // 2, cores} - {evidence.input.workers})
+        own, places = evidence.input.workers, placed(evidence)
+        counts = sorted({0, 1, 2, cores // 2, cores} - {own}) + [own] * (own > 0 and bool(places))
         waits = evidence.input.storage_s > 0.5 * evidence.input.fetch_s
         if waits:
             counts += [2 * cores]
         options: list[Settings] = [
-            {"workers": n, **way} for n in counts if n <= 2 * cores for way in ways(evidence, n)
+            {"workers": n, **(places if n else {}), **way}
+            for n in counts
+            if n <= 2 * cores or n == own
+            for way in ways(evidence, n)
         ]
         return sorted(options, key=lambda s: -self.predict(evidence, s).speedup)
 
@@ -64,7 +79,13 @@ class LoaderWorkers(Remedy):
             return base  # Batches that are sliced or kept already cost less than moving them.
         workers = int(settings["workers"])
         executor: Executor = "processes" if workers else "inline"
-        feed = replace(base.feed, executor=executor, workers=workers, persistent=workers > 0)
+        feed = replace(
+            base.feed,
+            executor=executor,
+            workers=workers,
+            persistent=workers > 0,
+            place_bytes=int(settings.get("place_bytes", 0)),
+        )
         return with_room(replace(base, feed=feed), settings)
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
@@ -84,3 +105,9 @@ class LoaderWorkers(Remedy):
             arguments["prefetch_factor"] = None
         changed = set_loader_arguments(source, evidence.input.where, arguments)
         return edit_room(changed, settings)
+
+
+def placed(evidence: Evidence) -> Settings:
+    """The setting for places in shared memory, where batches are so large that it matters."""
+    size = batch_bytes(evidence)
+    return {"place_bytes": size} if size >= LARGE and not evidence.input.pinned else {}

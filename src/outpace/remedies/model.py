@@ -37,6 +37,8 @@ PRIORS = {"bf16": 1.4, "channels_last": 1.1, "fused_optimizer": 1.05}
 PRIOR_ERROR = 0.5
 IPC_S_PER_BYTE = 1e-9
 """about 1 us a KB between processes"""
+PLACED_S_PER_BYTE = 1.5e-10
+"""where batches lie in places that are used again: a copy"""
 PIXEL_BYTES, DISK_PIXEL_BYTES = 4, 3
 """of a decoded image: Pillow has RGB in four bytes, on disk it has three"""
 
@@ -134,10 +136,20 @@ def fetch_time(evidence: Evidence, setup: Setup) -> tuple[float, float]:
         wall, cpu = max(0.0, wall - saved), max(0.0, cpu - saved)
         if setup.decoded_bytes:
             wall = max(cpu, wall - data.storage_s)
-    if feed.executor == "processes" and data.workers == 0:
-        moved = data.sample_bytes * max(1, data.batch_size) * IPC_S_PER_BYTE
-        wall, cpu = wall + moved, cpu + 2 * moved
+    if feed.executor == "processes":
+        each = PLACED_S_PER_BYTE if feed.place_bytes else IPC_S_PER_BYTE
+        moved = batch_bytes(evidence) * each
+        if data.workers == 0:
+            wall, cpu = wall + moved, cpu + 2 * moved
+        elif feed.place_bytes and data.made_here_s is not None:
+            saved = max(0.0, cpu - data.made_here_s - moved)
+            wall, cpu = max(0.0, wall - saved), cpu - saved
     return wall, cpu
+
+
+def batch_bytes(evidence: Evidence) -> int:
+    """Of a batch as it is collated."""
+    return evidence.input.sample_bytes * max(1, evidence.input.batch_size)
 
 
 def decode_time(evidence: Evidence, setup: Setup) -> float:

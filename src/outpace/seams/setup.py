@@ -29,6 +29,10 @@ class Feed:
     workers: int = 0
     prefetch: int = 2
     persistent: bool = False
+    place_bytes: int = 0
+    """of a batch: persistent worker processes write such to places in shared memory that are used again and
+    again; 0: each has memory of its own
+    """
     pin: bool = False
     cache_bytes: int = 0
     pool: int = 0

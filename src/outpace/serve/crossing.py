@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data._utils.collate import default_collate_fn_map
 
-from outpace.serve.nests import leaves
-from outpace.serve.slots import Place
+from outpace.serve.places import Places
 
 SMALL = 1 << 16
 """bytes of a tensor that is put together with others; of what goes through the pipe, not by shared memory"""
@@ -36,8 +36,8 @@ VIEWED = {getattr(torch, name): np.dtype(name) for name in NAMES} | {
 """types of tensors that lie together, and what numpy takes them for"""
 
 
-class Small(NamedTuple):
-    """In the place of a small tensor: its type, its shape, its number among them."""
+class Joined(NamedTuple):
+    """In the place of a tensor that lies with others: its type, its shape, its number among them."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -59,9 +59,9 @@ class Nest(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """In the place of joined tensors: they lie in a place that is known on both sides."""
+    """Where joined tensors lie: the number of a place."""
 
-    size: int
+    number: int
 
 
 class Parcel(NamedTuple):
@@ -76,85 +76,98 @@ class Parcel(NamedTuple):
 
 @final
 class Packer:
-    """Makes parcels of batches. ``by_pipe``: all plain tensors go through the pipe, however large.
+    """Makes parcels of batches. ``places``: for large ones; ``by_pipe``: all plain tensors go through the
+    pipe, however large.
 
     Those in shared memory need room there, which a container often has 64 MiB of.
     """
 
-    def __init__(self, *, by_pipe: bool = False) -> None:
-        self.by_pipe = self._all = by_pipe
+    def __init__(self, *, places: Places | None = None, by_pipe: bool = False) -> None:
+        self.places, self.by_pipe = places, by_pipe
         self._nest: Any = None
         self._layout = b""
         self._order: list[int] = []
 
-    def __call__(self, batch: Any, place: torch.Tensor | None = None) -> Parcel:
-        """A batch as a parcel. ``place``: bytes in shared memory for all its plain tensors, if they are
-        enough.
-        """
-        small: list[torch.Tensor] = []
-        rest: list[Any] = []
-        self._all = self.by_pipe or place is not None
-        nest = self._split(batch, small, rest)
-        size = sum(tensor.nbytes for tensor in small)
-        if place is not None and (size <= SMALL or size > place.numel()):
-            return self(batch)
-        if nest != self._nest:
-            self._lay(nest, small)
-        if not small:
+    def __call__(self, batch: Any) -> Parcel:
+        """A batch as a parcel."""
+        return self._placed(batch) or self._sent(batch)
+
+    def _placed(self, batch: Any) -> Parcel | None:
+        """All its plain tensors in a place; None where there is none, or for what is small."""
+        if self.places is None:
+            return None
+        parts, rest = self._laid(batch, most=np.inf)
+        size = sum(part.numel() for part in parts)
+        if not SMALL < size <= self.places.size or (number := self.places.take()) is None:
+            return None
+        torch.cat(parts, out=self.places.memory[number, :size])
+        return Parcel(self._layout, Placed(number), rest)
+
+    def _sent(self, batch: Any) -> Parcel:
+        parts, rest = self._laid(batch, most=np.inf if self.by_pipe else SMALL)
+        if not parts:
             return Parcel(self._layout, None, rest)
-        parts = [small[n].flatten().view(torch.uint8) for n in self._order]
-        if place is not None:
-            torch.cat(parts, out=place[:size])
-            return Parcel(self._layout, Placed(size), rest)
         joined = torch.cat(parts)
         piped = self.by_pipe or joined.numel() <= SMALL
         return Parcel(self._layout, joined.numpy() if piped else joined, rest)
 
-    def _split(self, value: Any, small: list[torch.Tensor], rest: list[Any]) -> Any:
-        if self._is_small(value):
-            small.append(value)
-            return Small(value.dtype, tuple(value.shape), len(small) - 1)
+    def _laid(self, batch: Any, most: float) -> tuple[list[torch.Tensor], list[Any]]:
+        """Bytes of the tensors that lie together, of so many at most, in their order; and the rest."""
+        together: list[torch.Tensor] = []
+        rest: list[Any] = []
+        nest = self._split(batch, most, together, rest)
+        if nest != self._nest:
+            self._lay(nest, together)
+        return [together[n].flatten().view(torch.uint8) for n in self._order], rest
+
+    def _split(self, value: Any, most: float, together: list[torch.Tensor], rest: list[Any]) -> Any:
+        if self._may_join(value, most):
+            together.append(value)
+            return Joined(value.dtype, tuple(value.shape), len(together) - 1)
         kind = type(value)
         if kind is dict or (self.by_pipe and isinstance(value, dict)):
-            parts = tuple(self._split(part, small, rest) for part in value.values())
+            parts = tuple(self._split(part, most, together, rest) for part in value.values())
             return Nest(dict, tuple(value), parts)
         # A list of names or numbers is one thing.
         if isinstance(value, list | tuple) and any(isinstance(part, NESTS) for part in value):
-            return Nest(kind, None, tuple(self._split(part, small, rest) for part in value))
+            return Nest(
+                kind, None, tuple(self._split(part, most, together, rest) for part in value)
+            )
         rest.append(value)
         return Rest(len(rest) - 1)
 
-    def _is_small(self, value: Any) -> bool:
+    def _may_join(self, value: Any, most: float) -> bool:
         if type(value) is not torch.Tensor or value.dtype not in VIEWED:
             return False
         plain = value.device.type == "cpu" and value.layout is torch.strided
         if not plain or value.requires_grad or value.is_neg() or value.is_conj():
             return False
-        return self._all or (value.nbytes <= SMALL and value.is_contiguous())
+        return self.by_pipe or (value.nbytes <= most and value.is_contiguous())
 
-    def _lay(self, nest: Any, small: list[torch.Tensor]) -> None:
+    def _lay(self, nest: Any, together: list[torch.Tensor]) -> None:
         """The widest types first: so each number lies where one of its type may."""
         self._nest = nest
-        self._order = sorted(range(len(small)), key=lambda n: -small[n].element_size())
-        starts, at = [0] * len(small), 0
+        self._order = sorted(range(len(together)), key=lambda n: -together[n].element_size())
+        starts, at = [0] * len(together), 0
         for number in self._order:
             starts[number] = at
-            at += small[number].nbytes
+            at += together[number].nbytes
         self._layout = pickle.dumps((nest, starts))
 
 
 _layout_of = lru_cache(maxsize=64)(pickle.loads)
 
 
-def unpacked(parcel: Parcel, *, own: bool = True, place: Place | None = None) -> Any:
-    """The batch again. ``own``: each of its tensors with memory of its own, which is a copy.
-    ``place``: where they lie; large ones stay there.
+def unpacked(parcel: Parcel, *, own: bool = True, places: Places | None = None) -> Any:
+    """The batch again. ``own``: each of its tensors with memory of its own, which is a copy; but for
+    large ones in ``places``, which stay there.
     """
     nest, starts = _layout_of(parcel.layout)
     if parcel.joined is None:
-        leaf: Callable[[Small], torch.Tensor] | None = None
+        leaf: Callable[[Joined], torch.Tensor] | None = None
     elif isinstance(parcel.joined, Placed):
-        leaf = _from_bytes(place, starts, most=SMALL)
+        assert places is not None
+        leaf = _from_bytes(places.lend(parcel.joined.number), starts, most=SMALL)
     elif own or isinstance(parcel.joined, np.ndarray):
         leaf = _from_bytes(
             np.asarray(parcel.joined), starts, most=np.inf if len(starts) > 1 else -1
@@ -164,10 +177,10 @@ def unpacked(parcel: Parcel, *, own: bool = True, place: Place | None = None) ->
     return _built(nest, leaf, parcel.rest)
 
 
-def _from_bytes(joined: Any, starts: list[int], *, most: float) -> Callable[[Small], torch.Tensor]:
+def _from_bytes(joined: Any, starts: list[int], *, most: float) -> Callable[[Joined], torch.Tensor]:
     """``most``: bytes of those that are copied."""
 
-    def leaf(small: Small) -> torch.Tensor:
+    def leaf(small: Joined) -> torch.Tensor:
         found = np.ndarray(small.shape, VIEWED[small.dtype], joined, starts[small.number])
         tensor = torch.from_numpy(found.copy() if found.nbytes <= most else found)
         return tensor.view(small.dtype) if small.dtype is torch.bfloat16 else tensor
@@ -175,8 +188,8 @@ def _from_bytes(joined: Any, starts: list[int], *, most: float) -> Callable[[Sma
     return leaf
 
 
-def _from_pinned(joined: torch.Tensor, starts: list[int]) -> Callable[[Small], torch.Tensor]:
-    def leaf(small: Small) -> torch.Tensor:
+def _from_pinned(joined: torch.Tensor, starts: list[int]) -> Callable[[Joined], torch.Tensor]:
+    def leaf(small: Joined) -> torch.Tensor:
         begin = starts[small.number]
         size = int(np.prod(small.shape, dtype=np.int64)) * small.dtype.itemsize
         return joined[begin : begin + size].view(small.dtype).view(small.shape)
@@ -185,7 +198,7 @@ def _from_pinned(joined: torch.Tensor, starts: list[int]) -> Callable[[Small], t
 
 
 def _built(nest: Any, leaf: Any, rest: list[Any]) -> Any:
-    if isinstance(nest, Small):
+    if isinstance(nest, Joined):
         return leaf(nest)
     if isinstance(nest, Rest):
         return rest[nest.number]
@@ -197,8 +210,20 @@ def _built(nest: Any, leaf: Any, rest: list[Any]) -> Any:
 
 def crossing_s(batch: Any) -> float:
     """Seconds that a batch's tensors take on their way, besides their bytes."""
-    size = sum(leaf.nbytes for leaf in leaves(batch) if isinstance(leaf, torch.Tensor))
-    parcel = Packer()(batch, torch.empty(size, dtype=torch.uint8))
-    segments = [one for one in (parcel.joined, *parcel.rest) if isinstance(one, torch.Tensor)]
-    together = len(_layout_of(parcel.layout)[1])
-    return SEGMENT_S * len(segments) + LEAF_S * together
+    packer = Packer()
+    parts, rest = packer._laid(batch, most=np.inf)
+    segments = sum(isinstance(one, torch.Tensor) for one in rest)
+    return SEGMENT_S * segments + LEAF_S * len(parts)
+
+
+def stacked_in_own_memory() -> None:
+    """Have `default_collate` make batches in this worker's own memory, not in shared memory."""
+    plain = default_collate_fn_map[torch.Tensor]
+
+    def stack(batch: Any, *, collate_fn_map: Any = None) -> Any:
+        for one in batch:
+            if type(one) is not torch.Tensor or one.layout is not torch.strided or one.is_nested:
+                return plain(batch, collate_fn_map=collate_fn_map)
+        return torch.stack(batch, 0)
+
+    default_collate_fn_map[torch.Tensor] = stack

@@ -13,22 +13,21 @@ import shutil
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, final
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data._utils import worker as told
 
 from outpace.errors import DataError
 from outpace.measure.machine import local_ranks
 from outpace.serve.allocating import keep_freed
-from outpace.serve.crossing import SMALL, Packer, unpacked
+from outpace.serve.crossing import SMALL, Packer, stacked_in_own_memory, unpacked
 from outpace.serve.making import Arrival, BatchMaker, Made, Request
-from outpace.serve.slots import SPARE, Slots, place_bytes
+from outpace.serve.places import SLACK, SPARE, Places
 
 Kind = Literal["none", "threads", "processes"]
 SHARED = Path("/dev/shm")
@@ -177,29 +176,31 @@ class Processes:
         self.workers, self.arrival = workers, arrival
         depth, free = max(workers, depth), SHARE * shared_free()
         self.by_pipe = depth * batch_bytes > free
-        self.slots: Slots | None = None
-        count = depth + SPARE
-        if batch_bytes > SMALL and count * place_bytes(batch_bytes) <= free and not arrival.pin:
-            self.slots = Slots(count, batch_bytes)
-        self.asked = Asked(self.slots)
+        ahead = max(1, depth // workers)
+        self.places: Places | None = None
+        if batch_bytes > SMALL and not arrival.pin:
+            each = ahead + SPARE
+            if SLACK * workers * each * batch_bytes <= free:
+                self.places = Places(workers, each, batch_bytes)
+        self.asked = Asked(self.places)
         with _no_warning():
-            self.loader = self._loader(maker, workers, depth, keeps_freed)
+            self.loader = self._loader(maker, workers, ahead, keeps_freed)
 
     def _loader(
-        self, maker: BatchMaker, workers: int, depth: int, keeps_freed: bool
+        self, maker: BatchMaker, workers: int, ahead: int, keeps_freed: bool
     ) -> DataLoader[Any]:
-        places = self.slots.memory if self.slots is not None else None
+        packer = Packer(places=self.places, by_pipe=self.by_pipe)
         return DataLoader(
-            _InWorker(maker, Packer(by_pipe=self.by_pipe), places),  # type: ignore[arg-type]
+            _InWorker(maker, packer),  # type: ignore[arg-type]
             batch_size=None,
             sampler=self.asked,
             num_workers=workers,
-            prefetch_factor=max(1, depth // workers),
+            prefetch_factor=ahead,
             collate_fn=_as_it_is,
             persistent_workers=True,
             pin_memory=self.arrival.pin,  # by a thread of this process
             worker_init_fn=_Begin(
-                own_memory=self.by_pipe or places is not None, keeps_freed=keeps_freed
+                own_memory=self.by_pipe or self.places is not None, keeps_freed=keeps_freed
             ),
             generator=torch.Generator(),  # The training's own generator is not drawn from.
         )
@@ -223,10 +224,9 @@ class Processes:
             ) from error
 
     def _arrived(self, made: Made) -> Made:
-        place = self.slots.arrived() if self.slots is not None else None
         if made.error is not None:
             return made
-        batch = unpacked(made.batch, own=not self.arrival.pin, place=place)
+        batch = unpacked(made.batch, own=not self.arrival.pin, places=self.places)
         return self.arrival._replace(pin=False)(made._replace(batch=batch))
 
     def resize(self, workers: int, depth: int) -> None:
@@ -250,18 +250,17 @@ def _no_warning() -> Iterator[None]:
 
 
 class Asked:
-    """A sampler that gives the requests of the epoch at hand, each with a place for its batch."""
+    """A sampler that gives the requests of the epoch at hand."""
 
-    def __init__(self, slots: Slots | None) -> None:
+    def __init__(self, places: Places | None) -> None:
         self.requests: Iterable[Request] = ()
-        self.slots = slots
+        self.places = places
 
-    def __iter__(self) -> Iterator[tuple[Request, int | None]]:
+    def __iter__(self) -> Iterator[Request]:
         # Drawn from once workers have put away what is left of an epoch before.
-        if self.slots is not None:
-            self.slots.none_coming()
-        for request in self.requests:
-            yield request, self.slots.take() if self.slots is not None else None
+        if self.places is not None:
+            self.places.none_coming()
+        yield from self.requests
 
     def __len__(self) -> int:
         raise TypeError("not known beforehand")
@@ -279,36 +278,18 @@ class _Begin:
         if self.keeps_freed:
             keep_freed()
         if self.own_memory:
-            maker = cast(Any, told._worker_info).dataset.maker
-            maker.collate = _in_own_memory(maker.collate)
-
-
-def _in_own_memory(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """`default_collate` puts batches into shared memory where it sees that it is in a worker."""
-
-    def collated(samples: list[Any]) -> Any:
-        info, told._worker_info = told._worker_info, None
-        try:
-            return collate(samples)
-        finally:
-            told._worker_info = info
-
-    return collated
+            stacked_in_own_memory()
 
 
 class _InWorker:
     """The maker as a data set of requests, whose batches come as parcels."""
 
-    def __init__(self, maker: BatchMaker, pack: Packer, places: torch.Tensor | None) -> None:
-        self.maker, self.pack, self.places = maker, pack, places
+    def __init__(self, maker: BatchMaker, pack: Packer) -> None:
+        self.maker, self.pack = maker, pack
 
-    def __getitem__(self, asked: tuple[Request, int | None]) -> Made:
-        request, number = asked
+    def __getitem__(self, request: Request) -> Made:
         made = self.maker(request)
-        if made.error is not None:
-            return made
-        place = self.places[number] if self.places is not None and number is not None else None
-        return made._replace(batch=self.pack(made.batch, place))
+        return made if made.error is not None else made._replace(batch=self.pack(made.batch))
 
 
 def _as_it_is(made: Any) -> Any:

@@ -11,6 +11,7 @@ import copy
 import itertools
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,15 @@ from outpace.seams.setup import Feed
 from outpace.serve.ahead import Ahead, Work
 from outpace.serve.batches import Fetch, by_items, by_slice, forgiving
 from outpace.serve.cache import SampleCache
-from outpace.serve.executors import fetch_threads
+from outpace.serve.crossing import (
+    SMALL,
+    Packer,
+    Parcel,
+    stacked_in_own_memory,
+    unpacked,
+)
+from outpace.serve.executors import SHARE, fetch_threads, shared_free
+from outpace.serve.places import SLACK, SPARE, Places
 from outpace.serve.probe import holds_open_file
 
 
@@ -150,6 +159,33 @@ def _own_iterator(loader: DataLoader[Any]) -> Iterator[Any]:
     return loader._get_iterator()
 
 
+def places_for(loader: DataLoader[Any], feed: Feed) -> Places | None:
+    """Where worker processes are to write large batches; None where they are few, or pinned, or where
+    shared memory has no room.
+    """
+    lasting = feed.workers and feed.persistent and not (loader.pin_memory or feed.pin)
+    if not lasting or feed.place_bytes <= SMALL:
+        return None
+    each = (feed.prefetch or 2) + SPARE
+    if SLACK * feed.workers * each * feed.place_bytes > SHARE * shared_free():
+        return None
+    return Places(feed.workers, each, feed.place_bytes)
+
+
+class Collated:
+    """What a worker makes of samples: a batch on its way."""
+
+    def __init__(self, collate: Any, pack: Packer) -> None:
+        self.collate, self.pack = collate, pack
+        self.begun = False
+
+    def __call__(self, samples: Any) -> Parcel:
+        if not self.begun:
+            stacked_in_own_memory()
+            self.begun = True
+        return self.pack(self.collate(samples))
+
+
 class Seeding:
     """A sampler that draws a seed after it has begun, as a new iterator does for its workers.
 
@@ -157,16 +193,24 @@ class Seeding:
     would be one number behind, and the samples in another order.
     """
 
-    def __init__(self, sampler: Any, generator: torch.Generator | None) -> None:
+    def __init__(
+        self, sampler: Any, generator: torch.Generator | None, places: Places | None = None
+    ) -> None:
         self.sampler = sampler
         self.generator = generator
+        self.places = places
         self.begun = False
 
     def __iter__(self) -> Iterator[Any]:
         indices: Iterator[Any] = iter(self.sampler)
         if self.begun:
             torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        return indices
+        return indices if self.places is None else self._while_workers_rest(indices, self.places)
+
+    def _while_workers_rest(self, indices: Iterator[Any], places: Places) -> Iterator[Any]:
+        """The first index is asked for when workers have put away what is left of an epoch before."""
+        places.none_coming()
+        yield from indices
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -177,10 +221,14 @@ class Processes:
 
     def __init__(self, loader: DataLoader[Any], feed: Feed) -> None:
         own: Any = loader
+        self.places = places_for(loader, feed)
+        collate: Any = loader.collate_fn
+        if self.places is not None:
+            collate = Collated(collate, Packer(places=self.places))
         common: dict[str, Any] = {
             "dataset": loader.dataset,
             "num_workers": feed.workers,
-            "collate_fn": loader.collate_fn,
+            "collate_fn": collate,
             "pin_memory": loader.pin_memory or feed.pin,
             "timeout": loader.timeout,
             "worker_init_fn": loader.worker_init_fn,
@@ -191,9 +239,10 @@ class Processes:
             common["prefetch_factor"] = feed.prefetch or 2
             common["persistent_workers"] = feed.persistent
         if loader.batch_sampler is not None:
-            common["batch_sampler"] = Seeding(loader.batch_sampler, loader.generator)
+            common["batch_sampler"] = Seeding(loader.batch_sampler, loader.generator, self.places)
         else:
-            common.update(batch_size=None, sampler=Seeding(loader.sampler, loader.generator))
+            sampler = Seeding(loader.sampler, loader.generator, self.places)
+            common.update(batch_size=None, sampler=sampler)
         self.loader: DataLoader[Any] = DataLoader(**common)
         self.kept: Any = None
         self.newest: Any = None
@@ -211,7 +260,9 @@ class Processes:
             if loader.persistent_workers:
                 self.kept = self.newest
         iterator: Iterator[Any] = self.newest
-        return iterator
+        if self.places is None:
+            return iterator
+        return map(partial(unpacked, places=self.places), iterator)
 
     def pids(self) -> list[int]:
         """Worker processes at work."""

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import default_collate, get_worker_info
 
 from outpace.serve.crossing import SMALL
 from outpace.serve.executors import Processes
 from outpace.serve.loader import Loader
-from outpace.serve.slots import Slots
+from outpace.serve.places import Places
 
 WIDE = SMALL
 """numbers of a sample: four bytes each"""
@@ -29,36 +31,55 @@ def loader(**how: Any) -> Loader:
     return Loader(Wide(), 2, executor="processes", workers=2, **how)
 
 
-def slots_of(made: Loader) -> Slots:
+def places_of(made: Loader) -> Places:
     executor = made._executor
     assert isinstance(executor, Processes)
-    assert executor.slots is not None
-    return executor.slots
+    assert executor.places is not None
+    return executor.places
 
 
 def test_places_come_back_when_nothing_looks_at_them() -> None:
-    slots = Slots(2, 100)
-    assert [slots.take(), slots.take(), slots.take()] == [0, 1, None]
-    first, second, third = (slots.arrived() for _ in range(3))
-    assert third is None
-    assert first is not None
+    places = Places(1, 2, 100)
+    assert [places.take(), places.take(), places.take()] == [0, 1, None]
+    first = places.lend(0)
     view = torch.from_numpy(np.ndarray((3,), np.uint8, first, 1))
-    del first, second
-    assert list(slots.free) == [1]
+    places.lend(1)
+    assert places.used.tolist() == [1, 0]
+    del first
     view[:] = 7
-    assert slots.memory[0, :5].tolist()[1:4] == [7, 7, 7]
+    assert places.memory[0, :5].tolist()[1:4] == [7, 7, 7]
+    assert places.used.tolist() == [1, 0]
     del view
-    assert sorted(slots.free) == [0, 1]
+    assert places.used.tolist() == [0, 0]
 
 
 def test_what_never_arrives_is_free_again() -> None:
-    slots = Slots(3, 100)
-    numbers = [slots.take() for _ in range(3)]
-    kept = slots.arrived()
-    slots.none_coming()
-    assert list(slots.free) == numbers[1:]
+    places = Places(1, 3, 100)
+    for _ in range(3):
+        places.take()
+    kept = places.lend(0)
+    places.none_coming()
+    assert places.used.tolist() == [1, 0, 0]
     del kept
-    assert sorted(slots.free) == [0, 1, 2]
+    assert places.used.tolist() == [0, 0, 0]
+
+
+def test_what_a_fork_lets_go_is_still_its_parents() -> None:
+    places = Places(1, 1, 100)
+    places.take()
+    kept = [places.lend(0)]
+
+    def let_go() -> None:
+        kept.clear()
+        gc.collect()
+
+    child = multiprocessing.get_context("fork").Process(target=let_go)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert places.used.tolist() == [1]
+    kept.clear()
+    assert places.used.tolist() == [0]
 
 
 def test_batches_that_are_kept_stay_as_they_were() -> None:
@@ -76,14 +97,12 @@ def test_batches_that_are_kept_stay_as_they_were() -> None:
 def test_a_place_is_written_to_again_and_all_come_back() -> None:
     made = loader()
     try:
-        places = {batch["x"].data_ptr() for batch in made}
-        slots = slots_of(made)
-        memory = slots.memory
-        first, last = memory.data_ptr(), memory.data_ptr() + memory.numel()
-        assert len(places) <= len(memory)
-        assert all(first <= place < last for place in places)
-        gc.collect()
-        assert sorted(slots.free) == list(range(len(memory)))
+        seen = {batch["x"].data_ptr() for batch in made}
+        places = places_of(made)
+        first = places.memory.data_ptr()
+        assert len(seen) <= len(places.used) < len(made)
+        assert all(first <= place < first + places.memory.numel() for place in seen)
+        assert not places.used.any()
     finally:
         made.close()
 
@@ -97,9 +116,22 @@ def test_an_epoch_that_is_left_early_takes_no_places_with_it() -> None:
             del batches
         seen = [int(i) for batch in made for i in batch["id"]]
         assert sorted(seen) == list(range(50))
-        slots = slots_of(made)
-        assert len(slots.free) == len(slots.memory) - 1  # `kept` is in one
+        assert places_of(made).used.sum() == 1  # `kept` is in one
         assert torch.equal(kept["x"][:, 0], kept["id"].float())
+    finally:
+        made.close()
+
+
+def test_a_workers_own_collation_takes_no_shared_memory() -> None:
+    """Else each batch would have fresh pages before it is copied."""
+
+    def shared(samples: list[Any]) -> Any:
+        batch = default_collate(samples)
+        return {**batch, "inside": get_worker_info() is not None, "shared": batch["x"].is_shared()}
+
+    made = loader(collate=shared)
+    try:
+        assert all(batch["inside"] and not batch["shared"] for batch in made)
     finally:
         made.close()
 

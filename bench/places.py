@@ -39,7 +39,7 @@ class Copies(Dataset[Any]):
         self.samples = torch.arange(16 * size // 4, dtype=torch.float32).view(16, -1)
 
     def __len__(self) -> int:
-        return 1 << 20
+        return 1 << 40
 
     def __getitem__(self, index: int) -> Any:
         return self.samples[index % 16]

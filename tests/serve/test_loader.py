@@ -27,7 +27,7 @@ from outpace.serve import loader as loader_module
 from outpace.serve.executors import start
 from outpace.serve.loader import Loader
 from outpace.serve.making import Arrival, Request
-from outpace.serve.tuner import Choice
+from outpace.serve.rates import Choice
 
 SIZE = 103
 

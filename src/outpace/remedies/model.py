@@ -39,6 +39,8 @@ IPC_S_PER_BYTE = 1e-9
 """about 1 us a KB between processes"""
 PLACED_S_PER_BYTE = 1.5e-10
 """where batches lie in places that are used again: a copy"""
+MAPPED, MAPPED_S_PER_BYTE = 1 << 25, 6e-10
+"""blocks of so many bytes glibc maps anew each time: then the worker's own batch has fresh pages still"""
 PIXEL_BYTES, DISK_PIXEL_BYTES = 4, 3
 """of a decoded image: Pillow has RGB in four bytes, on disk it has three"""
 
@@ -137,8 +139,9 @@ def fetch_time(evidence: Evidence, setup: Setup) -> tuple[float, float]:
         if setup.decoded_bytes:
             wall = max(cpu, wall - data.storage_s)
     if feed.executor == "processes":
-        each = PLACED_S_PER_BYTE if feed.place_bytes else IPC_S_PER_BYTE
-        moved = batch_bytes(evidence) * each
+        size = batch_bytes(evidence)
+        placed = PLACED_S_PER_BYTE if size < MAPPED else MAPPED_S_PER_BYTE
+        moved = size * (placed if feed.place_bytes else IPC_S_PER_BYTE)
         if data.workers == 0:
             wall, cpu = wall + moved, cpu + 2 * moved
         elif feed.place_bytes and data.made_here_s is not None:

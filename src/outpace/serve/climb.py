@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from outpace.serve.tuner import COUNTS, depth_of
+from outpace.serve.rates import COUNTS, depth_of
 
 LOOKED_AT, LOOK_S = 32, 1.0
 """batches and seconds, at the least, between one decision and the next"""

@@ -27,9 +27,10 @@ from outpace.serve.executors import Executor, Kind, shared_free, start
 from outpace.serve.keeping import shelf_for
 from outpace.serve.making import Arrival, BatchMaker, OnError, Request, Skipped, bytes_of
 from outpace.serve.order import Order, Repeated
+from outpace.serve.rates import Choice, depth_of
 from outpace.serve.sources import open_source
 from outpace.serve.transfer import transferred
-from outpace.serve.tuner import PROBED, Choice, choose, depth_of
+from outpace.serve.tuner import PROBED, choose
 
 PREFETCH_BYTES = 256 * 2**20
 SHARE_OF_MEMORY = 0.25

@@ -1,43 +1,24 @@
 """Which workers should make batches: predicted from a few that were made, the best two tried.
 
-A batch costs its wall time, of which some is CPU time and the rest waiting, and of the CPU time some
-holds the interpreter, so that other threads cannot run. With n cores and w workers a second gives at
-most
-
-    none:       1 / wall
-    threads:    min(queued(w, wall + handed, held + handed), n / (cpu + handed))
-    processes:  min(w / (wall - arrival + ipc), n / (cpu + ipc), 1 / arrival)
-
-batches, where handed is what it takes to hand one over from a thread, which holds the interpreter, ipc
-what it takes to bring one from a process to another, by its tensors and their bytes, and arrival what is
-then done with it in the training's own thread; `queued` is of threads that wait for each other at what
-is held. What is made nearly as fast as it is handed over is made where it is drawn, and nothing else is
-tried. Trying is to cost little of what it could gain: a small part of an epoch, or of what was waited
-in those before, after which what was chosen by prediction alone is looked at again.
+What is made nearly as fast as it is handed over is made where it is drawn, and nothing else is tried.
+Trying is to cost little of what it could gain: a small part of an epoch, or of what was waited in those
+before, after which what was chosen by prediction alone is looked at again.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import cycle
-from typing import Any, NamedTuple
 
 from outpace.errors import UsageError
-from outpace.serve.allocating import WORTH, page_faults, worth_trying
-from outpace.serve.crossing import crossing_s
-from outpace.serve.executors import AS_MADE, Kind, fetch_threads, start
+from outpace.serve.allocating import WORTH, worth_trying
+from outpace.serve.executors import AS_MADE, Kind, start
 from outpace.serve.held import in_words
+from outpace.serve.looking import CHEAP_S, Facts, look
 from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
+from outpace.serve.rates import GAIN, Choice, candidates, depth_of, memory, rate
 
-LOOK_S = 0.2
-"""seconds of making batches, alone, by two threads, and alone again"""
-FIRST_S = 0.15
-"""seconds in which they are made for the first time, before that"""
-LEAST_S = 0.03
-"""seconds of them that are spent however short an epoch is"""
 TRY_S = 0.6
 """seconds that a choice is tried for"""
 PROBED, PROBE_S = 0.05, 2.0
@@ -53,223 +34,8 @@ CLOSE = 1.5
 """choices whose predictions are nearer than this are tried"""
 LEAST = 3
 """batches that are counted while trying"""
-GAIN = 1.05
-"""how much faster more workers are to be, for being chosen"""
-HANDED_S: dict[Kind, float] = {"threads": 1.5e-4, "processes": 3e-4}
-"""of a batch that comes from a thread or a process, besides its bytes"""
-CHEAP_S = 3e-4
-"""a batch made in less is not handed over: little more than that could be gained"""
-IPC_S_PER_BYTE = 3e-10
-"""CPU seconds of writing into a place in shared memory that is there already"""
 START_S = 0.3
 """until worker processes are at work and gone again"""
-PROCESS_BYTES = 96 * 2**20
-"""memory that a worker process has of its own"""
-COUNTS: dict[Kind, tuple[int, ...]] = {
-    "threads": (1, 2, 3, 4, 6, 8, 16, 32, 64),
-    "processes": (1, 2, 3, 4, 6, 8, 16),
-}
-"""workers that are considered"""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What making a batch takes. ``scaling``: batches a second by two threads over those by one; None
-    where that was not measured, and is taken for one.
-    """
-
-    wall_s: float
-    cpu_s: float
-    scaling: float | None
-    batch_bytes: int
-    cores: int
-    crossing_s: float = 0.0
-    """between processes, by its tensors: see `outpace.serve.crossing`"""
-    arrival_s: float = 0.0
-    """part of the wall time that is spent in this process wherever it was made"""
-    faults: float = 0.0
-    """pages of fresh memory"""
-
-    @property
-    def held_s(self) -> float:
-        """CPU seconds of a batch during which no other thread can make one: by `queued`, two threads make
-        2 / (1 + share squared) times as many as one.
-        """
-        if self.cores < 2:
-            return 0.0
-        # Waiting is not held: two threads that only wait scale by two.
-        share = math.sqrt(min(1.0, max(0.0, 2 / (self.scaling or 1.0) - 1)))
-        return min(self.cpu_s, share * self.wall_s)
-
-    @property
-    def ipc_s(self) -> float:
-        """Seconds that a batch takes from one process to another, on both sides together."""
-        return HANDED_S["processes"] + self.crossing_s + IPC_S_PER_BYTE * self.batch_bytes
-
-
-class Choice(NamedTuple):
-    """Workers, batches on their way, and why; rates in batches a second."""
-
-    kind: Kind
-    workers: int
-    depth: int
-    reason: str
-    predicted: float
-    measured: float | None = None
-    keeps_freed: bool = False
-    """worker processes keep the memory that they free for the next batch"""
-    batch_bytes: int = 0
-    again_s: float = 0.0
-    """seconds of choosing again, which may turn out otherwise: others were near and not tried, or what
-    was looked at was read for the first time; 0 where there is no reason to
-    """
-
-
-def rate(facts: Facts, kind: Kind, workers: int) -> float:
-    """Batches a second, with nothing else on the cores."""
-    wall, cpu = max(1e-9, facts.wall_s), max(1e-9, facts.cpu_s)
-    if kind == "none" or workers == 0:
-        return 1 / wall
-    if kind == "threads":
-        handed = HANDED_S[kind]
-        most = queued(workers, wall + handed, facts.held_s + handed)
-        return min(most, facts.cores / (cpu + handed))
-    made = max(0.0, wall - facts.arrival_s)
-    most = min(workers / (made + facts.ipc_s), facts.cores / (cpu + facts.ipc_s))
-    return min(most, 1 / max(1e-9, facts.arrival_s))
-
-
-def queued(threads: int, whole_s: float, held_s: float) -> float:
-    """Rounds a second of threads that each take ``whole_s``, of which ``held_s`` one at a time.
-
-    The closed queue of mean value analysis (Reiser and Lavenberg 1980, JACM 27(2)).
-    """
-    found = waiting = 0.0
-    for count in range(1, threads + 1):
-        stay = held_s * (1 + waiting)
-        found = count / (whole_s - held_s + stay)
-        waiting = found * stay
-    return found
-
-
-def memory(facts: Facts, kind: Kind, workers: int, depth: int) -> int:
-    """Bytes that batches on their way and workers take."""
-    own = PROCESS_BYTES * workers if kind == "processes" else 0
-    return own + (depth + workers) * facts.batch_bytes
-
-
-def depth_of(workers: int, batch_bytes: int, prefetch_bytes: int) -> int:
-    """Batches on their way: two a worker, as many more as fit, and one at the least."""
-    room = prefetch_bytes // max(1, batch_bytes)
-    return int(max(1, min(room, max(2 * workers, 4))))
-
-
-def candidates(
-    facts: Facts, *, kinds: Sequence[Kind], workers: int | None, prefetch_bytes: int, ram: int
-) -> list[Choice]:
-    """The best of each kind that fits the memory, the fastest first; fewer workers where equal.
-
-    ``workers``: as many, where that is given.
-    """
-    # One more than keep the cores busy only waits for the interpreter, and makes others wait.
-    busy = facts.cores * facts.wall_s / max(1e-9, facts.cpu_s)
-    found = []
-    for kind in kinds:
-        best: Choice | None = None
-        for count in (0,) if kind == "none" else (workers,) if workers else COUNTS[kind]:
-            if kind == "threads" and best is not None and best.workers + 0.5 > busy:
-                break
-            depth = depth_of(count, facts.batch_bytes, prefetch_bytes)
-            if best is not None and memory(facts, kind, count, depth) > ram:
-                break
-            told = rate(facts, kind, count)
-            if best is None or told > GAIN * best.predicted:
-                best = Choice(kind, count, depth, "", told)
-        if best is not None and (kind == "none" or memory(facts, *best[:3]) <= ram):
-            found.append(best)
-    return sorted(found, key=lambda c: (-c.predicted, c.kind == "processes"))
-
-
-def look(
-    maker: BatchMaker,
-    requests: Sequence[Request],
-    cores: int,
-    most: int,
-    arrival: Arrival = AS_MADE,
-    *,
-    threads: bool = True,
-) -> Facts:
-    """Make batches alone, then by two threads at once, so many; cheap ones alone only, and all where
-    ``threads`` are not to be chosen.
-    """
-    batch = maker(requests[0]).batch
-    arrivals: list[float] = []
-
-    def whole(request: Request) -> Made:
-        made = maker(request)
-        begun = time.perf_counter()
-        made = arrival(made)
-        arrivals.append(time.perf_counter() - begun)
-        return made
-
-    # In threads as workers are: with torch's own beside it a batch would take another time.
-    pool = fetch_threads(2) if threads else None
-
-    def alone(*args: Any) -> Timed:
-        return (
-            pool.submit(_timed, whole, *args).result() if pool is not None else _timed(whole, *args)
-        )
-
-    # What is read for the first time is slower, and of a packed set its checksums are looked at.
-    first = alone(requests[1:] or requests, len(requests), FIRST_S)
-    known = requests[: 1 + first.batches]
-    arrivals.clear()
-    warm, scaling = alone(known, most), None
-    if pool is not None:
-        if cores > 1 and warm.wall_s > CHEAP_S:
-            both = list(pool.map(lambda some: _timed(whole, some, most), (known, known[::-1])))
-            warm = min(warm, alone(known, most))  # the one that was less disturbed
-            scaling = min(2.0, max(0.5, sum(warm.wall_s / each.wall_s for each in both)))
-        pool.shutdown()
-    # Files that are read now may be waited for where those before were not.
-    wall = max(warm.wall_s, warm.cpu_s + first.wall_s - first.cpu_s)
-    crossing, arrival_s = crossing_s(batch), sum(arrivals) / max(1, len(arrivals))
-    return Facts(
-        wall, warm.cpu_s, scaling, bytes_of(batch), cores, crossing, arrival_s, warm.faults
-    )
-
-
-class Timed(NamedTuple):
-    """Of a batch: seconds as if no one else wanted the cores, CPU seconds and fresh pages; of how many."""
-
-    wall_s: float
-    cpu_s: float
-    faults: float
-    batches: int
-
-
-def _timed(
-    make: Callable[[Request], Made], requests: Sequence[Request], most: int, seconds: float = LOOK_S
-) -> Timed:
-    """Of ``requests`` made in turn for so long; once there are ``most``, for LEAST_S only."""
-    rounds, faults, count = cycle(requests), page_faults(), 0
-    begun, cpu, queued = time.perf_counter(), time.thread_time(), _queued()
-    while not count or time.perf_counter() - begun < (seconds if count < most else LEAST_S):
-        make(next(rounds))
-        count += 1
-    cpu = time.thread_time() - cpu
-    wall = time.perf_counter() - begun - (_queued() - queued)
-    faults = page_faults() - faults
-    return Timed(max(wall, cpu) / count, cpu / count, faults / count, count)
-
-
-def _queued() -> float:
-    """Seconds that this thread could have run, had there been a core; 0 where Linux does not tell."""
-    try:
-        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 def tried(

@@ -20,7 +20,9 @@ from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
 from outpace.serve.arrays import Arrays
 from outpace.serve.batches import same_bits
+from outpace.serve.chunks import Chunks
 from outpace.serve.files import Files
+from outpace.serve.hugging_face import HuggingFace
 from outpace.serve.listing import list_files
 from outpace.serve.making import BatchMaker
 from outpace.serve.meta import FILE as META
@@ -86,6 +88,8 @@ def files_of(source: Any) -> str:
         return list_files(os.path.abspath(source.root), source.names).digest()
     if isinstance(source, Tars):
         paths = [Path(shard) for shard in source.shards]
+    elif isinstance(source, Chunks | HuggingFace):
+        paths = source.files
     elif isinstance(source, Records | Arrays):
         paths = [source.folder / META]
     elif isinstance(source, Table):

@@ -42,7 +42,8 @@ class Loader:
     """Batches of a data set, epoch by epoch.
 
     ``source``: a data set with ``len`` and ``[]``, or what `outpace pack` takes or writes: a folder,
-    a tar, a table, ``module:name``. ``prepare(sample)``: what is always the same of making a sample,
+    a tar, a table, what LitData, MDS and Hugging Face wrote, ``module:name``.
+    ``prepare(sample)``: what is always the same of making a sample,
     such as decoding; ``transform(sample)`` or ``transform(sample, rng)``, with a numpy Generator of
     that sample in that epoch, comes after it. ``collate``: list of samples -> batch. ``after``: batch
     -> batch, last of all, on ``device``: bytes become numbers there.

@@ -13,7 +13,9 @@ from typing import Any, Literal
 from outpace.errors import DataError, UsageError
 from outpace.serve import samples
 from outpace.serve.arrays import Rows
+from outpace.serve.chunks import Chunks
 from outpace.serve.files import Files
+from outpace.serve.hugging_face import HuggingFace
 from outpace.serve.listing import Listing, list_files
 from outpace.serve.meta import Kind, Skipped, is_pack
 from outpace.serve.remote import Remote
@@ -113,7 +115,8 @@ def plan(spec: Spec, wanted: As, resize: int | None, quality: int, *, skip: bool
     if resize is not None:
         options |= {"resize": resize, "quality": quality}
     origin, listing = _files_of(spec, source)
-    some = _some(source) if listing is None or wanted == "arrays" else []
+    alike = listing is None or isinstance(source, Chunks | HuggingFace)
+    some = _some(source) if alike or wanted == "arrays" else []
     digest = listing.digest() if listing is not None else _digest(origin, source, some)
     kind, reason = choose(source, wanted, resize, some)
     return Plan(
@@ -178,6 +181,10 @@ def _files_of(spec: Spec, source: Any) -> tuple[str, Listing | None]:
         return listing.root, listing
     if isinstance(source, Table):
         return _single(source.path, [source.path])
+    if isinstance(source, Chunks):
+        return _single(source.folder, source.files)
+    if isinstance(source, HuggingFace):  # not its folder, where the package keeps other files too
+        return _single(source.files[0], source.files)
     if not isinstance(source, Tars):
         return str(spec), None
     shards = [Path(shard) for shard in source.shards]

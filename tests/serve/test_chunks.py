@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from outpace.errors import DataError
+from outpace.errors import DataError, UsageError
 from outpace.serve.chunks import Chunks
 from outpace.serve.files import Files
+from outpace.serve.images import decode
 from outpace.serve.keeping import files_of
 from outpace.serve.loader import Loader
-from outpace.serve.pack import pack
+from outpace.serve.pack import Forecast, pack
 from outpace.serve.sources import open_source
 from outpace.serve.verify import verify
+from tests.serve.test_hugging_face import png
 from tests.serve.test_loader import WAYS
 
 LEAF = {"type": None, "context": None, "children_spec": []}
@@ -150,7 +152,9 @@ def test_a_loader_shuffles_them_fully_and_goes_on(
 @pytest.mark.parametrize("make", [mds_folder, litdata_folder])
 def test_they_pack_and_their_files_are_compared(tmp_path: Path, make: Any) -> None:
     folder = make(tmp_path / "data")
-    meta = pack(folder, tmp_path / "packed")
+    told: list[Forecast] = []
+    meta = pack(folder, tmp_path / "packed", begin=told.append)
+    assert told[0].reason == "samples hold more than numbers and arrays"
     source, packed = open_source(folder), open_source(tmp_path / "packed")
     assert meta.count == 40
     assert str(packed[21]) == str(source[21])
@@ -173,6 +177,32 @@ def test_samples_of_one_shape_are_packed_as_arrays(tmp_path: Path) -> None:
     (folder / "index.json").write_text(json.dumps(index))
     assert pack(folder, tmp_path / "arrays").kind == "arrays"
     assert [sample["x"] for sample in open_source(tmp_path / "arrays")] == list(range(40))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("make", [mds_folder, litdata_folder])
+def test_images_may_be_made_smaller(tmp_path: Path, make: Any) -> None:
+    """One sample a file, whose bytes are an image in place of what was there."""
+    folder = make(tmp_path / "data", count=2, per=1)
+    index = json.loads((folder / "index.json").read_text())
+    if make is mds_folder:
+        told = {"column_names": ["photo"], "column_encodings": ["png"], "column_sizes": [None]}
+        index["shards"] = [{**shard, **told} for shard in index["shards"]]
+    else:
+        nest = {"type": "builtins.dict", "context": '["photo"]', "children_spec": [LEAF]}
+        index["config"] |= {"data_spec": json.dumps([1, nest]), "data_format": ["image:png"]}
+    (folder / "index.json").write_text(json.dumps(index))
+    data = png(9)
+    for path in [*folder.glob("*.mds"), *folder.glob("*.bin")]:
+        chunk(path, [record([data], [0])])
+    assert open_source(folder)[1] == {"photo": data}
+    meta = pack(folder, tmp_path / "packed", resize=5)
+    assert (meta.count, meta.grade) == (2, "learning")
+    assert decode(open_source(tmp_path / "packed")[1]["photo"]).shape == (5, 6, 3)  # type: ignore[attr-defined]
+
+
+def test_resizing_is_refused_where_no_images_are_told_of(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--resize is for records of encoded images"):
+        pack(litdata_folder(tmp_path / "lit"), tmp_path / "packed", resize=5)
 
 
 def test_chunks_pass_process_borders(tmp_path: Path) -> None:

@@ -158,6 +158,14 @@ def test_they_pack_and_their_files_are_compared(saved: Path, tmp_path: Path) -> 
     assert files_of(source) != before != ""
 
 
+def test_images_may_be_made_smaller(saved: Path, tmp_path: Path) -> None:
+    meta = pack(saved, tmp_path / "packed", resize=5)
+    assert (meta.kind, meta.grade) == ("records", "learning")
+    row = open_source(tmp_path / "packed")[20]
+    assert decode(row["image"]).shape == (5, 6, 3)
+    assert row["text"] == "row 20"
+
+
 def test_a_data_set_object_is_taken_as_it_is(saved: Path) -> None:
     import datasets
 

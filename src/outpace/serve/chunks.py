@@ -30,14 +30,18 @@ MOST_OPEN = 256
 class Chunks:
     """The samples of a folder's chunk files.
 
-    ``files``: names and records of each, in order; ``decode``: record -> sample. Raises DataError for a
-    file that is not as its index says.
+    ``files``: names and records of each, in order; ``decode``: record -> sample, in which ``images`` are
+    the fields of encoded images. Raises DataError for a file that is not as its index says.
     """
 
     def __init__(
-        self, folder: Path, files: Sequence[tuple[str, int]], decode: Callable[[memoryview], Any]
+        self,
+        folder: Path,
+        files: Sequence[tuple[str, int]],
+        decode: Callable[[memoryview], Any],
+        images: Sequence[str],
     ) -> None:
-        self.folder, self.decode = folder, decode
+        self.folder, self.decode, self.images = folder, decode, tuple(images)
         self.classes = None
         self.counts = [count for _, count in files]
         self.ends = list(accumulate(self.counts))

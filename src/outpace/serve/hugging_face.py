@@ -48,6 +48,7 @@ class HuggingFace:
         self.rows = saved.with_format("arrow")
         kinds = {name: type(kind).__name__ for name, kind in saved.features.items()}
         self.encoded = [name for name, kind in kinds.items() if kind in ENCODED]
+        self.images = tuple(name for name, kind in kinds.items() if kind == "Image")
         labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
         one = saved.features[labels[0]] if len(labels) == 1 else None
         self.classes = tuple(one.names) if one is not None else None

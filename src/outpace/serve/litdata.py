@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ TORCH = (
 )
 """types of arrays and tensors by their numbers"""
 Decode = Callable[[memoryview], Any]
+IMAGES = ("image", "jpeg")
 TREE = 1
 """the version of how nests are told"""
 
@@ -73,7 +74,7 @@ def open_litdata(folder: Path, index: Any) -> Chunks:
             raise refused(folder, f"its samples hold {kind}, which is not read here")
         decoders.append(decode)
     files = [(chunk["filename"], chunk["chunk_size"]) for chunk in index["chunks"]]
-    return Chunks(folder, files, Nest(tree, tuple(decoders)))
+    return Chunks(folder, files, Nest(tree, tuple(decoders)), _images(tree, config["data_format"]))
 
 
 def _tree(told: Any) -> Any:
@@ -93,6 +94,17 @@ def _leaves(tree: Any) -> Iterator[None]:
     else:
         for inner in tree[2]:
             yield from _leaves(inner)
+
+
+def _images(tree: Any, kinds: Sequence[str]) -> list[str]:
+    """Fields of encoded images, where samples are dicts."""
+    if tree is None or tree[0] != "dict":
+        return []
+    told, found = iter(kinds), []
+    for name, inner in zip(tree[1], tree[2], strict=True):
+        own = [next(told) for _ in _leaves(inner)]
+        found += [name] if inner is None and own[0].partition(":")[0] in IMAGES else []
+    return found
 
 
 def built(tree: Any, leaves: Iterator[Any]) -> Any:

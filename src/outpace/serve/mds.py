@@ -17,6 +17,7 @@ import numpy as np
 from outpace.serve.chunks import Chunks, array, refused, text, values
 
 VERSION = 2
+IMAGES = ("jpeg", "png")
 SHAPES = ("<u1", "<u2", "<u4", "<u8")
 """types of an array's shape, by the lower bits of its first byte"""
 DTYPES = {
@@ -61,11 +62,13 @@ def open_mds(folder: Path, index: Any) -> Chunks:
     names, sizes, encodings = columns.pop()
     decoders = []
     for name, encoding in zip(names, encodings, strict=True):
-        decode = decoder(encoding)
-        if decode is None:
+        found = decoder(encoding)
+        if found is None:
             raise refused(folder, f"its column {name!r} is {encoding}, which is not read here")
-        decoders.append(decode)
-    return Chunks(folder, files, Columns(names, tuple(s or None for s in sizes), tuple(decoders)))
+        decoders.append(found)
+    decode = Columns(names, tuple(size or None for size in sizes), tuple(decoders))
+    kinds = zip(names, encodings, strict=True)
+    return Chunks(folder, files, decode, [name for name, kind in kinds if kind in IMAGES])
 
 
 def decoder(encoding: str) -> Decode | None:

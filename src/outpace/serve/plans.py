@@ -58,7 +58,9 @@ class Plan:
             sample = self.source[index]
             if self.rows is not None:
                 return self.rows(sample)
-            return samples.encode(resized(sample, *self.resize) if self.resize else sample)
+            if self.resize:
+                sample = resized(sample, *self.resize, images_of(self.source))
+            return samples.encode(sample)
         except DataError as error:
             where = self.where(index)
             if error.message.startswith(where):
@@ -135,11 +137,16 @@ def plan(spec: Spec, wanted: As, resize: int | None, quality: int, *, skip: bool
 
 def _check(source: Source, wanted: As, resize: int | None) -> None:
     """Raises UsageError where what was asked for does not go together."""
-    images = isinstance(source, Files | Remote | Tars)
+    images = isinstance(source, Files | Remote | Tars) or images_of(source)
     if resize is not None and (not images or wanted in ("arrays", "index")):
-        raise UsageError("--resize is for records of image files", "leave it out")
+        raise UsageError("--resize is for records of encoded images", "leave it out")
     if wanted == "index" and not isinstance(source, Tars):
         raise UsageError("--as index is for tars", "--as records takes any samples")
+
+
+def images_of(source: Source) -> Sequence[str]:
+    """Fields of encoded images that a source tells of; others are known by their suffix."""
+    return source.images if isinstance(source, Chunks | HuggingFace) else ()
 
 
 def choose(source: Source, wanted: As, resize: int | None, some: list[Any]) -> tuple[Kind, str]:
@@ -152,8 +159,8 @@ def choose(source: Source, wanted: As, resize: int | None, some: list[Any]) -> t
         return "records", "files differ in size"
     try:
         structures = [split(sample)[0] for sample in some]
-    except DataError as error:
-        return "records", f"a sample {error.message}"
+    except DataError:
+        return "records", "samples hold more than numbers and arrays"
     if not some or any(structure != structures[0] for structure in structures):
         return "records", UNEVEN
     return "arrays", "samples are all of one shape"

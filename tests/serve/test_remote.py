@@ -3,15 +3,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.server
+import itertools
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from outpace.errors import DataError
+from outpace.serve import remote
 from outpace.serve.loader import Loader
 from outpace.serve.remote import Remote
 
@@ -85,6 +88,16 @@ def test_what_goes_on_failing_is_named(address: str) -> None:
     skipping = Loader(source, 2, executor="none", on_error="skip")
     assert sum(len(batch["cls"]) for batch in skipping) == 3
     assert [s.where for s in skipping.skipped] == [f"{address}/a/1.txt"]
+
+
+def test_what_took_long_to_fail_is_not_tried_again(address: str, monkeypatch: Any) -> None:
+    now = itertools.count(step=4.0)
+    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=id))
+    source = Remote(address)
+    Handler.failing = {"/a/1.txt": 99}
+    with pytest.raises(DataError, match=r"a/1.txt could not be read in 3 tries"):
+        source[1]
+    assert Handler.failing == {"/a/1.txt": 96}
 
 
 def test_what_is_gone_is_named(address: str, tmp_path: Path) -> None:

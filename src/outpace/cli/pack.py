@@ -81,8 +81,9 @@ def command(
 ) -> int:
     """Store a data set so that a training reads it fast, from any place, in any order.
 
-    SOURCE is a folder of files, a .csv, .jsonl, .parquet or .arrow, one or more WebDataset .tar, or a
-    data set in Python as module:name. `outpace.Loader(DEST)` reads DEST. Interrupted, the same command
+    SOURCE is a folder of files, a .csv, .jsonl, .parquet or .arrow, one or more WebDataset .tar, a folder
+    of LitData, MDS or Hugging Face's save_to_disk, or a data set in Python as module:name.
+    `outpace.Loader(DEST)` reads DEST. Interrupted, the same command
     goes on from where it was. The exit code is 2 where --verify finds something wrong.
     """
     if len(words) == 1 and not check:

@@ -1,4 +1,4 @@
-"""Whether prepared samples are to be kept, and under which name: by what they are, not by where.
+"""The shelf for prepared samples: under a name by what they are, not by where, and only if it is repaid.
 
 The name is made of the samples themselves, some of them prepared anew, and of the names, sizes and times
 of the source's files where it has any: so another data set, another size or another way to prepare them
@@ -20,11 +20,14 @@ from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
 from outpace.serve.arrays import Arrays
 from outpace.serve.batches import same_bits
+from outpace.serve.chunks import Chunks
 from outpace.serve.files import Files
+from outpace.serve.hugging_face import HuggingFace
 from outpace.serve.listing import list_files
 from outpace.serve.making import BatchMaker
 from outpace.serve.meta import FILE as META
 from outpace.serve.records import Records
+from outpace.serve.repaid import Left, costs, made_twice, repaid
 from outpace.serve.shelf import Shelf, packed
 from outpace.serve.tables import Table
 from outpace.serve.tars import Tars
@@ -33,51 +36,72 @@ from outpace.serve.telling import of_sample
 NAMED_BY = 8
 """samples that are prepared for the name"""
 SHARE_OF_DISK = 0.5
+ENDLESS = Left()
 
 
-def shelf_for(maker: BatchMaker, parent: Path | None, limit: int | None) -> tuple[Shelf, str]:
+def shelf_for(
+    maker: BatchMaker, parent: Path | None, limit: int | None, left: Left = ENDLESS
+) -> tuple[Shelf | None, str]:
     """The shelf of a maker's samples, and what there is to say of it.
 
-    Raises UsageError where the same sample, prepared twice, is not the same, DataError where one of those
-    that the name is made of cannot be read.
+    Where what is ``left`` of the training does not repay it nothing is added to the shelf, and there is
+    none where nothing is kept yet. Raises UsageError where the same sample, prepared twice, is not the
+    same, DataError where one of those that the name is made of cannot be read.
     """
+    if maker.whole:
+        return None, "samples are not kept: their source gives whole batches"
     size = len(maker.source)
     name = hashlib.sha256(f"{size} {files_of(maker.source)}".encode())
     bytes_of_some = 0
+    samples, made_s = list[Any](), list[float]()
     with generators_kept():
         for i in range(min(NAMED_BY, size)):
-            data = prepared_twice(maker, i * (size - 1) // max(1, NAMED_BY - 1))
-            bytes_of_some += len(data)
-            name.update(data)
+            made = prepared_twice(maker, i * (size - 1) // max(1, NAMED_BY - 1))
+            if made is not None:
+                data = packed(made[0])
+                bytes_of_some += len(data)
+                name.update(data)
+                samples.append(made[0])
+                made_s.append(made[1])
     parent = parent if parent is not None else default_folder()
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    shelf = opened(parent / name.hexdigest()[:24], size, limit or 0)
+    pays, why = True, ""
+    if samples:
+        found = costs(samples, made_s, parent)
+        pays, why = repaid(found, left.most(size, found.make_s))
+    folder = parent / name.hexdigest()[:24]
+    if not pays and not folder.exists():
+        return None, f"samples are not kept: {why}"
+    shelf = opened(folder, size, limit or 0)
+    said = f"{len(shelf):,} of {size:,} samples are kept in {shelf.folder}"
+    if not pays:
+        shelf.limit = 0
+        return (shelf if len(shelf) else None), f"{said}, no more will be: {why}"
     if limit is None:
         shelf.limit = shelf.taken + int(SHARE_OF_DISK * shutil.disk_usage(parent).free)
     need = bytes_of_some / max(1, min(NAMED_BY, size)) * size
-    said = f"{len(shelf):,} of {size:,} samples are kept in {shelf.folder}"
     if need > shelf.limit:
         said += f"; of {need / 2**30:.1f} GiB there is room for {shelf.limit / 2**30:.1f}"
-    return shelf, said
+    return shelf, f"{said}; {why}" if why else said
 
 
-def prepared_twice(maker: BatchMaker, index: int) -> bytes:
-    """A prepared sample; nothing of one that is to be skipped.
+def prepared_twice(maker: BatchMaker, index: int) -> tuple[Any, float] | None:
+    """A prepared sample and the seconds that it takes; None of one that is to be skipped.
 
     Raises DataError where it cannot be read, UsageError where it is another one the second time.
     """
     try:
-        sample, again = maker.prepared(index), maker.prepared(index)
+        sample, again, seconds = made_twice(lambda: maker.prepared(index))
     except Exception as error:
         if maker.on_error == "skip":
-            return b""
+            return None
         raise of_sample(maker.where(index), index, error) from error
     if not same_bits(sample, again):
         raise UsageError(
             f"{maker.where(index)} prepared twice is not the same: kept, it would stay as it was once",
             "give what is random to transform(sample, rng) and keep what prepare(sample) gives",
         )
-    return packed(sample)
+    return sample, seconds
 
 
 def files_of(source: Any) -> str:
@@ -86,6 +110,8 @@ def files_of(source: Any) -> str:
         return list_files(os.path.abspath(source.root), source.names).digest()
     if isinstance(source, Tars):
         paths = [Path(shard) for shard in source.shards]
+    elif isinstance(source, Chunks | HuggingFace):
+        paths = source.files
     elif isinstance(source, Records | Arrays):
         paths = [source.folder / META]
     elif isinstance(source, Table):

@@ -28,6 +28,7 @@ from outpace.serve.keeping import shelf_for
 from outpace.serve.making import Arrival, BatchMaker, OnError, Request, Skipped, bytes_of
 from outpace.serve.order import Order, Repeated
 from outpace.serve.rates import Choice, depth_of
+from outpace.serve.repaid import Left
 from outpace.serve.sources import open_source
 from outpace.serve.transfer import transferred
 from outpace.serve.tuner import PROBED, choose
@@ -43,16 +44,20 @@ class Loader:
     """Batches of a data set, epoch by epoch.
 
     ``source``: a data set with ``len`` and ``[]``, or what `outpace pack` takes or writes: a folder,
-    a tar, a table, ``module:name``. ``prepare(sample)``: what is always the same of making a sample,
+    a tar, a table, what LitData, MDS and Hugging Face wrote, ``module:name``.
+    ``prepare(sample)``: what is always the same of making a sample,
     such as decoding; ``transform(sample)`` or ``transform(sample, rng)``, with a numpy Generator of
     that sample in that epoch, comes after it. ``collate``: list of samples -> batch. ``after``: batch
     -> batch, last of all, on ``device``: bytes become numbers there.
 
     ``keep``: what ``prepare`` gives is kept on disk, in a folder of that name if one is given, for
     all ranks and later runs too; arrays that come from there are not to be written to. ``disk``: bytes
-    that it may take. ``workers`` and ``executor``: chosen by trying unless given. ``ram``: bytes that
-    workers and batches may take together. ``on_error="skip"`` leaves out samples that cannot be made;
-    they are in ``skipped``.
+    that it may take. ``epochs``: of the whole training, from epoch 0; ``seconds``: from now until it is to
+    be over. Given one of them, samples are kept only if what is left repays it (`notes` tells).
+
+    ``workers`` and ``executor``: chosen by trying unless given. ``ram``: bytes that workers and batches
+    may take together. ``on_error="skip"`` leaves out samples that cannot be made; they are in
+    ``skipped``.
 
     Under torch.distributed each rank gets its share of a batch of ``batch_size`` x ranks samples; the
     last batch is filled up from the epoch's first samples, so that all ranks make equally many steps.
@@ -79,6 +84,8 @@ class Loader:
         ram: int | None = None,
         keep: bool | str | Path = False,
         disk: int | None = None,
+        epochs: float | None = None,
+        seconds: float | None = None,
         on_error: OnError = "raise",
         device: str | torch.device | None = None,
         rank: int | None = None,
@@ -88,6 +95,9 @@ class Loader:
             raise UsageError(f"a batch of {batch_size} samples", "batch_size is 1 or more")
         if on_error not in ("raise", "skip"):
             raise UsageError(f"on_error is {on_error!r}", "it is 'raise' or 'skip'")
+        for what, number in (("epochs", epochs), ("seconds", seconds)):
+            if number is not None and number <= 0:
+                raise UsageError(f"{number} {what}", f"{what}= is how long the training will be")
         self.source = open_source(source)
         self.batch_size, self.drop_last = batch_size, drop_last
         self.rank, self.world = ranks(rank, world)
@@ -107,7 +117,9 @@ class Loader:
             collate=collate,
             on_error=on_error,
         )
-        self.keep, self.disk = keep, disk
+        self.keep, self.disk, self.epochs = keep, disk, epochs
+        self._deadline = time.monotonic() + seconds if seconds is not None else None
+        self._cores = max(1, usable_cores() // local_ranks())
         self.skipped: list[Skipped] = []
         self.notes: list[str] = []
         self.choice: Choice | None = None
@@ -219,13 +231,23 @@ class Loader:
     def _kept(self) -> int:
         return len(self.maker.shelf) if self.maker.shelf is not None else 0
 
+    def _left(self) -> Left:
+        """Of the whole training."""
+        begun = self._epoch + self._consumed / max(1, self.order.size)
+        return Left(
+            self.epochs - begun if self.epochs is not None else None,
+            self._deadline - time.monotonic() if self._deadline is not None else None,
+            self._cores * self.world,
+        )
+
     def _chosen(self) -> Choice:
         """As the user wants it; what is left open is tried on the first batches."""
         kind, workers = self._wanted
         if self.keep and self.maker.shelf is None:
             parent = None if self.keep is True else Path(self.keep)
-            self.maker.shelf, said = shelf_for(self.maker, parent, self.disk)
+            self.maker.shelf, said = shelf_for(self.maker, parent, self.disk, self._left())
             self.notes.append(said)
+            self.keep = self.maker.shelf is not None and self.keep
             self._filling = self._kept() < len(self.source)
         found = kinds(self.maker, kind, workers)
         if told := weighed(self.maker):
@@ -247,7 +269,7 @@ class Loader:
             kinds=found,
             workers=workers if isinstance(workers, int) else None,
             batches=len(self),
-            cores=max(1, usable_cores() // local_ranks()),
+            cores=self._cores,
             prefetch_bytes=self.prefetch_bytes,
             ram=self.ram,
             arrival=self._arrival,

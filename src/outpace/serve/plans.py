@@ -13,7 +13,9 @@ from typing import Any, Literal
 from outpace.errors import DataError, UsageError
 from outpace.serve import samples
 from outpace.serve.arrays import Rows
+from outpace.serve.chunks import Chunks
 from outpace.serve.files import Files
+from outpace.serve.hugging_face import HuggingFace
 from outpace.serve.listing import Listing, list_files
 from outpace.serve.meta import Kind, Skipped, is_pack
 from outpace.serve.remote import Remote
@@ -56,7 +58,9 @@ class Plan:
             sample = self.source[index]
             if self.rows is not None:
                 return self.rows(sample)
-            return samples.encode(resized(sample, *self.resize) if self.resize else sample)
+            if self.resize:
+                sample = resized(sample, *self.resize, images_of(self.source))
+            return samples.encode(sample)
         except DataError as error:
             where = self.where(index)
             if error.message.startswith(where):
@@ -113,7 +117,8 @@ def plan(spec: Spec, wanted: As, resize: int | None, quality: int, *, skip: bool
     if resize is not None:
         options |= {"resize": resize, "quality": quality}
     origin, listing = _files_of(spec, source)
-    some = _some(source) if listing is None or wanted == "arrays" else []
+    alike = listing is None or isinstance(source, Chunks | HuggingFace)
+    some = _some(source) if alike or wanted == "arrays" else []
     digest = listing.digest() if listing is not None else _digest(origin, source, some)
     kind, reason = choose(source, wanted, resize, some)
     return Plan(
@@ -132,11 +137,16 @@ def plan(spec: Spec, wanted: As, resize: int | None, quality: int, *, skip: bool
 
 def _check(source: Source, wanted: As, resize: int | None) -> None:
     """Raises UsageError where what was asked for does not go together."""
-    images = isinstance(source, Files | Remote | Tars)
+    images = isinstance(source, Files | Remote | Tars) or images_of(source)
     if resize is not None and (not images or wanted in ("arrays", "index")):
-        raise UsageError("--resize is for records of image files", "leave it out")
+        raise UsageError("--resize is for records of encoded images", "leave it out")
     if wanted == "index" and not isinstance(source, Tars):
         raise UsageError("--as index is for tars", "--as records takes any samples")
+
+
+def images_of(source: Source) -> Sequence[str]:
+    """Fields of encoded images that a source tells of; others are known by their suffix."""
+    return source.images if isinstance(source, Chunks | HuggingFace) else ()
 
 
 def choose(source: Source, wanted: As, resize: int | None, some: list[Any]) -> tuple[Kind, str]:
@@ -149,8 +159,8 @@ def choose(source: Source, wanted: As, resize: int | None, some: list[Any]) -> t
         return "records", "files differ in size"
     try:
         structures = [split(sample)[0] for sample in some]
-    except DataError as error:
-        return "records", f"a sample {error.message}"
+    except DataError:
+        return "records", "samples hold more than numbers and arrays"
     if not some or any(structure != structures[0] for structure in structures):
         return "records", UNEVEN
     return "arrays", "samples are all of one shape"
@@ -178,6 +188,10 @@ def _files_of(spec: Spec, source: Any) -> tuple[str, Listing | None]:
         return listing.root, listing
     if isinstance(source, Table):
         return _single(source.path, [source.path])
+    if isinstance(source, Chunks):
+        return _single(source.folder, source.files)
+    if isinstance(source, HuggingFace):  # not its folder, where the package keeps other files too
+        return _single(source.files[0], source.files)
     if not isinstance(source, Tars):
         return str(spec), None
     shards = [Path(shard) for shard in source.shards]

@@ -1,6 +1,7 @@
 """Files behind an address (http, s3, gs, ...) as a source, read through fsspec.
 
 What fails is tried again, a little later each time: networks do. The list of files is fetched once.
+Some packages below (s3fs) try again by themselves: each of our tries may then be several requests.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from outpace.serve.strings import PackedStrings
 
 TRIES = 4
 FIRST_PAUSE_S = 0.2
+PATIENCE_S = 10.0
+"""after which nothing is tried again: packages that do so themselves take their time"""
 
 
 class Remote:
@@ -41,7 +44,9 @@ class Remote:
         except ValueError as error:
             raise DataError(f"{self.url} cannot be listed: {error}") from error
         base = base.rstrip("/") + "/"
-        names = [path.removeprefix(base) for path in found if path.startswith(base)]
+        # An object may stand for a folder, by a name that ends in a stroke.
+        found = [path for path in found if path.startswith(base) and not path.endswith("/")]
+        names = [path.removeprefix(base) for path in found]
         if not names:
             raise DataError(f"{self.url} holds no files", "an address ends where its files begin")
         return base, names
@@ -56,6 +61,8 @@ class Remote:
             try:
                 system, base = fsspec.core.url_to_fs(self.url, skip_instance_cache=True)
             except (ImportError, ValueError) as error:
+                if isinstance(error, ImportError) and self.url.startswith("s3://"):
+                    raise MissingExtra("s3fs", "s3") from error
                 raise DataError(f"{self.url} cannot be opened: {error}") from error
             self._opened = (os.getpid(), (system, base))
         found: tuple[Any, str] = self._opened[1]
@@ -83,16 +90,19 @@ class Remote:
         return f"{self.url.rstrip('/')}/{self.names[index]}"
 
     def _retried(self, read: Any, what: str) -> Any:
-        pause = FIRST_PAUSE_S
-        for left in reversed(range(TRIES)):
+        pause, begun = FIRST_PAUSE_S, time.monotonic()
+        for number in range(1, TRIES + 1):
             try:
                 return read()
             except FileNotFoundError as error:
                 raise DataError(f"{what} is not there") from error
+            except PermissionError as error:
+                raise DataError(f"{what} may not be read: {error}") from error
             except Exception as error:
-                if not left:
+                if number == TRIES or time.monotonic() - begun > PATIENCE_S:
+                    tries = "1 try" if number == 1 else f"{number} tries"
                     raise DataError(
-                        f"{what} could not be read in {TRIES} tries: {type(error).__name__}: {error}"
+                        f"{what} could not be read in {tries}: {type(error).__name__}: {error}"
                     ) from error
                 time.sleep(pause)
                 pause *= 2

@@ -7,6 +7,7 @@ something else; it is graded "learning" and never done unless asked for.
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from typing import Any
 
 from outpace.errors import DataError, MissingExtra
@@ -17,21 +18,23 @@ GAP = 3.0
 """times the size wanted to which blocks of pixels are averaged before the filter"""
 
 
-def resized(sample: Any, side: int, quality: int) -> Any:
+def resized(sample: Any, side: int, quality: int, images: Collection[str] = ()) -> Any:
     """A sample with its images' shorter sides at most ``side``, these as JPEG.
 
-    A smaller image keeps its bytes. Raises DataError where there is no image, or one that is not whole.
+    Images are fields of such a suffix, which then tells JPEG, and those that are among ``images``. A
+    smaller image keeps its bytes. Raises DataError where there is no image, or one that is not whole.
     """
-    if not isinstance(sample, dict) or not any(name.split(".")[-1] in SUFFIXES for name in sample):
+    found = [name for name in sample if name in images or name.split(".")[-1] in SUFFIXES]
+    if not found:
         raise DataError("not an image", "--on-error skip leaves such files out")
     changed = {}
     for name, value in sample.items():
-        stem, dot, suffix = name.rpartition(".")
-        if suffix not in SUFFIXES or not isinstance(value, bytes):
+        stem, dot, _ = name.rpartition(".")
+        if name not in found or not isinstance(value, bytes):
             changed[name] = value
             continue
         data = _resized(value, side, quality)
-        changed[name if data is value else f"{stem}{dot}jpg"] = data
+        changed[name if data is value or name in images else f"{stem}{dot}jpg"] = data
     return changed
 
 

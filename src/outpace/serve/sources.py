@@ -1,8 +1,10 @@
-"""A data set from what names it: a folder, tars, a table, or ``module:name``."""
+"""A data set from what names it: a folder, tars, a table, other packages' files, or ``module:name``."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import json
 import os
 import re
 import sys
@@ -12,9 +14,14 @@ from typing import Any, Protocol
 
 from outpace.errors import DataError, UsageError
 from outpace.serve.arrays import Arrays
+from outpace.serve.chunks import INDEX
 from outpace.serve.files import Files
+from outpace.serve.hugging_face import INFO, SPLITS, STATE, HuggingFace
 from outpace.serve.listing import names_below
+from outpace.serve.litdata import open_litdata
+from outpace.serve.mds import open_mds
 from outpace.serve.meta import Skipped, is_pack, read_meta
+from outpace.serve.reading import unreadable
 from outpace.serve.records import Records
 from outpace.serve.remote import Remote
 from outpace.serve.tables import SUFFIXES, Table
@@ -45,9 +52,9 @@ class Source(Protocol):
 def open_source(spec: Any, *, skipped: list[Skipped] | None = None) -> Source:
     """The data set that ``spec`` names; one that is a data set already is given back.
 
-    A folder of `outpace pack`, another folder, a .tar, a folder or a list of them, a .csv, .jsonl,
-    .parquet or .arrow, an address (https://, s3://), or "module:name": an object, or what a function
-    or class of that name gives.
+    A folder of `outpace pack`, of LitData, of MDS, of Hugging Face's `save_to_disk`, another folder, a
+    .tar, a folder or a list of them, a .csv, .jsonl, .parquet or .arrow, an address (https://, s3://), or
+    "module:name": an object, or what a function or class of that name gives.
     ``skipped``: takes folders that cannot be read. Raises DataError where there is no such data set.
     """
     if isinstance(spec, list | tuple) and spec and all(_is_path(part) for part in spec):
@@ -84,10 +91,36 @@ def _folder(path: Path, skipped: list[Skipped] | None) -> Source:
         raise DataError(
             f"{path}: packing was not finished", "give the same `outpace pack` again: it goes on"
         )
+    if (source := of_others(path)) is not None:
+        return source
     names = names_below(str(path), skipped)
     if names and all(name.lower().endswith(".tar") for name in names):
         return Tars([path / name for name in names])
     return Files(path, names)
+
+
+def of_others(path: Path) -> Source | None:
+    """What another package wrote into a folder; None of other folders."""
+    if (path / SPLITS).is_file():
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            splits = json.loads((path / SPLITS).read_bytes())["splits"]
+            raise DataError(
+                f"{path} holds {len(splits)} data sets: {', '.join(splits)}",
+                f"name one of them: {path / splits[0]}",
+            )
+    if (path / STATE).is_file() and (path / INFO).is_file():
+        return HuggingFace(path)
+    try:
+        index = json.loads((path / INDEX).read_bytes())
+    except (OSError, ValueError):
+        return None
+    for parts, opened in (({"shards", "version"}, open_mds), ({"chunks", "config"}, open_litdata)):
+        if isinstance(index, dict) and parts <= index.keys():
+            try:
+                return opened(path, index)
+            except (LookupError, TypeError, ValueError) as error:
+                raise unreadable(path / INDEX, error) from error
+    return None
 
 
 def _tars(paths: Sequence[str]) -> Source:

@@ -43,12 +43,15 @@ class Outlook:
         self._noted = self._clean = 0
         self._loader = host.seams.get("loader")
 
-    def note(self, step: Step) -> None:
-        """A step ended, or a group of short ones."""
+    def note(self, step: Step, stood_s: float = 0.0) -> None:
+        """A step ended, or a group of short ones; the process stood still in it for so long."""
         self._noted += 1
         self._clean += step.clean
-        self.pace.note(step.wall / 1e9, step.count, clean=step.clean or self.mingled)
-        if step.clean:
+        seconds = step.wall / 1e9
+        if stood_s < seconds * step.count:  # else it stood still before its first step
+            seconds -= stood_s / step.count
+        self.pace.note(seconds, step.count, clean=step.clean or self.mingled)
+        if step.clean and not stood_s:
             self._drawing_s += step.phases["input"] * step.count / 1e9
             self._seen_s += step.wall * step.count / 1e9
             self._batches += step.micro_steps * step.count

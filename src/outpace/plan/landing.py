@@ -284,16 +284,24 @@ class Landing:
         before = self.countdown.elapsed()
         optimizers = list(self.host.optimizers)
         problem = None if optimizers else "there is no optimizer of torch"
+        left_out: tuple[str, ...] = ()
         if any(is_sharded(optimizer) for optimizer in optimizers):
             problem = "the model is shared out over the ranks"
         try:
             if problem is None:
-                write_checkpoint(self.checkpoint, optimizers, self.host.steps)
+                left_out = write_checkpoint(self.checkpoint, optimizers, self.host.steps)
         except Exception as error:
             problem = str(error)
         self.time.saved_s = max(0.0, self.countdown.elapsed() - before - self.stood_s())
         if problem is not None and self.over:
             self.say(f"no safety checkpoint was written: {problem}", None)
+        elif left_out and self.over:
+            names = ", ".join(left_out)
+            self.say(
+                f"the safety checkpoint is without the state of {names}, which has more in it than "
+                "tensors and plain values",
+                None,
+            )
         return problem is None
 
     def end(self) -> None:

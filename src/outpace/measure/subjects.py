@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from outpace.measure.length import Loop, total_steps
+from outpace.measure.turns import Turns
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -21,8 +22,11 @@ def training_loader(host: Host) -> tuple[Any, Record] | None:
     return None
 
 
-def steps_of_run(host: Host, loops: list[Loop], micro_steps: int) -> int | None:
+def steps_of_run(host: Host, loops: list[Loop], turns: Turns, micro_steps: int) -> int | None:
     """Steps of the whole run, where the loops around a step and the training's loader tell."""
+    measured = turns.total()
+    if measured is not None:
+        return measured
     loaded = training_loader(host)
     epoch = loaded[1].steps_of_epoch(micro_steps) if loaded is not None else None
     return total_steps(loops, epoch, micro_steps)

@@ -78,6 +78,14 @@ def several_a_batch(training: Training) -> None:
                 training.step()
 
 
+def cut_short(training: Training) -> None:
+    for _epoch in range(6):
+        for index, (_x, _y) in enumerate(BATCHES):
+            if index == 5:
+                break
+            training.step()
+
+
 def with_numbers(training: Training) -> None:
     for index, (_x, _y) in enumerate(BATCHES):
         if index % 2:
@@ -94,6 +102,7 @@ def with_numbers(training: Training) -> None:
         (over_anything, 21),
         (several_a_batch, 19),
         (with_numbers, 3),
+        (cut_short, 6),
     ],
 )
 def test_steps_to_the_end_of_the_loops(train: Callable[[Training], None], after: int) -> None:
@@ -101,7 +110,8 @@ def test_steps_to_the_end_of_the_loops(train: Callable[[Training], None], after:
     training = Training()
     train(training)
     steps = len(training.told)
-    assert training.told[: after - 1] == [None] * (after - 1)
+    if train is not cut_short:
+        assert training.told[: after - 1] == [None] * (after - 1)
     assert set(training.told[after - 1 :]) <= {steps - 1, steps, steps + 1}
     assert training.told[-1] == steps
 
@@ -163,3 +173,28 @@ def test_a_run_that_gathers_gradients_without_a_loader(
     assert code == 0, text
     run, steps = evidence_of(tmp_path / "session").run, evidence_of(tmp_path / "session").steps
     assert (run.total_steps, steps.count) == (20, 20)
+
+
+@pytest.mark.parametrize("loop", ["for epoch in range(6)", "while (epoch := epoch + 1) <= 6"])
+def test_epochs_that_a_script_leaves_before_its_loaders_end(
+    script: Callable[[str], Path], tmp_path: Path, loop: str
+) -> None:
+    path = script(
+        f"""
+        import itertools
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        loader = DataLoader(TensorDataset(torch.ones(80, 2)), batch_size=4)
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        epoch = 0
+        {loop}:
+            for (x,) in itertools.islice(loader, 5):
+                model(x).sum().backward()
+                optimizer.step()
+        """
+    )
+    code, text = with_entry(path, tmp_path / "session")
+    assert code == 0, text
+    found = evidence_of(tmp_path / "session")
+    assert (found.run.epoch_steps, found.input.batches) == (5, 20)

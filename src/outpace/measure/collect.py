@@ -89,6 +89,7 @@ def collect(
             loading_s=loading_s + max(0.0, startup - loading_s) * loading_share(samples),
             finished=finished,
             total_steps=total,
+            epoch_steps=watcher.steps_of_epoch(),
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
             exit_code=exit_code,
         ),

@@ -27,6 +27,8 @@ from outpace.measure.length import (
 )
 from outpace.seams.where import is_user_file
 
+CUT = 2
+"""times the turns from one look to the next that a loop may be left before its end unnoticed"""
 MOST_ITEMS = 1_000_000
 """of a list whose items are told apart"""
 
@@ -50,6 +52,8 @@ class Turns:
         self._first: tuple[int, int] | None = None
         self._newest: tuple[int, int] | None = None
         """steps, and the turn in which they were there for the first time"""
+        self._stride = 0
+        """turns from one look to the next, at most"""
 
     def begin(self) -> None:
         """Find the loops around the calling step."""
@@ -67,7 +71,20 @@ class Turns:
         elif self._newest is not None and at < self._newest[1]:
             self.loops, self._newest = [], None  # the variable is another's
         elif self._newest is not None and at > self._newest[1]:
-            self._newest = (steps, at)
+            before, self._newest = self._newest[1], (steps, at)
+            self._look_for_early_ends(before, at)
+
+    def _look_for_early_ends(self, before: int, at: int) -> None:
+        """Where the innermost of the loops is left before its end, those around it tell more."""
+        of = self.loops[-1].turns
+        if before // of == at // of:
+            self._stride = max(self._stride, at - before)
+        elif len(self.loops) > 1 and of - 1 - before % of > CUT * max(1, self._stride):
+            assert self._first is not None
+            assert self._newest is not None
+            self.loops, self._stride = self.loops[:-1], 0
+            self._first = (self._first[0], self._first[1] // of)
+            self._newest = (self._newest[0], at // of)
 
     def _turn(self, frame: FrameType | None) -> int | None:
         """Of the innermost of the loops, counted through all of them."""

@@ -8,7 +8,7 @@ from outpace.measure.growth import Growth
 from outpace.measure.length import Loop, loops_around_step
 from outpace.measure.losses import Losses
 from outpace.measure.retained import Look, find_retained, look
-from outpace.measure.subjects import main_root, steps_of_run, training_loader
+from outpace.measure.subjects import main_root, steps_of_epoch, steps_of_run, training_loader
 from outpace.measure.turns import Turns
 from outpace.measure.validation import ValidationLosses
 from outpace.seams.fetch import Fetches, FetchSeam
@@ -77,6 +77,10 @@ class Watcher:
     def total_steps(self, micro_steps: int) -> int | None:
         """Steps of the whole run, of so many batches each; None where nothing tells."""
         return steps_of_run(self.host, self.loops, self.turns, micro_steps)
+
+    def steps_of_epoch(self) -> float | None:
+        """Steps that an epoch had, of those that are over."""
+        return steps_of_epoch(self.host, self.loops, self.turns)
 
     def stop_recording(self) -> None:
         """Steps from here on are arms."""

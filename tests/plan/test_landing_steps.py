@@ -28,7 +28,7 @@ class Run:
         ranks: int = 1,
         tell: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        self.now = 0.0
+        self.now = self.stood = 0.0
         self.host = Host()
         self.said: list[str] = []
         self.landing = Landing(
@@ -39,14 +39,20 @@ class Run:
             tell=tell,
             say=lambda message, _: self.said.append(message),
             ranks=ranks,
+            stood_still=self.taken,
         )
 
-    def step(self, seconds: float) -> None:
+    def taken(self) -> float:
+        stood, self.stood = self.stood, 0.0
+        return stood
+
+    def step(self, seconds: float, *, clean: bool = True, stood: float = 0.0) -> None:
         self.now += seconds
+        self.stood = stood
         self.host.steps += 1
         phases = dict.fromkeys(NAMES, 0)
         wall = round(1e9 * seconds)
-        self.landing.on_step(Step(self.host.steps - 1, wall, 0, phases, 1, 1, clean=True))
+        self.landing.on_step(Step(self.host.steps - 1, wall, 0, phases, 1, 1, clean=clean))
 
 
 def test_a_step_that_would_not_be_over_in_time_is_not_begun(tmp_path: Path) -> None:
@@ -111,3 +117,29 @@ def test_a_group_at_rate_zero_tells_nothing_of_the_others(tmp_path: Path) -> Non
     rates = [run.landing.changed_rate(lr, lr) for lr in (0.4, 0.0)]
     assert rates == [pytest.approx(0.4, rel=0.1), 0.0]
     assert run.landing.descent.final_rate == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize("where", ["validation", "step"])
+def test_time_that_the_process_stood_still_is_not_the_pace_of_anything(
+    tmp_path: Path, where: str
+) -> None:
+    """Epochs of 5 s and a validation of 1 s: but for one of them the time is for steps."""
+    run = Run(tmp_path, 100.0)
+    for index in range(1, 2000):
+        if run.landing.over:
+            break
+        stood = 30.0 if index == (200 if where == "validation" else 220) else 0.0
+        validation = index % 50 == 0
+        run.step(0.1 + validation + stood, clean=not validation, stood=stood)
+    assert 96.0 < run.now < 98.5
+    assert run.landing.pace.pause_s == pytest.approx(1.0, rel=0.05)
+    assert run.landing.pace.step_s == pytest.approx(0.1, rel=0.01)
+    assert [m for m in run.said if "stood still for 30s" in m]
+
+
+def test_what_was_met_of_it_before_the_first_step_is_of_no_step(tmp_path: Path) -> None:
+    run = Run(tmp_path, 100.0)
+    for index in range(100):
+        run.step(0.1, stood=5.0 if index == 0 else 0.0)
+    assert run.landing.pace.step_s == pytest.approx(0.1)
+    assert run.landing.pace.seconds == pytest.approx(10.0)

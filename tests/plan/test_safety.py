@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.optim import lr_scheduler
 
 from outpace.plan.safety import models_of, write_checkpoint
 
@@ -53,6 +54,64 @@ def test_weights_that_no_model_holds_are_saved_too(tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "safety.pt", weights_only=True)
     assert [weight.tolist() for weight in saved["weights"]] == [[2.0, 3.0]]
     assert saved["models"][0].keys() == model.state_dict().keys()
+
+
+def guided(optimizer: torch.optim.Optimizer) -> lr_scheduler.SequentialLR:
+    parts = [lr_scheduler.LinearLR(optimizer, 0.1), lr_scheduler.MultiStepLR(optimizer, [5, 7])]
+    return lr_scheduler.SequentialLR(optimizer, parts, [3])
+
+
+def test_a_schedule_and_the_scale_of_the_loss_go_on_from_it(tmp_path: Path) -> None:
+    _, optimizer = trained()
+    _, another = trained()
+    scheduler, others = guided(optimizer), lr_scheduler.ConstantLR(another)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)
+    unused = torch.amp.GradScaler("cpu", enabled=False)
+    for _ in range(4):
+        scaler.scale(optimizer.param_groups[0]["params"][0].sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scheduler.step()
+    assert write_checkpoint(tmp_path / "safety.pt", [optimizer], 4) == ()
+    saved = torch.load(tmp_path / "safety.pt", weights_only=True)
+    assert (len(saved["schedulers"]), len(saved["scalers"])) == (1, 1)
+    assert others.last_epoch == 0
+    assert not unused.is_enabled()
+
+    _, fresh = trained()
+    again, scale = guided(fresh), torch.amp.GradScaler("cpu")
+    fresh.load_state_dict(saved["optimizers"][0])
+    again.load_state_dict(saved["schedulers"][0])
+    scale.load_state_dict(saved["scalers"][0])
+    assert scale.get_scale() == scaler.get_scale() == 1024.0
+    for _ in range(4):
+        for each in (optimizer, fresh):
+            each.step()
+        scheduler.step()
+        again.step()
+        assert again.get_last_lr() == scheduler.get_last_lr()
+
+
+class Own(lr_scheduler.LRScheduler):
+    """A scheduler of the script's that keeps a function."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.share = lambda epoch: 0.5**epoch
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float]:
+        return [self.share(self.last_epoch) * rate for rate in self.base_lrs]
+
+
+def test_a_state_that_cannot_be_loaded_again_keeps_nothing_else_from_being_saved(
+    tmp_path: Path,
+) -> None:
+    _, optimizer = trained()
+    own, plain = Own(optimizer), lr_scheduler.ConstantLR(optimizer)
+    assert write_checkpoint(tmp_path / "safety.pt", [optimizer], 3) == ("Own",)
+    saved = torch.load(tmp_path / "safety.pt", weights_only=True)
+    assert [each["last_epoch"] for each in saved["schedulers"]] == [plain.last_epoch]
+    assert own.last_epoch == 0
 
 
 def test_the_outermost_model_is_saved_once() -> None:

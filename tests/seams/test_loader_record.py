@@ -67,6 +67,25 @@ def test_epochs_that_are_left_early_are_as_long_as_they_were(leaves_at: int) -> 
         assert seam.record_of(batches).steps_of_epoch(1) == min(6, leaves_at)
 
 
+def test_epochs_whose_end_went_by_unseen_do_not_count() -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = loader()
+    with hosted() as host:
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        for epoch in range(7):
+            if epoch in (2, 5):
+                seam.remove()
+            elif epoch in (3, 6):
+                seam.install()
+            for (x,) in batches:
+                model(x).mean().backward()
+                optimizer.step()
+        assert seam.record_of(batches).stepped == 2
+        assert seam.record_of(batches).steps_of_epoch(1) == 6
+
+
 def test_epochs_of_unequal_length() -> None:
     record = Record(length=103)
     assert record.steps_of_epoch(8) == 13

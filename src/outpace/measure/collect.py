@@ -23,7 +23,7 @@ from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
 from outpace.measure.sampler import Line, Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
-from outpace.measure.subjects import main_root, steps_of_run, training_loader
+from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import (
     Arm,
@@ -71,7 +71,7 @@ def collect(
     lines = input_lines(module.callers) if isinstance(module, ModuleSeam) else set()
     inputs = collect_input(host, watcher, phases, samples, lines, found, session)
     micro = round(median([float(s.micro_steps) for s in steps])) if steps else 1
-    total = steps_of_run(host, watcher.loops, micro)
+    total = watcher.total_steps(micro)
     if total is not None and total < host.steps:
         total = None
     now = perf_counter_ns()
@@ -89,6 +89,7 @@ def collect(
             loading_s=loading_s + max(0.0, startup - loading_s) * loading_share(samples),
             finished=finished,
             total_steps=total,
+            epoch_steps=watcher.steps_of_epoch(),
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
             exit_code=exit_code,
         ),

@@ -7,6 +7,7 @@ cannot be evaluated so is unknown.
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import inspect
 import math
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 
 from outpace.seams.where import is_user_file
 
-WRAPPERS = ("tqdm", "trange", "track", "enumerate", "reversed", "progress_bar")
+BARS = ("tqdm", "track", "progress_bar")
+WRAPPERS = (*BARS, "enumerate", "reversed")
 SIZED = (list, tuple)
 COMPUTED = (property, functools.cached_property)
 LIBRARIES = ("builtins", "collections", "numpy", "torch")
@@ -66,9 +68,7 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
-        for scope in (frame.f_locals, frame.f_globals):
-            if node.id in scope:
-                return scope[node.id]
+        return variable(frame, node.id)
     elif isinstance(node, ast.Attribute):
         owner = evaluate(node.value, frame)
         if not isinstance(inspect.getattr_static(owner, node.attr), COMPUTED):
@@ -76,7 +76,7 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
     elif isinstance(node, ast.Subscript):
         items = evaluate(node.value, frame)
         if type(items) in (list, tuple, dict):
-            return items[evaluate(node.slice, frame)]
+            return items[_between(node.slice, frame)]
     elif isinstance(node, ast.BinOp):
         left, right = evaluate(node.left, frame), evaluate(node.right, frame)
         operations = {ast.Add: "__add__", ast.Sub: "__sub__", ast.Mult: "__mul__",
@@ -93,6 +93,41 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
     raise Unknown
 
 
+def _between(node: ast.expr, frame: FrameType) -> Any:
+    """An index, or the limits of a slice."""
+    if not isinstance(node, ast.Slice):
+        return evaluate(node, frame)
+    parts = (node.lower, node.upper, node.step)
+    return slice(*(None if part is None else evaluate(part, frame) for part in parts))
+
+
+def variable(frame: FrameType, name: str) -> Any:
+    """The value that a name has in a frame; Unknown where it has none, or cannot be asked for."""
+    code = frame.f_code
+    own = bool(code.co_flags & inspect.CO_OPTIMIZED)  # a function's: else it shares its namespace
+    if own and takes_locals(code):
+        raise Unknown  # to look would change what it was given by then
+    names = frame.f_locals
+    try:
+        for scope in (names, frame.f_globals):
+            if name in scope:
+                return scope[name]
+    finally:
+        # Up to Python 3.12 it is a copy, which would keep all that the function lets go.
+        if own and type(names) is dict:
+            names.clear()
+    raise Unknown
+
+
+@functools.lru_cache(maxsize=256)
+def takes_locals(code: CodeType) -> bool:
+    """Whether a function calls ``locals()``."""
+    return "locals" in code.co_names and any(
+        each.opname == "LOAD_GLOBAL" and each.argval == "locals"
+        for each in dis.get_instructions(code)
+    )
+
+
 def _is_librarys(value: Any) -> bool:
     """Whether a value's class is no user's: asking for its length calls no code of theirs."""
     return type(value).__module__.split(".")[0] in LIBRARIES
@@ -102,18 +137,36 @@ def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     """How often a loop over a range or a list turns."""
     if isinstance(loop, ast.While):
         return Loop(None, False)
-    over: ast.expr = loop.iter
-    while isinstance(over, ast.Call) and over.args and _name(over.func) in WRAPPERS:
-        if _name(over.func) == "trange":
-            break
-        over = over.args[0]
+    over = _unwrapped(loop.iter)
     try:
-        if isinstance(over, ast.Call) and _name(over.func) in ("range", "trange"):
-            return Loop(len(range(*(int(evaluate(a, frame)) for a in over.args))), True)
+        if is_range(over):
+            return Loop(len(range_of(over, frame)), True)
         value = evaluate(over, frame)
         return Loop(len(value) if isinstance(value, SIZED) else None, False)
     except Exception:
         return Loop(None, False)
+
+
+def bare(over: ast.expr) -> ast.expr:
+    """What a loop is over, without a progress bar around it."""
+    return _unwrapped(over, BARS)
+
+
+def _unwrapped(over: ast.expr, wrappers: tuple[str, ...] = WRAPPERS) -> ast.expr:
+    while isinstance(over, ast.Call) and over.args and _name(over.func) in wrappers:
+        over = over.args[0]
+    return over
+
+
+def is_range(over: ast.expr) -> bool:
+    """Whether a loop counts."""
+    return isinstance(over, ast.Call) and _name(over.func) in ("range", "trange")
+
+
+def range_of(over: ast.expr, frame: FrameType) -> range:
+    """What it counts through; Unknown, or another error, where its limits cannot be evaluated."""
+    assert isinstance(over, ast.Call)
+    return range(*(int(evaluate(each, frame)) for each in over.args))
 
 
 def _name(node: ast.expr) -> str:

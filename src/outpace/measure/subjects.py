@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import nn
 
 from outpace.measure.length import Loop, total_steps
+from outpace.measure.turns import Turns
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -21,11 +23,28 @@ def training_loader(host: Host) -> tuple[Any, Record] | None:
     return None
 
 
-def steps_of_run(host: Host, loops: list[Loop], micro_steps: int) -> int | None:
+def steps_of_run(host: Host, loops: list[Loop], turns: Turns, micro_steps: int) -> int | None:
     """Steps of the whole run, where the loops around a step and the training's loader tell."""
+    measured = turns.total()
+    if measured is not None:
+        return measured
     loaded = training_loader(host)
     epoch = loaded[1].steps_of_epoch(micro_steps) if loaded is not None else None
     return total_steps(loops, epoch, micro_steps)
+
+
+def steps_of_epoch(host: Host, loops: list[Loop], turns: Turns) -> float | None:
+    """Steps that an epoch had of those that are over; None before one is, or where nothing tells."""
+    each, unknown = turns.per_turn(), [loop.turns for loop in loops].count(None)
+    if each is not None and unknown == 0 and len(turns.loops) > 1:
+        return each * math.prod(loop.turns for loop in turns.loops[1:])
+    outer = [loop.turns for loop in loops].index(None) + 1 if unknown else 0
+    if each is not None and unknown == 1 and len(turns.loops) == len(loops) - outer:
+        return each
+    loaded = training_loader(host)
+    if loaded is None or not loaded[1].stepped:
+        return None
+    return loaded[1].steps / loaded[1].stepped
 
 
 def main_root(host: Host) -> tuple[nn.Module, RootFacts] | None:

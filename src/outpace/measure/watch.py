@@ -8,7 +8,8 @@ from outpace.measure.growth import Growth
 from outpace.measure.length import Loop, loops_around_step
 from outpace.measure.losses import Losses
 from outpace.measure.retained import Look, find_retained, look
-from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.subjects import main_root, steps_of_epoch, steps_of_run, training_loader
+from outpace.measure.turns import Turns
 from outpace.measure.validation import ValidationLosses
 from outpace.seams.fetch import Fetches, FetchSeam
 from outpace.seams.host import Host, Step
@@ -34,6 +35,7 @@ class Watcher:
         self.next_look = LOOK_AGAIN_AT
         self.retained: tuple[str, str] | None = None
         self.loops: list[Loop] = []
+        self.turns = Turns()
         self.losses = Losses()
         self.validation = ValidationLosses(host)
         self.loss_until: int | None = None
@@ -50,7 +52,9 @@ class Watcher:
             self.kept = [training_loader(self.host), main_root(self.host)]
         if step.index == 1:
             self.loops = loops_around_step()
+            self.turns.begin()
             self.fetch_begin = self._fetches()
+        self.turns.note(step.index + 1)
         if not step.clean:
             for name in OUTSIDE:
                 self.outside[name] += step.phases[name]
@@ -69,6 +73,14 @@ class Watcher:
         trend = self.growth.trend()
         if trend is not None and trend.grows:
             self.retained = find_retained(self.first_look)
+
+    def total_steps(self, micro_steps: int) -> int | None:
+        """Steps of the whole run, of so many batches each; None where nothing tells."""
+        return steps_of_run(self.host, self.loops, self.turns, micro_steps)
+
+    def steps_of_epoch(self) -> float | None:
+        """Steps that an epoch had, of those that are over."""
+        return steps_of_epoch(self.host, self.loops, self.turns)
 
     def stop_recording(self) -> None:
         """Steps from here on are arms."""

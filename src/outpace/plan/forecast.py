@@ -16,6 +16,8 @@ from outpace.records.plan import Estimate, Option
 RUN_TO_RUN = 1.2
 """times that the steps of another run may take: of 132 runs in the truth bench eight in ten were within
 1.19 of their script's median"""
+ALIKE = 0.02
+"""of an epoch's steps, by which it may differ from its loader's without a word"""
 LEAST = 1.02
 """times as fast that a change must make the steps, to be told"""
 Objective = Literal["time", "cost", "scale"]
@@ -28,18 +30,34 @@ def steps_of(
 
     Raises UsageError where epochs are said, and how many batches one has is not known.
     """
-    seen, source = evidence.steps, evidence.input
+    seen = evidence.steps
     if steps is not None:
         return steps
     if epochs is not None:
-        if not source.batches:
+        epoch = evidence.run.epoch_steps or loaders_epoch(evidence)
+        if epoch is None:
             raise UsageError(
                 "how many steps an epoch has could not be found", "say the length with --steps"
             )
-        return epochs * max(1, source.batches // max(1, seen.micro_steps))
+        return max(1, round(epochs * epoch))
     if samples is not None:
         return max(1, round(samples / max(1, seen.batch_size * seen.micro_steps)))
     return None
+
+
+def loaders_epoch(evidence: Evidence) -> int | None:
+    """Steps in all batches of the training's loader; None where it does not tell how many it has."""
+    batches = evidence.input.batches
+    return max(1, batches // max(1, evidence.steps.micro_steps)) if batches else None
+
+
+def notes(evidence: Evidence) -> tuple[str, ...]:
+    """What a forecast reckons with otherwise than the script's loader says."""
+    epoch, given = evidence.run.epoch_steps, loaders_epoch(evidence)
+    if epoch is None or given is None or abs(epoch - given) <= ALIKE * given:
+        return ()
+    said = f"an epoch is taken to have {round(epoch):,} steps, as those had that were over"
+    return (f"{said}, where its loader has {given:,}",)
 
 
 def finish(evidence: Evidence, steps: int | None = None) -> Estimate:

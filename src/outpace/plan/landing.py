@@ -39,7 +39,8 @@ class Landing:
     """Listens to the host. ``land``: end the training in time; None: only tell when it ends.
 
     ``tell`` is given the progress twice a second, ``say`` what the user should read, with a hint.
-    ``ranks``: processes that train together, of which the first decides for all.
+    ``ranks``: processes that train together, of which the first decides for all. ``stood_still``:
+    seconds that this process stood still since it was last asked.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class Landing:
         tell: Callable[[Progress], None],
         say: Callable[[str, str | None], None],
         ranks: int = 1,
+        stood_still: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.host, self.countdown, self.land = host, countdown, land
+        self.stood_still = stood_still
         self.checkpoint, self.tell, self.say = checkpoint, tell, say
         self.ranks, self.orders = ranks, Orders()
         self.crew: Crew | None = None
@@ -85,7 +88,25 @@ class Landing:
 
     def on_step(self, step: Step) -> None:
         """A step ended, or a group of short ones."""
-        self.outlook.note(step)
+        self.outlook.note(step, self.stood_s())
+        try:
+            self.look_and_steer()
+        finally:
+            self.stood_s()  # what goes on here is of no step
+
+    def stood_s(self) -> float:
+        """Seconds that the process stood still since this was last asked, which is told."""
+        seconds = self.stood_still()
+        if seconds:
+            self.say(
+                f"the process stood still for {duration(seconds)}, which counts for the deadline, "
+                "but not for how long steps and validations take",
+                None,
+            )
+        return seconds
+
+    def look_and_steer(self) -> None:
+        """Tell how far it is, and bring it to its end, where it is time for that."""
         now = self.countdown.elapsed()
         if now - self.told >= TELL_S:
             self.told = now
@@ -259,19 +280,28 @@ class Landing:
 
     def save(self) -> bool:
         """Save what was learnt; whether that could be done."""
+        self.stood_s()
         before = self.countdown.elapsed()
         optimizers = list(self.host.optimizers)
         problem = None if optimizers else "there is no optimizer of torch"
+        left_out: tuple[str, ...] = ()
         if any(is_sharded(optimizer) for optimizer in optimizers):
             problem = "the model is shared out over the ranks"
         try:
             if problem is None:
-                write_checkpoint(self.checkpoint, optimizers, self.host.steps)
+                left_out = write_checkpoint(self.checkpoint, optimizers, self.host.steps)
         except Exception as error:
             problem = str(error)
-        self.time.saved_s = self.countdown.elapsed() - before
+        self.time.saved_s = max(0.0, self.countdown.elapsed() - before - self.stood_s())
         if problem is not None and self.over:
             self.say(f"no safety checkpoint was written: {problem}", None)
+        elif left_out and self.over:
+            names = ", ".join(left_out)
+            self.say(
+                f"the safety checkpoint is without the state of {names}, which has more in it than "
+                "tensors and plain values",
+                None,
+            )
         return problem is None
 
     def end(self) -> None:

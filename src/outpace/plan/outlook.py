@@ -6,6 +6,7 @@ import sys
 from types import CodeType
 
 from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
+from outpace.measure.turns import Turns
 from outpace.plan.leave import evaluates_after
 from outpace.plan.pace import Pace
 from outpace.records.plan import Estimate
@@ -28,6 +29,7 @@ class Outlook:
         self.host = host
         self.pace = Pace()
         self.loops: list[Loop] = []
+        self.turns = Turns()
         self.place: tuple[tuple[CodeType, int], ...] = ()
         """where the step was when they were read"""
         self.before = 0
@@ -43,16 +45,20 @@ class Outlook:
         self._noted = self._clean = 0
         self._loader = host.seams.get("loader")
 
-    def note(self, step: Step) -> None:
-        """A step ended, or a group of short ones."""
+    def note(self, step: Step, stood_s: float = 0.0) -> None:
+        """A step ended, or a group of short ones; the process stood still in it for so long."""
         self._noted += 1
         self._clean += step.clean
-        self.pace.note(step.wall / 1e9, step.count, clean=step.clean or self.mingled)
-        if step.clean:
+        seconds = step.wall / 1e9
+        if stood_s < seconds * step.count:  # else it stood still before its first step
+            seconds -= stood_s / step.count
+        self.pace.note(seconds, step.count, clean=step.clean or self.mingled)
+        if step.clean and not stood_s:
             self._drawing_s += step.phases["input"] * step.count / 1e9
             self._seen_s += step.wall * step.count / 1e9
             self._batches += step.micro_steps * step.count
             self._steps += step.count
+        self.turns.note(step.index + 1)
         total = self.total()
         if step.index >= 1 and (not self.loops or (total is not None and step.index >= total)):
             self._read_loops(step.index, total)
@@ -63,6 +69,9 @@ class Outlook:
         if place != self.place:
             self.place, self.before = place, steps if self.loops else 0
             self.loops = loops_around_step()
+            self.turns = Turns(self.before)
+            self.turns.begin()
+            self.turns.note(steps + 1)
             self.evaluates = evaluates_after(sys._getframe(1))
         elif total is not None and steps > BEYOND * total:
             self.endless = True
@@ -76,6 +85,9 @@ class Outlook:
         """Steps of the whole run, where they can be known."""
         if self.endless:
             return None
+        measured = self.turns.total()
+        if measured is not None:
+            return measured
         steps = total_steps(self.loops, self.epoch(), self.micro_steps)
         return None if steps is None else self.before + steps
 

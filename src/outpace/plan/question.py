@@ -11,7 +11,7 @@ from msgspec import UNSET
 from outpace.errors import UsageError
 from outpace.plan import scaling
 from outpace.plan.fit import between, fit, fitted, read_runs, resampled
-from outpace.plan.forecast import Objective, finish, options, steps_of
+from outpace.plan.forecast import Objective, finish, notes, options, steps_of
 from outpace.plan.hardware import Device, device
 from outpace.plan.room import memory_plan, step_flops
 from outpace.records.evidence import Compute
@@ -171,7 +171,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     )
     return Plan(
         budget=asked.time if asked.time is not None else UNSET,
-        forecast=Forecast(seconds, fits),
+        forecast=Forecast(seconds, fits, notes(evidence)),
         options=options(
             evidence,
             measured.findings,

@@ -1,37 +1,66 @@
 """A checkpoint that is written before a training is ended: what the script would need to go on.
 
-``torch.load(path)`` reads it with ``weights_only=True``: ``models`` and ``optimizers`` (state
-dicts; the order of several means nothing), ``weights`` (those that the optimizers learn and no model
-holds, in their order), ``random`` (states of the generators of torch, numpy and Python) and
-``steps``.
+``torch.load(path)`` reads it with ``weights_only=True``: ``models``, ``optimizers``, ``schedulers`` and
+``scalers`` (state dicts of modules, optimizers, learning-rate schedulers and GradScalers; the order of
+several means nothing), ``weights`` (those that the optimizers learn and no model holds, in their
+order), ``random`` (states of the generators of torch, numpy and Python) and ``steps``. It is written
+within the last step's ``optimizer.step()``: schedulers and scalers are as that call found them.
 """
 
 from __future__ import annotations
 
 import gc
+import io
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.amp import GradScaler
+from torch.optim.lr_scheduler import LRScheduler
 
 from outpace.measure.generators import random_states
 
 
-def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], steps: int) -> None:
-    """Write it whole or not at all; OSError where it cannot be written."""
+def write_checkpoint(
+    path: Path, optimizers: Iterable[torch.optim.Optimizer], steps: int
+) -> tuple[str, ...]:
+    """Write it whole or not at all; OSError where it cannot be written.
+
+    The classes of those are returned whose state has something in it that cannot be loaded again.
+    """
     optimizers = list(optimizers)
     models = models_of(optimizers)
     held = {id(weight) for model in models for weight in model.parameters()}
+    guides = guides_of(optimizers)
+    states = [(each, _plain_state(each)) for each in guides]
+    kept = [(each, state) for each, state in states if state is not None]
     content = {
         "models": [model.state_dict() for model in models],
         "weights": [each.detach() for each in learned_by(optimizers) if id(each) not in held],
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "schedulers": [state for each, state in kept if isinstance(each, LRScheduler)],
+        "scalers": [state for each, state in kept if isinstance(each, GradScaler)],
         "random": random_states(),
         "steps": steps,
     }
     write(path, content)
+    saved = {id(each) for each, _ in kept}
+    return tuple(type(each).__name__ for each in guides if id(each) not in saved)
+
+
+def _plain_state(guide: LRScheduler | GradScaler) -> dict[str, Any] | None:
+    """Its state where that is plain: a scheduler that a user wrote may hold functions and more."""
+    file = io.BytesIO()
+    try:
+        state = guide.state_dict()
+        torch.save(state, file)
+        file.seek(0)
+        torch.load(file, weights_only=True)
+    except Exception:
+        return None
+    return state
 
 
 def write(path: Path, content: Any) -> None:
@@ -78,3 +107,22 @@ def models_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Modu
     ]
     inner = {id(child) for each in found for child in each.modules() if child is not each}
     return [each for each in found if id(each) not in inner]
+
+
+def guides_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[LRScheduler | GradScaler]:
+    """The outermost schedulers of these optimizers, and the GradScalers that are in use."""
+    guided = {id(optimizer) for optimizer in optimizers}
+    found: list[LRScheduler | GradScaler] = [
+        each for each in gc.get_objects() if issubclass(type(each), (LRScheduler, GradScaler))
+    ]
+    inner = {id(child) for each in found for child in vars(each).get("_schedulers", ())}
+    return [
+        each
+        for each in found
+        if id(each) not in inner
+        and (
+            each.is_enabled()
+            if isinstance(each, GradScaler)
+            else id(vars(each).get("optimizer")) in guided
+        )
+    ]

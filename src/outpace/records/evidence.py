@@ -296,6 +296,8 @@ class Run(msgspec.Struct, frozen=True):
     loading_s: float = 0.0
     """part of start-up in which torch was imported, or imported more of itself: no training is
     without it"""
+    epoch_steps: float | None = None
+    """steps of an epoch, as those had that were over; None where none was"""
 
 
 class Rank(msgspec.Struct, frozen=True):

@@ -28,11 +28,15 @@ class Estimate(msgspec.Struct, frozen=True):
     high: float
 
 
-class Forecast(msgspec.Struct, frozen=True):
-    """When a training ends, in seconds from its start."""
+class Forecast(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a training ends, in seconds from its start.
+
+    ``notes``: what was reckoned with otherwise than the script says, or could not be.
+    """
 
     finish_s: Estimate
     fits: bool
+    notes: tuple[str, ...] = ()
 
 
 Landed = Literal["linear", "cosine", "one-cycle", "plateau", "scale"]

@@ -46,6 +46,7 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
     if asked.usd_per_hour:
         cost = f"; {money(asked.usd_per_hour * seconds.estimate / 3600)}"
     yield f"{name} takes {duration(seconds.estimate)} ({takes}){verdict}{cost}"
+    yield from plan.forecast.notes
     if isinstance(plan.flops, StepFlops):
         yield arithmetic_of(plan.flops)
     shown = found[:MOST_OPTIONS]

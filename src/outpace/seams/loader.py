@@ -76,6 +76,8 @@ class LoaderSeam:
             if "shutdown" in self.originals:
                 _MultiProcessingDataLoaderIter._shutdown_workers = self.originals["shutdown"]  # type: ignore[method-assign]
             self.originals = {}
+            for record in list(self.records.values()):
+                record.begun = None
 
     def reconcile(self, setup: Setup) -> None:
         """Let batches come as ``setup`` says."""

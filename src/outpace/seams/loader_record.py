@@ -43,8 +43,8 @@ class Record:
     """batches given in this epoch"""
     drawn: int = 0
     """batches given in the running step"""
-    begun: int = 0
-    """steps of the training before this epoch"""
+    begun: int | None = 0
+    """steps of the training before this epoch; None where its end may go by unseen"""
     steps: int = 0
     """of the training, in its epochs that are over"""
     stepped: int = 0
@@ -71,7 +71,7 @@ class Record:
     def begin_epoch(self, steps: int) -> None:
         """An epoch begins, after so many steps of the training."""
         if not self.runs:  # else some batches are looked at in the midst of it
-            if self.epochs and steps > self.begun:
+            if self.epochs and self.begun is not None and steps > self.begun:
                 self.steps += steps - self.begun
                 self.stepped += 1
             self.begun = steps

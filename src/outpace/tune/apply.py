@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from outpace.measure.losses import Losses
+from outpace.measure.stops import Stops
 from outpace.plan.countdown import Countdown
 from outpace.plan.landing import Landing
 from outpace.records.plan import Progress
@@ -141,6 +142,7 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         tell=told,
         say=say if first else silent,
         ranks=ranks,
+        stood_still=Stops().take,
     )
 
 

@@ -19,7 +19,7 @@ from outpace.measure.counters import page_faults, system_s
 from outpace.measure.fixed_cost import fixed_cost
 from outpace.measure.health import HealthWatch
 from outpace.measure.others import Others
-from outpace.measure.subjects import main_root, steps_of_run, training_loader
+from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.workers import WorkerMemory
 from outpace.records.evidence import Evidence
 from outpace.remedies.catalog import all_remedies
@@ -130,7 +130,7 @@ class Experiment:
         if self.observed.spec.get("changes"):
             wanted = STEPS_WITH_CHANGES * step.wall / 1e9
             return min(MOST_WITH_CHANGES_S, max(LEAST_WITH_CHANGES_S, wanted))
-        total = steps_of_run(self.host, self.observed.watcher.loops, step.micro_steps)
+        total = self.observed.watcher.total_steps(step.micro_steps)
         if total is None:
             return MOST_S
         return min(MOST_S, max(LEAST_S, SHARE_OF_RUN * total * step.wall / 1e9))
@@ -184,7 +184,7 @@ class Experiment:
             yield None
             ended.append(perf_counter())
         step_s = float(np.median(np.diff(ended)))  # the first steps take longer
-        total = steps_of_run(host, observed.watcher.loops, 1)
+        total = observed.watcher.total_steps(1)
         left_s = (total - host.steps) * step_s if total is not None else math.inf
         try:
             agreed = agree(schedule(step_s, min(self.time_s, left_s)))

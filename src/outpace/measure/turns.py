@@ -1,0 +1,180 @@
+"""How many steps a training has, by where it is in its loops.
+
+``for step in range(10_000)`` tells by ``step`` how many turns are behind and how many are to come,
+whatever a step gathers of them: gradients of several turns, or none where a turn is left early. Of
+nested loops those count from the outermost on that tell where they are: a range, a list, either of
+them under ``enumerate`` or a progress bar. A loop inside of these may be over anything: how many steps
+it has is told by their turns that are over.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from outpace.measure.length import (
+    Unknown,
+    bare,
+    evaluate,
+    is_range,
+    loops_around,
+    range_of,
+    variable,
+)
+from outpace.seams.where import is_user_file
+
+CUT = 2
+"""times the turns from one look to the next that a loop may be left before its end unnoticed"""
+MOST_ITEMS = 1_000_000
+"""of a list whose items are told apart"""
+
+
+class Counted(NamedTuple):
+    """A loop that tells where it is. ``turn``: in which its variable has a value, from 0 on."""
+
+    code: CodeType
+    lines: range
+    variable: str
+    turns: int
+    turn: Callable[[Any], int | None]
+
+
+class Turns:
+    """Where a training is, of which ``note`` is told; ``before``: steps of earlier phases."""
+
+    def __init__(self, before: int = 0) -> None:
+        self.before = before
+        self.loops: list[Counted] = []
+        self._first: tuple[int, int] | None = None
+        self._newest: tuple[int, int] | None = None
+        """steps, and the turn in which they were there for the first time"""
+        self._stride = 0
+        """turns from one look to the next, at most"""
+
+    def begin(self) -> None:
+        """Find the loops around the calling step."""
+        self.loops = loops_that_count(sys._getframe(1))
+
+    def note(self, steps: int) -> None:
+        """So many steps are over."""
+        if not self.loops:
+            return
+        at = self._turn(sys._getframe(1))
+        if at is None:
+            return
+        if self._first is None:
+            self._first = self._newest = (steps, at)
+        elif self._newest is not None and at < self._newest[1]:
+            self.loops, self._newest = [], None  # the variable is another's
+        elif self._newest is not None and at > self._newest[1]:
+            before, self._newest = self._newest[1], (steps, at)
+            self._look_for_early_ends(before, at)
+
+    def _look_for_early_ends(self, before: int, at: int) -> None:
+        """Where the innermost of the loops is left before its end, those around it tell more."""
+        of = self.loops[-1].turns
+        if before // of == at // of:
+            self._stride = max(self._stride, at - before)
+        elif len(self.loops) > 1 and of - 1 - before % of > CUT * max(1, self._stride):
+            assert self._first is not None
+            assert self._newest is not None
+            self.loops, self._stride = self.loops[:-1], 0
+            self._first = (self._first[0], self._first[1] // of)
+            self._newest = (self._newest[0], at // of)
+
+    def _turn(self, frame: FrameType | None) -> int | None:
+        """Of the innermost of the loops, counted through all of them."""
+        frames: dict[CodeType, FrameType] = {}
+        while frame is not None:
+            frames.setdefault(frame.f_code, frame)
+            frame = frame.f_back
+        turn = 0
+        for loop in self.loops:
+            within = frames.get(loop.code)
+            if within is None or within.f_lineno not in loop.lines:
+                return None
+            try:
+                index = loop.turn(variable(within, loop.variable))
+            except Unknown:
+                return None
+            if index is None:
+                return None
+            turn = turn * loop.turns + index
+        return turn
+
+    def per_turn(self) -> float | None:
+        """Steps of a turn of the innermost of the loops; None until one is over."""
+        if self._first is None or self._newest is None or self._newest == self._first:
+            return None
+        (first, begun), (steps, turn) = self._first, self._newest
+        each = (steps - first) / (turn - begun)
+        # Of a turn of many steps some were there before the first look at it.
+        return (steps - 1 - self.before) / (turn - begun) if each > 1 else each
+
+    def total(self) -> int | None:
+        """Steps to the end of the loops, those of earlier phases included; None until it is known."""
+        each = self.per_turn()
+        if each is None or self._newest is None:
+            return None
+        turns = math.prod(loop.turns for loop in self.loops)
+        steps, turn = self._newest
+        if each > 1:  # the newest turn has but begun
+            return round(steps - 1 + (turns - turn) * each)
+        return round(steps + (turns - turn - 1) * each)
+
+
+def loops_that_count(frame: FrameType | None) -> list[Counted]:
+    """Those around a step, the outermost first, up to one that does not tell where it is."""
+    frames = []
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            frames.append(frame)
+        frame = frame.f_back
+    found: list[Counted] = []
+    for each in reversed(frames):
+        for loop in loops_around(each):
+            counted = _counted(loop, each)
+            if counted is None:
+                return found
+            found.append(counted)
+    return found
+
+
+def _counted(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
+    if isinstance(loop, ast.While):
+        return None
+    over, target, numbered = bare(loop.iter), loop.target, False
+    called = over.func.id if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) else ""
+    if called == "enumerate":
+        assert isinstance(over, ast.Call)
+        if len(over.args) != 1 or over.keywords or not isinstance(target, ast.Tuple):
+            return None
+        over, target, numbered = bare(over.args[0]), target.elts[0], True
+    first = isinstance(target, ast.Tuple)
+    name = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
+    if not isinstance(name, ast.Name):
+        return None
+    try:
+        items = range_of(over, frame) if is_range(over) else evaluate(over, frame)
+        index = _in(range(len(items)) if numbered else items, first=first)
+    except Exception:
+        return None
+    if index is None:
+        return None
+    lines = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+    return Counted(frame.f_code, lines, name.id, len(items), index)
+
+
+def _in(items: Any, *, first: bool) -> Callable[[Any], int | None] | None:
+    """What finds a turn by its item, or by the ``first`` of several that an item is made of."""
+    if isinstance(items, range):
+        return lambda value: items.index(value) if type(value) is int and value in items else None
+    if type(items) not in (list, tuple) or len(items) > MOST_ITEMS:
+        return None
+    # No item is kept, nor compared by code of the user's: the loop keeps its list itself.
+    places = {id(item[0] if first else item): index for index, item in enumerate(items)}
+    return (lambda value: places.get(id(value))) if len(places) == len(items) else None

@@ -1,0 +1,200 @@
+"""How many steps a training has, by the loops around it that tell where they are."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tests.conftest import evidence_of, with_entry
+
+from outpace.measure.length import Unknown, variable
+from outpace.measure.turns import Turns
+
+BATCHES = [(torch.zeros(1), torch.zeros(1)) for _ in range(12)]
+
+
+class Training:
+    """Tells how many steps there will be; ``told`` after each."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.told: list[int | None] = []
+
+    def step(self) -> None:
+        steps = len(self.told) + 1
+        if steps == 2:
+            self.turns.begin()
+        self.turns.note(steps)
+        self.told.append(self.turns.total())
+
+
+def gathering_over_a_range(training: Training) -> None:
+    for index in range(100):
+        if (index + 1) % 4 == 0:
+            training.step()
+
+
+def gathering_over_a_list(training: Training) -> None:
+    count = 0
+    for _epoch in range(5):
+        for batch in BATCHES:
+            count += len(batch) > 0
+            if count % 3:
+                continue
+            training.step()
+
+
+def gathering_within(training: Training) -> None:
+    for _epoch in range(5):
+        for x, _y in BATCHES[:10]:
+            for _part in x:
+                pass
+            training.step()
+
+
+def in_slices(training: Training) -> None:
+    for _epoch in range(3):
+        for _at in range(0, 64, 8):
+            training.step()
+
+
+def over_anything(training: Training) -> None:
+    for _epoch in range(4):
+        for _rows in torch.arange(60).split(3):
+            training.step()
+
+
+def several_a_batch(training: Training) -> None:
+    def batches() -> Iterator[int]:
+        yield from range(6)
+
+    for _epoch in range(4):
+        for _batch in batches():
+            for _again in range(3):
+                training.step()
+
+
+def cut_short(training: Training) -> None:
+    for _epoch in range(6):
+        for index, (_x, _y) in enumerate(BATCHES):
+            if index == 5:
+                break
+            training.step()
+
+
+def with_numbers(training: Training) -> None:
+    for index, (_x, _y) in enumerate(BATCHES):
+        if index % 2:
+            training.step()
+
+
+@pytest.mark.parametrize(
+    ("train", "after"),
+    [
+        (gathering_over_a_range, 3),
+        (gathering_over_a_list, 3),
+        (gathering_within, 3),
+        (in_slices, 3),
+        (over_anything, 21),
+        (several_a_batch, 19),
+        (with_numbers, 3),
+        (cut_short, 6),
+    ],
+)
+def test_steps_to_the_end_of_the_loops(train: Callable[[Training], None], after: int) -> None:
+    """Known after two steps, or after the first turn of the loops that tell where they are."""
+    training = Training()
+    train(training)
+    steps = len(training.told)
+    if train is not cut_short:
+        assert training.told[: after - 1] == [None] * (after - 1)
+    assert set(training.told[after - 1 :]) <= {steps - 1, steps, steps + 1}
+    assert training.told[-1] == steps
+
+
+def test_a_variable_that_something_else_counts_with_tells_nothing() -> None:
+    training = Training()
+    for index in range(1000):
+        index = 90 - 7 * len(training.told)  # noqa: F841, PLW2901
+        training.step()
+        if len(training.told) == 10:
+            break
+    assert training.told[-1] is None
+
+
+def test_loops_that_come_later_are_not_taken_for_the_first() -> None:
+    training = Training()
+    for _index in range(8):
+        training.step()
+    for _index in range(100):
+        training.step()
+        if len(training.told) == 50:
+            break
+    assert set(training.told[2:]) == {8}
+
+
+def test_to_look_at_a_variable_keeps_no_other() -> None:
+    step, activations = 3, torch.zeros(10)
+    kept = weakref.ref(activations)
+    assert variable(sys._getframe(), "step") == step
+    del activations
+    assert kept() is None
+
+
+def test_what_a_script_was_told_of_its_variables_stays_as_it_was() -> None:
+    settings = locals()
+    later = 1
+    with pytest.raises(Unknown):
+        variable(sys._getframe(), "later")
+    assert later == 1
+    assert not settings
+
+
+def test_a_run_that_gathers_gradients_without_a_loader(
+    script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = script(
+        """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for index in range(80):
+            model(torch.ones(4, 2)).sum().backward()
+            if (index + 1) % 4 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+        """
+    )
+    code, text = with_entry(path, tmp_path / "session")
+    assert code == 0, text
+    run, steps = evidence_of(tmp_path / "session").run, evidence_of(tmp_path / "session").steps
+    assert (run.total_steps, steps.count) == (20, 20)
+
+
+@pytest.mark.parametrize("loop", ["for epoch in range(6)", "while (epoch := epoch + 1) <= 6"])
+def test_epochs_that_a_script_leaves_before_its_loaders_end(
+    script: Callable[[str], Path], tmp_path: Path, loop: str
+) -> None:
+    path = script(
+        f"""
+        import itertools
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        loader = DataLoader(TensorDataset(torch.ones(80, 2)), batch_size=4)
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        epoch = 0
+        {loop}:
+            for (x,) in itertools.islice(loader, 5):
+                model(x).sum().backward()
+                optimizer.step()
+        """
+    )
+    code, text = with_entry(path, tmp_path / "session")
+    assert code == 0, text
+    found = evidence_of(tmp_path / "session")
+    assert (found.run.epoch_steps, found.input.batches) == (5, 20)

@@ -47,6 +47,18 @@ def steps_of_epoch(host: Host, loops: list[Loop], turns: Turns) -> float | None:
     return loaded[1].steps / loaded[1].stepped
 
 
+def held_out_samples(host: Host, *, untouched: bool = False) -> int:
+    """Samples of the loaders that do not feed the training; ``untouched``: nor gave any batch."""
+    seam = host.seams.get("loader")
+    if not isinstance(seam, LoaderSeam):
+        return 0
+    return sum(
+        (seam.record_of(loader).length or 0) * (loader.batch_size or 1)
+        for loader, record in list(seam.records.items())
+        if not (record.trains or (untouched and record.draws))
+    )
+
+
 def main_root(host: Host) -> tuple[nn.Module, RootFacts] | None:
     """The model, as the host knows it."""
     return host.main_root()

@@ -6,6 +6,7 @@ import sys
 from types import CodeType
 
 from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
+from outpace.measure.subjects import held_out_samples
 from outpace.measure.turns import Turns
 from outpace.plan.leave import evaluates_after
 from outpace.plan.pace import Pace
@@ -127,17 +128,12 @@ class Outlook:
         """
         if self.pace.pause_s is not None:
             return self.pace.pause_s
-        if not isinstance(self._loader, LoaderSeam) or self.epoch() is None:
+        if self.epoch() is None:
             return 0.0
-        others = [loader for loader, of in list(self._loader.records.items()) if not of.trains]
-        sizes = [
-            (self._loader.record_of(loader).length or 0) * (loader.batch_size or 1)
-            for loader in others
-        ]
         batch = max(1.0, self.host.batch_size * self.micro_steps)
         drawing = self._drawing_s / self._seen_s if self._seen_s else 0.0
         share = drawing + FORWARD * (1.0 - drawing)
-        return share * (self.pace.step_s or 0.0) * sum(sizes) / batch
+        return share * (self.pace.step_s or 0.0) * held_out_samples(self.host) / batch
 
     def to_epochs_end(self) -> float | None:
         """Steps that are left of the running epoch, where a loader of known length feeds it."""

@@ -23,7 +23,7 @@ from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
 from outpace.measure.sampler import Line, Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
-from outpace.measure.subjects import held_out_samples, main_root, training_loader
+from outpace.measure.subjects import main_root, training_loader, validation_on_others
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import (
     Arm,
@@ -110,11 +110,11 @@ def collect(
 
 
 def _validation_s(host: Host, phases: dict[str, float], micro: int) -> float | None:
-    """Of one that was not seen: its samples are drawn as those of a step, and go forward as they do."""
-    samples = held_out_samples(host, untouched=True)
-    each = sum(phases.get(name, 0.0) for name in ("input", "transfer", "forward"))
-    step = max(1, host.batch_size * micro)
-    return each * samples / step if samples and each else None
+    """Of one that was not seen."""
+    step_s = sum(phases.values())
+    drawing = phases.get("input", 0.0) / step_s if step_s else 0.0
+    batch = host.batch_size * micro
+    return validation_on_others(host, step_s, drawing, batch, untouched=True) or None
 
 
 def _steps(host: Host, steps: list[Any], micro: int, mean: float, arms: list[Arm]) -> Steps:

@@ -7,7 +7,7 @@ import pytest
 
 from outpace.errors import UsageError
 from outpace.plan.budget import budget
-from outpace.plan.forecast import finish, notes, options, steps_of
+from outpace.plan.forecast import finish, options, steps_of
 from outpace.plan.question import Question, answer
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
@@ -55,19 +55,6 @@ def test_a_length_that_is_said() -> None:
     assert steps_of(evidence, None, None, 640) == 5
     with pytest.raises(UsageError, match="steps an epoch has"):
         steps_of(replace(evidence, input=replace(IMAGES.input, batches=None)), None, 3, None)
-
-
-def test_epochs_that_are_left_before_their_loaders_end() -> None:
-    evidence = replace(IMAGES, input=replace(IMAGES.input, batches=1000))
-    evidence = replace(evidence, steps=replace(evidence.steps, micro_steps=2))
-    assert notes(evidence) == ()
-    cut = replace(evidence, run=replace(evidence.run, epoch_steps=120.0))
-    assert steps_of(cut, None, 3, None) == 360
-    assert notes(cut) == (
-        "an epoch is taken to have 120 steps, as those had that were over, where its loader has 500",
-    )
-    whole = replace(evidence, run=replace(evidence.run, epoch_steps=499.5))
-    assert notes(whole) == ()
 
 
 def test_a_length_that_nothing_tells() -> None:

@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.measure.length import Loop
-from outpace.plan.outlook import FORWARD, Outlook
+from outpace.measure.subjects import FORWARD
+from outpace.plan.outlook import Outlook
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record

@@ -23,7 +23,7 @@ from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
 from outpace.measure.sampler import Line, Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
-from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.subjects import main_root, training_loader, validation_on_others
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import (
     Arm,
@@ -79,6 +79,7 @@ def collect(
     startup = ((first if first is not None else now) - host.started) / 1e9
     seen = _seen(host, watcher, samples, lines, found.by_hand, total, startup, finished, now)
     rows = build(seen)
+    names = {row.name for row in rows}
     by_hand = _by_hand(seen, phases)
     mean = sum(s.wall for s in steps) / len(steps) / 1e9 if steps else 0.0
     return Evidence(
@@ -90,6 +91,7 @@ def collect(
             finished=finished,
             total_steps=total,
             epoch_steps=watcher.steps_of_epoch(),
+            validation_s=None if "validation" in names else _validation_s(host, phases, micro),
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
             exit_code=exit_code,
         ),
@@ -105,6 +107,14 @@ def collect(
         overhead=_overhead(arms),
         notes=(*found.notes, *(f"the {k} seam failed: {v}" for k, v in host.broken.items())),
     )
+
+
+def _validation_s(host: Host, phases: dict[str, float], micro: int) -> float | None:
+    """Of one that was not seen."""
+    step_s = sum(phases.values())
+    drawing = phases.get("input", 0.0) / step_s if step_s else 0.0
+    batch = host.batch_size * micro
+    return validation_on_others(host, step_s, drawing, batch, untouched=True) or None
 
 
 def _steps(host: Host, steps: list[Any], micro: int, mean: float, arms: list[Arm]) -> Steps:

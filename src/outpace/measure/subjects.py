@@ -13,6 +13,9 @@ from outpace.seams.host import Host, RootFacts
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 
+FORWARD = 0.4
+"""of a step's time, less that for input, that a batch of a validation takes, while none was seen"""
+
 
 def training_loader(host: Host) -> tuple[Any, Record] | None:
     """The DataLoader that feeds the steps."""
@@ -45,6 +48,26 @@ def steps_of_epoch(host: Host, loops: list[Loop], turns: Turns) -> float | None:
     if loaded is None or not loaded[1].stepped:
         return None
     return loaded[1].steps / loaded[1].stepped
+
+
+def validation_on_others(
+    host: Host, step_s: float, drawing: float, batch: float, *, untouched: bool = False
+) -> float:
+    """Seconds of a validation on the loaders that do not feed the training; 0 where there is none.
+
+    Its batches are drawn as those of a step, which takes ``drawing`` of its time for a ``batch`` of
+    samples, and go through the model forward. ``untouched``: only loaders that gave no batch yet.
+    """
+    seam = host.seams.get("loader")
+    if not isinstance(seam, LoaderSeam):
+        return 0.0
+    samples = sum(
+        (seam.record_of(loader).length or 0) * (loader.batch_size or 1)
+        for loader, record in list(seam.records.items())
+        if not (record.trains or (untouched and record.draws))
+    )
+    share = drawing + FORWARD * (1.0 - drawing)
+    return share * step_s * samples / max(1.0, batch)
 
 
 def main_root(host: Host) -> tuple[nn.Module, RootFacts] | None:

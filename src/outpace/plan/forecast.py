@@ -7,6 +7,7 @@ from typing import Literal
 
 from outpace.errors import UsageError
 from outpace.plan.changes import How, changes
+from outpace.plan.epochs import steps_of_epoch, validations
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
@@ -16,8 +17,6 @@ from outpace.records.plan import Estimate, Option
 RUN_TO_RUN = 1.2
 """times that the steps of another run may take: of 132 runs in the truth bench eight in ten were within
 1.19 of their script's median"""
-ALIKE = 0.02
-"""of an epoch's steps, by which it may differ from its loader's without a word"""
 LEAST = 1.02
 """times as fast that a change must make the steps, to be told"""
 Objective = Literal["time", "cost", "scale"]
@@ -34,7 +33,7 @@ def steps_of(
     if steps is not None:
         return steps
     if epochs is not None:
-        epoch = evidence.run.epoch_steps or loaders_epoch(evidence)
+        epoch = steps_of_epoch(evidence)
         if epoch is None:
             raise UsageError(
                 "how many steps an epoch has could not be found", "say the length with --steps"
@@ -45,31 +44,12 @@ def steps_of(
     return None
 
 
-def loaders_epoch(evidence: Evidence) -> int | None:
-    """Steps in all batches of the training's loader; None where it does not tell how many it has."""
-    batches = evidence.input.batches
-    return max(1, batches // max(1, evidence.steps.micro_steps)) if batches else None
-
-
-def notes(evidence: Evidence) -> tuple[str, ...]:
-    """What a forecast reckons with otherwise than the script's loader says."""
-    epoch, given = evidence.run.epoch_steps, loaders_epoch(evidence)
-    if epoch is None or given is None or abs(epoch - given) <= ALIKE * given:
-        return ()
-    said = f"an epoch is taken to have {round(epoch):,} steps, as those had that were over"
-    return (f"{said}, where its loader has {given:,}",)
-
-
 def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
     """Seconds that the whole training takes, or so many of its steps.
 
     Raises UsageError where nothing says how long it is.
     """
-    seen = evidence.run.total_steps
-    if evidence.run.finished or seen is None:
-        seen = evidence.steps.count
-    if not seen:
-        raise UsageError("no step of a training was seen", "see what `outpace diagnose` says of it")
+    seen = steps_seen(evidence)
     if steps is None and not evidence.run.finished and evidence.run.total_steps is None:
         raise UsageError(
             "how many steps the training has could not be found",
@@ -78,7 +58,28 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
     fixed = spent_once(evidence)
     rest = sum(row.seconds for row in evidence.ledger) - fixed
     rest *= (steps or seen) / seen
-    return Estimate(fixed + rest, fixed + rest / RUN_TO_RUN, fixed + rest * RUN_TO_RUN)
+    more = _unseen(evidence, steps or seen)
+    return Estimate(
+        fixed + rest + more.estimate,
+        fixed + rest / RUN_TO_RUN + more.low,
+        fixed + rest * RUN_TO_RUN + more.high,
+    )
+
+
+def steps_seen(evidence: Evidence) -> int:
+    """Steps that the ledger is of; UsageError where there is none."""
+    seen = evidence.run.total_steps
+    if evidence.run.finished or seen is None:
+        seen = evidence.steps.count
+    if not seen:
+        raise UsageError("no step of a training was seen", "see what `outpace diagnose` says of it")
+    return seen
+
+
+def _unseen(evidence: Evidence, steps: int) -> Estimate:
+    """Seconds of validations that are to be expected though none was seen."""
+    expected = validations(evidence, steps)
+    return expected[1] if expected is not None else Estimate(0.0, 0.0, 0.0)
 
 
 def options(
@@ -88,13 +89,15 @@ def options(
     available_s: float | None,
     usd_per_hour: float | None,
     objective: Objective = "time",
+    steps: int | None = None,
 ) -> tuple[Option, ...]:
     """Changes that end it sooner, the best first: remedies, and what else would.
 
     ``objective``: the soonest first, the cheapest, or those with which most training fits the time.
+    ``steps``: of the training, where that was said.
     """
     fixed = spent_once(evidence)
-    outside = _outside(evidence, seconds)
+    outside = _outside(evidence, seconds, steps or steps_seen(evidence))
     found = [
         _option(
             advice.name, advice.keeps, _sped_up(seconds, advice.predicted, outside), usd_per_hour
@@ -127,7 +130,7 @@ def spent_once(evidence: Evidence) -> float:
     return sum(row.seconds for row in evidence.ledger if row.name in ONCE)
 
 
-def _outside(evidence: Evidence, seconds: Estimate) -> float:
+def _outside(evidence: Evidence, seconds: Estimate, steps: int) -> float:
     """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
     fixed = spent_once(evidence)
     rest = sum(row.seconds for row in evidence.ledger) - fixed
@@ -136,7 +139,9 @@ def _outside(evidence: Evidence, seconds: Estimate) -> float:
     )
     if seconds.estimate <= 0 or rest <= 0:
         return 0.0
-    return (fixed + growing * (seconds.estimate - fixed) / rest) / seconds.estimate
+    unseen = _unseen(evidence, steps).estimate
+    growing *= (seconds.estimate - fixed - unseen) / rest
+    return (fixed + growing + unseen) / seconds.estimate
 
 
 def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:

@@ -6,6 +6,7 @@ import sys
 from types import CodeType
 
 from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
+from outpace.measure.subjects import validation_on_others
 from outpace.measure.turns import Turns
 from outpace.plan.leave import evaluates_after
 from outpace.plan.pace import Pace
@@ -18,8 +19,6 @@ BEYOND = 1.02
 """times its length that a training goes on for before its length is no longer believed"""
 SOON = 4
 """steps after which it is told whether most are nothing but steps"""
-FORWARD = 0.4
-"""of a step's time, less that for input, that a batch of a validation takes, while none was seen"""
 
 
 class Outlook:
@@ -127,17 +126,11 @@ class Outlook:
         """
         if self.pace.pause_s is not None:
             return self.pace.pause_s
-        if not isinstance(self._loader, LoaderSeam) or self.epoch() is None:
+        if self.epoch() is None:
             return 0.0
-        others = [loader for loader, of in list(self._loader.records.items()) if not of.trains]
-        sizes = [
-            (self._loader.record_of(loader).length or 0) * (loader.batch_size or 1)
-            for loader in others
-        ]
-        batch = max(1.0, self.host.batch_size * self.micro_steps)
+        batch = self.host.batch_size * self.micro_steps
         drawing = self._drawing_s / self._seen_s if self._seen_s else 0.0
-        share = drawing + FORWARD * (1.0 - drawing)
-        return share * (self.pace.step_s or 0.0) * sum(sizes) / batch
+        return validation_on_others(self.host, self.pace.step_s or 0.0, drawing, batch)
 
     def to_epochs_end(self) -> float | None:
         """Steps that are left of the running epoch, where a loader of known length feeds it."""

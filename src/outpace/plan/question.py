@@ -10,8 +10,9 @@ from msgspec import UNSET
 
 from outpace.errors import UsageError
 from outpace.plan import scaling
+from outpace.plan.epochs import notes
 from outpace.plan.fit import between, fit, fitted, read_runs, resampled
-from outpace.plan.forecast import Objective, finish, notes, options, steps_of
+from outpace.plan.forecast import Objective, finish, options, steps_of, steps_seen
 from outpace.plan.hardware import Device, device
 from outpace.plan.room import memory_plan, step_flops
 from outpace.records.evidence import Compute
@@ -162,6 +163,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     evidence = measured.evidence
     steps = steps_of(evidence, asked.steps, asked.epochs, asked.samples)
     seconds = finish(evidence, steps)
+    said = tuple(notes(evidence, steps or steps_seen(evidence)))
     fits = available is None or seconds.estimate <= available
     if asked.cost is not None and asked.usd_per_hour is not None:
         fits = fits and asked.usd_per_hour * seconds.estimate / 3600 <= asked.cost
@@ -171,7 +173,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     )
     return Plan(
         budget=asked.time if asked.time is not None else UNSET,
-        forecast=Forecast(seconds, fits, notes(evidence)),
+        forecast=Forecast(seconds, fits, said),
         options=options(
             evidence,
             measured.findings,
@@ -179,6 +181,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
             available,
             asked.usd_per_hour,
             asked.objective,
+            steps,
         ),
         flops=step if compute.flops else UNSET,
     )

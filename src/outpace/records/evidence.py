@@ -298,6 +298,9 @@ class Run(msgspec.Struct, frozen=True):
     without it"""
     epoch_steps: float | None = None
     """steps of an epoch, as those had that were over; None where none was"""
+    validation_s: float | None = None
+    """time of a validation on the loaders that nothing was drawn from, predicted; None where one was
+    seen, or there is no such loader"""
 
 
 class Rank(msgspec.Struct, frozen=True):

@@ -225,7 +225,7 @@ class Loader:
                 )
             if kind == "threads" and self._wanted[1] == "auto":
                 most = most_threads(workers, size, self.prefetch_bytes, self.ram)
-                self._climb = Climb(workers, most)
+                self._climb = Climb(workers, most, self._cores)
         return self._executor
 
     def _kept(self) -> int:

@@ -7,7 +7,8 @@ clock, which costs a small broadcast a step; with one process nothing of this is
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -56,6 +57,37 @@ def wrapped(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
     """The model whose ranks exchange their gradients."""
     on_gpu = [device.index] if device.type == "cuda" and device.index is not None else None
     return torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu)
+
+
+@contextmanager
+def apart(model: torch.nn.Module) -> Iterator[None]:
+    """Backward passes inside add gradients up on each rank; the next one outside exchanges them."""
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        with model.no_sync():
+            yield
+        return
+    sync = getattr(model, "set_requires_gradient_sync", None)
+    if sync is not None:
+        sync(False)
+    try:
+        yield
+    finally:
+        if sync is not None:
+            sync(True)
+
+
+def alike(tensors: Iterable[torch.Tensor]) -> None:
+    """Have all ranks' hold what the first one's do."""
+    kinds: dict[torch.dtype, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault(tensor.dtype, []).append(tensor)
+    with torch.no_grad():
+        for some in kinds.values():
+            flat = torch.cat([tensor.reshape(-1) for tensor in some])
+            distributed.broadcast(flat, 0)
+            parts = torch.split(flat, [tensor.numel() for tensor in some])
+            for tensor, part in zip(some, parts, strict=True):
+                tensor.copy_(part.view(tensor.shape))
 
 
 def agreed(read: Callable[[], float], device: torch.device) -> Callable[[], float]:

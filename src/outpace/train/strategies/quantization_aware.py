@@ -40,6 +40,7 @@ class QuantizationAware(Strategy):
 
     name = "quantization_aware"
     needs = ("an end",)
+    whole = "other layers would stand where the weights of shards are put together"
     clashes = {  # noqa: RUF012
         "ema": UNROUNDED,
         "schedule_free": UNROUNDED,

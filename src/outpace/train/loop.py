@@ -122,11 +122,8 @@ def judged(run: Run) -> Row:
         model.eval()
         with torch.no_grad(), generators_kept():
             batches = run.together(model, run.valid.epoch())
-            loss, metric, count = run.objective.judge(model, batches)
-        if run.world > 1:
-            sums = [loss * count, (metric or 0.0) * count, float(count)]
-            *both, total = ranks.summed(sums, run.device)
-            loss, metric = both[0] / total, both[1] / total if metric is not None else None
+            found = run.objective.judge(model, batches)
+        loss, metric, _ = ranks.judged(found, run.world, run.device)
     seconds = run.clock.read()
     return Row(run.epoch, run.step, seconds, mean, loss, metric, run.rates.now)
 

@@ -15,6 +15,7 @@ import torch
 from torch import distributed
 
 from outpace.errors import UsageError
+from outpace.train.objective import Judged
 
 
 def met(device: torch.device) -> int:
@@ -113,8 +114,31 @@ def summed(values: list[float], device: torch.device) -> list[float]:
 
 
 def least(value: int, world: int) -> int:
-    """The least of all ranks'."""
+    """The least of all ranks'; False where it is not true for one."""
     return min(gathered(value, world)) if world > 1 else value
+
+
+def mean(value: float, world: int, device: torch.device) -> float:
+    """Of all ranks'."""
+    return summed([value], device)[0] / world if world > 1 else value
+
+
+def judged(found: Judged, world: int, device: torch.device) -> Judged:
+    """What all ranks' validations have given together, each weighted by its samples."""
+    if world == 1:
+        return found
+    loss, metric, count = found
+    sums = [loss * count, (metric or 0.0) * count, float(count)]
+    *both, total = summed(sums, device)
+    return Judged(both[0] / total, both[1] / total if metric is not None else None, round(total))
+
+
+def first(value: Any, world: int) -> Any:
+    """The first rank's, for all."""
+    held = [value]
+    if world > 1:
+        distributed.broadcast_object_list(held, 0)
+    return held[0]
 
 
 def gathered(value: Any, world: int) -> list[Any]:

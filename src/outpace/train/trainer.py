@@ -43,7 +43,7 @@ TIMED = 8
 """batches that suggestions are timed on"""
 FORWARD = 0.5
 """of a step that a batch of a validation may take, as long as none was made"""
-RANKS = "auto: nothing is tried where several processes train together"
+SHARDED = "auto: nothing is tried where weights are in shards"
 ENDING = {"target", "early_stopping"}
 """strategies that end a training which has no other end"""
 
@@ -188,9 +188,9 @@ class Trainer:
         ):
             raise UsageError("how long?", "say budget='30m', epochs=10 or steps=5000")
         if choice is None and is_auto(self.strategies):
-            choice, notes = Choice(), [RANKS]
-            if world == 1:
-                parts, own = self.parts(train, valid, clock), own_of(self.strategies)
+            choice, notes = Choice(), [SHARDED]
+            if not sharded:
+                parts, own = self.parts(train, valid, clock, world), own_of(self.strategies)
                 try:
                     choice, notes = settled(parts, own, known, telling.say)
                 except BaseException:
@@ -252,11 +252,11 @@ class Trainer:
         norm = has_batch_norm(self.model)
         return Known(end, self.valid is not None, rate_given, self.target, norm)
 
-    def parts(self, train: Batches, valid: Batches | None, clock: Clock) -> Parts:
+    def parts(self, train: Batches, valid: Batches | None, clock: Clock, world: int = 1) -> Parts:
         """What trials need of it."""
         by_epochs = self.epochs * train.length if self.epochs and train.length else None
         total = min((n for n in (self.steps, by_epochs) if n is not None), default=None)
-        return Parts(self.model, self.objective, self.optimizer, train, valid, clock, total)
+        return Parts(self.model, self.objective, self.optimizer, train, valid, clock, total, world)
 
     def compare(
         self, variants: Mapping[str, Asked], *, steps: int = 100, seeds: int = SEEDS

@@ -7,6 +7,8 @@ taken, and then the rate once more if something was. All of it, lr_finder includ
 of the training's time or steps, and next to nothing where that is too short for an answer. What is not
 better beyond doubt is left out.
 
+Of several ranks all try together; what the first one chose is what all of them do.
+
 The rate is looked at only where both the rate and its course are left to "auto". With a target nothing
 but first weights is: it may be reached in less time than the trials of a whole budget take.
 """
@@ -18,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 from outpace.errors import UsageError
+from outpace.train import ranks
 from outpace.train.auto import Asked, Known, automatic, chosen
 from outpace.train.candidates import CANDIDATES, Candidate
 from outpace.train.facts import Facts, facts_of
@@ -53,7 +56,8 @@ def settled(
         choosing.settle()
     except Exception as error:
         choosing.note(f"auto: nothing more is tried ({type(error).__name__}: {error})")
-    return choosing.choice, choosing.notes
+    found: tuple[Choice, list[str]] = ranks.first((choosing.choice, choosing.notes), parts.world)
+    return found
 
 
 @final
@@ -115,7 +119,9 @@ class Choosing:
     def facts(self, few: Trials) -> Facts:
         """Of model, data and the default's course."""
         module, objective = self.parts.module, self.parts.objective
-        facts = facts_of(module, objective, self.parts.train, few.batches)
+        facts: Facts = ranks.first(
+            facts_of(module, objective, self.parts.train, few.batches), self.parts.world
+        )
         falls = any(strategy.name in FALLING for strategy in self.strategies())
         return facts._replace(timed=self.timed, falls=falls)
 

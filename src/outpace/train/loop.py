@@ -7,7 +7,6 @@ ends by the number of epochs or of steps, by the budget, or where a strategy cal
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -93,8 +92,7 @@ def accumulated(run: Run, batches: Together) -> torch.Tensor:
     samples = [batch_size(batch) for batch in batches]
     shares = [count / sum(samples) for count in samples]
     *first, last = zip(batches, shares, strict=True)
-    model: Any = run.model
-    with model.no_sync() if run.world > 1 else nullcontext():
+    with ranks.apart(run.model):
         losses = [gradients(run, *each).detach() for each in first]
     return torch.stack([*losses, gradients(run, *last).detach()]).sum()
 
@@ -118,14 +116,14 @@ def judged(run: Run) -> Row:
     mean = run.losses.mean()
     loss = metric = None
     if run.valid is not None:
+        if run.world > 1:  # what is judged is what the first rank is to keep
+            ranks.alike(run.module.buffers())
         model = run.judged_model()
         model.eval()
         with torch.no_grad(), generators_kept():
-            loss, metric, count = run.objective.judge(model, run.valid.epoch())
-        if run.world > 1:
-            sums = [loss * count, (metric or 0.0) * count, float(count)]
-            *both, total = ranks.summed(sums, run.device)
-            loss, metric = both[0] / total, both[1] / total if metric is not None else None
+            batches = run.together(model, run.valid.epoch())
+            found = run.objective.judge(model, batches)
+        loss, metric, _ = ranks.judged(found, run.world, run.device)
     seconds = run.clock.read()
     return Row(run.epoch, run.step, seconds, mean, loss, metric, run.rates.now)
 

@@ -61,6 +61,11 @@ class Objective:
         loss: torch.Tensor = self.learning(*self.given(model, batch))
         return loss
 
+    def judged(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        """The loss of a batch that is validated on."""
+        loss: torch.Tensor = self.loss(*self.given(model, batch))
+        return loss
+
     def judge(self, model: torch.nn.Module, batches: Iterable[Any]) -> Judged:
         """Mean loss and metric over batches, each weighted by its samples."""
         losses, metrics, counts = [], [], []

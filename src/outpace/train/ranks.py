@@ -7,13 +7,15 @@ clock, which costs a small broadcast a step; with one process nothing of this is
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import distributed
 
 from outpace.errors import UsageError
+from outpace.train.objective import Judged
 
 
 def met(device: torch.device) -> int:
@@ -58,6 +60,37 @@ def wrapped(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
     return torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu)
 
 
+@contextmanager
+def apart(model: torch.nn.Module) -> Iterator[None]:
+    """Backward passes inside add gradients up on each rank; the next one outside exchanges them."""
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        with model.no_sync():
+            yield
+        return
+    sync = getattr(model, "set_requires_gradient_sync", None)
+    if sync is not None:
+        sync(False)
+    try:
+        yield
+    finally:
+        if sync is not None:
+            sync(True)
+
+
+def alike(tensors: Iterable[torch.Tensor]) -> None:
+    """Have all ranks' hold what the first one's do."""
+    kinds: dict[torch.dtype, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault(tensor.dtype, []).append(tensor)
+    with torch.no_grad():
+        for some in kinds.values():
+            flat = torch.cat([tensor.reshape(-1) for tensor in some])
+            distributed.broadcast(flat, 0)
+            parts = torch.split(flat, [tensor.numel() for tensor in some])
+            for tensor, part in zip(some, parts, strict=True):
+                tensor.copy_(part.view(tensor.shape))
+
+
 def agreed(read: Callable[[], float], device: torch.device) -> Callable[[], float]:
     """What the first rank reads; all ranks have to call it equally often."""
     on = device if distributed.get_backend() == "nccl" else torch.device("cpu")
@@ -81,8 +114,31 @@ def summed(values: list[float], device: torch.device) -> list[float]:
 
 
 def least(value: int, world: int) -> int:
-    """The least of all ranks'."""
+    """The least of all ranks'; False where it is not true for one."""
     return min(gathered(value, world)) if world > 1 else value
+
+
+def mean(value: float, world: int, device: torch.device) -> float:
+    """Of all ranks'."""
+    return summed([value], device)[0] / world if world > 1 else value
+
+
+def judged(found: Judged, world: int, device: torch.device) -> Judged:
+    """What all ranks' validations have given together, each weighted by its samples."""
+    if world == 1:
+        return found
+    loss, metric, count = found
+    sums = [loss * count, (metric or 0.0) * count, float(count)]
+    *both, total = summed(sums, device)
+    return Judged(both[0] / total, both[1] / total if metric is not None else None, round(total))
+
+
+def first(value: Any, world: int) -> Any:
+    """The first rank's, for all."""
+    held = [value]
+    if world > 1:
+        distributed.broadcast_object_list(held, 0)
+    return held[0]
 
 
 def gathered(value: Any, world: int) -> list[Any]:

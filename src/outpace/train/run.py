@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 import torch
@@ -21,6 +23,9 @@ from outpace.train.optimizers import Rates
 from outpace.train.progress import Telling
 from outpace.train.result import Best, Choice, Row
 from outpace.train.strategies.base import Events
+
+if TYPE_CHECKING:
+    from outpace.train.sharding import Shards
 
 
 @final
@@ -39,6 +44,7 @@ class Run:
     telling: Telling
     device: torch.device
     world: int = 1
+    shards: Shards | None = None
     epochs: int | None = None
     steps: int | None = None
     validate_every: int | None = None
@@ -130,6 +136,59 @@ class Run:
                 return instead
         return self.module
 
+    # --- shards --------------------------------------------------------------------------------
+
+    def copies(self) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        """A copy of the model, in shards where that is, and the optimizer of it."""
+        if self.shards is not None:
+            return self.shards.copies(self.optimizer)
+        # Together, so that the copied optimizer holds the copied weights.
+        return copy.deepcopy((self.module, self.optimizer))
+
+    def copy_of_model(self) -> torch.nn.Module:
+        """The same without the optimizer, and without gradients."""
+        found = self.shards.copy() if self.shards is not None else copy.deepcopy(self.module)
+        return found.requires_grad_(False)
+
+    def load_weights(self, model: torch.nn.Module, weights: dict[str, Any]) -> None:
+        """Whole ones, or shards, into the model or a copy of it."""
+        model.load_state_dict(self.placed(weights, model.state_dict()))
+
+    def placed(self, weights: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+        """Whole ones, in shards where those of the same names are."""
+        return weights if self.shards is None else self.shards.placed(weights, like)
+
+    def by_whole(
+        self, weight: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """What is made of a whole weight, in shards where that is; all ranks call it."""
+        return make(weight) if self.shards is None else self.shards.by_whole(weight, make)
+
+    def mean_of_ranks(self, values: list[float]) -> list[float]:
+        """Of losses, where ranks have to step together."""
+        if self.shards is None:
+            return values
+        return [value / self.world for value in ranks.summed(values, self.device)]
+
+    def together(self, model: torch.nn.Module, batches: Iterable[Any]) -> Iterable[Any]:
+        """Batches to judge by; ranks that share a model's weights call it equally often."""
+        if self.shards is None:
+            return batches
+        return self.shards.together(batches, lambda batch: self.objective.judged(model, batch))
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside, ``module`` is the whole one; what it is given there is sharded afterwards."""
+        if self.shards is None:
+            yield
+            return
+        sharded = self.module
+        try:
+            with self.shards.at_home() as self.module:
+                yield
+        finally:
+            self.module = sharded
+
     # --- state ---------------------------------------------------------------------------------
 
     def learned(self, but: Sequence[str] = ()) -> dict[str, Any]:
@@ -144,9 +203,12 @@ class Run:
 
     def load_learned(self, state: dict[str, Any]) -> None:
         """Bring them back; rates stay as they are."""
-        self.module.load_state_dict(state["model"])
+        self.load_weights(self.module, state["model"])
         # A copy: an optimizer takes the tensors that it is given for its own.
-        self.optimizer.load_state_dict(copied(state["optimizer"]))
+        own = copied(state["optimizer"])
+        if self.shards is not None:
+            own = self.shards.placed_state(own, self.optimizer)
+        self.optimizer.load_state_dict(own)
         self.rates.groups = self.optimizer.param_groups
         self.rates.set(self.rates.factor)
         for strategy in self.events.strategies:
@@ -181,7 +243,8 @@ class Run:
         self.notes = list(state["notes"])
         self.choice = msgspec.convert(state["choice"], Choice)
         if state["best"] is not None:
-            self.best = Best(Row(**state["best"]["row"]), state["best"]["weights"])
+            weights = self.placed(state["best"]["weights"], self.module.state_dict())
+            self.best = Best(Row(**state["best"]["row"]), weights)
         self.rates.load_state_dict(state["rates"])
         self.load_learned(state)
         self.train.load_state_dict(state["train"])
@@ -195,8 +258,13 @@ class Run:
         began = self.clock.read()
         state = self.state_dict()
         best = state.pop("best")  # copies already
-        if ranks.leads():
-            self.checkpoints.begin({**copied(state), "best": best}, self.step, began)
+        leads = ranks.leads()
+        if self.shards is not None:
+            content = self.shards.gathered({**state, "best": best}, keep=leads)
+        else:
+            content = {**copied(state), "best": best} if leads else {}
+        if leads:
+            self.checkpoints.begin(content, self.step, began)
         else:
             self.checkpoints.next_s = began + self.checkpoints.every_s
         self.clock.save_s = self.clock.read() - began

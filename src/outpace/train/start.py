@@ -16,6 +16,7 @@ from outpace.plan.budget import duration
 from outpace.train import ranks
 from outpace.train.result import Choice
 from outpace.train.run import Run
+from outpace.train.strategies.base import Strategy
 
 Found = tuple[Path, dict[str, Any]] | None
 """the newest checkpoint"""
@@ -38,8 +39,12 @@ def start(run: Run, found: Found) -> None:
     if found is not None:
         resume(run, *found)
         return
-    for strategy in run.events.strategies:
-        strategy.first_weights(run)
+    own = Strategy.first_weights
+    first = [each for each in run.events.strategies if type(each).first_weights is not own]
+    if first:
+        with run.whole():
+            for strategy in first:
+                strategy.first_weights(run)
 
 
 def first_batches(run: Run) -> None:

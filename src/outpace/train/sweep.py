@@ -15,7 +15,6 @@ trainings; with SGD it was not tried.
 
 from __future__ import annotations
 
-import copy
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -40,6 +39,7 @@ BELOW_ADAPTIVE, BELOW = 10.0, 6.0
 RESAMPLES = 200
 
 LossOf = Callable[[torch.nn.Module, Any], torch.Tensor]
+Agreed = Callable[[list[float]], list[float]]
 
 
 class Sweeps(NamedTuple):
@@ -59,31 +59,30 @@ class Found(NamedTuple):
 
 
 def sweeps(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    copies: Callable[[], tuple[torch.nn.Module, torch.optim.Optimizer]],
     loss_of: LossOf,
     batches: Sequence[Any],
     steps: int,
     go_on: Callable[[int], bool],
+    agreed: Agreed = lambda losses: losses,
 ) -> Sweeps:
     """One sweep, and more while ``go_on(how many there are)``; ``steps``: of each.
 
-    Model, optimizer and generators are left as they are, bit for bit.
+    ``copies``: of a model and its optimizer, which are left as they are, as are generators.
+    ``agreed``: what losses are for all ranks, where those have to step together.
     """
     growth = (HIGHEST / LOWEST) ** (1 / (steps - 1))
     rates = [LOWEST * growth**step for step in range(steps)]
     changes: list[list[float]] = []
     with generators_kept():
-        first = copy.deepcopy(model).train()
+        first = copies()[0].train()
         with torch.no_grad():
-            before = _values([loss_of(first, batch) for batch in batches])
+            before = agreed(_values([loss_of(first, batch) for batch in batches]))
         del first
         while not changes or go_on(len(changes)):
             pairs = list(zip(batches, before, strict=True))
             random.Random(len(changes)).shuffle(pairs)
-            # Together, so that the copied optimizer holds the copied weights.
-            copies = copy.deepcopy((model, optimizer))
-            changes.append(_sweep(*copies, loss_of, pairs, rates))
+            changes.append(_sweep(*copies(), loss_of, pairs, rates, agreed))
     return Sweeps(rates, changes, sum(map(abs, before)) / len(before))
 
 
@@ -93,6 +92,7 @@ def _sweep(
     loss_of: LossOf,
     pairs: Sequence[tuple[Any, float]],
     rates: Sequence[float],
+    agreed: Agreed,
 ) -> list[float]:
     model.train()
     largest = max(float(group["lr"]) for group in optimizer.param_groups)
@@ -106,7 +106,7 @@ def _sweep(
         loss = loss_of(model, batch)
         losses.append(loss.detach() - before)
         if len(losses) == LOOK or rate == rates[-1]:
-            changes += _values(losses)
+            changes += agreed(_values(losses))
             losses.clear()
             if min(changes[-LOOK // 2 :]) > abs(before):
                 break

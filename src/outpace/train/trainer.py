@@ -1,8 +1,8 @@
 """`outpace.Trainer`: a model, a loss and data in; the best weights within the budget out.
 
 It puts a training together from what the user gave and runs `loop.train`; what happens in a step is
-written there. Limits: one optimizer; several processes by DistributedDataParallel, without sharding, where
-a metric is the mean of theirs, unless it gathers over processes itself, as those of torchmetrics do.
+written there. Limits: one optimizer; several processes by DistributedDataParallel or in shards, where a
+metric is the mean of theirs, unless it gathers over processes itself, as those of torchmetrics do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIMED = 8
 """batches that suggestions are timed on"""
 FORWARD = 0.5
 """of a step that a batch of a validation may take, as long as none was made"""
-RANKS = "auto: nothing is tried where several processes train together"
+SHARDED = "auto: nothing is tried where weights are in shards"
 ENDING = {"target", "early_stopping"}
 """strategies that end a training which has no other end"""
 
@@ -67,6 +67,9 @@ class Trainer:
     names and `outpace.train.strategies` in the order in which they are called. ``callbacks``: objects
     with methods named as events are, or functions of the run, called at each epoch's end. ``recipe``:
     an ``outpace.toml``, put on model and optimizer meanwhile.
+    ``shard``: of several processes each has a part of the weights, their gradients and the optimizer's
+    state, not all of them (`outpace.train.sharding`); the model is best given on the CPU then. With one
+    process nothing is sharded.
     ``checkpoint``: a folder; one is saved in it ``every`` so often, and training goes on from the
     newest that is there. ``seed``: of torch, numpy and Python, set at the start; None leaves them.
 
@@ -95,6 +98,7 @@ class Trainer:
         strategies: Asked = "auto",
         seed: int | None = 0,
         device: str | torch.device | None = None,
+        shard: bool = False,
         prepare: Callable[[Any], Any] | None = None,
         transform: Callable[..., Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
@@ -121,7 +125,7 @@ class Trainer:
         self.budget_s = None if budget is None else seconds_of(budget)
         self.target, self.epochs, self.steps = target, epochs, steps
         self.strategies, self.callbacks = strategies, callbacks
-        self.seed, self.device = seed, ranks.device_of(device)
+        self.seed, self.device, self.shard = seed, ranks.device_of(device), shard
         self.both = {"prepare": prepare, "collate": collate, "after": after}
         self.transform, self.validate_every = transform, validate_every
         self.checkpoint = Path(checkpoint) if checkpoint is not None else None
@@ -166,13 +170,17 @@ class Trainer:
         clock = Clock(self.budget_s, self.steps, now)
         if self.seed is not None:
             seed_all(self.seed)
-        module = self.model.to(self.device)
+        sharded = self.shard and world > 1
+        if sharded:
+            self.check_sharded()
+        else:
+            self.model.to(self.device)
         train, valid = self.data()
         if train.length == 0:
             raise UsageError("there is nothing to learn from", "train= gives no batch")
         known = self.known(train)
         strategies, reasons = chosen(self.strategies, known, choice)
-        check(strategies, validation=known.validation, end=known.end)
+        check(strategies, validation=known.validation, end=known.end, sharded=sharded)
         if (
             not known.end
             and self.epochs is None
@@ -180,9 +188,9 @@ class Trainer:
         ):
             raise UsageError("how long?", "say budget='30m', epochs=10 or steps=5000")
         if choice is None and is_auto(self.strategies):
-            choice, notes = Choice(), [RANKS]
-            if world == 1:
-                parts, own = self.parts(train, valid, clock), own_of(self.strategies)
+            choice, notes = Choice(), [SHARDED]
+            if not sharded:
+                parts, own = self.parts(train, valid, clock, world), own_of(self.strategies)
                 try:
                     choice, notes = settled(parts, own, known, telling.say)
                 except BaseException:
@@ -191,8 +199,17 @@ class Trainer:
             strategies, reasons = chosen(self.strategies, known, choice)
             reasons = [*notes, *reasons]
         clock.validation_steps = FORWARD * (valid.length or 0) if valid is not None else 0.0
+        model = module = self.model
+        shards = None
+        if sharded:
+            from outpace.train.sharding import Shards
+
+            shards = Shards(self.model, self.device, world)
+            model = module = shards.module
+        elif world > 1:
+            model = ranks.wrapped(module, self.device)
         run = Run(
-            model=ranks.wrapped(module, self.device) if world > 1 else module,
+            model=model,
             module=module,
             optimizer=optimizer_for(self.optimizer, module, strategies),
             objective=copy.copy(self.objective),  # a strategy may have another loss be learnt from
@@ -202,6 +219,7 @@ class Trainer:
             events=Events(strategies, self.callbacks),
             device=self.device,
             world=world,
+            shards=shards,
             epochs=self.epochs,
             steps=self.steps,
             validate_every=self.validate_every,
@@ -212,6 +230,19 @@ class Trainer:
         run.notes += reasons
         return run
 
+    def check_sharded(self) -> None:
+        """Raise UsageError for what does not go with shards."""
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            raise UsageError(
+                "shard=True, and optimizer= holds whole weights",
+                "give a function: optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+            )
+        if self.recipe is not None:
+            raise UsageError(
+                "shard=True, and the remedies of a recipe are for whole weights",
+                "leave one of them out",
+            )
+
     def known(self, train: Batches) -> Known:
         """What strategies are chosen by."""
         end = any(limit is not None for limit in (self.budget_s, self.steps)) or (
@@ -221,11 +252,11 @@ class Trainer:
         norm = has_batch_norm(self.model)
         return Known(end, self.valid is not None, rate_given, self.target, norm)
 
-    def parts(self, train: Batches, valid: Batches | None, clock: Clock) -> Parts:
+    def parts(self, train: Batches, valid: Batches | None, clock: Clock, world: int = 1) -> Parts:
         """What trials need of it."""
         by_epochs = self.epochs * train.length if self.epochs and train.length else None
         total = min((n for n in (self.steps, by_epochs) if n is not None), default=None)
-        return Parts(self.model, self.objective, self.optimizer, train, valid, clock, total)
+        return Parts(self.model, self.objective, self.optimizer, train, valid, clock, total, world)
 
     def compare(
         self, variants: Mapping[str, Asked], *, steps: int = 100, seeds: int = SEEDS
@@ -275,11 +306,10 @@ class Trainer:
     def finished(self, run: Run) -> Result:
         """What it gave; the best weights are in the model, and in the folder of checkpoints."""
         best = run.best
-        if best is not None:
-            run.module.load_state_dict(best.weights)
-        elif (kept := run.judged_model()) is not run.module:
-            run.module.load_state_dict(kept.state_dict())
-        weights = best.weights if best is not None else copied(run.module.state_dict())
+        weights = best.weights if best is not None else copied(run.judged_model().state_dict())
+        if run.shards is not None:
+            weights = run.shards.gathered(weights)
+        self.model.load_state_dict(weights)
         if self.checkpoint is not None and ranks.leads():
             write(self.checkpoint / BEST, weights)
         assert run.stopped is not None

@@ -10,8 +10,11 @@ about the cube root of the steps (Bjorck et al. 2024, arXiv 2409.19913: an expon
 ones not always. `horizon` is how many times as large it may have to be for a trial. Cut off without their
 fall to zero, trainings would prefer far too small ones (Wu et al. 2018, arXiv 1803.02021).
 
+Ranks try together, as they train: they exchange gradients, and what decides is the mean of all of them.
+An error on one rank alone ends them all, as it does in training.
+
 Limits: seeds differ by the order of batches and by dropout, not by first weights. What pays late in a
-training only is not seen. One process; no recipe; batches are drawn once, and are as they are drawn.
+training only is not seen. No recipe, no shards; batches are drawn once, and are as they are drawn.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
 from outpace.seams.batch import tensors_in
 from outpace.serve.loader import Loader
+from outpace.train import ranks
 from outpace.train.checkpoint import seed_all
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
@@ -63,7 +67,8 @@ Arm = tuple[str, tuple[str, ...], float | None]
 
 class Parts(NamedTuple):
     """Of a training that is to begin. ``optimizer``: the user's, or a function from parameters to one, or
-    None; ``total``: its steps, where that is known.
+    None; ``total``: its steps, where that is known; ``world``: ranks that train together, on whose clock
+    all of them go.
     """
 
     module: torch.nn.Module
@@ -73,6 +78,7 @@ class Parts(NamedTuple):
     valid: Batches | None
     clock: Clock
     total: int | None
+    world: int = 1
 
 
 class Variant(NamedTuple):
@@ -136,10 +142,11 @@ class Trials:
 
     def __init__(self, parts: Parts, *, steps: int, total: float | None, purse: Purse) -> None:
         self.module, self.objective, self.optimizer = parts[:3]
+        self.world = parts.world
         self.train, self.clock, self.steps, self.purse = parts.train, parts.clock, steps, purse
         self.horizon = max(1.0, (total or steps) / steps) ** EXPONENT
         began = parts.clock.read()
-        self.batches, self.held_out = drawn(parts.train, parts.valid, steps, purse)
+        self.batches, self.held_out = drawn(parts.train, parts.valid, steps, purse, self.world)
         if not (self.batches and self.held_out):
             raise UsageError("an epoch has too few batches to hold some out")
         self.batch_s = (parts.clock.read() - began) / len(self.batches)
@@ -179,17 +186,19 @@ class Trials:
         seed_all(seed)
         source = self.train.source
         again: Any = copy.copy(source) if isinstance(source, Loader) else source
+        device = self.train.device
         run = Run(
-            model=model,
+            model=ranks.wrapped(model, device) if self.world > 1 else model,
             module=model,
             optimizer=optimizer,
             objective=copy.copy(self.objective),  # a strategy may have another loss be learnt from
-            train=Batches(again, self.train.device),
-            valid=Batches(self.held_out, self.train.device),
+            train=Batches(again, device),
+            valid=Batches(self.held_out, device),
             clock=clock,
             events=Events(strategies),
             telling=Telling(quiet=True),
-            device=self.train.device,
+            device=device,
+            world=self.world,
         )
         for strategy in strategies:
             strategy.prepare(run)
@@ -198,7 +207,7 @@ class Trials:
             if variant.arm not in self.resampled:
                 self.resampled[variant.arm] = run.train.peek(len(batches))
             batches = self.resampled[variant.arm]
-        run.train = Batches(Shuffled(batches, seed), self.train.device)
+        run.train = Batches(Shuffled(batches, seed), device)
         for strategy in strategies:
             strategy.first_weights(run)
         if variant.rate is not None:
@@ -227,7 +236,8 @@ class Trials:
         with generators_kept():
             model = self.begun(variant, 0, Clock(None, 1, self.clock.now)).module.eval()
             with torch.no_grad():
-                loss, metric, _ = self.objective.judge(model, self.held_out)
+                found = self.objective.judge(model, self.held_out)
+        loss, metric, _ = ranks.judged(found, self.world, self.train.device)
         taken = self.spent(FORWARD * len(self.held_out), began)
         return self.ended_at(loss, metric, taken)
 
@@ -237,7 +247,8 @@ class Trials:
         with generators_kept():
             run = self.begun(variant, 0, Clock(None, None, self.clock.now))
             finder.begin(run)
-        made = sum(map(len, finder.made.changes)) if finder.made is not None else 0
+        steps = sum(map(len, finder.made.changes)) if finder.made is not None else 0
+        made = ranks.mean(steps, self.world, self.train.device)
         self.spent(made + FORWARD * len(self.batches), began)
         return run.rates.peak, run.notes[-1]
 
@@ -332,7 +343,7 @@ def closed(tried: Tried) -> Tried:
 
 
 def drawn(
-    train: Batches, valid: Batches | None, steps: int, purse: Purse
+    train: Batches, valid: Batches | None, steps: int, purse: Purse, world: int = 1
 ) -> tuple[list[Any], list[Any]]:
     """Batches to learn from, at most ``steps``, and others to judge by.
 
@@ -345,7 +356,8 @@ def drawn(
 
     def go_on(found: list[Any]) -> bool:
         size = sum(t.nbytes for t in tensors_in(found[0])) * len(found)
-        return size < BYTES and purse.read() - began < some
+        in_time = purse.read() - began < some
+        return bool(ranks.least(size < BYTES and in_time, world))
 
     found = train.peek(steps if whole else steps + held, go_on)
     if whole:

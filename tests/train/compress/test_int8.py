@@ -80,7 +80,8 @@ def test_what_has_no_int8_layer_stays() -> None:
         {
             "tiny": nn.Linear(4, 4),
             "padded": nn.Conv2d(16, 16, 3, padding_mode="circular", padding=1),
-            "memory": nn.GRU(32, 32),
+            "little memory": nn.GRU(4, 4),
+            "cell": nn.GRUCell(32, 32),
             "attention": nn.MultiheadAttention(32, 2),
             "bounded": nn.Embedding(40, 16, max_norm=1.0),
         }

@@ -1,13 +1,14 @@
 """Weights in int8 after training: a quarter of the bytes, and faster products where they are large.
 
-Weights of linear layers, convolutions and embeddings become int8, each output (each row of an embedding)
-with a scale of its own, symmetric around zero (Krishnamoorthi 2018, arXiv 1806.08342, sections 2 and 3).
-Several models are made, and the fastest whose metric is kept is taken: linear layers either multiply in
-int8 on the CPU, each row of their inputs rounded as it comes, or multiply their weights out at each call,
-as convolutions do; and with torchao's layers, where that is installed.
+Weights of linear, recurrent and convolutional layers and of embeddings become int8, each output (each
+gate's of recurrent layers, each row of an embedding) with a scale of its own, symmetric around zero
+(Krishnamoorthi 2018, arXiv 1806.08342, sections 2 and 3). Several models are made, and the fastest whose
+metric is kept is taken: linear layers either multiply in int8 on the CPU, each row of their inputs rounded
+as it comes, or multiply their weights out at each call, as convolutions and recurrent layers do, whose
+float kernels then run; and with torchao's layers, where that is installed.
 
 `torch.ao.quantization` and tensors of quantized dtypes are not used: torch 2.13 deprecates both. Left as
-they are: recurrent layers, attention and transposed convolutions, layers of fewer than 256 weights, and
+they are: recurrent cells, attention and transposed convolutions, layers of fewer than 256 weights, and
 subclasses.
 """
 
@@ -33,6 +34,18 @@ CONVOLVE: dict[type[nn.Module], Callable[..., torch.Tensor]] = {
     nn.Conv2d: F.conv2d,
     nn.Conv3d: F.conv3d,
 }
+RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)
+SIZES = (
+    "input_size",
+    "hidden_size",
+    "num_layers",
+    "bias",
+    "batch_first",
+    "dropout",
+    "bidirectional",
+    "proj_size",
+)
+"""that models read of their recurrent layers"""
 WHOLE = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 """modules that use their layers' weights without calling them"""
 PRODUCT: Callable[..., torch.Tensor] | None = getattr(torch, "_int_mm", None)
@@ -103,6 +116,12 @@ def put(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 def fits(layer: nn.Module) -> bool:
     """Whether there is an int8 layer for one, and its weights are worth it."""
+    if type(layer) in RECURRENT:
+        weights = list(layer.parameters())
+        plain = all(type(weight) is nn.Parameter for weight in weights)
+        # What is pruned or normalised by hooks has fewer weights of its own.
+        whole = len(weights) == len(layer.all_weights) * len(layer.all_weights[0])  # type: ignore[arg-type, index]
+        return plain and whole and max(weight.numel() for weight in weights) >= LEAST
     weight = getattr(layer, "weight", None)
     if type(weight) is not nn.Parameter or weight.numel() < LEAST:
         return False
@@ -119,6 +138,8 @@ def int8_layer(layer: nn.Module, *, products: bool = False) -> nn.Module:
         return Int8Linear(layer, products=products)
     if type(layer) is nn.Embedding:
         return Int8Embedding(layer)
+    if isinstance(layer, nn.RNNBase):
+        return Int8Recurrent(layer)
     return Int8Convolution(layer)
 
 
@@ -197,6 +218,49 @@ class Int8Embedding(Int8Layer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[...] -> [..., size]."""
         return self.int8[x] * self.scale[x].view(*x.shape, 1)
+
+
+@final
+class Int8Recurrent(nn.Module):
+    """``nn.LSTM``, ``nn.GRU`` and ``nn.RNN``; biases stay as they are."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.names: dict[str, bool] = {}
+        """of the weights, and whether they are int8"""
+        for name in SIZES:
+            vars(self)[name] = getattr(layer, name)
+        shell = copy.deepcopy(layer)
+        for name, weight in layer.named_parameters():
+            self.names[name] = weight.dim() > 1
+            if weight.dim() > 1:
+                int8, scale = rounded(weight)
+                self.register_buffer(f"{name}_int8", int8)
+                self.register_buffer(f"{name}_scale", scale)
+            else:
+                self.register_buffer(name, weight.detach().clone())
+            delattr(shell, name)
+            setattr(shell, name, None)
+        vars(self)["shell"] = shell  # the layer without weights, and no part of this one's state
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        """As the layer's."""
+        layer = copy.deepcopy(vars(self)["shell"])  # its own for each thread that calls
+        layer.train(self.training)
+        for name, is_int8 in self.names.items():
+            if is_int8:
+                weight = getattr(self, f"{name}_int8") * getattr(self, f"{name}_scale")
+            else:
+                weight = getattr(self, name)
+            setattr(layer, name, weight)
+        return layer(x, hx)
+
+    def flatten_parameters(self) -> None:
+        """As some models ask for; there is nothing to flatten."""
+
+    def extra_repr(self) -> str:
+        """The layer's."""
+        return f"{vars(self)['shell']}"
 
 
 def by_torchao(model: nn.Module) -> None:

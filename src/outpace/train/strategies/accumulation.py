@@ -48,6 +48,10 @@ class Accumulation(Sizing):
             raise UsageError(f"batches={batches}", "they are 1 or more")
         super().__init__()
         self.given = batches
+        if batches is None:
+            self.whole = (
+                "it finds the number on a whole copy of the model; Accumulation(4) goes with it"
+            )
         self.train: Batches | None = None
 
     def prepare(self, run: Run) -> None:

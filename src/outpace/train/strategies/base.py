@@ -50,14 +50,16 @@ class Strategy:
     """One idea about training. Subclasses are final: one file, one strategy.
 
     ``sets``: what it sets and no other may; ``clashes``: strategies that it cannot be used with, and
-    why; ``needs``: what the training must have. What it learns on the way is in `state_dict`, as
-    tensors, numbers, strings and containers of them.
+    why; ``needs``: what the training must have; ``whole``: why it cannot be used where weights are in
+    shards. What it learns on the way is in `state_dict`, as tensors, numbers, strings and containers
+    of them.
     """
 
     name: ClassVar[str]
     sets: tuple[str, ...] = ()
     clashes: ClassVar[Mapping[str, str]] = {}
     needs: tuple[Need, ...] = ()
+    whole: str = ""
 
     def prepare(self, run: Run) -> None:
         """Before all else, also where training is to go on, whose state is not loaded yet: how batches
@@ -246,11 +248,18 @@ def _listeners(
     return tuple(found)
 
 
-def check(strategies: Sequence[Strategy], *, validation: bool, end: bool) -> None:
+def check(
+    strategies: Sequence[Strategy], *, validation: bool, end: bool, sharded: bool = False
+) -> None:
     """Raise UsageError where strategies do not go together, or lack what they need."""
     for one, other in itertools.combinations(strategies, 2):
         if why := clash(one, other):
             raise UsageError(why, "keep one of them")
+    for each in strategies:
+        if sharded and each.whole:
+            raise UsageError(
+                f"{each.name} does not go with shard=True: {each.whole}", "leave one of them out"
+            )
     has: dict[Need, bool] = {"validation": validation, "an end": end}
     for each in strategies:
         for need in each.needs:

@@ -60,6 +60,7 @@ class BatchSize(Sizing):
 
     name = "batch_size"
     sets = ("the size of batches",)
+    whole = "it tries batches on a whole copy of the model"
 
     def __init__(self, size: Literal["best", "largest"] = "best") -> None:
         if size not in ("best", "largest"):

@@ -47,6 +47,7 @@ class BatchWarmup(Strategy):
             raise UsageError(given, "by is 'clock' or 'noise', doublings 1 or more, until a share")
         self.by, self.doublings, self.until = by, doublings, until
         self.needs = ("an end",) if by == "clock" else ()
+        self.whole = "a rank sees a part of the gradients; by='clock' goes" if by == "noise" else ""
         self.loader: Loader | None = None
         self.device = torch.device("cpu")
         self.last = self.done = 0

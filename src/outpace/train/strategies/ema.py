@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -47,9 +46,10 @@ class Ema(Strategy):
 
     def begin(self, run: Run) -> None:
         """The average begins with the weights as they are."""
-        self.model = copy.deepcopy(run.module).requires_grad_(False)
+        self.model = run.copy_of_model()
         if self._state is not None:
-            self._load(self._state)
+            run.load_weights(self.model, self._state["model"])
+            self.averaged = self._state["averaged"]
         self.pairs = [list(m.parameters()) for m in (self.model, run.module)]
 
     def step_end(self, run: Run) -> None:
@@ -78,9 +78,5 @@ class Ema(Strategy):
         if self.model is None:
             self._state = copied(state)
         else:
-            self._load(state)
-
-    def _load(self, state: dict[str, Any]) -> None:
-        assert self.model is not None
-        self.model.load_state_dict(state["model"])
-        self.averaged = state["averaged"]
+            self.model.load_state_dict(state["model"])
+            self.averaged = state["averaged"]

@@ -104,7 +104,8 @@ class LrFinder(Strategy):
 
         try:
             batches = batches[:steps]
-            self.made = sweeps(run.module, run.optimizer, run.objective, batches, steps, go_on)
+            agreed = run.mean_of_ranks
+            self.made = sweeps(run.copies, run.objective, batches, steps, go_on, agreed)
         except (RuntimeError, TypeError) as error:
             return f"no sweep on a copy ({error})"
         self.found = suggestion(self.made, adaptive="betas" in run.optimizer.defaults)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -72,6 +73,10 @@ class Pruning(Strategy):
         self.weights = {name: found[name] for name in self.shares}
         self.time, self.masks = 0, {}
 
+    def begin(self, run: Run) -> None:
+        """A checkpoint has told them as a whole."""
+        self.masks = run.placed(self.masks, self.weights)
+
     def step_end(self, run: Run) -> None:
         """Choose weights anew where it is time; the optimizer has moved those that are zero."""
         passed = (run.clock.used - self.first) / (self.last - self.first)
@@ -79,8 +84,9 @@ class Pruning(Strategy):
         if time > self.time:
             reached = 1.0 - (1.0 - time / TIMES) ** 3
             self.time = time
+            shares = {name: reached * share for name, share in self.shares.items()}
             self.masks = {
-                name: mask(weight, self.shares[name] * reached)
+                name: run.by_whole(weight, partial(mask, share=shares[name]))
                 for name, weight in self.weights.items()
             }
             run.best = None  # it has fewer zeros
@@ -90,7 +96,7 @@ class Pruning(Strategy):
 
     def end(self, run: Run) -> None:
         """Say what came of it."""
-        zeros = sum(int((weight == 0).sum()) for weight in self.weights.values())
+        zeros = sum(int(run.by_whole(each, _zeros)) for each in self.weights.values())
         total = sum(weight.numel() for weight in self.weights.values())
         short = "" if self.time == TIMES else ", as training ended before all was pruned"
         run.note(f"pruning: {zeros / total:.1%} of {total:,} weights are zero{short}")
@@ -103,3 +109,7 @@ class Pruning(Strategy):
         """Go on from there; after `prepare`."""
         self.time = state["time"]
         self.masks = {n: kept.to(self.weights[n].device) for n, kept in state["masks"].items()}
+
+
+def _zeros(weight: torch.Tensor) -> torch.Tensor:
+    return (weight == 0).sum()

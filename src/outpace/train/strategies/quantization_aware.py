@@ -25,10 +25,11 @@ UNROUNDED = "what it validates and keeps is not rounded"
 class QuantizationAware(Strategy):
     """Layers compute with rounded weights, and linear ones with rounded inputs, so that they bear int8.
 
-    What: those that `outpace.compress` makes int8, from the share ``begin`` of the budget on. Weights
-    of convolutions and embeddings are rounded as it does (`outpace.train.compress.straight`). torchao's
-    layers stand in for linear ones: weights are rounded to int8 with a scale for each output, inputs
-    with a scale and a zero point for each row; they need the extra `quantize`. Gradients pass as if
+    What: those that `outpace.compress` makes int8, but for recurrent ones, from the share ``begin`` of
+    the budget on. Weights of convolutions and embeddings are rounded as it does
+    (`outpace.train.compress.straight`). torchao's layers stand in for linear ones: weights are rounded
+    to int8 with a scale for each output, inputs with a scale and a zero point for each row; they need
+    the extra `quantize`. Gradients pass as if
     nothing was rounded. Validations are of the rounded model, and only they say what is the best.
     Afterwards the layers are plain again; `outpace.compress` with ways=["int8"] makes them int8.
     Helps: where a model loses quality when its weights become int8 after training.
@@ -40,6 +41,7 @@ class QuantizationAware(Strategy):
 
     name = "quantization_aware"
     needs = ("an end",)
+    whole = "other layers would stand where the weights of shards are put together"
     clashes = {  # noqa: RUF012
         "ema": UNROUNDED,
         "schedule_free": UNROUNDED,
@@ -56,7 +58,7 @@ class QuantizationAware(Strategy):
 
     def prepare(self, run: Run) -> None:
         """See whether there is something to round."""
-        layers = eligible(run.module)
+        layers = roundable(run.module)
         if not layers:
             raise UsageError(
                 "quantization_aware: no layer of the model has weights that become int8",
@@ -78,13 +80,19 @@ class QuantizationAware(Strategy):
 
     def round(self, run: Run) -> None:
         """From here on; the layers are known before the first is changed, should that be interrupted."""
-        self.layers = eligible(run.module)
+        self.layers = roundable(run.module)
         rounding(run.module, self.layers)
 
     def over(self, run: Run) -> None:
         """Leave the layers as they came."""
         plain(run.module, self.layers)
         self.layers = {}
+
+
+def roundable(model: nn.Module) -> dict[str, nn.Module]:
+    """Those that become int8 and whose weights can be rounded at each call."""
+    found = eligible(model)
+    return {name: layer for name, layer in found.items() if not isinstance(layer, nn.RNNBase)}
 
 
 def linear(layers: Mapping[str, nn.Module]) -> set[str]:

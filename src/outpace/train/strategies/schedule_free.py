@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, final
@@ -111,7 +110,7 @@ class ScheduleFree(Course):
                 "leave one out",
             )
         super().begin(run)
-        self.model = copy.deepcopy(run.module).requires_grad_(False)
+        self.model = run.copy_of_model()
         self.step_end(run)
 
     def step_end(self, run: Run) -> None:

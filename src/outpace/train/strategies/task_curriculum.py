@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -142,8 +141,7 @@ class TaskCurriculum(Strategy):
 def learnt(run: Run, task: str, batches: Sequence[Any], steps: int) -> float:
     """Share of a task's loss that is gone after so many steps on it alone, on a copy."""
     loss = run.objective.tasks[task]
-    # Together, so that the copied optimizer holds the copied weights.
-    model, optimizer = copy.deepcopy((run.module, run.optimizer))
+    model, optimizer = run.copies()
     for group, rate in zip(optimizer.param_groups, run.rates.largest, strict=True):
         set_rate(group, rate * run.rates.scale)
     model.train()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from torch.utils.data import TensorDataset
 
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
+from outpace.train.trainer import Trainer
 
 SAMPLES = 96
 
@@ -43,3 +47,32 @@ def test_of_other_sizes_and_ranks_no_sample_is_lost_or_repeated(
                 ends.append(batches.at_end)
             assert ends == [place == left for place in range(1, left + 1)]
         assert sorted(seen) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize(
+    ("length", "kept"),
+    [({"epochs": 1}, False), ({"epochs": 50, "steps": 3}, True), ({"budget": 0.5}, False)],
+)
+def test_samples_are_kept_where_the_training_is_long_enough(
+    length: dict[str, Any], kept: bool, tmp_path: Path
+) -> None:
+    """A sample takes 50 ms to make and far less to keep: that is repaid soon after the first epoch."""
+
+    def prepare(sample: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        time.sleep(0.05)
+        return sample
+
+    data = TensorDataset(torch.randn(SAMPLES, 4), torch.zeros(SAMPLES, 1))
+    with_shelf = Loader(data, 16, prepare=prepare, keep=tmp_path, executor="threads", workers=8)
+    with_shelf._cores = 1  # by which an epoch takes 4.8 s
+    trainer = Trainer(
+        torch.nn.Linear(4, 1),
+        loss=torch.nn.functional.mse_loss,
+        train=with_shelf,
+        strategies=[],
+        **length,
+    )
+    trainer.fit(quiet=True)
+    with_shelf.close()
+    assert any(tmp_path.iterdir()) == kept
+    assert any("not kept" in note for note in with_shelf.notes) == (not kept)

@@ -119,6 +119,7 @@ class Loader:
         )
         self.keep, self.disk, self.epochs = keep, disk, epochs
         self._deadline = time.monotonic() + seconds if seconds is not None else None
+        self._length_given = epochs is not None or seconds is not None
         self._cores = max(1, usable_cores() // local_ranks())
         self.skipped: list[Skipped] = []
         self.notes: list[str] = []
@@ -331,6 +332,12 @@ class Loader:
         if batch_size < 1:
             raise UsageError(f"a batch of {batch_size} samples", "batch_size is 1 or more")
         self.batch_size, self._resized = batch_size, True
+
+    def lasts(self, epochs: float | None, seconds: float | None) -> None:
+        """The training will be of so many epochs, and end in so many seconds; what was given first holds."""
+        if not self._length_given:
+            self.epochs = epochs
+            self._deadline = time.monotonic() + seconds if seconds is not None else None
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next iteration be of that epoch, from its start."""

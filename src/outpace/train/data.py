@@ -170,6 +170,11 @@ class Batches:
             self.drawn = len(loader) - loader.left
             self._resized = self._goes_on = True
 
+    def lasts(self, epochs: float | None, seconds: float | None) -> None:
+        """Tell a Loader how long the training will be."""
+        if isinstance(self.source, Loader):
+            self.source.lasts(epochs, seconds)
+
     def close(self) -> None:
         """End the workers of a loader that was made here."""
         if self.own:

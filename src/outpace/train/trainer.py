@@ -143,6 +143,7 @@ class Trainer:
         try:
             with settings_kept(self.optimizer), put_back(run):
                 start(run, found)
+                run.train.lasts(self.epochs, self.left_s(run))
                 with recipe_applied(self.recipe, run):
                     first_batches(run)
                     run.set_end()
@@ -229,6 +230,10 @@ class Trainer:
         )
         run.notes += reasons
         return run
+
+    def left_s(self, run: Run) -> float | None:
+        """Seconds of the budget that are left."""
+        return None if self.budget_s is None else max(0.0, self.budget_s - run.clock.elapsed)
 
     def check_sharded(self) -> None:
         """Raise UsageError for what does not go with shards."""

@@ -24,10 +24,9 @@ class FakeHost:
     """A training whose step takes what its Setup says, with noise as of a busy machine."""
 
     setup: Setup = AS_IS
-    seed: int = 0
     drift: float = 0.0
     index: int = 0
-    chance: random.Random = field(default_factory=random.Random)
+    chance: random.Random = field(default_factory=lambda: random.Random(0))
 
     def switch(self, setup: Setup) -> None:
         self.setup = setup

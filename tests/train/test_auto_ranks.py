@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.train.launching import launch
 
 TEXT = """
 import json, sys
@@ -63,18 +61,7 @@ if distributed.is_initialized():
 def trained(torchrun: list[str], folder: Path, world: int, **given: Any) -> list[dict[str, Any]]:
     folder.mkdir(parents=True)
     (folder / "train.py").write_text(TEXT)
-    command = [*torchrun[:-1], str(world), str(folder / "train.py"), str(folder)]
-    env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, json.dumps(given)],
-        cwd=ROOT,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    launch(torchrun, world, folder / "train.py", folder, json.dumps(given))
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
 
 

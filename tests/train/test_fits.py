@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
 import textwrap
 import time
@@ -24,7 +23,7 @@ from outpace.train.fits import Fits, measured, memory_law, survives
 from outpace.train.progress import Telling
 from outpace.train.strategies import BatchSize, Constant
 from outpace.train.twin import Twin, sized
-from tests.conftest import ROOT
+from tests.train.launching import printed_by
 from tests.train.toys import convolutional, fit, images, points, ready, trainer
 
 MB = 1 << 20
@@ -219,10 +218,4 @@ except RuntimeError:
 def test_a_planted_limit_is_found_and_never_met(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
-    env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(script)], env={**os.environ, **env}, capture_output=True, text=True,
-        timeout=200,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert 500 < int(done.stdout) < 4000
+    assert 500 < int(printed_by([sys.executable, script])) < 4000

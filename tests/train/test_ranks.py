@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.train.launching import launch
 
 TEXT = """
 import json, sys
@@ -73,16 +71,13 @@ distributed.destroy_process_group()
 """
 
 
-def together(torchrun: list[str], folder: Path, **given: object) -> list[dict[str, object]]:
+def together(
+    torchrun: list[str], folder: Path, world: int = 2, **given: object
+) -> list[dict[str, object]]:
     folder.mkdir(exist_ok=True)
     script = folder / "train.py"
     script.write_text(textwrap.dedent(TEXT))
-    command = [*torchrun, str(script), str(folder), json.dumps(given)]
-    env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 0, done.stderr
+    launch(torchrun, world, script, folder, json.dumps(given))
     return [json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))]
 
 
@@ -120,8 +115,7 @@ def test_as_other_ranks_it_goes_on_and_no_sample_is_lost_or_repeated(
     stop: int,
 ) -> None:
     for (world, size), given in ((before, {"stop": stop}), (after, {})):
-        launcher = [*torchrun[:-1], str(world)]
-        told = together(launcher, tmp_path, epochs=2, size=size, **given)
+        told = together(torchrun, tmp_path, world, epochs=2, size=size, **given)
     later = seen(tmp_path, after[0])
     first = later[0][0]
     assert 1 <= first < stop

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from outpace.train.sharding import units
 from outpace.train.strategies import STRATEGIES, Accumulation, BatchWarmup
 from outpace.train.strategies.base import check
 from tests.conftest import ROOT
+from tests.train.launching import launch
 from tests.train.sharded import wide
 from tests.train.toys import fit, model, same
 
@@ -44,18 +44,7 @@ def launched(
     torchrun: list[str], folder: Path, cases: dict[str, dict[str, Any]], world: int = 2
 ) -> Told:
     """What each case ended with on the first rank; the second ends with the same weights."""
-    env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
-    script = str(ROOT / "tests/train/sharded.py")
-    done = subprocess.run(
-        [*torchrun[:-1], str(world), script, str(folder), json.dumps(cases)],
-        cwd=ROOT,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    launch(torchrun, world, ROOT / "tests/train/sharded.py", folder, json.dumps(cases))
     told = [
         {name: json.loads((folder / f"{name}-{rank}.json").read_text()) for name in cases}
         for rank in range(world)

@@ -15,7 +15,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from outpace.seams.where import is_user_file
+from outpace.seams.where import user_frames
 
 BARS = ("tqdm", "track", "progress_bar")
 WRAPPERS = (*BARS, "enumerate", "reversed")
@@ -175,24 +175,13 @@ def _name(node: ast.expr) -> str:
 
 def loops_around_step() -> list[Loop]:
     """Each loop around the calling step, the innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    found: list[Loop] = []
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            found += [turns(loop, frame) for loop in reversed(loops_around(frame))]
-        frame = frame.f_back
-    return found
+    frames = user_frames(sys._getframe(1))
+    return [turns(loop, frame) for frame in frames for loop in reversed(loops_around(frame))]
 
 
 def place_of_step() -> tuple[tuple[CodeType, int], ...]:
     """The lines of the user's in which the calling step is, the innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    found = []
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            found.append((frame.f_code, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(found)
+    return tuple((frame.f_code, frame.f_lineno) for frame in user_frames(sys._getframe(1)))
 
 
 def total_steps(loops: list[Loop], epoch: float | None, micro_steps: float) -> int | None:

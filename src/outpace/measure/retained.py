@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.added import where_added
-from outpace.seams.where import is_user_file
+from outpace.seams.where import is_user_file, user_frames
 
 CONTAINERS = (list, dict, deque, set)
 FEWEST = 8
@@ -87,19 +87,17 @@ def _growth(holder: Holder, before: Look | None) -> int:
 def holders(frame: FrameType | None) -> Iterator[Holder]:
     """Containers, and tensors with a graph, that the user's running code can name."""
     seen: set[int] = set()
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            scopes = [(frame.f_globals, id(frame.f_globals))]
-            if frame.f_code.co_flags & OF_A_FUNCTION:
-                scopes.append((_locals(frame), id(frame)))
-            for variables, scope in scopes:
-                if scope in seen:
-                    continue
-                seen.add(scope)
-                for name, value in list(variables.items()):
-                    if not name.startswith("__"):
-                        yield from _inside(Holder(name, value, scope, frame), seen)
-        frame = frame.f_back
+    for each in user_frames(frame):
+        scopes = [(each.f_globals, id(each.f_globals))]
+        if each.f_code.co_flags & OF_A_FUNCTION:
+            scopes.append((_locals(each), id(each)))
+        for variables, scope in scopes:
+            if scope in seen:
+                continue
+            seen.add(scope)
+            for name, value in list(variables.items()):
+                if not name.startswith("__"):
+                    yield from _inside(Holder(name, value, scope, each), seen)
 
 
 def _inside(holder: Holder, seen: set[int], depth: int = 2) -> Iterator[Holder]:

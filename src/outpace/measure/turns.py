@@ -25,7 +25,7 @@ from outpace.measure.length import (
     range_of,
     variable,
 )
-from outpace.seams.where import is_user_file
+from outpace.seams.where import user_frames
 
 CUT = 2
 """times the turns from one look to the next that a loop may be left before its end unnoticed"""
@@ -129,13 +129,8 @@ class Turns:
 
 def loops_that_count(frame: FrameType | None) -> list[Counted]:
     """Those around a step, the outermost first, up to one that does not tell where it is."""
-    frames = []
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            frames.append(frame)
-        frame = frame.f_back
     found: list[Counted] = []
-    for each in reversed(frames):
+    for each in reversed(list(user_frames(frame))):
         for loop in loops_around(each):
             counted = _counted(loop, each)
             if counted is None:

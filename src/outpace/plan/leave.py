@@ -25,7 +25,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.length import loops_around, parse
-from outpace.seams.where import is_user_file
+from outpace.seams.where import is_user_file, user_frames
 
 Loop = ast.For | ast.While
 ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
@@ -62,8 +62,7 @@ def ways_out(frame: FrameType | None) -> tuple[list[Exits], bool]:
     found: list[Exits] = []
     last = False
     over = True
-    frames = _user_frames(frame)
-    for each in reversed(frames):  # the outermost first
+    for each in reversed(list(user_frames(frame))):  # the outermost first
         loops = loops_around(each)
         if loops:
             exits, left = _exits(each, loops, over)
@@ -126,16 +125,6 @@ def _has_ended(own: Exits, frame: FrameType, event: str) -> bool:
         # A generator that yields is told as one that returns.
         return dis.opname[frame.f_code.co_code[frame.f_lasti]] != "YIELD_VALUE"
     return event == "line" and frame.f_lineno not in own.lines
-
-
-def _user_frames(frame: FrameType | None) -> list[FrameType]:
-    """From the innermost outwards."""
-    found = []
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            found.append(frame)
-        frame = frame.f_back
-    return found
 
 
 def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool]:
@@ -251,13 +240,10 @@ def _ends_with_call(frame: FrameType) -> bool:
 
 def evaluates_after(frame: FrameType | None) -> bool:
     """Whether a function of the user's that is called in the outermost loop is called after it too."""
-    outermost = None
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename) and loops_around(frame):
-            outermost = frame
-        frame = frame.f_back
-    if outermost is None:
+    in_loops = [each for each in user_frames(frame) if loops_around(each)]
+    if not in_loops:
         return False
+    outermost = in_loops[-1]
     tree = parse(outermost.f_code.co_filename)
     assert tree is not None
     loop = loops_around(outermost)[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from outpace.seams.host import Host
 from outpace.seams.openmp import ParkedTeams
 from outpace.seams.setup import Setup
-from outpace.seams.where import place, user_frame
+from outpace.seams.where import caller
 
 
 class BackendSeam:
@@ -34,7 +33,7 @@ class BackendSeam:
             torch.set_num_threads = self._noted  # type: ignore[assignment]
 
     def _noted(self, threads: int) -> None:
-        self.threads_where = place(user_frame(sys._getframe(1)))
+        self.threads_where = caller()
         assert self.set_threads is not None
         self.set_threads(threads)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any
 
 import torch.distributed as distributed
@@ -11,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from outpace.seams.host import Host
 from outpace.seams.setup import Setup
-from outpace.seams.where import place, user_frame
+from outpace.seams.where import caller
 
 NAMES = ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast",
          "barrier", "reduce", "all_to_all_single")  # fmt: skip
@@ -61,7 +60,7 @@ class CollectiveSeam:
             if host.phases.stack or not host.on_main_thread():
                 return original(*args, **kwargs)
             counts[name] = counts.get(name, 0) + 1
-            self.where = self.where or place(user_frame(sys._getframe(1)))
+            self.where = self.where or caller()
             if self.silent and name == "all_reduce":
                 return Done() if kwargs.get("async_op") else None
             host.phases.push("sync")

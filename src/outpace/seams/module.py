@@ -21,7 +21,7 @@ from outpace.seams.alter import alter
 from outpace.seams.batch import map_tensors, tensors_in
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.setup import AS_IS, Setup
-from outpace.seams.where import place, user_frame
+from outpace.seams.where import caller, user_frames
 
 _is_compiling = torch.compiler.is_compiling
 _current_graph_task_id = torch._C._current_graph_task_id
@@ -183,26 +183,24 @@ class ModuleSeam:
                     facts.behaves_otherwise = behaves_otherwise(module)
                 self.eval_in_training += facts.behaves_otherwise
                 if facts.behaves_otherwise and self.eval_in_training_where is None:
-                    self.eval_in_training_where = place(user_frame(sys._getframe(1)))
+                    self.eval_in_training_where = caller()
             if not module.training and torch.is_grad_enabled() and host.mode == "validation":
                 self.eval_with_grad += 1
                 if self.eval_where is None:
-                    self.eval_where = place(user_frame(sys._getframe(1)))
+                    self.eval_where = caller()
             host.phases.push("validation")
         return facts
 
     def look_at_caller(self, facts: RootFacts, args: tuple[Any, ...]) -> None:
         """Where the model is called, with which of the caller's variables, on how many samples."""
-        frame = user_frame(sys._getframe(1))
-        facts.where = place(frame)
+        facts.where = caller()
         tensors = {id(tensor) for tensor in tensors_in(args)}
         self.callers = []
-        while frame is not None:
+        for frame in user_frames(sys._getframe(1)):
             names = tuple(k for k, v in frame.f_locals.items() if holds(v, tensors))
             code = frame.f_code
             if names:
                 self.callers.append((code.co_filename, code.co_name, frame.f_lineno, names))
-            frame = user_frame(frame.f_back)
         tensor = next((a for a in args if isinstance(a, torch.Tensor) and a.dim()), None)
         if self.host.batch_size == 0 and tensor is not None:
             self.host.batch_size = tensor.shape[0]

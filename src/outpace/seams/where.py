@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from collections.abc import Iterator
 from functools import lru_cache
 from types import FrameType
 
@@ -27,11 +28,17 @@ def is_user_file(filename: str) -> bool:
     return not path.startswith(_OURS) and not path.startswith(_LIBRARIES)
 
 
-def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user's code, from ``frame`` outwards."""
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
+def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of the user's code, from ``frame`` outwards."""
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            yield frame
         frame = frame.f_back
-    return frame
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost of them."""
+    return next(user_frames(frame), None)
 
 
 def place(frame: FrameType | None) -> str | None:

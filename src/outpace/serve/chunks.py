@@ -111,6 +111,11 @@ def text(data: memoryview) -> str:
     return str(data, "utf-8")
 
 
+def integer(data: memoryview) -> int:
+    """Little-endian, signed, of any length."""
+    return int.from_bytes(data, "little", signed=True)
+
+
 def refused(folder: Path, what: str) -> DataError:
     """What is told of a folder that is not read here."""
     return DataError(

@@ -174,14 +174,10 @@ class Processes:
         keeps_freed: bool = False,
     ) -> None:
         self.workers, self.arrival = workers, arrival
-        depth, free = max(workers, depth), SHARE * shared_free()
-        self.by_pipe = depth * batch_bytes > free
+        depth = max(workers, depth)
+        self.by_pipe = depth * batch_bytes > SHARE * shared_free()
         ahead = max(1, depth // workers)
-        self.places: Places | None = None
-        if batch_bytes > SMALL and not arrival.pin:
-            each = ahead + SPARE
-            if SLACK * workers * each * batch_bytes <= free:
-                self.places = Places(workers, each, batch_bytes)
+        self.places = None if arrival.pin else places_for(workers, ahead, batch_bytes)
         self.asked = Asked(self.places)
         with _no_warning():
             self.loader = self._loader(maker, workers, ahead, keeps_freed)
@@ -294,6 +290,16 @@ class _InWorker:
 
 def _as_it_is(made: Any) -> Any:
     return made
+
+
+def places_for(workers: int, ahead: int, batch_bytes: int) -> Places | None:
+    """For workers who are each ``ahead`` so many batches; None for small ones, or where shared memory
+    has no room.
+    """
+    each = ahead + SPARE
+    if batch_bytes <= SMALL or SLACK * workers * each * batch_bytes > SHARE * shared_free():
+        return None
+    return Places(workers, each, batch_bytes)
 
 
 def shared_free() -> float:

@@ -22,15 +22,9 @@ from outpace.seams.setup import Feed
 from outpace.serve.ahead import Ahead, Work
 from outpace.serve.batches import Fetch, by_items, by_slice, forgiving
 from outpace.serve.cache import SampleCache
-from outpace.serve.crossing import (
-    SMALL,
-    Packer,
-    Parcel,
-    stacked_in_own_memory,
-    unpacked,
-)
-from outpace.serve.executors import SHARE, fetch_threads, shared_free
-from outpace.serve.places import SLACK, SPARE, Places
+from outpace.serve.crossing import Packer, Parcel, stacked_in_own_memory, unpacked
+from outpace.serve.executors import fetch_threads, places_for
+from outpace.serve.places import Places
 from outpace.serve.probe import holds_open_file
 
 
@@ -159,17 +153,11 @@ def _own_iterator(loader: DataLoader[Any]) -> Iterator[Any]:
     return loader._get_iterator()
 
 
-def places_for(loader: DataLoader[Any], feed: Feed) -> Places | None:
-    """Where worker processes are to write large batches; None where they are few, or pinned, or where
-    shared memory has no room.
-    """
-    lasting = feed.workers and feed.persistent and not (loader.pin_memory or feed.pin)
-    if not lasting or feed.place_bytes <= SMALL:
+def _places(loader: DataLoader[Any], feed: Feed) -> Places | None:
+    """Where worker processes that last are to write batches that are not pinned."""
+    if not feed.workers or not feed.persistent or loader.pin_memory or feed.pin:
         return None
-    each = (feed.prefetch or 2) + SPARE
-    if SLACK * feed.workers * each * feed.place_bytes > SHARE * shared_free():
-        return None
-    return Places(feed.workers, each, feed.place_bytes)
+    return places_for(feed.workers, feed.prefetch or 2, feed.place_bytes)
 
 
 class Collated:
@@ -221,7 +209,7 @@ class Processes:
 
     def __init__(self, loader: DataLoader[Any], feed: Feed) -> None:
         own: Any = loader
-        self.places = places_for(loader, feed)
+        self.places = _places(loader, feed)
         collate: Any = loader.collate_fn
         if self.places is not None:
             collate = Collated(collate, Packer(places=self.places))

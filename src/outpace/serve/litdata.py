@@ -17,7 +17,7 @@ from typing import Any, final
 
 import numpy as np
 
-from outpace.serve.chunks import WORD, Chunks, array, refused, text, values
+from outpace.serve.chunks import WORD, Chunks, array, integer, refused, text, values
 
 NUMPY = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -152,10 +152,6 @@ def _tensor(kind: str, shape: tuple[int, ...] | None, data: memoryview) -> Any:
     return flat if shape is None else flat.reshape(shape)
 
 
-def _int(data: memoryview) -> int:
-    return int.from_bytes(data, "little", signed=True)
-
-
 def _float(data: memoryview) -> float:
     (found,) = struct.unpack("<d", data)
     return float(found)
@@ -170,7 +166,7 @@ PLAIN: dict[str, Decode] = {
     "bytes": bytes,
     "float": _float,
     "image": bytes,
-    "int": _int,
+    "int": integer,
     "jpeg": bytes,
     "numpy": _headed_array,
     "str": text,

@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from outpace.serve.chunks import Chunks, array, refused, text, values
+from outpace.serve.chunks import Chunks, array, integer, refused, text, values
 
 VERSION = 2
 IMAGES = ("jpeg", "png")
@@ -97,10 +97,6 @@ def _array(dtype: np.dtype[Any] | None, shape: tuple[int, ...] | None, data: mem
     return array(data, dtype, shape)
 
 
-def _int(data: memoryview) -> int:
-    return int.from_bytes(data, "little", signed=True)
-
-
 def _written_int(data: memoryview) -> int:
     return int(text(data))
 
@@ -118,7 +114,7 @@ PLAIN: dict[str, Decode] = {
     "jpeg": bytes,
     "png": bytes,
     "str": text,
-    "int": _int,
+    "int": integer,
     "str_int": _written_int,
     "str_float": _written_float,
     "json": _json,

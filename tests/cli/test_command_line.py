@@ -201,6 +201,14 @@ def test_every_option_can_be_set_in_pyproject() -> None:
         assert set(listed.split()) == {max(p.opts, key=len).lstrip("-") for p in options}, name
 
 
+def test_every_option_can_be_set_by_a_variable() -> None:
+    for name, listed in OPTIONS.items():
+        command = importlib.import_module(f"outpace.cli.{name}").command
+        options = [p for p in command.params if isinstance(p, click.Option)]
+        wanted = {"OUTPACE_" + word.replace("-", "_").upper() for word in listed.split()}
+        assert {p.envvar for p in options} == wanted, name
+
+
 def test_another_tools_broken_pyproject_is_left_alone(
     called: Called, say: Say, tmp_path: Path
 ) -> None:

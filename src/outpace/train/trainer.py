@@ -64,12 +64,12 @@ class Trainer:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
     ``validate_every``: steps, besides each epoch's end.
     ``strategies``: "auto", which also tries some in short trainings, for at most 15 % of the budget, or
-    names and `outpace.train.strategies` in the order in which they are called. ``callbacks``: objects
-    with methods named as events are, or functions of the run, called at each epoch's end. ``recipe``:
-    an ``outpace.toml``, put on model and optimizer meanwhile.
+    names and objects of `outpace.train.strategies` in the order in which they are called.
+    ``callbacks``: objects with methods named as events are, or functions of the run, called at each
+    epoch's end. ``recipe``: an ``outpace.toml``, put on model and optimizer meanwhile.
     ``shard``: of several processes each has a part of the weights, their gradients and the optimizer's
-    state, not all of them (`outpace.train.sharding`); the model is best given on the CPU then. With one
-    process nothing is sharded.
+    state, not all of them (`outpace.train.sharding`); the model is best given on the CPU then, and "auto"
+    makes no trials. With one process nothing is sharded.
     ``checkpoint``: a folder; one is saved in it ``every`` so often, and training goes on from the
     newest that is there. ``seed``: of torch, numpy and Python, set at the start; None leaves them.
 

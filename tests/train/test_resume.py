@@ -75,6 +75,35 @@ def test_what_has_ended_gives_the_same_result_again(tmp_path: Path) -> None:
         assert len(two.history) == len(one.history)
 
 
+@pytest.mark.parametrize("at", [20, 40])
+def test_an_epoch_is_ended_whose_last_step_was_saved(tmp_path: Path, at: int) -> None:
+    class Fails:
+        def validated(self, run: Run) -> None:
+            if run.step == at:
+                assert run.checkpoints is not None
+                run.checkpoints.wait()
+                raise KeyboardInterrupt
+
+    def go(folder: Path, *callbacks: Any) -> Any:
+        ends: list[int] = []
+
+        def ended(run: Run) -> None:
+            ends.append(run.epoch)
+
+        result = fit(checkpoint=folder, every=0, callbacks=[ended, *callbacks])
+        return ends, result
+
+    ends, whole = go(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path / "cut", Fails())
+    left, again = go(tmp_path / "cut")
+    assert left == ends[at // 10 - 1 :]
+    assert again.epochs == whole.epochs == 4
+    rows = [[(row.epoch, row.step) for row in result.history] for result in (again, whole)]
+    assert rows[0] == rows[1]
+    assert same(dict(again.weights), dict(whole.weights))
+
+
 def test_more_epochs_go_on_where_it_ended(tmp_path: Path) -> None:
     fit(checkpoint=tmp_path, epochs=2, strategies=[Constant(rate=0.02)])
     longer = fit(checkpoint=tmp_path, epochs=4, strategies=[Constant(rate=0.02)])

@@ -26,6 +26,8 @@ def train(run: Run) -> None:
     for tell in run.events.begin:
         tell(run)
     run.clock.start()
+    if run.train.under_way and run.train.at_end:
+        epoch(run)  # the checkpoint is of its last step, and only its end is to come
     while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
         epoch(run)
     if not run.judged:

@@ -379,6 +379,16 @@ def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
     assert result.best.epoch == 1
 
 
+def test_where_no_validation_is_a_number_the_last_weights_are_kept() -> None:
+    def metric(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+        return math.nan
+
+    result, plain = fit(metric=metric), fit(metric=None, valid=None)
+    assert same(dict(result.weights), dict(plain.weights))
+    assert any("no validation gave a number" in note for note in result.notes)
+    assert not any("no validation gave a number" in note for note in fit().notes)
+
+
 def test_a_recipe_holds_while_it_trains(tmp_path: Path) -> None:
     path = tmp_path / "outpace.toml"
     remedies = (Applied("bf16", "numerics"),)

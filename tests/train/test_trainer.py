@@ -356,6 +356,20 @@ def test_mistakes_are_told(given: dict[str, Any], said: str) -> None:
         fit(**{"epochs": 2, **given})
 
 
+def test_that_there_is_nothing_to_validate_on_is_told_before_the_first_step() -> None:
+    steps: list[int] = []
+
+    class Noted:
+        def step_end(self, run: Run) -> None:
+            steps.append(run.step)
+
+    x, y = points(24)
+    for valid in ([], Loader(TensorDataset(x[:0], y[:0]), 8)):
+        with pytest.raises(UsageError, match="nothing to validate on"):
+            fit(valid=valid, callbacks=[Noted()])
+    assert not steps
+
+
 def test_what_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     trainer(strategies="auto", epochs=40).fit()
     out, said = capsys.readouterr()

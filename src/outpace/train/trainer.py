@@ -179,6 +179,8 @@ class Trainer:
         train, valid = self.data()
         if train.length == 0:
             raise UsageError("there is nothing to learn from", "train= gives no batch")
+        if valid is not None and valid.length == 0:
+            raise UsageError("there is nothing to validate on", "valid= gives no batch")
         known = self.known(train)
         strategies, reasons = chosen(self.strategies, known, choice)
         check(strategies, validation=known.validation, end=known.end, sharded=sharded)

@@ -218,11 +218,14 @@ class Run:
     def state_dict(self) -> dict[str, Any]:
         """All that it takes to go on."""
         states = random_states()
+        train = self.train.state_dict()
+        if self.world > 1 and "random" in train:
+            train["random"] = ranks.gathered(train["random"], self.world)
         best = self.best and {"row": _plain(self.best.row), "weights": self.best.weights}
         return {
             **self.learned(),
             "random": ranks.gathered(states, self.world) if self.world > 1 else [states],
-            "train": self.train.state_dict(),
+            "train": train,
             "clock": self.clock.state_dict(),
             "rates": self.rates.state_dict(),
             "losses": self.losses.state_dict(),
@@ -247,7 +250,10 @@ class Run:
             self.best = Best(Row(**state["best"]["row"]), weights)
         self.rates.load_state_dict(state["rates"])
         self.load_learned(state)
-        self.train.load_state_dict(state["train"])
+        train = dict(state["train"])
+        if isinstance(train.get("random"), list):  # of each rank
+            train["random"] = train["random"][rank % len(train["random"])]
+        self.train.load_state_dict(train)
         self.losses.load_state_dict(state["losses"])
         self.clock.load_state_dict(state["clock"])
         restore_random(state["random"][rank % len(state["random"])])

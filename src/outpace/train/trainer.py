@@ -134,6 +134,7 @@ class Trainer:
 
     def fit(self, *, quiet: bool = False) -> Result:
         """Train. The model holds the best weights afterwards."""
+        ranks.met(self.device)  # by now it is known which of them speaks
         telling = Telling(quiet=quiet or not ranks.leads())
         checkpoints = None
         if self.checkpoint is not None:

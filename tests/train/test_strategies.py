@@ -378,6 +378,31 @@ def test_averaged_weights_are_better_at_a_large_rate() -> None:
     assert costs[0] - 1.0 < 0.5 * (costs[1] - 1.0)
 
 
+class Caching(nn.Module):
+    """Keeps what it has reckoned once, in buffers that come and grow."""
+
+    places: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(8, 3)
+        self.register_buffer("places", torch.zeros(0), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(self.places) < len(x):
+            self.places = torch.linspace(0, 1, len(x))
+            self.register_buffer("again", self.places.clone(), persistent=False)
+        found: torch.Tensor = self.linear(x) + self.places[: len(x), None]
+        return found
+
+
+@pytest.mark.parametrize("strategies", [[Constant(rate=0.02), Ema()], [ScheduleFree(rate=0.02)]])
+def test_buffers_may_come_and_grow(strategies: list[Strategy]) -> None:
+    result = fit(model=Caching(), strategies=strategies, valid=ready(120, size=40, seed=1))
+    assert result.epochs == 4
+
+
 def test_training_does_not_notice_the_average() -> None:
     given = {"valid": None, "metric": None, "model": model(norm=True)}
     losses = [

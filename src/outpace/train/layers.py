@@ -44,6 +44,21 @@ def traceless(model: nn.Module) -> Iterator[None]:
                 buffer.copy_(before)
 
 
+@torch.no_grad()
+def take_buffers(mine: nn.Module, theirs: nn.Module) -> None:
+    """Have a copy of a model hold its buffers, also those that have come, gone or grown since."""
+    for own, given in zip(mine.modules(), theirs.modules(), strict=True):
+        for name in own._buffers.keys() - given._buffers.keys():
+            del own._buffers[name]
+        own._non_persistent_buffers_set = set(given._non_persistent_buffers_set)
+        for name, buffer in given._buffers.items():
+            held = own._buffers.get(name)
+            if held is not None and buffer is not None and held.shape == buffer.shape:
+                held.copy_(buffer)
+            else:
+                own._buffers[name] = None if buffer is None else buffer.detach().clone()
+
+
 def shared(model: nn.Module) -> set[int]:
     """The ids of weights that several modules have, as an embedding and the layer that tells its rows."""
     owned = Counter(id(p) for m in model.modules() for p in m.parameters(recurse=False))

@@ -8,6 +8,7 @@ import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from outpace.train.checkpoint import copied
+from outpace.train.layers import take_buffers
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ class Ema(Strategy):
     def validates(self, run: Run) -> torch.nn.Module | None:
         """The averaged model, with the buffers of the trained one."""
         assert self.model is not None
-        for mine, trained in zip(self.model.buffers(), run.module.buffers(), strict=True):
-            mine.copy_(trained)
+        take_buffers(self.model, run.module)
         return self.model
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch import nn
 from outpace.errors import UsageError
 from outpace.train import auto
 from outpace.train.auto import Known, chosen
+from outpace.train.checkpoint import copied
 from outpace.train.run import Run
 from outpace.train.strategies import (
     STRATEGIES,
@@ -33,7 +35,7 @@ from outpace.train.strategies import (
 from outpace.train.strategies.base import EVENTS
 from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
 from outpace.train.trainer import Trainer
-from tests.train.toys import fit, made, model, ready, same, suited, trainer
+from tests.train.toys import Stop, fit, made, model, ready, same, suited, trainer
 
 # --- what holds for all ----------------------------------------------------------------------
 
@@ -376,6 +378,49 @@ def test_averaged_weights_are_better_at_a_large_rate() -> None:
         costs.append(result.history[-1].valid_loss or math.inf)
         assert same(dict(made.model.state_dict()), dict(result.weights))
     assert costs[0] - 1.0 < 0.5 * (costs[1] - 1.0)
+
+
+def test_short_numbers_are_averaged_in_longer_ones(tmp_path: Path) -> None:
+    """Weights that change once; in bfloat16 three hundredths of what is left to 1.25 soon are nothing."""
+
+    class Change:
+        def gradients(self, run: Run) -> None:
+            for weight in run.module.parameters():
+                weight.detach().fill_(1.0 if run.step < 200 else 1.25)
+
+    def go(folder: str, *callbacks: Any) -> Any:
+        return fit(
+            model=model().bfloat16(),
+            train=[(x.bfloat16(), y) for x, y in ready()],
+            valid=[(x.bfloat16(), y) for x, y in ready(24, seed=1)],
+            strategies=[Constant(rate=0.0), Ema(0.97, every=1)],
+            epochs=40,
+            checkpoint=tmp_path / folder,
+            every=0.05,
+            callbacks=[Change(), *callbacks],
+        )
+
+    kept = {}
+
+    class Kept:
+        def end(self, run: Run) -> None:
+            kept.update(copied(run.judged_model().state_dict()))
+
+    go("whole", Kept())
+    whole = dict(kept)
+    assert all(float(weight.min()) > 1.23 for weight in whole.values())
+    with pytest.raises(KeyboardInterrupt):
+        go("cut", Stop(290))
+    go("cut", Kept())
+    assert same(kept, whole)
+
+
+def test_weights_that_are_whole_numbers_are_not_averaged() -> None:
+    """As those of a part that was quantized, and is frozen."""
+    net = model()
+    net.register_parameter("codes", nn.Parameter(torch.arange(4), requires_grad=False))
+    result = fit(model=net, strategies=[Constant(rate=0.02), Ema()])
+    assert result.weights["codes"].tolist() == [0, 1, 2, 3]
 
 
 class Caching(nn.Module):

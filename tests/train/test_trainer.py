@@ -140,6 +140,20 @@ def test_a_metric_that_gathers() -> None:
     assert 0.8 < (result.metric or 0.0) <= 1.0
 
 
+def test_a_metric_may_give_tensors_and_plain_numbers() -> None:
+    """As one does that has nothing to divide by in some batches."""
+
+    def recall(outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+        of_class = targets == 1
+        return (outputs.argmax(1) == targets)[of_class].float().mean() if of_class.any() else 0.0
+
+    x, y = points(120, seed=1)
+    order = y.argsort()  # so that some batches have no target of the class
+    valid = list(zip(x[order].split(24), y[order].split(24), strict=True))
+    assert 0.0 < (fit(metric=recall, valid=valid[::-1], epochs=8).metric or 0.0) < 1.0
+    assert 0.0 < (fit(metric=recall, valid=valid[1:], epochs=8).metric or 0.0) < 1.0
+
+
 def test_batches_weigh_by_their_samples() -> None:
     x, y = points(100, 1)
     result = fit(valid=list(zip(x.split(90), y.split(90), strict=True)), epochs=1)
@@ -354,6 +368,25 @@ def test_strategies_come_before_callbacks_in_the_order_given() -> None:
 def test_mistakes_are_told(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fit(**{"epochs": 2, **given})
+
+
+def outputs_alone(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"loss": outputs_alone}, "loss= gives a tensor of 24 for a batch"),
+        ({"loss": lambda o, t: {"loss": F.cross_entropy(o, t), "n": 1}}, "gives a dict of loss, n"),
+        ({"loss": lambda o, t: 0.5}, "gives a float for a batch"),
+        ({"metric": outputs_alone}, "metric= gives a tensor of 24 for a batch"),
+    ],
+)
+@pytest.mark.parametrize("strategies", ["auto", ["one_cycle"]])
+def test_that_a_loss_is_no_number_is_told(given: Any, said: str, strategies: Any) -> None:
+    with pytest.raises(UsageError, match=said):
+        fit(**given, strategies=strategies, epochs=40)
 
 
 def test_that_there_is_nothing_to_validate_on_is_told_before_the_first_step() -> None:

@@ -59,6 +59,11 @@ class Objective:
     def __call__(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The loss of a batch that is learnt from."""
         loss: torch.Tensor = self.learning(*self.given(model, batch))
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise UsageError(
+                f"loss= gives {described(loss)} for a batch, and one number is learnt from",
+                "give the mean over its samples; of several tasks loss={'name': function, ...}",
+            )
         return loss
 
     def judged(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
@@ -81,10 +86,10 @@ class Objective:
                 metrics.append(self.metric(*given))
         if not counts:
             raise UsageError("there is nothing to validate on", "valid= gives no batch")
-        metric = _mean(metrics, counts) if metrics else None
+        metric = _mean("metric", metrics, counts) if metrics else None
         if self.gathers:
             metric = float(self.metric.compute())
-        return Judged(_mean(losses, counts), metric, sum(counts))
+        return Judged(_mean("loss", losses, counts), metric, sum(counts))
 
     def given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
         """What losses and the metric are called with: outputs and targets, or model and batch."""
@@ -119,9 +124,23 @@ def summed(tasks: Mapping[str, Any]) -> Callable[[Any, Any], torch.Tensor]:
     return loss
 
 
-def _mean(values: list[Any], counts: list[int]) -> float:
+def described(value: Any) -> str:
+    """``a tensor of 24 x 3``, ``a dict of loss, logits``, ``a tuple``."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {' x '.join(map(str, value.shape))}"
+    names = f" of {', '.join(map(str, value))}" if isinstance(value, Mapping) else ""
+    return f"a {type(value).__name__}{names}"
+
+
+def _mean(what: str, values: list[Any], counts: list[int]) -> float:
     """Weighted by ``counts``; values on a device are read together."""
-    if isinstance(values[0], torch.Tensor):
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.numel() != 1:
+            raise UsageError(
+                f"{what}= gives {described(value)} for a batch, and one number is asked for",
+                "give the mean over its samples",
+            )
+    if all(isinstance(value, torch.Tensor) for value in values):
         values = torch.stack([value.detach().reshape(()) for value in values]).tolist()
     return sum(float(value) * count for value, count in zip(values, counts, strict=True)) / sum(
         counts

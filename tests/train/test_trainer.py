@@ -107,6 +107,23 @@ def test_ways_to_give_data(kind: str) -> None:
     assert (result.metric or 0.0) > 0.8
 
 
+@pytest.mark.parametrize(
+    ("samples", "strategies", "steps"),
+    [(97, ["one_cycle"], 8), (98, ["one_cycle"], 10), (100, ["batch_warmup", "one_cycle"], None)],
+)
+def test_batch_norm_is_given_no_single_sample(
+    samples: int, strategies: list[str], steps: int | None
+) -> None:
+    data = points(samples)
+    net = model(norm=True)
+    result = fit(model=net, train=data, batch_size=24, strategies=strategies, epochs=2)
+    assert result.epochs == 2
+    assert steps in (None, result.steps)
+    assert any("is left out" in note for note in result.notes) == (samples != 98)
+    plain = fit(train=points(97), batch_size=24, epochs=2)
+    assert plain.steps == 10
+
+
 def test_loss_of_the_model_and_a_batch() -> None:
     batches = [{"x": x, "y": y} for x, y in ready()]
 

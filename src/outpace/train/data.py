@@ -175,6 +175,21 @@ class Batches:
         if isinstance(self.source, Loader):
             self.source.lasts(epochs, seconds)
 
+    def single_left_out(self, *, sizes: bool) -> str:
+        """Have no batch of a loader that was made here be a single sample, of which BatchNorm can't tell
+        the variance; what is left out for that. ``sizes``: batches will have others.
+        """
+        loader = self.source
+        if not (self.own and isinstance(loader, Loader)):
+            return ""
+        together, size = loader.batch_size * loader.world, loader.order.size
+        single = 0 < size % together <= loader.world
+        if size <= together or not (single or sizes):
+            return ""
+        loader.drop_last = True
+        what = "one sample" if single else "fewer samples"
+        return f"BatchNorm: a last batch of {what} is left out of each epoch"
+
     def close(self) -> None:
         """End the workers of a loader that was made here."""
         if self.own:

@@ -185,6 +185,10 @@ class Trainer:
         known = self.known(train)
         strategies, reasons = chosen(self.strategies, known, choice)
         check(strategies, validation=known.validation, end=known.end, sharded=sharded)
+        left_out = ""
+        if known.batch_norm:
+            sizes = any("the size of batches" in each.sets for each in strategies)
+            left_out = train.single_left_out(sizes=sizes)
         if (
             not known.end
             and self.epochs is None
@@ -231,7 +235,7 @@ class Trainer:
             checkpoints=checkpoints,
             choice=choice or Choice(),
         )
-        run.notes += reasons
+        run.notes += [*reasons, left_out] if left_out else reasons
         return run
 
     def left_s(self, run: Run) -> float | None:

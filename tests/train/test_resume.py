@@ -230,3 +230,11 @@ def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:
     fit(checkpoint=tmp_path)
     with pytest.raises(DataError, match="of another training"):
         fit(checkpoint=tmp_path, model=torch.nn.Linear(8, 3))
+
+
+def test_a_checkpoint_of_another_optimizer_is_told(tmp_path: Path) -> None:
+    fit(checkpoint=tmp_path, strategies=[OneCycle(rate=0.03)])
+    with pytest.raises(
+        DataError, match="of another training: its optimizer is AdamW, and this one's SGD"
+    ):
+        fit(checkpoint=tmp_path, strategies=[Constant(rate=0.03)], epochs=6)

@@ -224,6 +224,7 @@ class Run:
         best = self.best and {"row": _plain(self.best.row), "weights": self.best.weights}
         return {
             **self.learned(),
+            "kind": type(self.optimizer).__name__,
             "random": ranks.gathered(states, self.world) if self.world > 1 else [states],
             "train": train,
             "clock": self.clock.state_dict(),
@@ -237,7 +238,10 @@ class Run:
         }
 
     def load_state_dict(self, state: dict[str, Any], rank: int = 0) -> None:
-        """Go on from there."""
+        """Go on from there. Raises ValueError where it is of another optimizer."""
+        kind = type(self.optimizer).__name__
+        if state["kind"] != kind:  # torch would take the settings, and miss some at the first step
+            raise ValueError(f"its optimizer is {state['kind']}, and this one's {kind}")
         self.resumed = True
         progress = state["progress"]
         self.step, self.epoch = progress["step"], progress["epoch"]

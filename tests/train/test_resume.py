@@ -226,6 +226,38 @@ def test_a_strategy_goes_on(tmp_path: Path, name: str, at: int) -> None:
     assert rows[0] == rows[1]
 
 
+class Centred(torch.nn.Module):
+    """Learns a temperature, and keeps the mean of the outputs."""
+
+    mean: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            self.mean.lerp_(outputs.detach().mean(0), 0.1)
+        return torch.nn.functional.cross_entropy(self.scale * (outputs - self.mean), targets)
+
+
+def test_a_loss_goes_on_that_learns_and_remembers(tmp_path: Path) -> None:
+    losses: list[Centred] = []
+
+    def go(folder: Path, **given: Any) -> Any:
+        net, loss = model(), Centred()
+        losses.append(loss)
+        optimizer = torch.optim.AdamW([*net.parameters(), *loss.parameters()], 0.02)
+        given = {"model": net, "loss": loss, "optimizer": optimizer, **given}
+        return fit(checkpoint=folder, every=0, strategies=[OneCycle()], **given)
+
+    whole = go(tmp_path / "whole")
+    goes_on_exactly(go, tmp_path / "cut", 17, whole)
+    assert same(dict(losses[-1].state_dict()), dict(losses[0].state_dict()))
+    assert float(losses[0].scale.detach()) != 1.0
+
+
 def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:
     fit(checkpoint=tmp_path)
     with pytest.raises(DataError, match="of another training"):

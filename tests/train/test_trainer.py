@@ -17,6 +17,7 @@ from outpace.errors import RecipeError, UsageError
 from outpace.records.recipe import Applied, Recipe
 from outpace.records.recipe_file import write_recipe
 from outpace.serve.loader import Loader
+from outpace.train.progress import Telling
 from outpace.train.result import Row
 from outpace.train.run import Run
 from outpace.train.strategies import OneCycle, Strategy
@@ -176,6 +177,23 @@ def test_batches_weigh_by_their_samples() -> None:
     result = fit(valid=list(zip(x.split(90), y.split(90), strict=True)), epochs=1)
     made = trainer(epochs=1, valid=[(x, y)])
     assert result.metric == pytest.approx(made.fit(quiet=True).metric)
+
+
+def test_what_loss_and_metric_hold_goes_to_the_device() -> None:
+    class Recall(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("right", torch.zeros(3))
+
+        def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return accuracy(outputs, targets)
+
+    net = model()
+    loss, metric = torch.nn.CrossEntropyLoss(weight=torch.ones(3)), Recall()
+    made = trainer(model=net, loss={"class": loss}, metric=metric, device="meta")
+    made.put_together(Telling(quiet=True))
+    held = [*loss.buffers(), *metric.buffers(), *net.parameters()]
+    assert {tensor.device.type for tensor in held} == {"meta"}
 
 
 def test_smaller_may_be_better() -> None:

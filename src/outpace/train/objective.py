@@ -53,8 +53,28 @@ class Objective:
         self.learning = self.loss
         """what is learnt from: the loss, unless a strategy puts another in its place"""
         self.metric = metric
+        self.losses = {n: each for n, each in parts.items() if isinstance(each, torch.nn.Module)}
         self.gathers = all(hasattr(metric, name) for name in ("update", "compute", "reset"))
         self.sign = 1.0 if metric is not None and larger_is_better else -1.0
+
+    def to(self, device: torch.device) -> None:
+        """Move what losses and the metric hold, such as the weights of classes."""
+        for each in (*self.losses.values(), self.metric):
+            if isinstance(each, torch.nn.Module):
+                each.to(device)
+
+    def own(self, learned: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What losses keep from step to step: their buffers, and those of their weights that are among
+        ``learned``. What torch's own losses hold was set by the user, and stays.
+        """
+        ids, found = {id(weight) for weight in learned}, dict[str, torch.Tensor]()
+        for task, loss in self.losses.items():
+            if type(loss).__module__ != torch.nn.modules.loss.__name__:
+                weights = ((n, w) for n, w in loss.named_parameters() if id(w) in ids)
+                found |= {
+                    f"{task}.{name}": each for name, each in (*weights, *loss.named_buffers())
+                }
+        return found
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The loss of a batch that is learnt from."""

@@ -192,18 +192,28 @@ class Run:
     # --- state ---------------------------------------------------------------------------------
 
     def learned(self, but: Sequence[str] = ()) -> dict[str, Any]:
-        """Weights, optimizer and strategies: what a roll-back brings back."""
+        """Weights, optimizer, loss and strategies: what a roll-back brings back."""
         return {
             "model": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "loss": self.of_loss(),
             "strategies": {
                 s.name: s.state_dict() for s in self.events.strategies if s.name not in but
             },
         }
 
+    def of_loss(self) -> dict[str, torch.Tensor]:
+        """What the loss has for itself and keeps from step to step."""
+        return self.objective.own(
+            w for group in self.optimizer.param_groups for w in group["params"]
+        )
+
     def load_learned(self, state: dict[str, Any]) -> None:
         """Bring them back; rates stay as they are."""
         self.load_weights(self.module, state["model"])
+        with torch.no_grad():
+            for name, tensor in self.of_loss().items():
+                tensor.copy_(state["loss"][name])
         # A copy: an optimizer takes the tensors that it is given for its own.
         own = copied(state["optimizer"])
         if self.shards is not None:

@@ -177,6 +177,7 @@ class Trainer:
             self.check_sharded()
         else:
             self.model.to(self.device)
+        self.objective.to(self.device)
         train, valid = self.data()
         if train.length == 0:
             raise UsageError("there is nothing to learn from", "train= gives no batch")
@@ -282,6 +283,7 @@ class Trainer:
             trainer.compare({"from scratch": "auto", "fine-tune": ["auto", Transfer("old.pt")]})
         """
         self.model.to(self.device)
+        self.objective.to(self.device)
         train, valid = self.data()
         try:
             parts = self.parts(train, valid, Clock(None, None, self.now))
@@ -295,6 +297,7 @@ class Trainer:
         Timed on a copy for about ``seconds``; nothing is changed. Only what is faster beyond doubt.
         """
         self.model.to(self.device)
+        self.objective.to(self.device)
         train, valid = self.data()
         try:
             strategies, _ = chosen(self.strategies, self.known(train))

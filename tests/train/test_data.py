@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
+from outpace.train.objective import Objective
 from outpace.train.trainer import Trainer
 
 SAMPLES = 96
@@ -47,6 +49,36 @@ def test_of_other_sizes_and_ranks_no_sample_is_lost_or_repeated(
                 ends.append(batches.at_end)
             assert ends == [place == left for place in range(1, left + 1)]
         assert sorted(seen) == list(range(SAMPLES))
+
+
+class Encoding(UserDict[str, torch.Tensor]):
+    """As the tokenizers of transformers give: no dict, and it moves itself."""
+
+    def to(self, device: torch.device) -> Encoding:
+        self.data = {name: tensor.to(device) for name, tensor in self.data.items()}
+        return self
+
+
+def test_what_is_no_dict_goes_to_the_device_too() -> None:
+    device = torch.device("meta")
+    given = [({"x": torch.ones(2)}, [Encoding(y=torch.ones(2))], "text", 3)]
+    ((first, (second,), *others),) = Batches(given, device).epoch()
+    assert first["x"].device == second["y"].device == device
+    assert others == ["text", 3]
+
+
+def test_of_batches_that_are_no_dicts_the_samples_count() -> None:
+    def loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        return (model(batch["x"]) - batch["y"]).square().mean()
+
+    x = torch.arange(10.0).view(-1, 1)
+    parts = [Encoding(x=some, y=some) for some in x.split(9)]
+    net = torch.nn.Linear(1, 1)
+    torch.nn.init.zeros_(net.weight)
+    torch.nn.init.zeros_(net.bias)
+    judged = Objective(loss).judge(net, parts)
+    assert judged.loss == pytest.approx(float(x.square().mean()))
+    assert judged.samples == 10
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,10 @@ class Batches:
             yield some
 
     def _moved(self, leaf: Any) -> Any:
-        return leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+        if isinstance(leaf, torch.Tensor):
+            return leaf.to(self.device, non_blocking=True)
+        # What a collate function makes, such as the BatchEncoding of transformers, may know how.
+        return leaf.to(self.device) if callable(getattr(leaf, "to", None)) else leaf
 
     def peek(
         self, count: int, go_on: Callable[[list[Any]], bool] = lambda found: True

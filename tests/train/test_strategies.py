@@ -423,6 +423,29 @@ def test_weights_that_are_whole_numbers_are_not_averaged() -> None:
     assert result.weights["codes"].tolist() == [0, 1, 2, 3]
 
 
+class Keeping(nn.Module):
+    """Keeps what it gave, as models do that show their attention, or whose loss has a part of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(8, 3)
+        self.kept: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = [self.linear(x)]
+        return self.kept[0]
+
+
+@pytest.mark.parametrize("strategies", [[OneCycle(), Ema()], [ScheduleFree()]])
+def test_a_model_that_keeps_what_it_gave_can_be_copied(strategies: list[Strategy]) -> None:
+    net = Keeping()
+    for _ in range(2):
+        net(ready()[0][0])
+        result = fit(model=net, strategies=[LrFinder(sweeps=1), *strategies], epochs=40)
+        assert "lr_finder: rate" in str(result.notes)
+
+
 class Caching(nn.Module):
     """Keeps what it has reckoned once, in buffers that come and grow."""
 

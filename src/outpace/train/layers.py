@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from outpace.measure.generators import generators_kept
+from outpace.seams.batch import tensors_in
 
 KINDS = (
     nn.Linear,
@@ -42,6 +43,18 @@ def traceless(model: nn.Module) -> Iterator[None]:
                 module.training = mode
             for buffer, before in buffers:
                 buffer.copy_(before)
+
+
+def loose(model: nn.Module) -> dict[int, Any]:
+    """For ``copy.deepcopy``, which refuses them: the tensors that a model keeps of its last call, such as
+    the weights that ``weight_norm`` has made, without what made them.
+    """
+    return {
+        id(tensor): tensor.detach()
+        for module in model.modules()
+        for tensor in tensors_in(vars(module))
+        if not tensor.is_leaf
+    }
 
 
 @torch.no_grad()

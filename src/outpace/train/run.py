@@ -17,6 +17,7 @@ from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
+from outpace.train.layers import loose
 from outpace.train.losses import Losses
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Rates
@@ -143,11 +144,14 @@ class Run:
         if self.shards is not None:
             return self.shards.copies(self.optimizer)
         # Together, so that the copied optimizer holds the copied weights.
-        return copy.deepcopy((self.module, self.optimizer))
+        return copy.deepcopy((self.module, self.optimizer), loose(self.module))
 
     def copy_of_model(self) -> torch.nn.Module:
         """The same without the optimizer, and without gradients."""
-        found = self.shards.copy() if self.shards is not None else copy.deepcopy(self.module)
+        if self.shards is not None:
+            found = self.shards.copy()
+        else:
+            found = copy.deepcopy(self.module, loose(self.module))
         return found.requires_grad_(False)
 
     def load_weights(self, model: torch.nn.Module, weights: dict[str, Any]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections import UserDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Sampler, TensorDataset
 
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
@@ -49,6 +50,35 @@ def test_of_other_sizes_and_ranks_no_sample_is_lost_or_repeated(
                 ends.append(batches.at_end)
             assert ends == [place == left for place in range(1, left + 1)]
         assert sorted(seen) == list(range(SAMPLES))
+
+
+class ByEpoch(Sampler[int]):
+    """An order that depends on the epoch that it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def set_epoch(self, epoch: int) -> None:
+        self.told.append(epoch)
+
+    def __len__(self) -> int:
+        return 6
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([(place + self.told[-1]) % 6 for place in range(6)])
+
+
+def test_samplers_are_told_the_epoch_wherever_they_are() -> None:
+    data = TensorDataset(torch.arange(6))
+    one, two = ByEpoch(), ByEpoch()
+    for loader, sampler in (
+        (DataLoader(data, 2, sampler=one), one),
+        (DataLoader(data, batch_sampler=BatchSampler(two, 2, drop_last=False)), two),
+    ):
+        batches = Batches(loader, torch.device("cpu"))
+        seen = [[int(batch[0][0]) for batch in batches.epoch()] for _ in range(3)]
+        assert seen == [[0, 2, 4], [1, 3, 5], [2, 4, 0]]
+        assert sampler.told == [0, 1, 2]
 
 
 class Encoding(UserDict[str, torch.Tensor]):

@@ -103,9 +103,7 @@ class Batches:
         going_on, self._goes_on = self._goes_on, False
         if not going_on:
             self.epochs, self.drawn, self.under_way = self.epochs + 1, 0, True
-        set_epoch = getattr(getattr(self.source, "sampler", None), "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(self.epochs - 1)
+        self._tell_epoch()
         if self.stateful:
             return iter(self.source)
         if not going_on or self._random is None:
@@ -121,6 +119,18 @@ class Batches:
             for _ in range(self.drawn):
                 next(batches, None)
         return batches
+
+    def _tell_epoch(self) -> None:
+        """To those of a DataLoader that order samples by it."""
+        by_batch = getattr(self.source, "batch_sampler", None)
+        samplers = (
+            getattr(self.source, "sampler", None),
+            by_batch,
+            getattr(by_batch, "sampler", None),
+        )
+        for sampler in {id(one): one for one in samplers}.values():
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(self.epochs - 1)
 
     def _joined(self, batches: Iterator[Any]) -> Iterator[Together]:
         """So many together; what is left at the end of an epoch makes a step of fewer.

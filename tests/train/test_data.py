@@ -16,7 +16,9 @@ from torch.utils.data import BatchSampler, DataLoader, Sampler, TensorDataset
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
 from outpace.train.objective import Objective
+from outpace.train.strategies import LrFinder, OneCycle
 from outpace.train.trainer import Trainer
+from tests.train.toys import fit, points
 
 SAMPLES = 96
 
@@ -50,6 +52,19 @@ def test_of_other_sizes_and_ranks_no_sample_is_lost_or_repeated(
                 ends.append(batches.at_end)
             assert ends == [place == left for place in range(1, left + 1)]
         assert sorted(seen) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("left_by", ["a look", "a training"])
+def test_epochs_are_whole_whatever_was_drawn_before(left_by: str) -> None:
+    loader = Loader(TensorDataset(*points()), 24, executor="none")
+    if left_by == "a look":
+        next(iter(loader))
+    else:
+        assert fit(train=loader, steps=25).steps == 25
+    again = fit(train=loader, strategies=[LrFinder(sweeps=1), OneCycle()], epochs=40)
+    assert any("lr_finder: rate" in note for note in again.notes)
+    assert again.steps == 400
+    assert again.history[-1].rate == pytest.approx(0.0)
 
 
 class ByEpoch(Sampler[int]):

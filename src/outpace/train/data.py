@@ -156,6 +156,8 @@ class Batches:
         self, count: int, go_on: Callable[[list[Any]], bool] = lambda found: True
     ) -> list[Any]:
         """Some batches of an epoch, as if none had been drawn; no more where ``go_on`` tells not to."""
+        if isinstance(self.source, Loader):
+            self.source.leave()  # else what another training had left of an epoch would be gone on with
         state = self.source.state_dict() if self.stateful else None  # type: ignore[attr-defined]
         self._looked_at = True
         with generators_kept():

@@ -344,6 +344,11 @@ class Loader:
         """Have the next iteration be of that epoch, from its start."""
         self._epoch, self._consumed, self._begun = epoch, 0, False
 
+    def leave(self) -> None:
+        """Have the next iteration be of a whole epoch, where one was begun and left."""
+        if self._begun:
+            self.set_epoch(self._epoch + 1)
+
     def close(self) -> None:
         """End threads or processes; they begin anew when batches are drawn again."""
         if self._executor is not None:

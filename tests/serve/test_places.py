@@ -9,9 +9,9 @@ import torch
 from torch.utils.data import default_collate, get_worker_info
 
 from outpace.serve.crossing import SMALL
-from outpace.serve.executors import Processes
 from outpace.serve.loader import Loader
 from outpace.serve.places import Places
+from outpace.serve.processes import Processes
 
 WIDE = SMALL
 """numbers of a sample: four bytes each"""

@@ -415,6 +415,23 @@ def none_left(thread: Any) -> None:
     raise RuntimeError("can't start new thread")
 
 
+@pytest.mark.parametrize("workers", ["auto", 2])
+@pytest.mark.parametrize("source", [Numbers(), Global()], ids=["own", "global"])
+def test_a_daemonic_process_has_a_loader_too(source: Any, workers: Any) -> None:
+    """One of a `multiprocessing.Pool`, say: it may have no processes of its own."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        found = pool.apply(digest_of, (source, workers))
+    assert found == digest_of(source, 0)
+
+
+def digest_of(source: Any, workers: Any) -> str:
+    loader = Loader(source, 8, workers=workers)
+    try:
+        return digest(loader)
+    finally:
+        loader.close()
+
+
 def test_ranks_of_a_machine_share_its_cores_and_memory(
     loaders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

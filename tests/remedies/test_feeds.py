@@ -19,7 +19,7 @@ from outpace.seams.setup import AS_IS, Feed, Setup
 from outpace.serve import cache
 from outpace.serve.batches import same_bits
 from outpace.serve.feeds import Processes, make_feed
-from outpace.serve.probe import holds_open_file
+from outpace.serve.open_files import holds_open_file
 from tests.remedies.trainings import Rows, hosted
 
 

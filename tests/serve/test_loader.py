@@ -300,6 +300,34 @@ def test_one_place_in_a_file_is_not_shared(loaders: Any, tmp_path: Path) -> None
     source.file.close()
 
 
+class OpenedLate(Numbers):
+    """Opens the file when the first sample is drawn: so each worker has its own."""
+
+    file = None
+
+    def __init__(self, path: Path, attribute: bool) -> None:
+        super().__init__()
+        np.arange(SIZE, dtype=np.int32).tofile(path)
+        self.path = path
+        if attribute:
+            self.file = None
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.file is None:
+            self.file = self.path.open("rb", buffering=0)
+        self.file.seek(4 * index)
+        time.sleep(1e-3)
+        return {"id": index, "x": np.frombuffer(self.file.read(4), np.int32)}
+
+
+@pytest.mark.parametrize("attribute", [False, True])
+def test_workers_open_a_file_of_their_own(loaders: Any, tmp_path: Path, attribute: bool) -> None:
+    source = OpenedLate(tmp_path / "numbers", attribute)
+    for batch in loaders(source, 8, executor="processes", workers=2):
+        assert batch["x"][:, 0].tolist() == batch["id"].tolist()
+    assert source.file is None
+
+
 class Dying(Numbers):
     """Ends the process that draws it once."""
 

@@ -13,7 +13,7 @@ from outpace.errors import UsageError
 from outpace.serve.executors import Kind
 from outpace.serve.held import in_words
 from outpace.serve.making import BatchMaker
-from outpace.serve.probe import holds_open_file
+from outpace.serve.open_files import holds_open_file
 from outpace.serve.rates import Choice
 
 AS_ASKED = Choice("none", 0, 1, "as was asked for", 0.0)

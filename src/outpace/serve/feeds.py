@@ -24,8 +24,8 @@ from outpace.serve.batches import Fetch, by_items, by_slice, forgiving
 from outpace.serve.cache import SampleCache
 from outpace.serve.crossing import Packer, Parcel, stacked_in_own_memory, unpacked
 from outpace.serve.executors import fetch_threads
+from outpace.serve.open_files import holds_open_file
 from outpace.serve.places import Places
-from outpace.serve.probe import holds_open_file
 from outpace.serve.processes import places_for
 
 

@@ -26,6 +26,7 @@ from outpace.serve.crops import weighed
 from outpace.serve.executors import Executor, Kind, start
 from outpace.serve.keeping import shelf_for
 from outpace.serve.making import Arrival, BatchMaker, OnError, Request, Skipped, bytes_of
+from outpace.serve.open_files import none_opened
 from outpace.serve.order import Order, Repeated
 from outpace.serve.processes import shared_free
 from outpace.serve.rates import Choice, depth_of
@@ -213,7 +214,10 @@ class Loader:
 
     def _at_work(self) -> Executor:
         if self._executor is None:
-            self.choice = self.choice or self._chosen()
+            if self.choice is None:
+                with none_opened(self.source) as self.maker.unopened:
+                    self.choice = self._chosen()
+                self.maker.unopened = None
             kind, workers, depth = self.choice[:3]
             size, keeps = self.choice.batch_bytes, self.choice.keeps_freed
             self._executor = start(

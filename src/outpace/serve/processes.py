@@ -106,6 +106,8 @@ class Processes:
             self.close()  # Ctrl-C ends workers, also of a training that goes on
         with _no_warning():
             if self.loader is None:
+                if self.maker.unopened is not None:
+                    self.maker.unopened.put_back()
                 self.loader = self._loader()
             asked: Any = self.loader.sampler
             asked.requests = requests

@@ -20,6 +20,7 @@ from outpace.measure.machine import local_ranks
 from outpace.serve.allocating import keep_freed
 from outpace.serve.crossing import SMALL, Packer, stacked_in_own_memory, unpacked
 from outpace.serve.forks import tell_in_forks
+from outpace.serve.heirs import no_heirs
 from outpace.serve.making import Arrival, BatchMaker, Made, Request
 from outpace.serve.places import SLACK, SPARE, Places
 
@@ -104,7 +105,7 @@ class Processes:
         workers = getattr(getattr(self.loader, "_iterator", None), "_workers", ())
         if not all(worker.is_alive() for worker in workers):
             self.close()  # Ctrl-C ends workers, also of a training that goes on
-        with _no_warning():
+        with _no_warning(), no_heirs():
             if self.loader is None:
                 if self.maker.unopened is not None:
                     self.maker.unopened.put_back()

@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Generator, Iterator
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any
 
 import torch
@@ -300,7 +301,7 @@ class Processes:
     def _under_way(self) -> bool:
         """Whether somebody may still draw from the epoch that began last."""
         running = self.running() if self.running is not None else None
-        return running is not None and running.gi_frame is not None
+        return running is not None and getgeneratorstate(running) != GEN_CLOSED
 
     def pids(self) -> list[int]:
         """Worker processes at work."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import os
+import signal
 import threading
+import time
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +23,7 @@ from outpace.seams.setup import AS_IS, Feed, Setup
 from outpace.serve import cache
 from outpace.serve.batches import same_bits
 from outpace.serve.feeds import Processes, make_feed
-from outpace.serve.probe import holds_open_file
+from outpace.serve.open_files import holds_open_file
 from tests.remedies.trainings import Rows, hosted
 
 
@@ -325,3 +329,102 @@ def test_an_epoch_begins_while_persistent_workers_rest() -> None:
                     host.switch(free if given > 2 else AS_IS)
             assert given == 4
         assert not host.broken
+
+
+LASTING = {"executor": "processes", "workers": 2, "persistent": True}
+
+
+@pytest.mark.parametrize("place_bytes", [0, 2**20])
+def test_an_epoch_beside_another_has_batches_of_its_own(place_bytes: int) -> None:
+    def both() -> Any:
+        loader = DataLoader(Large(), batch_size=2, shuffle=True, num_workers=2)
+        first = list(loader)
+        return [first, *zip(loader, loader, strict=True), list(loader)]
+
+    torch.manual_seed(0)
+    wanted = both()
+    torch.manual_seed(0)
+    with hosted(fed(**LASTING, place_bytes=place_bytes)) as host:
+        got = both()
+        assert not host.broken
+    numbers = [[batch[2] for batch in part] for part in wanted]
+    assert same_bits([[batch[2] for batch in part] for part in got], numbers)
+
+
+@pytest.mark.timeout(60)
+def test_workers_that_ctrl_c_has_ended_are_begun_anew() -> None:
+    torch.manual_seed(0)
+    wanted = epochs(DataLoader(Rows(30), batch_size=4, shuffle=True), 3)
+    torch.manual_seed(0)
+    loader = DataLoader(Rows(30), batch_size=4, shuffle=True)
+    runner = make_feed(loader, Feed(**LASTING))
+    assert isinstance(runner, Processes)
+    got = []
+    for _ in range(3):
+        got.append([[t.tolist() for t in batch] for batch in runner.epoch()])
+        for worker in runner.kept._workers:
+            os.kill(worker.pid, signal.SIGINT)  # as a terminal does
+            worker.join(20)
+    runner.close()
+    assert got == wanted
+
+
+def told_by_a_fork(found: Any) -> Any:
+    """What a forked child finds, within a minute."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=lambda: theirs.send(found()))
+    child.start()
+    try:
+        assert ours.poll(60), "the fork hangs"
+        return ours.recv()
+    finally:
+        child.kill()
+        child.join()
+
+
+@pytest.mark.parametrize("setup", [THREADS, fed(**LASTING), fed(**LASTING, place_bytes=2**20)])
+def test_a_fork_draws_batches_of_its_own(setup: Setup) -> None:
+    loader = DataLoader(Large(), batch_size=2)
+
+    def numbers(epoch: Any) -> list[int]:
+        return [number for batch in epoch for number in batch[2].tolist()]
+
+    runner = make_feed(loader, setup.feed)
+    try:
+        assert numbers(runner.epoch()) == list(range(21))
+        assert told_by_a_fork(lambda: numbers(runner.epoch())) == list(range(21))
+        assert numbers(runner.epoch()) == list(range(21))
+    finally:
+        runner.close()
+
+
+class InAFile(Dataset[Any]):
+    """Numbers of a file that is kept open: who reads moves its place."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(range(64)))
+        self.file = path.open("rb", buffering=0)
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> int:
+        self.file.seek(index)
+        time.sleep(1e-3)
+        return self.file.read(1)[0]
+
+
+def test_threads_of_two_loaders_do_not_draw_from_one_file_at_once(tmp_path: Path) -> None:
+    data = InAFile(tmp_path / "numbers")
+    with hosted(AHEAD):
+        train, valid = (
+            DataLoader(torch.utils.data.Subset(data, range(first, 64, 2)), batch_size=4)
+            for first in (0, 1)
+        )
+        drawn = []
+        for step, batch in enumerate(train):
+            drawn += batch.tolist()
+            if step == 0:
+                assert torch.cat(list(valid)).tolist() == list(range(1, 64, 2))
+        assert drawn == list(range(0, 64, 2))

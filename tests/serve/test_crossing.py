@@ -93,6 +93,23 @@ def test_a_class_of_ones_own_is_kept() -> None:
     assert type(unpacked(Packer()(batch))) is OrderedDict
 
 
+class Boxes(list[torch.Tensor]):
+    """A list that knows more than its parts."""
+
+    def __init__(self, parts: Any, size: Any = None) -> None:
+        super().__init__(parts)
+        self.size = size
+
+
+def test_what_a_list_knows_besides_its_parts_is_kept() -> None:
+    boxes = unpacked(Packer()({"x": torch.ones(2), "boxes": Boxes([torch.ones(4)], (3, 5))}))[
+        "boxes"
+    ]
+    assert type(boxes) is Boxes
+    assert boxes.size == (3, 5)
+    assert torch.equal(boxes[0], torch.ones(4))
+
+
 def test_many_small_tensors_are_one() -> None:
     batch = {f"c{i}": torch.full((1024,), float(i)) for i in range(100)}
     parcel = Packer()(batch)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from outpace.serve.executors import SHARED, fetch_threads, shared_free
+from outpace.serve.executors import fetch_threads
+from outpace.serve.processes import SHARED, shared_free
 
 
 def test_where_the_system_gives_too_few_threads_none_is_left(

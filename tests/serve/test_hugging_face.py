@@ -127,6 +127,12 @@ def test_batches_are_the_rows_put_together(saved: Path) -> None:
         assert isinstance(one["ragged"], list)
 
 
+def test_a_column_with_gaps_is_a_list_in_all_batches(saved: Path) -> None:
+    source: Any = open_source(saved)
+    assert source.batch([0, 1])["gaps"] == [None, 1]
+    assert source.batch([1, 2])["gaps"] == [1, 2]
+
+
 @pytest.mark.parametrize(("kind", "workers"), WAYS)
 def test_a_loader_shuffles_them_fully_and_decodes(saved: Path, kind: Any, workers: int) -> None:
     crop = RandomCrop(4, "image")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -122,6 +123,21 @@ def test_half_of_the_free_disk_may_be_taken_besides_what_is(
     again, _ = shelf_for(maker, tmp_path, None)
     assert again.limit == 10_000 + again.taken > 10_000
     assert shelf_for(maker, tmp_path, 5000)[0].limit == 5000
+
+
+@pytest.mark.parametrize("number", [(), (errno.ENOSPC, "No space left on device")])
+def test_where_the_disk_is_full_nothing_is_kept_and_nothing_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: Any
+) -> None:
+    def full(path: Path, array: Any) -> None:
+        path.write_bytes(b"some")
+        raise OSError(*number)
+
+    monkeypatch.setattr(np, "save", full)
+    loader = Loader(Squares(), 8, executor="none", keep=tmp_path)
+    assert sorted(i for batch in loader for i in batch["id"].tolist()) == list(range(64))
+    assert loader.notes[0] == f"samples are not kept: the disk of {tmp_path} is full"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
 
 
 def test_finding_the_name_draws_nothing(tmp_path: Path) -> None:

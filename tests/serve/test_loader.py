@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import itertools
+import multiprocessing
 import os
 import random
 import shutil
@@ -24,6 +25,7 @@ from torch.utils.data import TensorDataset
 
 from outpace.errors import DataError, OutpaceError, UsageError
 from outpace.serve import loader as loader_module
+from outpace.serve.climb import Climb
 from outpace.serve.executors import start
 from outpace.serve.loader import Loader
 from outpace.serve.making import Arrival, Request
@@ -52,6 +54,13 @@ class Numbers:
 
 def noisy(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"id": sample["id"], "x": sample["x"] + rng.random(4, dtype=np.float32)}
+
+
+class Wide(Numbers):
+    """Samples that make batches of half a megabyte."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"id": index, "x": np.full(1 << 14, index, np.float32)}
 
 
 class Global(Numbers):
@@ -291,6 +300,34 @@ def test_one_place_in_a_file_is_not_shared(loaders: Any, tmp_path: Path) -> None
     source.file.close()
 
 
+class OpenedLate(Numbers):
+    """Opens the file when the first sample is drawn: so each worker has its own."""
+
+    file = None
+
+    def __init__(self, path: Path, attribute: bool) -> None:
+        super().__init__()
+        np.arange(SIZE, dtype=np.int32).tofile(path)
+        self.path = path
+        if attribute:
+            self.file = None
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.file is None:
+            self.file = self.path.open("rb", buffering=0)
+        self.file.seek(4 * index)
+        time.sleep(1e-3)
+        return {"id": index, "x": np.frombuffer(self.file.read(4), np.int32)}
+
+
+@pytest.mark.parametrize("attribute", [False, True])
+def test_workers_open_a_file_of_their_own(loaders: Any, tmp_path: Path, attribute: bool) -> None:
+    source = OpenedLate(tmp_path / "numbers", attribute)
+    for batch in loaders(source, 8, executor="processes", workers=2):
+        assert batch["x"][:, 0].tolist() == batch["id"].tolist()
+    assert source.file is None
+
+
 class Dying(Numbers):
     """Ends the process that draws it once."""
 
@@ -311,6 +348,116 @@ def test_a_worker_that_is_killed_is_told_and_others_go_on(loaders: Any, tmp_path
         ids(loader)
     assert "memory" in str(told.value.hint)
     assert ids(loader) == list(range(SIZE))
+
+
+def test_workers_that_ctrl_c_has_ended_are_begun_anew(loaders: Any) -> None:
+    loader = loaders(Numbers(), 8, executor="processes", workers=2)
+    digests = set()
+    for _ in range(2):
+        loader.set_epoch(0)
+        digests.add(digest(loader))
+        for worker in [child for child in multiprocessing.active_children() if child.daemon]:
+            os.kill(worker.pid, signal.SIGINT)  # as a terminal does
+            worker.join(20)
+            assert worker.exitcode is not None
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(("kind", "workers"), WAYS)
+def test_several_iterations_at_once_have_each_their_own_batches(
+    loaders: Any, kind: str, workers: int
+) -> None:
+    plain = loaders(Numbers(), 8, executor="none")
+    wanted = [ids(plain) for _ in range(3)]
+    loader = loaders(Numbers(), 8, executor=kind, workers=workers)
+    each: list[list[int]] = [[], [], []]
+    for one, other in zip(loader, loader, strict=True):
+        each[0] += one["id"].tolist()
+        each[1] += other["id"].tolist()
+    assert each[:2] == wanted[:2]
+    loader.set_epoch(0)
+    each[0] = []
+    for batch in loader:
+        each[0] += batch["id"].tolist()
+        if len(each[0]) == 24:
+            each[1] = ids(loader)
+    assert each[:2] == wanted[:2]
+
+
+@pytest.mark.parametrize(("kind", "workers"), WAYS)
+def test_closed_in_mid_epoch_it_goes_on_with_other_workers(
+    loaders: Any, kind: str, workers: int
+) -> None:
+    wanted = ids(loaders(Numbers(), 8, executor="none"))
+    loader, found = loaders(Numbers(), 8, executor=kind, workers=workers), list[int]()
+    for batch in loader:
+        found += batch["id"].tolist()
+        if len(found) == 24:
+            loader.close()
+    assert found == wanted
+
+
+@pytest.mark.parametrize(("kind", "workers"), WAYS)
+def test_a_fork_draws_by_workers_of_its_own(loaders: Any, kind: str, workers: int) -> None:
+    loader = loaders(
+        Wide() if kind == "processes" else Numbers(), 8, executor=kind, workers=workers
+    )
+    wanted = [digest(loader), digest(loader)]
+    loader.set_epoch(0)
+    batches = iter(loader)
+    first = next(batches)
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+
+    def again() -> None:
+        loader.set_epoch(0)
+        theirs.send([digest(loader), digest(loader)])
+        loader.close()
+
+    child = multiprocessing.get_context("fork").Process(target=again)
+    child.start()
+    try:
+        assert ours.poll(60), "the fork hangs"
+        assert ours.recv() == wanted
+    finally:
+        child.kill()
+        child.join()
+    assert digest(itertools.chain([first], batches)) == wanted[0]
+    assert digest(loader) == wanted[1]
+
+
+def test_where_the_system_gives_no_more_threads_as_many_go_on(
+    loaders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = loaders(Numbers(), 8, executor="threads", workers=1)
+    wanted = digest(loaders(Numbers(), 8, executor="none"))
+    batches = iter(loader)
+    first = next(batches)
+    loader._climb = Climb(1, 4, 2)
+    monkeypatch.setattr(loader._climb, "told", lambda *args: 2)
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    assert digest(itertools.chain([first], batches)) == wanted
+    assert loader.notes == ["the system gives no more threads: 1 are kept"]
+
+
+def none_left(thread: Any) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("workers", ["auto", 2])
+@pytest.mark.parametrize("source", [Numbers(), Global()], ids=["own", "global"])
+def test_a_daemonic_process_has_a_loader_too(source: Any, workers: Any) -> None:
+    """One of a `multiprocessing.Pool`, say: it may have no processes of its own."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        found = pool.apply(digest_of, (source, workers))
+    assert found == digest_of(source, 0)
+
+
+def digest_of(source: Any, workers: Any) -> str:
+    loader = Loader(source, 8, workers=workers)
+    try:
+        return digest(loader)
+    finally:
+        loader.close()
 
 
 def test_ranks_of_a_machine_share_its_cores_and_memory(
@@ -454,7 +601,7 @@ def test_settings_that_cannot_be(kwargs: dict[str, Any], match: str) -> None:
 
 
 def test_a_small_shared_memory_is_gone_around(loaders: Any, monkeypatch: Any) -> None:
-    for module in ("executors", "loader"):
+    for module in ("processes", "loader"):
         monkeypatch.setattr(f"outpace.serve.{module}.shared_free", lambda: 100)
     want = digest(loaders(Numbers(), 8, executor="none"))
     loader = loaders(Numbers(), 8, executor="processes", workers=2)

@@ -9,9 +9,9 @@ import torch
 from torch.utils.data import default_collate, get_worker_info
 
 from outpace.serve.crossing import SMALL
-from outpace.serve.executors import Processes
 from outpace.serve.loader import Loader
 from outpace.serve.places import Places
+from outpace.serve.processes import Processes
 
 WIDE = SMALL
 """numbers of a sample: four bytes each"""
@@ -80,6 +80,35 @@ def test_what_a_fork_lets_go_is_still_its_parents() -> None:
     assert places.used.tolist() == [1]
     kept.clear()
     assert places.used.tolist() == [0]
+
+
+def test_what_a_fork_has_is_not_written_to_as_long_as_it_is_there() -> None:
+    """A process that logs a batch, say, which the training has let go."""
+    made = loader()
+    context = multiprocessing.get_context("fork")
+    may_look, seen = context.Event(), context.SimpleQueue()
+    batches = iter(made)
+    batch = next(batches)
+    number = float(batch["id"][0])
+
+    def look(batch: Any) -> None:
+        may_look.wait(60)
+        seen.put(sorted({*batch["x"][0].tolist()}))
+
+    child = context.Process(target=look, args=(batch,))
+    child.start()
+    try:
+        del batch
+        assert sum(1 for _ in batches) == len(made) - 1
+        may_look.set()
+        assert seen.get() == [number]
+        child.join()
+        assert places_of(made).used.sum() == 1
+        list(made)
+        assert not places_of(made).used.any()
+    finally:
+        child.kill()
+        made.close()
 
 
 def test_batches_that_are_kept_stay_as_they_were() -> None:

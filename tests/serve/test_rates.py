@@ -8,7 +8,8 @@ import pytest
 
 from outpace.serve.executors import Kind
 from outpace.serve.looking import Facts
-from outpace.serve.rates import candidates, memory, queued, rate
+from outpace.serve.processes import ahead_of, places_for
+from outpace.serve.rates import PROCESS_BYTES, candidates, memory, queued, rate
 
 ALL: tuple[Kind, ...] = ("none", "threads", "processes")
 MIB = 2**20
@@ -84,6 +85,16 @@ def test_memory_is_kept_to() -> None:
         for choice in candidates(facts, kinds=ALL, workers=None, prefetch_bytes=2**31, ram=ram):
             if choice.kind != "none":
                 assert memory(facts, *choice[:3]) <= ram
+
+
+def test_places_in_shared_memory_are_within_the_limit() -> None:
+    facts = Facts(0.02, 0.02, 1.0, MIB, cores=16)
+    for ram in range(100, 700, 20):
+        kwargs: dict[str, Any] = {"workers": None, "prefetch_bytes": 2**31, "ram": ram * MIB}
+        for kind, workers, depth, *_ in candidates(facts, kinds=("processes",), **kwargs):
+            places = places_for(workers, ahead_of(workers, depth), facts.batch_bytes)
+            assert places is not None
+            assert PROCESS_BYTES * workers + places.memory.numel() <= ram * MIB, kind
 
 
 def test_many_tensors_and_what_follows_count_against_processes() -> None:

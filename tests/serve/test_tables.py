@@ -115,6 +115,21 @@ def test_rows_and_batches(table: Table) -> None:
         table.batch([ROWS])
 
 
+def test_a_column_with_gaps_is_of_one_type_in_all_batches(tmp_path: Path) -> None:
+    some = {"n": [None, *range(1, 40)], "yes": [None, *[True] * 39], "small": [None, *[7] * 39]}
+    as_parquet(tmp_path / "t.parquet", pa.table(some, schema=pa.schema(
+        {"n": pa.int64(), "yes": pa.bool_(), "small": pa.int8()}
+    )))  # fmt: skip
+    table = Table(tmp_path / "t.parquet")
+    for rows in (range(10), range(10, 20)):
+        batch = table.batch(np.array(rows))
+        assert {name: batch[name].dtype.name for name in ("n", "small")} == {
+            "n": "float64",
+            "small": "float64",
+        }
+        assert batch["yes"] == [some["yes"][row] for row in rows]
+
+
 def packed(tmp_path: Path) -> Path:
     as_parquet(tmp_path / "t.parquet", pa.table({"x": np.arange(100_000.0), "n": ["a"] * 100_000}))
     pack(tmp_path / "t.parquet", tmp_path / "packed")

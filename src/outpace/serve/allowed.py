@@ -1,18 +1,19 @@
 """Which kinds of workers samples bear: those that give the very same samples.
 
 Threads share the generators of random numbers that samples draw from, and with forked processes the
-place in an open file.
+place in an open file. Workers of a `multiprocessing.Pool` and other daemonic processes may have none.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import Literal
 
 from outpace.errors import UsageError
 from outpace.serve.executors import Kind
 from outpace.serve.held import in_words
 from outpace.serve.making import BatchMaker
-from outpace.serve.probe import holds_open_file
+from outpace.serve.open_files import holds_open_file
 from outpace.serve.rates import Choice
 
 AS_ASKED = Choice("none", 0, 1, "as was asked for", 0.0)
@@ -22,6 +23,14 @@ OPEN_FILE = Choice(
     1,
     "the data set keeps a file open, whose place threads and forked processes would share: batches are "
     "made where they are drawn",
+    0.0,
+)
+CHILDLESS = Choice(
+    "none",
+    0,
+    1,
+    "samples draw from generators that threads would share, and a daemonic process may have no worker "
+    "processes: batches are made where they are drawn",
     0.0,
 )
 
@@ -51,7 +60,11 @@ def kinds(
         return OPEN_FILE
     if kind != "auto":
         return [kind]
-    found: list[Kind] = ["processes"] if streams else ["threads", "processes"]
+    found: list[Kind] = [] if streams else ["threads"]
+    if not multiprocessing.current_process().daemon:
+        found.append("processes")
+    if not found:
+        return CHILDLESS
     if workers == "auto":
         found.append("none")
     return found

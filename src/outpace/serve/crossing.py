@@ -129,8 +129,9 @@ class Packer:
         if kind is dict or (self.by_pipe and isinstance(value, dict)):
             parts = tuple(self._split(part, most, together, rest) for part in value.values())
             return Nest(dict, tuple(value), parts)
-        # A list of names or numbers is one thing.
-        if isinstance(value, list | tuple) and any(isinstance(part, NESTS) for part in value):
+        # A list of names or numbers is one thing; so is one that knows more than its parts.
+        several = isinstance(value, list | tuple) and not getattr(value, "__dict__", None)
+        if several and any(isinstance(part, NESTS) for part in value):
             return Nest(
                 kind, None, tuple(self._split(part, most, together, rest) for part in value)
             )

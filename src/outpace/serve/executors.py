@@ -7,32 +7,19 @@ where it comes out of a worker process.
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import shutil
 import threading
-import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, Literal, Protocol, final
+from typing import Literal, Protocol, final
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader
 
-from outpace.errors import DataError
-from outpace.measure.machine import local_ranks
-from outpace.serve.allocating import keep_freed
-from outpace.serve.crossing import SMALL, Packer, stacked_in_own_memory, unpacked
+from outpace.serve.forks import tell_in_forks
 from outpace.serve.making import Arrival, BatchMaker, Made, Request
-from outpace.serve.places import SLACK, SPARE, Places
+from outpace.serve.processes import Processes
 
 Kind = Literal["none", "threads", "processes"]
-SHARED = Path("/dev/shm")
-SHARE = 0.5
-"""of free shared memory that batches on their way may take"""
 AS_MADE = Arrival()
 
 
@@ -99,35 +86,57 @@ class Threads:
         self, maker: BatchMaker, workers: int, depth: int, arrival: Arrival = AS_MADE
     ) -> None:
         self.maker, self.workers, self.depth, self.arrival = maker, workers, depth, arrival
-        self.pool = fetch_threads(workers)
+        self.pool: ThreadPoolExecutor | None = fetch_threads(workers)
+        tell_in_forks(self)
 
     def made(self, requests: Iterable[Request]) -> Iterator[Made]:
         """Each request's batch."""
-        on_their_way: deque[Future[Made]] = deque()
+        on_their_way: deque[tuple[Request, Future[Made]]] = deque()
         try:
             for request in requests:
-                on_their_way.append(self.pool.submit(self._make, request))
+                on_their_way.append((request, self._begun(request)))
                 while len(on_their_way) >= max(1, self.depth):
-                    yield on_their_way.popleft().result()
+                    yield self._taken(*on_their_way.popleft())
             while on_their_way:
-                yield on_their_way.popleft().result()
+                yield self._taken(*on_their_way.popleft())
         finally:
-            for future in on_their_way:
+            for _, future in on_their_way:
                 future.cancel()
+
+    def _begun(self, request: Request) -> Future[Made]:
+        if self.pool is None:
+            self.pool = fetch_threads(self.workers)
+        return self.pool.submit(self._make, request)
+
+    def _taken(self, request: Request, future: Future[Made]) -> Made:
+        """A batch; one that was not begun when the threads were ended is made now."""
+        return (self._begun(request) if future.cancelled() else future).result()
 
     def _make(self, request: Request) -> Made:
         return self.arrival(self.maker(request))
 
     def resize(self, workers: int, depth: int) -> None:
-        """What was asked for before is still made by the threads that were."""
-        self.depth = depth
-        if workers != self.workers:
+        """What was asked for before is still made by the threads that were; where the system gives no more
+        threads they stay as many.
+        """
+        if workers != self.workers and self.pool is not None:
+            try:
+                pool = fetch_threads(workers)
+            except RuntimeError:
+                return
             self.pool.shutdown(wait=False)
-            self.pool, self.workers = fetch_threads(workers), workers
+            self.pool, self.workers = pool, workers
+        self.depth = depth
 
     def close(self) -> None:
-        """End the threads after the batches that they are making."""
-        self.pool.shutdown(wait=True, cancel_futures=True)
+        """End the threads after the batches that they are making; whoever draws on begins others."""
+        if self.pool is not None:
+            self.pool.shutdown(wait=True, cancel_futures=True)
+            self.pool = None
+
+    def forked(self) -> None:
+        """In a fork, which has none of its parent's threads."""
+        self.pool = None
 
 
 def fetch_threads(count: int) -> ThreadPoolExecutor:
@@ -157,153 +166,3 @@ def fetch_threads(count: int) -> ThreadPoolExecutor:
     finally:
         torch.set_num_threads(own)
     return pool
-
-
-@final
-class Processes:
-    """In worker processes of a DataLoader, which lives as long as this."""
-
-    def __init__(
-        self,
-        maker: BatchMaker,
-        workers: int,
-        depth: int,
-        batch_bytes: int,
-        arrival: Arrival = AS_MADE,
-        *,
-        keeps_freed: bool = False,
-    ) -> None:
-        self.workers, self.arrival = workers, arrival
-        depth = max(workers, depth)
-        self.by_pipe = depth * batch_bytes > SHARE * shared_free()
-        ahead = max(1, depth // workers)
-        self.places = None if arrival.pin else places_for(workers, ahead, batch_bytes)
-        self.asked = Asked(self.places)
-        with _no_warning():
-            self.loader = self._loader(maker, workers, ahead, keeps_freed)
-
-    def _loader(
-        self, maker: BatchMaker, workers: int, ahead: int, keeps_freed: bool
-    ) -> DataLoader[Any]:
-        packer = Packer(places=self.places, by_pipe=self.by_pipe)
-        return DataLoader(
-            _InWorker(maker, packer),  # type: ignore[arg-type]
-            batch_size=None,
-            sampler=self.asked,
-            num_workers=workers,
-            prefetch_factor=ahead,
-            collate_fn=_as_it_is,
-            persistent_workers=True,
-            pin_memory=self.arrival.pin,  # by a thread of this process
-            worker_init_fn=_Begin(
-                own_memory=self.by_pipe or self.places is not None, keeps_freed=keeps_freed
-            ),
-            generator=torch.Generator(),  # The training's own generator is not drawn from.
-        )
-
-    def made(self, requests: Iterable[Request]) -> Iterator[Made]:
-        """Each request's batch."""
-        self.asked.requests = requests
-        with _no_warning():
-            coming = iter(self.loader)
-        while (made := self._next(coming)) is not None:
-            yield self._arrived(made)
-
-    def _next(self, coming: Iterator[Made]) -> Made | None:
-        try:
-            return next(coming, None)
-        except RuntimeError as error:
-            self.close()  # the next epoch begins with new ones
-            raise DataError(
-                f"worker processes cannot go on: {error}",
-                "the system ends those that take too much memory: fewer workers=, or a smaller ram=",
-            ) from error
-
-    def _arrived(self, made: Made) -> Made:
-        if made.error is not None:
-            return made
-        batch = unpacked(made.batch, own=not self.arrival.pin, places=self.places)
-        return self.arrival._replace(pin=False)(made._replace(batch=batch))
-
-    def resize(self, workers: int, depth: int) -> None:
-        """Processes stay as many as they are: to start others costs more than it gives."""
-
-    def close(self) -> None:
-        """End the processes."""
-        iterator = getattr(self.loader, "_iterator", None)
-        if iterator is not None:
-            with contextlib.suppress(Exception):
-                iterator._shutdown_workers()
-            self.loader._iterator = None
-
-
-@contextlib.contextmanager
-def _no_warning() -> Iterator[None]:
-    """More workers than cores are meant, where they wait."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
-
-
-class Asked:
-    """A sampler that gives the requests of the epoch at hand."""
-
-    def __init__(self, places: Places | None) -> None:
-        self.requests: Iterable[Request] = ()
-        self.places = places
-
-    def __iter__(self) -> Iterator[Request]:
-        # Drawn from once workers have put away what is left of an epoch before.
-        if self.places is not None:
-            self.places.none_coming()
-        yield from self.requests
-
-    def __len__(self) -> int:
-        raise TypeError("not known beforehand")
-
-
-class _Begin:
-    """What a worker process does first."""
-
-    def __init__(self, *, own_memory: bool, keeps_freed: bool) -> None:
-        self.own_memory, self.keeps_freed = own_memory, keeps_freed
-
-    def __call__(self, worker: int) -> None:
-        # A collection writes to each object that it looks at, and so copies the parent's pages.
-        gc.freeze()
-        if self.keeps_freed:
-            keep_freed()
-        if self.own_memory:
-            stacked_in_own_memory()
-
-
-class _InWorker:
-    """The maker as a data set of requests, whose batches come as parcels."""
-
-    def __init__(self, maker: BatchMaker, pack: Packer) -> None:
-        self.maker, self.pack = maker, pack
-
-    def __getitem__(self, request: Request) -> Made:
-        made = self.maker(request)
-        return made if made.error is not None else made._replace(batch=self.pack(made.batch))
-
-
-def _as_it_is(made: Any) -> Any:
-    return made
-
-
-def places_for(workers: int, ahead: int, batch_bytes: int) -> Places | None:
-    """For workers who are each ``ahead`` so many batches; None for small ones, or where shared memory
-    has no room.
-    """
-    each = ahead + SPARE
-    if batch_bytes <= SMALL or SLACK * workers * each * batch_bytes > SHARE * shared_free():
-        return None
-    return Places(workers, each, batch_bytes)
-
-
-def shared_free() -> float:
-    """This rank's share of the bytes of shared memory that are free; no limit where there is no such
-    folder.
-    """
-    return shutil.disk_usage(SHARED).free / local_ranks() if SHARED.is_dir() else np.inf

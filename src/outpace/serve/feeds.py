@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import threading
-from collections.abc import Iterator
-from functools import partial
+import weakref
+from collections.abc import Generator, Iterator
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any
 
 import torch
@@ -23,9 +25,24 @@ from outpace.serve.ahead import Ahead, Work
 from outpace.serve.batches import Fetch, by_items, by_slice, forgiving
 from outpace.serve.cache import SampleCache
 from outpace.serve.crossing import Packer, Parcel, stacked_in_own_memory, unpacked
-from outpace.serve.executors import fetch_threads, places_for
+from outpace.serve.executors import fetch_threads
+from outpace.serve.heirs import no_heirs
+from outpace.serve.open_files import holds_open_file
 from outpace.serve.places import Places
-from outpace.serve.probe import holds_open_file
+from outpace.serve.processes import places_for
+
+drawing = threading.RLock()
+"""threads of several loaders would draw from one data set at once, which one that seeks does not bear"""
+
+
+def _drawing_in_fork() -> None:
+    """Whoever draws in the parent does not in its fork."""
+    global drawing
+    drawing = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drawing_in_fork)
 
 
 def make_feed(
@@ -62,6 +79,7 @@ class InProcess:
         self.cache: SampleCache | None = None
         self.fetch = None if self.iterable else self._fetch(strict)
         self.threads = fetch_threads(feed.workers) if feed.executor == "threads" else None
+        self.process = os.getpid()
 
     def _fetch(self, strict: bool) -> Fetch:
         items = by_items(self.loader)
@@ -76,6 +94,10 @@ class InProcess:
 
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
+        if self.process != os.getpid():  # a fork has none of its parent's threads
+            self.process, self.working = os.getpid(), []
+            if self.threads is not None:
+                self.threads = fetch_threads(self.feed.workers)
         for ahead in self.working:
             if ahead.left.is_set():
                 ahead.thread.join()  # Two threads must not draw from one data set at once.
@@ -110,7 +132,8 @@ class InProcess:
         if self.threads is not None and self.feed.fetch == "items" and loader._auto_collation:
             batch = self._make_together(indices)
         else:
-            batch = self.fetch(indices)
+            with drawing:
+                batch = self.fetch(indices)
         if (self.loader.pin_memory or self.feed.pin) and torch.cuda.is_available():
             from torch.utils.data._utils.pin_memory import pin_memory
 
@@ -160,6 +183,12 @@ def _places(loader: DataLoader[Any], feed: Feed) -> Places | None:
     return places_for(feed.workers, feed.prefetch or 2, feed.place_bytes)
 
 
+def _unpacked(batches: Iterator[Any], places: Places | None) -> Generator[Any, None, None]:
+    """Batches as the script gets them."""
+    for batch in batches:
+        yield batch if places is None else unpacked(batch, places=places)
+
+
 class Collated:
     """What a worker makes of samples: a batch on its way."""
 
@@ -205,18 +234,20 @@ class Seeding:
 
 
 class Processes:
-    """Batches made by worker processes of a DataLoader of the same data set and sampler."""
+    """Batches made by worker processes of a DataLoader of the same data set and sampler.
+
+    Where they last from epoch to epoch and the script's own would not, an epoch that begins while another
+    is under way has workers of its own, as the script's would; and so has one in a fork, as these are its
+    parent's.
+    """
 
     def __init__(self, loader: DataLoader[Any], feed: Feed) -> None:
         own: Any = loader
         self.places = _places(loader, feed)
-        collate: Any = loader.collate_fn
-        if self.places is not None:
-            collate = Collated(collate, Packer(places=self.places))
         common: dict[str, Any] = {
             "dataset": loader.dataset,
             "num_workers": feed.workers,
-            "collate_fn": collate,
+            "collate_fn": loader.collate_fn,
             "pin_memory": loader.pin_memory or feed.pin,
             "timeout": loader.timeout,
             "worker_init_fn": loader.worker_init_fn,
@@ -225,36 +256,56 @@ class Processes:
         }
         if feed.workers:
             common["prefetch_factor"] = feed.prefetch or 2
-            common["persistent_workers"] = feed.persistent
         if loader.batch_sampler is not None:
-            common["batch_sampler"] = Seeding(loader.batch_sampler, loader.generator, self.places)
+            sampler: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
         else:
-            sampler = Seeding(loader.sampler, loader.generator, self.places)
-            common.update(batch_size=None, sampler=sampler)
-        self.loader: DataLoader[Any] = DataLoader(**common)
+            sampler = {"batch_size": None, "sampler": loader.sampler}
+        self.beside: dict[str, Any] = common | sampler
+        """what a DataLoader for an epoch beside another is made of"""
+        name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
+        self.seeding = Seeding(sampler[name], loader.generator, self.places)
+        if self.places is not None:
+            common["collate_fn"] = Collated(loader.collate_fn, Packer(places=self.places))
+        if feed.workers:
+            common["persistent_workers"] = feed.persistent
+        self.loader: DataLoader[Any] = DataLoader(**common | sampler | {name: self.seeding})
+        self.one_at_a_time = loader.persistent_workers
         self.kept: Any = None
         self.newest: Any = None
+        self.running: weakref.ref[Generator[Any, None, None]] | None = None
+        """the epoch that the lasting workers are at"""
+        self.process = os.getpid()
 
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
         loader: Any = self.loader
-        seeding = loader.batch_sampler or loader.sampler
-        if loader.persistent_workers and self.kept is not None:
-            seeding.begun = True
+        if not loader.persistent_workers:
+            with no_heirs():
+                self.newest = loader._get_iterator()
+            return self.newest  # type: ignore[no-any-return]
+        if os.getpid() != self.process or (self._under_way() and not self.one_at_a_time):
+            return _own_iterator(DataLoader(**self.beside))
+        if self.kept is not None and len(worker_pids(self.kept)) < loader.num_workers:
+            self.kept = self.newest = None  # Ctrl-C ends workers, also of a script that goes on
+        self.seeding.begun = self.kept is not None
+        if self.kept is not None:
             self.kept._reset(loader)
-            self.newest = self.kept
         else:
-            self.newest = loader._get_iterator()
-            if loader.persistent_workers:
-                self.kept = self.newest
-        iterator: Iterator[Any] = self.newest
-        if self.places is None:
-            return iterator
-        return map(partial(unpacked, places=self.places), iterator)
+            with no_heirs():
+                self.kept = loader._get_iterator()
+        self.newest = self.kept
+        batches = _unpacked(self.kept, self.places)
+        self.running = weakref.ref(batches)
+        return batches
+
+    def _under_way(self) -> bool:
+        """Whether somebody may still draw from the epoch that began last."""
+        running = self.running() if self.running is not None else None
+        return running is not None and getgeneratorstate(running) != GEN_CLOSED
 
     def pids(self) -> list[int]:
         """Worker processes at work."""
-        return worker_pids(self.newest)
+        return worker_pids(self.newest) if os.getpid() == self.process else []
 
     def pause(self) -> None:
         """Stop the workers where they are."""

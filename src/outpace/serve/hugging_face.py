@@ -46,6 +46,7 @@ class HuggingFace:
         except Exception as error:  # of pyarrow, of json and of its own
             raise unreadable(self.folder, error) from error
         self.rows = saved.with_format("arrow")
+        self.gaps = {n for n in saved.column_names if saved.data.column(n).null_count}
         kinds = {name: type(kind).__name__ for name, kind in saved.features.items()}
         self.encoded = [name for name, kind in kinds.items() if kind in ENCODED]
         self.images = tuple(name for name, kind in kinds.items() if kind == "Image")
@@ -85,22 +86,24 @@ class HuggingFace:
     def _column(self, name: str, column: Any) -> Any:
         if name in self.encoded:
             return [_content(value) for value in column.to_pylist()]
-        return numbers(column.combine_chunks())
+        return numbers(column.combine_chunks(), gaps=name in self.gaps)
 
     def where(self, index: int) -> str:
         """``saved: row 7``."""
         return f"{self.folder}: row {index}"
 
 
-def numbers(column: Any) -> Any:
-    """An Arrow array as numpy's where it is of numbers or of lists of them, else as a list."""
+def numbers(column: Any, *, gaps: bool) -> Any:
+    """An Arrow array as numpy's where it is of numbers or of lists of them, else as a list; so is one that
+    has ``gaps``, here or elsewhere.
+    """
     import pyarrow as pa
 
     kind, types = column.type, pa.types
     if isinstance(kind, pa.ExtensionType):  # arrays of two dimensions and more
         found = column.to_numpy(zero_copy_only=False)
         return np.array(found) if found.dtype != object else list(found)
-    if column.null_count:
+    if gaps:
         return column.to_pylist()
     if _number(kind):
         return np.array(column.to_numpy(zero_copy_only=False))  # Arrow's is not to be written to

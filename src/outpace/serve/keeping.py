@@ -7,6 +7,7 @@ is another shelf, and a restart finds its own. Of a data set in Python only thos
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -37,6 +38,8 @@ NAMED_BY = 8
 """samples that are prepared for the name"""
 SHARE_OF_DISK = 0.5
 ENDLESS = Left()
+FULL = (errno.ENOSPC, errno.EDQUOT, None)
+"""numpy tells of a full disk without its number"""
 
 
 def shelf_for(
@@ -45,8 +48,8 @@ def shelf_for(
     """The shelf of a maker's samples, and what there is to say of it.
 
     Where what is ``left`` of the training does not repay it nothing is added to the shelf, and there is
-    none where nothing is kept yet. Raises UsageError where the same sample, prepared twice, is not the
-    same, DataError where one of those that the name is made of cannot be read.
+    none where nothing is kept yet, nor where the disk is full. Raises UsageError where the same sample,
+    prepared twice, is not the same, DataError where one of those that the name is made of cannot be read.
     """
     if maker.whole:
         return None, "samples are not kept: their source gives whole batches"
@@ -64,15 +67,20 @@ def shelf_for(
                 samples.append(made[0])
                 made_s.append(made[1])
     parent = parent if parent is not None else default_folder()
-    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    pays, why = True, ""
-    if samples:
-        found = costs(samples, made_s, parent)
-        pays, why = repaid(found, left.most(size, found.make_s))
-    folder = parent / name.hexdigest()[:24]
-    if not pays and not folder.exists():
-        return None, f"samples are not kept: {why}"
-    shelf = opened(folder, size, limit or 0)
+    try:
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        pays, why = True, ""
+        if samples:
+            found = costs(samples, made_s, parent)
+            pays, why = repaid(found, left.most(size, found.make_s))
+        folder = parent / name.hexdigest()[:24]
+        if not pays and not folder.exists():
+            return None, f"samples are not kept: {why}"
+        shelf = opened(folder, size, limit or 0)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        return None, f"samples are not kept: the disk of {parent} is full"
     said = f"{len(shelf):,} of {size:,} samples are kept in {shelf.folder}"
     if not pays:
         shelf.limit = 0

@@ -23,10 +23,12 @@ from outpace.serve import torchdata
 from outpace.serve.allowed import AS_ASKED, kinds
 from outpace.serve.climb import Climb, most_threads
 from outpace.serve.crops import weighed
-from outpace.serve.executors import Executor, Kind, shared_free, start
+from outpace.serve.executors import Executor, Kind, start
 from outpace.serve.keeping import shelf_for
 from outpace.serve.making import Arrival, BatchMaker, OnError, Request, Skipped, bytes_of
+from outpace.serve.open_files import none_opened
 from outpace.serve.order import Order, Repeated
+from outpace.serve.processes import shared_free
 from outpace.serve.rates import Choice, depth_of
 from outpace.serve.repaid import Left
 from outpace.serve.sources import open_source
@@ -213,7 +215,10 @@ class Loader:
 
     def _at_work(self) -> Executor:
         if self._executor is None:
-            self.choice = self.choice or self._chosen()
+            if self.choice is None:
+                with none_opened(self.source) as self.maker.unopened:
+                    self.choice = self._chosen()
+                self.maker.unopened = None
             kind, workers, depth = self.choice[:3]
             size, keeps = self.choice.batch_bytes, self.choice.keeps_freed
             self._executor = start(
@@ -286,6 +291,9 @@ class Loader:
         workers = self._climb.told(waited_s, spent_s, self.notes.append)
         if workers != self._executor.workers:
             self._executor.resize(workers, depth_of(workers, bytes_of(batch), self.prefetch_bytes))
+            if (count := self._executor.workers) != workers:
+                self._climb = None
+                self.notes.append(f"the system gives no more threads: {count} are kept")
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training is: what has been drawn, not what has been made ahead."""

@@ -22,6 +22,7 @@ from outpace.measure.generators import moved, random_states
 from outpace.serve.batches import by_slice, same_bits
 from outpace.serve.held import all_kept, held_by, seed_all
 from outpace.serve.nests import each, leaves
+from outpace.serve.open_files import Unopened
 from outpace.serve.order import generator
 from outpace.serve.shelf import Shelf
 from outpace.serve.telling import of_sample, place_of, short, with_trace
@@ -108,6 +109,8 @@ class BatchMaker:
         self.streams: tuple[str, ...] = ()
         self.held: dict[str, Any] = {}
         """those that are not the process's"""
+        self.unopened: Unopened | None = None
+        """the source, while samples are looked at before workers begin"""
         self.slices = False
         self._slicer: Callable[[Any], Any] | None = None
 

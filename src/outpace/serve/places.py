@@ -3,7 +3,8 @@
 With memory of its own each batch costs a fault for each of its pages, in the worker that writes it and
 in the process that takes it away again: on some machines more than to make it. Each worker has places
 of its own and takes one that is free; it is free again when the last tensor of the batch that lies
-there is gone. While a training keeps its batches, the next go by memory of their own.
+there is gone, here and in processes that were forked meanwhile. While a training keeps its batches, the
+next go by memory of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
+
+from outpace.serve.heirs import Heirs
 
 SPARE = 2
 """places of a worker besides those on their way: a loop holds a batch while it asks for the next"""
@@ -35,6 +38,7 @@ class Places:
         self.used = _shared(workers * each)
         """1 from when a worker has begun to write there, 0 from when nothing looks at it"""
         self._lent: set[int] = set()
+        self._heirs = Heirs(self._lent)
         self._process = os.getpid()
 
     def take(self) -> int | None:
@@ -52,6 +56,7 @@ class Places:
 
     def lend(self, number: int) -> Place:
         """Where the batch arrives: the place, which is free again when nothing looks at it."""
+        self._take_back()
         self._lent.add(number)
         # A view of an array holds on to the memory, not to the array: to this it does.
         memory: Any = self.memory[number].numpy()
@@ -61,14 +66,23 @@ class Places:
 
     def _free(self, number: int) -> None:
         if os.getpid() != self._process:
-            return  # a fork holds nothing: the batch is its parent's
+            return  # in a fork: its parent takes back what it lent
+        self._take_back()
+        held = self._heirs.hold(number)  # before it is not lent any more: see `given_back`
         self._lent.discard(number)
-        self.used[number] = 0
+        if not held:
+            self.used[number] = 0
+
+    def _take_back(self) -> None:
+        """What forked processes have looked at, now that they have ended."""
+        for number in self._heirs.given_back():
+            self.used[number] = 0
 
     def none_coming(self) -> None:
         """What has not arrived never will: to be called while workers rest."""
+        self._take_back()
         for number in range(len(self.used)):
-            if number not in self._lent:
+            if number not in self._lent and not self._heirs.hold(number):
                 self.used[number] = 0
 
 

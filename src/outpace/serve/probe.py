@@ -1,31 +1,28 @@
 """What a data set allows, found by trying: is it deterministic, can it be sliced, which images?
 
-The generators of python, numpy and torch are put back as they were. Drawing samples twice may
+The generators of python, numpy and torch are put back as they were, and files that it opened are
+closed. Drawing samples twice may
 still show in a data set that counts its draws; such runs are thrown away.
 """
 
 from __future__ import annotations
 
-import io
 import itertools
 import random
-import sqlite3
-import zipfile
 from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.measure.generators import generators_kept, moved, random_states
 from outpace.serve.batches import Unlike, by_items, by_slice, same_bits
 from outpace.serve.cache import SampleCache, flatten
+from outpace.serve.open_files import none_opened
 
 TRIED = 6
 MADE, MAKING_S = 4, 1.0
 """batches that are made here, and seconds after which it is enough"""
-ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
-"""packages whose open files are not to be read by several threads at once"""
 
 
 @dataclass
@@ -48,7 +45,7 @@ def probe(loader: DataLoader[Any]) -> Probe:
     found = Probe(samples=_length(dataset))
     if found.samples is None or not loader._auto_collation:
         return found
-    with generators_kept():
+    with generators_kept(), none_opened(dataset):
         indices = _some(found.samples)
         fetch = by_items(loader)
         one, streams = None, set()
@@ -101,7 +98,7 @@ def _bytes(batch: Any) -> int:
 def gather_time(loader: DataLoader[Any], how: str, limit: int) -> float | None:
     """Seconds that a batch takes by ``slice`` or from a warm ``cache``; None where it cannot be."""
     try:
-        with generators_kept(loader.generator):
+        with generators_kept(loader.generator), none_opened(loader.dataset):
             indices = next(iter(loader.batch_sampler), None)  # type: ignore[arg-type]
             if indices is None:
                 return None
@@ -120,7 +117,7 @@ def making_time(loader: DataLoader[Any]) -> float | None:
     """CPU seconds that this thread takes for a batch, sample by sample; None where it cannot be had."""
     if isinstance(loader.dataset, IterableDataset) or not loader._auto_collation:
         return None
-    with generators_kept(loader.generator):
+    with generators_kept(loader.generator), none_opened(loader.dataset):
         fetch, spent = by_items(loader), []
         for indices in itertools.islice(iter(loader.batch_sampler), MADE):  # type: ignore[arg-type]
             begun = thread_time()
@@ -129,15 +126,3 @@ def making_time(loader: DataLoader[Any]) -> float | None:
             if sum(spent) > MAKING_S:
                 break
         return min(spent, default=None)
-
-
-def holds_open_file(dataset: Any, depth: int = 2) -> bool:
-    """Whether a data set, or one inside of it, keeps a file or a connection open."""
-    for value in vars(dataset).values() if hasattr(dataset, "__dict__") else ():
-        if isinstance(value, io.IOBase | sqlite3.Connection | sqlite3.Cursor | zipfile.ZipFile):
-            return True
-        if type(value).__module__.split(".")[0] in ONE_AT_A_TIME:
-            return True
-        if depth and isinstance(value, Dataset) and holds_open_file(value, depth - 1):
-            return True
-    return False

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 from outpace.serve.executors import Kind
 from outpace.serve.looking import BY_THREAD_S, Facts
+from outpace.serve.places import SLACK, SPARE
+from outpace.serve.processes import ahead_of
 
 COUNTS: dict[Kind, tuple[int, ...]] = {
     "threads": (1, 2, 3, 4, 6, 8, 16, 32, 64),
@@ -78,9 +80,11 @@ def queued(threads: int, whole_s: float, held_s: float) -> float:
 
 
 def memory(facts: Facts, kind: Kind, workers: int, depth: int) -> int:
-    """Bytes that batches on their way and workers take."""
-    own = PROCESS_BYTES * workers if kind == "processes" else 0
-    return own + (depth + workers) * facts.batch_bytes
+    """Bytes that batches on their way and workers take; of processes, the places that batches lie in."""
+    if kind != "processes":
+        return (depth + workers) * facts.batch_bytes
+    places = SLACK * workers * (ahead_of(workers, depth) + SPARE)
+    return PROCESS_BYTES * workers + int(max(depth + workers, places) * facts.batch_bytes)
 
 
 def depth_of(workers: int, batch_bytes: int, prefetch_bytes: int) -> int:

@@ -161,11 +161,13 @@ class Shelf:
 def _open_index(path: Path, size: int) -> NDArray[np.uint64]:
     """Mapped from the file, which is made whole or not at all: a row a sample, and one for all."""
     if not path.exists():
-        temporary = path.with_name(f".{INDEX}.{os.getpid()}.{threading.get_ident()}")
-        np.save(temporary.with_suffix(".npy"), np.zeros((size + 1, 4), np.uint64))
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary.with_suffix(".npy"), path)
-        temporary.with_suffix(".npy").unlink()
+        temporary = path.with_name(f".{os.getpid()}.{threading.get_ident()}.{INDEX}")
+        try:
+            np.save(temporary, np.zeros((size + 1, 4), np.uint64))
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     return np.lib.format.open_memmap(path, mode="r+")
 
 

@@ -144,13 +144,16 @@ class Table:
 
         for chunk in np.unique(chunks).tolist():
             self._check(name, chunk)
-        column = pa.chunked_array(self.chunks[name]).take(pa.array(rows))
-        kind = column.type
-        numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        whole = pa.chunked_array(self.chunks[name])
+        column, kind = whole.take(pa.array(rows)), whole.type
+        gaps = whole.null_count > 0  # not only those of this batch: all are of one type
+        integers = pa.types.is_integer(kind)
         dated = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-        if numeric or dated or (pa.types.is_boolean(kind) and not column.null_count):
-            return column.to_numpy()
-        return column.to_pylist()
+        if not (integers or pa.types.is_floating(kind) or dated):
+            plain = pa.types.is_boolean(kind) and not gaps
+            return column.to_numpy() if plain else column.to_pylist()
+        found = column.to_numpy()
+        return found.astype(np.float64, copy=False) if integers and gaps else found
 
     def _check(self, name: str, chunk: int) -> None:
         """See that a stretch of a column is as it was written."""

@@ -24,6 +24,7 @@ from outpace.seams.module import device_of
 from outpace.seams.where import user_frame
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
+from outpace.serve.open_files import none_opened
 from outpace.serve.probe import gather_time, making_time, probe
 from outpace.tune.files import TRACE, write
 from outpace.tune.observed import Observed
@@ -217,8 +218,9 @@ def _paths_of(loader: Any) -> list[str]:
 
     Image.open = watched  # type: ignore[assignment]
     try:
-        for index in range(min(8, len(loader.dataset))):
-            loader.dataset[index]
+        with none_opened(loader.dataset):
+            for index in range(min(8, len(loader.dataset))):
+                loader.dataset[index]
     except Exception:
         return []
     finally:

@@ -1,0 +1,237 @@
+"""Batches made by worker processes, each whole, and brought over in one piece."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import shutil
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from outpace.errors import DataError
+from outpace.measure.machine import local_ranks
+from outpace.serve.allocating import keep_freed
+from outpace.serve.crossing import SMALL, Packer, stacked_in_own_memory, unpacked
+from outpace.serve.forks import tell_in_forks
+from outpace.serve.heirs import no_heirs
+from outpace.serve.making import Arrival, BatchMaker, Made, Request
+from outpace.serve.places import SLACK, SPARE, Places
+
+SHARED = Path("/dev/shm")
+SHARE = 0.5
+"""of free shared memory that batches on their way may take"""
+_of_parents: list[Any] = []
+"""iterators of a parent's, in its fork: kept, as torch knows them by their address"""
+
+
+@final
+class Processes:
+    """In worker processes of a DataLoader, which lives as long as this."""
+
+    def __init__(
+        self,
+        maker: BatchMaker,
+        workers: int,
+        depth: int,
+        batch_bytes: int,
+        arrival: Arrival,
+        *,
+        keeps_freed: bool = False,
+    ) -> None:
+        self.maker, self.workers, self.arrival = maker, workers, arrival
+        self.batch_bytes, self.keeps_freed = batch_bytes, keeps_freed
+        self.ahead = ahead_of(workers, depth)
+        self.by_pipe = max(workers, depth) * batch_bytes > SHARE * shared_free()
+        self.places: Places | None = None
+        self.loader: DataLoader[Any] | None = None
+        self._asking: deque[Request] | None = None
+        """what the iteration waits for that the workers are at"""
+        tell_in_forks(self)
+
+    def _loader(self) -> DataLoader[Any]:
+        pinned = self.arrival.pin
+        self.places = None if pinned else places_for(self.workers, self.ahead, self.batch_bytes)
+        packer = Packer(places=self.places, by_pipe=self.by_pipe)
+        return DataLoader(
+            _InWorker(self.maker, packer),  # type: ignore[arg-type]
+            batch_size=None,
+            sampler=Asked(self.places),
+            num_workers=self.workers,
+            prefetch_factor=self.ahead,
+            collate_fn=_as_it_is,
+            persistent_workers=True,
+            pin_memory=pinned,  # by a thread of this process
+            worker_init_fn=_Begin(
+                own_memory=self.by_pipe or self.places is not None,
+                keeps_freed=self.keeps_freed,
+            ),
+            generator=torch.Generator(),  # The training's own generator is not drawn from.
+        )
+
+    def made(self, requests: Iterable[Request]) -> Iterator[Made]:
+        """Each request's batch. Of several iterations at once each has its own: the workers go over to the
+        one that is drawn from, and what they had made ahead for another they make again.
+        """
+        waiting: deque[Request] = deque()
+        coming: Iterator[Made] = iter(())
+        more = iter(requests)
+
+        def asked() -> Iterator[Request]:
+            yield from tuple(waiting)
+            for request in more:
+                waiting.append(request)
+                yield request
+
+        while True:
+            with self._telling():
+                if self._asking is not waiting:
+                    coming = self._begun(asked())
+                    self._asking = waiting
+                made = next(coming, None)
+            if made is None:
+                return
+            waiting.popleft()
+            yield self._arrived(made)
+
+    def _begun(self, requests: Iterable[Request]) -> Iterator[Made]:
+        """The workers at work on other requests; new ones where some have ended, or there are none."""
+        workers = getattr(getattr(self.loader, "_iterator", None), "_workers", ())
+        if not all(worker.is_alive() for worker in workers):
+            self.close()  # Ctrl-C ends workers, also of a training that goes on
+        with _no_warning(), no_heirs():
+            if self.loader is None:
+                if self.maker.unopened is not None:
+                    self.maker.unopened.put_back()
+                self.loader = self._loader()
+            asked: Any = self.loader.sampler
+            asked.requests = requests
+            return iter(self.loader)
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What is interrupted leaves the workers out of step: the next epoch begins with new ones."""
+        try:
+            yield
+        except RuntimeError as error:
+            self.close()
+            raise DataError(
+                f"worker processes cannot go on: {error}",
+                "the system ends those that take too much memory: fewer workers=, or a smaller ram=",
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _arrived(self, made: Made) -> Made:
+        if made.error is not None:
+            return made
+        batch = unpacked(made.batch, own=not self.arrival.pin, places=self.places)
+        return self.arrival._replace(pin=False)(made._replace(batch=batch))
+
+    def resize(self, workers: int, depth: int) -> None:
+        """Processes stay as many as they are: to start others costs more than it gives."""
+
+    def close(self) -> None:
+        """End the processes; whoever draws on begins others."""
+        iterator = self._let_go()
+        if iterator is not None:
+            with contextlib.suppress(Exception):
+                iterator._shutdown_workers()
+
+    def forked(self) -> None:
+        """In a fork, whose parent's the processes are: they do not end with what it has of them."""
+        iterator = self._let_go()
+        if iterator is not None:
+            iterator._shutdown = True
+            _of_parents.append(iterator)
+
+    def _let_go(self) -> Any:
+        loader, self.loader, self.places, self._asking = self.loader, None, None, None
+        iterator = getattr(loader, "_iterator", None)
+        if iterator is not None:
+            loader._iterator = None  # type: ignore[union-attr]
+        return iterator
+
+
+@contextlib.contextmanager
+def _no_warning() -> Iterator[None]:
+    """More workers than cores are meant, where they wait."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+class Asked:
+    """A sampler that gives the requests of the epoch at hand."""
+
+    def __init__(self, places: Places | None) -> None:
+        self.requests: Iterable[Request] = ()
+        self.places = places
+
+    def __iter__(self) -> Iterator[Request]:
+        # Drawn from once workers have put away what is left of an epoch before.
+        if self.places is not None:
+            self.places.none_coming()
+        yield from self.requests
+
+    def __len__(self) -> int:
+        raise TypeError("not known beforehand")
+
+
+class _Begin:
+    """What a worker process does first."""
+
+    def __init__(self, *, own_memory: bool, keeps_freed: bool) -> None:
+        self.own_memory, self.keeps_freed = own_memory, keeps_freed
+
+    def __call__(self, worker: int) -> None:
+        # A collection writes to each object that it looks at, and so copies the parent's pages.
+        gc.freeze()
+        if self.keeps_freed:
+            keep_freed()
+        if self.own_memory:
+            stacked_in_own_memory()
+
+
+class _InWorker:
+    """The maker as a data set of requests, whose batches come as parcels."""
+
+    def __init__(self, maker: BatchMaker, pack: Packer) -> None:
+        self.maker, self.pack = maker, pack
+
+    def __getitem__(self, request: Request) -> Made:
+        made = self.maker(request)
+        return made if made.error is not None else made._replace(batch=self.pack(made.batch))
+
+
+def _as_it_is(made: Any) -> Any:
+    return made
+
+
+def ahead_of(workers: int, depth: int) -> int:
+    """Batches on their way that each worker makes."""
+    return max(1, depth // workers)
+
+
+def places_for(workers: int, ahead: int, batch_bytes: int) -> Places | None:
+    """For workers who are each ``ahead`` so many batches; None for small ones, or where shared memory
+    has no room.
+    """
+    each = ahead + SPARE
+    if batch_bytes <= SMALL or SLACK * workers * each * batch_bytes > SHARE * shared_free():
+        return None
+    return Places(workers, each, batch_bytes)
+
+
+def shared_free() -> float:
+    """This rank's share of the bytes of shared memory that are free; no limit where there is no such
+    folder.
+    """
+    return shutil.disk_usage(SHARED).free / local_ranks() if SHARED.is_dir() else np.inf

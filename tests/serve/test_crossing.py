@@ -152,3 +152,14 @@ def test_through_a_process() -> None:
     for index, parcel in enumerate(parcels):
         back = unpacked(parcel)
         assert [column[-1].item() for column in back.values()] == [i + index for i in range(300)]
+
+
+def test_what_stays_in_a_place_begins_as_memory_of_torchs_own_does() -> None:
+    """A matrix product of the same numbers may end in other bits where they begin elsewhere."""
+    batch = {"mask": torch.ones(SMALL + 3, dtype=torch.uint8), "x": torch.rand(SMALL // 4 + 1)}
+    batch |= {"y": torch.rand(SMALL // 4 + 1), "late": torch.ones(SMALL + 1, dtype=torch.bool)}
+    places = Places(1, 1, 8 * SMALL)
+    found = unpacked(Packer(places=places)(batch), places=places)
+    for name, tensor in batch.items():
+        assert torch.equal(found[name], tensor)
+        assert found[name].data_ptr() % 64 == 0

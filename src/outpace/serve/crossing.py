@@ -22,6 +22,9 @@ from outpace.serve.places import Places
 
 SMALL = 1 << 16
 """bytes of a tensor that is put together with others; of what goes through the pipe, not by shared memory"""
+ALIGNED = 64
+"""bytes at a multiple of which torch's own memory begins"""
+GAP = torch.zeros(ALIGNED, dtype=torch.uint8)
 SEGMENT_S, LEAF_S = 3e-4, 1.5e-5
 """of a tensor in shared memory, and of one among many in one piece: CPU seconds on both sides together, on
 a busy machine of two cores"""
@@ -86,7 +89,8 @@ class Packer:
         self.places, self.by_pipe = places, by_pipe
         self._nest: Any = None
         self._layout = b""
-        self._order: list[int] = []
+        self._order: list[tuple[int, int]] = []
+        """numbers of the tensors that lie together, and how many bytes are left out before each"""
 
     def __call__(self, batch: Any) -> Parcel:
         """A batch as a parcel."""
@@ -119,7 +123,12 @@ class Packer:
         nest = self._split(batch, most, together, rest)
         if nest != self._nest:
             self._lay(nest, together)
-        return [together[n].flatten().view(torch.uint8) for n in self._order], rest
+        parts = []
+        for number, gap in self._order:
+            if gap:
+                parts.append(GAP[:gap])
+            parts.append(together[number].flatten().view(torch.uint8))
+        return parts, rest
 
     def _split(self, value: Any, most: float, together: list[torch.Tensor], rest: list[Any]) -> Any:
         if self._may_join(value, most):
@@ -147,13 +156,19 @@ class Packer:
         return self.by_pipe or (value.nbytes <= most and value.is_contiguous())
 
     def _lay(self, nest: Any, together: list[torch.Tensor]) -> None:
-        """The widest types first: so each number lies where one of its type may."""
-        self._nest = nest
-        self._order = sorted(range(len(together)), key=lambda n: -together[n].element_size())
+        """The widest types first: so each number lies where one of its type may.
+
+        A tensor that stays where it lies begins where torch would have it begin: a matrix product of the
+        same numbers may end in other bits where they begin elsewhere.
+        """
+        self._nest, self._order = nest, []
         starts, at = [0] * len(together), 0
-        for number in self._order:
-            starts[number] = at
-            at += together[number].nbytes
+        for number in sorted(range(len(together)), key=lambda n: -together[n].element_size()):
+            size = together[number].nbytes
+            gap = -at % ALIGNED if size > SMALL else 0
+            self._order.append((number, gap))
+            starts[number] = at + gap
+            at += gap + size
         self._layout = pickle.dumps((nest, starts))
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from outpace.cli.options import option
 from outpace.cli.report import session_file
 
 
 @click.command("compare", epilog="Example: outpace compare .outpace/before .outpace/latest")
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
-@click.option("--markdown", is_flag=True, help="As Markdown.")
+@option("--markdown", is_flag=True, help="As Markdown.")
 def command(before: Path, after: Path, markdown: bool) -> int:
     """What changed between two sessions."""
     from outpace.records.files import read_json

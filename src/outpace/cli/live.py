@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from outpace.cli.options import option
 from outpace.cli.telling import colors
 from outpace.errors import SessionError
 
@@ -39,7 +40,7 @@ Examples:
   outpace live .outpace/last-run""",
 )
 @click.argument("session", required=False, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line, at each change.")
+@option("--json", "as_json", is_flag=True, help="A JSON object a line, at each change.")
 def command(session: Path | None, as_json: bool) -> int:
     """Look at a session while it runs, from another terminal (default: the newest in .outpace).
 

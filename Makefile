@@ -14,7 +14,7 @@ help:
 	@echo "make test    the tests, less the slow ones and those that need a GPU"
 	@echo "make lint    format, lint, types, layers, spelling"
 	@echo "make format  let ruff put the format right"
-	@echo "make bench   every script in bench/"
+	@echo "make bench   the scripts of bench/ itself, one after the other: hours"
 	@echo "make bench-truth  planted bottlenecks, and whether they are found"
 	@echo "make bench-serve  loaders side by side, on seven data sets"
 	@echo "make bench-quality  seconds until a model is good enough, against other trainers"

@@ -1,8 +1,8 @@
 """Whole runs of the examples: `outpace run` under a recipe against plain python, in pairs.
 
-    python bench/end_to_end.py --recipes DIR [--pairs 3] [--only flights.py]
+    python bench/end_to_end.py [--recipes DIR] [--pairs 3] [--only flights.py]
 
-DIR holds a recipe NAME.toml for each example (`outpace tune --recipe DIR/flights.toml
+DIR (.outpace/recipes) holds a recipe NAME.toml for each example (`outpace tune --recipe DIR/flights.toml
 examples/flights.py`); one that is missing is made. Each pair runs A B, the next B A; same epochs,
 start-up included. Printed: wall and CPU seconds, and their ratios with intervals.
 """

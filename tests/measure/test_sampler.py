@@ -48,7 +48,6 @@ SCRIPT = """
             break
     alone = sys.getswitchinterval()
     sampler.end()
-    sampler.join()
     seen = [(line.lines[0][2], count) for line, count in sampler.counts.items()]
     print(json.dumps([interval, beside, alone, sys.getswitchinterval(), seen]))
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, UserDict, namedtuple
 from typing import Any
 
 import pytest
@@ -18,7 +18,10 @@ X, Y = torch.randn(4, 3), torch.arange(4)
 
 @pytest.mark.parametrize(
     "batch",
-    [X, (X, Y), [X, {"y": Y}], Pair(X, Y), {"x": X, "n": 3}, OrderedDict(x=X, y=[Y])],
+    [
+        *(X, (X, Y), [X, {"y": Y}], Pair(X, Y), {"x": X, "n": 3}, OrderedDict(x=X, y=[Y])),
+        UserDict(x=X, y=Y),  # as the tokenizers of transformers give
+    ],
     ids=lambda batch: type(batch).__name__,
 )
 def test_what_is_given_stays(batch: Any) -> None:

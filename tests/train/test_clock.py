@@ -29,6 +29,19 @@ def test_steps_end_it() -> None:
     assert (clock.used, clock.over(10)) == (1.0, "steps")
 
 
+def test_what_an_ending_takes_is_known_after_a_resume_before_the_first_validation() -> None:
+    """Steps have become eight times as long as those that its validation was reckoned in."""
+    time = Time()
+    first, again = Clock(1000.0, None, time), Clock(1000.0, None, time)
+    for clock in (first, again):
+        clock.validation_steps = 80.0
+    first.validation_steps /= 8
+    run(first, time, 1.0, most=20)
+    again.load_state_dict(first.state_dict())
+    assert again.ending_s == first.ending_s == pytest.approx(11.0)
+    assert again.over(20) is None
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.floats(0.05, 2.0), st.floats(0.0, 5.0), st.floats(0.0, 5.0))
 def test_what_the_ending_takes_is_kept_free(step_s: float, validation: float, save: float) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import UserDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Sampler, TensorDataset
 
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
+from outpace.train.objective import Objective
+from outpace.train.strategies import LrFinder, OneCycle
 from outpace.train.trainer import Trainer
+from tests.train.toys import fit, points
 
 SAMPLES = 96
 
@@ -47,6 +52,78 @@ def test_of_other_sizes_and_ranks_no_sample_is_lost_or_repeated(
                 ends.append(batches.at_end)
             assert ends == [place == left for place in range(1, left + 1)]
         assert sorted(seen) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("left_by", ["a look", "a training"])
+def test_epochs_are_whole_whatever_was_drawn_before(left_by: str) -> None:
+    loader = Loader(TensorDataset(*points()), 24, executor="none")
+    if left_by == "a look":
+        next(iter(loader))
+    else:
+        assert fit(train=loader, steps=25).steps == 25
+    again = fit(train=loader, strategies=[LrFinder(sweeps=1), OneCycle()], epochs=40)
+    assert any("lr_finder: rate" in note for note in again.notes)
+    assert again.steps == 400
+    assert again.history[-1].rate == pytest.approx(0.0)
+
+
+class ByEpoch(Sampler[int]):
+    """An order that depends on the epoch that it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def set_epoch(self, epoch: int) -> None:
+        self.told.append(epoch)
+
+    def __len__(self) -> int:
+        return 6
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([(place + self.told[-1]) % 6 for place in range(6)])
+
+
+def test_samplers_are_told_the_epoch_wherever_they_are() -> None:
+    data = TensorDataset(torch.arange(6))
+    one, two = ByEpoch(), ByEpoch()
+    for loader, sampler in (
+        (DataLoader(data, 2, sampler=one), one),
+        (DataLoader(data, batch_sampler=BatchSampler(two, 2, drop_last=False)), two),
+    ):
+        batches = Batches(loader, torch.device("cpu"))
+        seen = [[int(batch[0][0]) for batch in batches.epoch()] for _ in range(3)]
+        assert seen == [[0, 2, 4], [1, 3, 5], [2, 4, 0]]
+        assert sampler.told == [0, 1, 2]
+
+
+class Encoding(UserDict[str, torch.Tensor]):
+    """As the tokenizers of transformers give: no dict, and it moves itself."""
+
+    def to(self, device: torch.device) -> Encoding:
+        self.data = {name: tensor.to(device) for name, tensor in self.data.items()}
+        return self
+
+
+def test_what_is_no_dict_goes_to_the_device_too() -> None:
+    device = torch.device("meta")
+    given = [({"x": torch.ones(2)}, [Encoding(y=torch.ones(2))], "text", 3)]
+    ((first, (second,), *others),) = Batches(given, device).epoch()
+    assert first["x"].device == second["y"].device == device
+    assert others == ["text", 3]
+
+
+def test_of_batches_that_are_no_dicts_the_samples_count() -> None:
+    def loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        return (model(batch["x"]) - batch["y"]).square().mean()
+
+    x = torch.arange(10.0).view(-1, 1)
+    parts = [Encoding(x=some, y=some) for some in x.split(9)]
+    net = torch.nn.Linear(1, 1)
+    torch.nn.init.zeros_(net.weight)
+    torch.nn.init.zeros_(net.bias)
+    judged = Objective(loss).judge(net, parts)
+    assert judged.loss == pytest.approx(float(x.square().mean()))
+    assert judged.samples == 10
 
 
 @pytest.mark.parametrize(

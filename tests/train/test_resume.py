@@ -75,6 +75,35 @@ def test_what_has_ended_gives_the_same_result_again(tmp_path: Path) -> None:
         assert len(two.history) == len(one.history)
 
 
+@pytest.mark.parametrize("at", [20, 40])
+def test_an_epoch_is_ended_whose_last_step_was_saved(tmp_path: Path, at: int) -> None:
+    class Fails:
+        def validated(self, run: Run) -> None:
+            if run.step == at:
+                assert run.checkpoints is not None
+                run.checkpoints.wait()
+                raise KeyboardInterrupt
+
+    def go(folder: Path, *callbacks: Any) -> Any:
+        ends: list[int] = []
+
+        def ended(run: Run) -> None:
+            ends.append(run.epoch)
+
+        result = fit(checkpoint=folder, every=0, callbacks=[ended, *callbacks])
+        return ends, result
+
+    ends, whole = go(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path / "cut", Fails())
+    left, again = go(tmp_path / "cut")
+    assert left == ends[at // 10 - 1 :]
+    assert again.epochs == whole.epochs == 4
+    rows = [[(row.epoch, row.step) for row in result.history] for result in (again, whole)]
+    assert rows[0] == rows[1]
+    assert same(dict(again.weights), dict(whole.weights))
+
+
 def test_more_epochs_go_on_where_it_ended(tmp_path: Path) -> None:
     fit(checkpoint=tmp_path, epochs=2, strategies=[Constant(rate=0.02)])
     longer = fit(checkpoint=tmp_path, epochs=4, strategies=[Constant(rate=0.02)])
@@ -197,7 +226,47 @@ def test_a_strategy_goes_on(tmp_path: Path, name: str, at: int) -> None:
     assert rows[0] == rows[1]
 
 
+class Centred(torch.nn.Module):
+    """Learns a temperature, and keeps the mean of the outputs."""
+
+    mean: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            self.mean.lerp_(outputs.detach().mean(0), 0.1)
+        return torch.nn.functional.cross_entropy(self.scale * (outputs - self.mean), targets)
+
+
+def test_a_loss_goes_on_that_learns_and_remembers(tmp_path: Path) -> None:
+    losses: list[Centred] = []
+
+    def go(folder: Path, **given: Any) -> Any:
+        net, loss = model(), Centred()
+        losses.append(loss)
+        optimizer = torch.optim.AdamW([*net.parameters(), *loss.parameters()], 0.02)
+        given = {"model": net, "loss": loss, "optimizer": optimizer, **given}
+        return fit(checkpoint=folder, every=0, strategies=[OneCycle()], **given)
+
+    whole = go(tmp_path / "whole")
+    goes_on_exactly(go, tmp_path / "cut", 17, whole)
+    assert same(dict(losses[-1].state_dict()), dict(losses[0].state_dict()))
+    assert float(losses[0].scale.detach()) != 1.0
+
+
 def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:
     fit(checkpoint=tmp_path)
     with pytest.raises(DataError, match="of another training"):
         fit(checkpoint=tmp_path, model=torch.nn.Linear(8, 3))
+
+
+def test_a_checkpoint_of_another_optimizer_is_told(tmp_path: Path) -> None:
+    fit(checkpoint=tmp_path, strategies=[OneCycle(rate=0.03)])
+    with pytest.raises(
+        DataError, match="of another training: its optimizer is AdamW, and this one's SGD"
+    ):
+        fit(checkpoint=tmp_path, strategies=[Constant(rate=0.03)], epochs=6)

@@ -39,6 +39,22 @@ def test_scores_become_times_an_epoch() -> None:
         assert by_scores(nothing.double(), 0.3, 4.0).tolist() == pytest.approx([1.0] * 10, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 0.2])),
+        nn.CrossEntropyLoss(ignore_index=1),
+    ],
+)
+def test_what_is_learnt_from_is_the_loss_that_was_given(loss: nn.Module) -> None:
+    def first_epoch(*more: Strategy) -> Any:
+        given = {"train": points(96), "batch_size": 24, "epochs": 1, "loss": loss}
+        return fit(**given, strategies=[OneCycle(rate=0.03), *more])
+
+    with_it, without = first_epoch(LossSampling()), first_epoch()
+    assert with_it.history[0].train_loss == pytest.approx(without.history[0].train_loss, rel=1e-4)
+
+
 class Losses:
     """For each sample the loss that the strategy noted in the epoch at hand."""
 

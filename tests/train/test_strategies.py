@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch import nn
 from outpace.errors import UsageError
 from outpace.train import auto
 from outpace.train.auto import Known, chosen
+from outpace.train.checkpoint import copied
 from outpace.train.run import Run
 from outpace.train.strategies import (
     STRATEGIES,
@@ -33,7 +35,7 @@ from outpace.train.strategies import (
 from outpace.train.strategies.base import EVENTS
 from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
 from outpace.train.trainer import Trainer
-from tests.train.toys import fit, made, model, ready, same, suited, trainer
+from tests.train.toys import Stop, fit, made, model, ready, same, suited, trainer
 
 # --- what holds for all ----------------------------------------------------------------------
 
@@ -376,6 +378,97 @@ def test_averaged_weights_are_better_at_a_large_rate() -> None:
         costs.append(result.history[-1].valid_loss or math.inf)
         assert same(dict(made.model.state_dict()), dict(result.weights))
     assert costs[0] - 1.0 < 0.5 * (costs[1] - 1.0)
+
+
+def test_short_numbers_are_averaged_in_longer_ones(tmp_path: Path) -> None:
+    """Weights that change once; in bfloat16 three hundredths of what is left to 1.25 soon are nothing."""
+
+    class Change:
+        def gradients(self, run: Run) -> None:
+            for weight in run.module.parameters():
+                weight.detach().fill_(1.0 if run.step < 200 else 1.25)
+
+    def go(folder: str, *callbacks: Any) -> Any:
+        return fit(
+            model=model().bfloat16(),
+            train=[(x.bfloat16(), y) for x, y in ready()],
+            valid=[(x.bfloat16(), y) for x, y in ready(24, seed=1)],
+            strategies=[Constant(rate=0.0), Ema(0.97, every=1)],
+            epochs=40,
+            checkpoint=tmp_path / folder,
+            every=0.05,
+            callbacks=[Change(), *callbacks],
+        )
+
+    kept = {}
+
+    class Kept:
+        def end(self, run: Run) -> None:
+            kept.update(copied(run.judged_model().state_dict()))
+
+    go("whole", Kept())
+    whole = dict(kept)
+    assert all(float(weight.min()) > 1.23 for weight in whole.values())
+    with pytest.raises(KeyboardInterrupt):
+        go("cut", Stop(290))
+    go("cut", Kept())
+    assert same(kept, whole)
+
+
+def test_weights_that_are_whole_numbers_are_not_averaged() -> None:
+    """As those of a part that was quantized, and is frozen."""
+    net = model()
+    net.register_parameter("codes", nn.Parameter(torch.arange(4), requires_grad=False))
+    result = fit(model=net, strategies=[Constant(rate=0.02), Ema()])
+    assert result.weights["codes"].tolist() == [0, 1, 2, 3]
+
+
+class Keeping(nn.Module):
+    """Keeps what it gave, as models do that show their attention, or whose loss has a part of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(8, 3)
+        self.kept: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = [self.linear(x)]
+        return self.kept[0]
+
+
+@pytest.mark.parametrize("strategies", [[OneCycle(), Ema()], [ScheduleFree()]])
+def test_a_model_that_keeps_what_it_gave_can_be_copied(strategies: list[Strategy]) -> None:
+    net = Keeping()
+    for _ in range(2):
+        net(ready()[0][0])
+        result = fit(model=net, strategies=[LrFinder(sweeps=1), *strategies], epochs=40)
+        assert "lr_finder: rate" in str(result.notes)
+
+
+class Caching(nn.Module):
+    """Keeps what it has reckoned once, in buffers that come and grow."""
+
+    places: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(8, 3)
+        self.register_buffer("places", torch.zeros(0), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(self.places) < len(x):
+            self.places = torch.linspace(0, 1, len(x))
+            self.register_buffer("again", self.places.clone(), persistent=False)
+        found: torch.Tensor = self.linear(x) + self.places[: len(x), None]
+        return found
+
+
+@pytest.mark.parametrize("strategies", [[Constant(rate=0.02), Ema()], [ScheduleFree(rate=0.02)]])
+def test_buffers_may_come_and_grow(strategies: list[Strategy]) -> None:
+    result = fit(model=Caching(), strategies=strategies, valid=ready(120, size=40, seed=1))
+    assert result.epochs == 4
 
 
 def test_training_does_not_notice_the_average() -> None:

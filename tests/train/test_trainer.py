@@ -17,6 +17,7 @@ from outpace.errors import RecipeError, UsageError
 from outpace.records.recipe import Applied, Recipe
 from outpace.records.recipe_file import write_recipe
 from outpace.serve.loader import Loader
+from outpace.train.progress import Telling
 from outpace.train.result import Row
 from outpace.train.run import Run
 from outpace.train.strategies import OneCycle, Strategy
@@ -107,6 +108,23 @@ def test_ways_to_give_data(kind: str) -> None:
     assert (result.metric or 0.0) > 0.8
 
 
+@pytest.mark.parametrize(
+    ("samples", "strategies", "steps"),
+    [(97, ["one_cycle"], 8), (98, ["one_cycle"], 10), (100, ["batch_warmup", "one_cycle"], None)],
+)
+def test_batch_norm_is_given_no_single_sample(
+    samples: int, strategies: list[str], steps: int | None
+) -> None:
+    data = points(samples)
+    net = model(norm=True)
+    result = fit(model=net, train=data, batch_size=24, strategies=strategies, epochs=2)
+    assert result.epochs == 2
+    assert steps in (None, result.steps)
+    assert any("is left out" in note for note in result.notes) == (samples != 98)
+    plain = fit(train=points(97), batch_size=24, epochs=2)
+    assert plain.steps == 10
+
+
 def test_loss_of_the_model_and_a_batch() -> None:
     batches = [{"x": x, "y": y} for x, y in ready()]
 
@@ -140,11 +158,42 @@ def test_a_metric_that_gathers() -> None:
     assert 0.8 < (result.metric or 0.0) <= 1.0
 
 
+def test_a_metric_may_give_tensors_and_plain_numbers() -> None:
+    """As one does that has nothing to divide by in some batches."""
+
+    def recall(outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+        of_class = targets == 1
+        return (outputs.argmax(1) == targets)[of_class].float().mean() if of_class.any() else 0.0
+
+    x, y = points(120, seed=1)
+    order = y.argsort()  # so that some batches have no target of the class
+    valid = list(zip(x[order].split(24), y[order].split(24), strict=True))
+    assert 0.0 < (fit(metric=recall, valid=valid[::-1], epochs=8).metric or 0.0) < 1.0
+    assert 0.0 < (fit(metric=recall, valid=valid[1:], epochs=8).metric or 0.0) < 1.0
+
+
 def test_batches_weigh_by_their_samples() -> None:
     x, y = points(100, 1)
     result = fit(valid=list(zip(x.split(90), y.split(90), strict=True)), epochs=1)
     made = trainer(epochs=1, valid=[(x, y)])
     assert result.metric == pytest.approx(made.fit(quiet=True).metric)
+
+
+def test_what_loss_and_metric_hold_goes_to_the_device() -> None:
+    class Recall(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("right", torch.zeros(3))
+
+        def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return accuracy(outputs, targets)
+
+    net = model()
+    loss, metric = torch.nn.CrossEntropyLoss(weight=torch.ones(3)), Recall()
+    made = trainer(model=net, loss={"class": loss}, metric=metric, device="meta")
+    made.put_together(Telling(quiet=True))
+    held = [*loss.buffers(), *metric.buffers(), *net.parameters()]
+    assert {tensor.device.type for tensor in held} == {"meta"}
 
 
 def test_smaller_may_be_better() -> None:
@@ -356,6 +405,39 @@ def test_mistakes_are_told(given: dict[str, Any], said: str) -> None:
         fit(**{"epochs": 2, **given})
 
 
+def outputs_alone(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"loss": outputs_alone}, "loss= gives a tensor of 24 for a batch"),
+        ({"loss": lambda o, t: {"loss": F.cross_entropy(o, t), "n": 1}}, "gives a dict of loss, n"),
+        ({"loss": lambda o, t: 0.5}, "gives a float for a batch"),
+        ({"metric": outputs_alone}, "metric= gives a tensor of 24 for a batch"),
+    ],
+)
+@pytest.mark.parametrize("strategies", ["auto", ["one_cycle"]])
+def test_that_a_loss_is_no_number_is_told(given: Any, said: str, strategies: Any) -> None:
+    with pytest.raises(UsageError, match=said):
+        fit(**given, strategies=strategies, epochs=40)
+
+
+def test_that_there_is_nothing_to_validate_on_is_told_before_the_first_step() -> None:
+    steps: list[int] = []
+
+    class Noted:
+        def step_end(self, run: Run) -> None:
+            steps.append(run.step)
+
+    x, y = points(24)
+    for valid in ([], Loader(TensorDataset(x[:0], y[:0]), 8)):
+        with pytest.raises(UsageError, match="nothing to validate on"):
+            fit(valid=valid, callbacks=[Noted()])
+    assert not steps
+
+
 def test_what_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     trainer(strategies="auto", epochs=40).fit()
     out, said = capsys.readouterr()
@@ -377,6 +459,16 @@ def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
     assert result.metric == 0.5
     assert result.best is not None
     assert result.best.epoch == 1
+
+
+def test_where_no_validation_is_a_number_the_last_weights_are_kept() -> None:
+    def metric(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+        return math.nan
+
+    result, plain = fit(metric=metric), fit(metric=None, valid=None)
+    assert same(dict(result.weights), dict(plain.weights))
+    assert any("no validation gave a number" in note for note in result.notes)
+    assert not any("no validation gave a number" in note for note in fit().notes)
 
 
 def test_a_recipe_holds_while_it_trains(tmp_path: Path) -> None:

@@ -83,9 +83,9 @@ def command(
     """Store a data set so that a training reads it fast, from any place, in any order.
 
     SOURCE is a folder of files, a .csv, .jsonl, .parquet or .arrow, one or more WebDataset .tar, a folder
-    of LitData, MDS or Hugging Face's save_to_disk, or a data set in Python as module:name.
-    `outpace.Loader(DEST)` reads DEST. Interrupted, the same command
-    goes on from where it was. The exit code is 2 where --verify finds something wrong.
+    of LitData, MDS or Hugging Face's save_to_disk, an address such as s3://bucket/photos, or a data set in
+    Python as module:name. `outpace.Loader(DEST)` reads DEST. Interrupted, the same command goes on from
+    where it was; a table begins anew. The exit code is 2 where --verify finds something wrong.
     """
     if len(words) == 1 and not check:
         raise UsageError(f"{words[0]}: packed to where?", "outpace pack SOURCE DEST")

@@ -2,7 +2,9 @@
 
 A row gives a finding only where the interval of its gain excludes "no gain". Findings are ordered
 by bound, the bound that takes most of the run first; within a bound by cause, where "arithmetic" is
-what remains when nothing else explains the compute, and so comes after causes that do.
+what remains when nothing else explains the compute, and so comes after causes that do. Where computing
+takes most of a run and nothing in it would gain, arithmetic is told all the same: the training is bound
+by it, not by the little that else could be gained.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ URGENT = ("capacity", "leak")
 """told whatever they cost by now: they end a run"""
 SMALLEST = 0.02
 """share of the run below which nothing is said"""
+MOST = 0.5
+"""share of the run that computing takes, from which on the training is bound by it, gain or no gain"""
 
 
 TABLE: tuple[tuple[Bound, str, Row], ...] = (
@@ -57,22 +61,26 @@ def findings(evidence: Evidence) -> list[Finding]:
     if not evidence.steps.count:
         return []
     rows: list[tuple[Finding, bool, float]] = []
+    at_ceiling: list[Finding] = []
     for bound, cause, row in TABLE:
         for told in row(evidence):
             gain = told.cost.gain
-            urgent = cause in URGENT
-            if not urgent and (told.cost.run_share < SMALLEST or not gain.is_gain):
-                continue
             finding = Finding(bound, cause, told.where, told.cost.run_share, gain, told.reason)
-            rows.append((finding, told.sure, told.cost.run_share))
+            if cause in URGENT or (told.cost.run_share >= SMALLEST and gain.is_gain):
+                rows.append((finding, told.sure, told.cost.run_share))
+            elif cause == "arithmetic":
+                at_ceiling.append(finding)
     weight: dict[str, float] = {}
     for finding, _, share in rows:
         part = 0.01 if finding.cause in URGENT else share
         weight[finding.bound] = weight.get(finding.bound, 0.0) + part
+    computing = computing_share(evidence)
+    bound_by_it = computing > max([MOST, *weight.values()])
     if "compute" in weight:
-        weight["compute"] = computing_share(evidence)  # causes in it may overlap, or not cover it
+        weight["compute"] = computing  # causes in it may overlap, or not cover it
+        at_ceiling = []
     rows.sort(key=lambda r: (-weight[r[0].bound], not r[1], -r[2]))
-    return [finding for finding, _, _ in rows]
+    return (at_ceiling if bound_by_it else []) + [finding for finding, _, _ in rows]
 
 
 def computing_share(evidence: Evidence) -> float:

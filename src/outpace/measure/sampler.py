@@ -38,6 +38,8 @@ LOADING = "<torch imports more of itself>"
 """stands for the innermost function then"""
 SET_TIMER_SLACK = 29
 """prctl(2): how late this thread may be woken, in ns; 50 us unless it asks"""
+MOST_WAIT_S = 1.0
+"""for a sampler that was told to end; it takes milliseconds"""
 IDLE = ("outpace-sampler", "outpace-parked")
 """threads of ours that take no part in what is measured"""
 
@@ -95,8 +97,10 @@ class Sampler(threading.Thread):
             sys.setswitchinterval(SOON_S if wanted else self.own_interval)
 
     def end(self) -> None:
-        """Stop sampling."""
+        """Stop sampling: the counts stay as they are, and no thread is left for the interpreter's end."""
         self.ended.set()
+        if self.is_alive():
+            self.join(MOST_WAIT_S)
 
     def write(self) -> None:
         """Write the counts for another process to read."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import torch
 
 
 def map_tensors(value: Any, change: Any) -> Any:
-    """``change`` applied to every tensor in nested tuples, lists, dicts and dataclass-like outputs.
+    """``change`` applied to every tensor in nested tuples, lists, dicts and what is like a dict.
 
     What is given stays as it is: it may be the script's own batch.
     """
@@ -21,7 +21,7 @@ def map_tensors(value: Any, change: Any) -> Any:
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, list):
         return [map_tensors(v, change) for v in value]
-    if isinstance(value, dict):
+    if isinstance(value, MutableMapping):
         mapped = {k: map_tensors(v, change) for k, v in value.items()}
         if type(value) is dict:
             return mapped
@@ -33,11 +33,11 @@ def map_tensors(value: Any, change: Any) -> Any:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested tuples, lists and dicts, in their order."""
+    """The tensors in nested tuples, lists, dicts and what is like a dict, in their order."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, (tuple, list, MutableMapping)):
+        for item in value.values() if isinstance(value, MutableMapping) else value:
             yield from tensors_in(item)
 
 

@@ -44,16 +44,17 @@ class Loader:
     """Batches of a data set, epoch by epoch.
 
     ``source``: a data set with ``len`` and ``[]``, or what `outpace pack` takes or writes: a folder,
-    a tar, a table, what LitData, MDS and Hugging Face wrote, ``module:name``.
-    ``prepare(sample)``: what is always the same of making a sample,
-    such as decoding; ``transform(sample)`` or ``transform(sample, rng)``, with a numpy Generator of
-    that sample in that epoch, comes after it. ``collate``: list of samples -> batch. ``after``: batch
-    -> batch, last of all, on ``device``: bytes become numbers there.
+    a tar, a table, what LitData, MDS and Hugging Face wrote, an address, ``module:name``.
+    ``prepare(sample)``: what is always the same of making a sample, such as decoding; after it
+    ``transform(sample)`` or ``transform(sample, rng)``, with a numpy Generator of that sample in that
+    epoch. ``collate``: list of samples -> batch. ``after``: batch -> batch, last of all, on ``device``:
+    bytes become numbers there.
 
-    ``keep``: what ``prepare`` gives is kept on disk, in a folder of that name if one is given, for
-    all ranks and later runs too; arrays that come from there are not to be written to. ``disk``: bytes
-    that it may take. ``epochs``: of the whole training, from epoch 0; ``seconds``: from now until it is to
-    be over. Given one of them, samples are kept only if what is left repays it (`notes` tells).
+    ``keep``: what ``prepare`` gives is kept on disk for the machine's ranks and later runs, in a folder
+    of that name if one is given, else among the system's temporary files; arrays from there are not to be
+    written to. ``disk``: bytes that it may take. ``epochs``: of the whole training, from epoch 0;
+    ``seconds``: from now until it is to be over. Given one of them, samples are kept only if what is left
+    repays it (`notes` tells).
 
     ``workers`` and ``executor``: chosen by trying unless given. ``ram``: bytes that workers and batches
     may take together. ``on_error="skip"`` leaves out samples that cannot be made; they are in
@@ -342,6 +343,11 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Have the next iteration be of that epoch, from its start."""
         self._epoch, self._consumed, self._begun = epoch, 0, False
+
+    def leave(self) -> None:
+        """Have the next iteration be of a whole epoch, where one was begun and left."""
+        if self._begun:
+            self.set_epoch(self._epoch + 1)
 
     def close(self) -> None:
         """End threads or processes; they begin anew when batches are drawn again."""

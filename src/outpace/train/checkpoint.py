@@ -21,7 +21,7 @@ from outpace.errors import DataError
 from outpace.plan.safety import write
 
 KEPT = 2
-FORMAT = 1
+FORMAT = 2
 RETRY_S = 30.0
 
 

@@ -124,7 +124,7 @@ class Clock:
             "steps": self.steps,
             "from": self._from,
             "recent": list(self._recent),
-            "endings": (self.validation_s, self.save_s),
+            "endings": (self.validation_s, self.save_s, self.validation_steps),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -134,5 +134,5 @@ class Clock:
         first, share = state["from"]
         self._from, self._of = (int(first), float(share)), state["steps"]
         self._recent.extend(state["recent"])
-        self.validation_s, self.save_s = state["endings"]
+        self.validation_s, self.save_s, self.validation_steps = state["endings"]
         self._began = self.now() - self.elapsed

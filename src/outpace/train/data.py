@@ -103,9 +103,7 @@ class Batches:
         going_on, self._goes_on = self._goes_on, False
         if not going_on:
             self.epochs, self.drawn, self.under_way = self.epochs + 1, 0, True
-        set_epoch = getattr(getattr(self.source, "sampler", None), "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(self.epochs - 1)
+        self._tell_epoch()
         if self.stateful:
             return iter(self.source)
         if not going_on or self._random is None:
@@ -122,6 +120,18 @@ class Batches:
                 next(batches, None)
         return batches
 
+    def _tell_epoch(self) -> None:
+        """To those of a DataLoader that order samples by it."""
+        by_batch = getattr(self.source, "batch_sampler", None)
+        samplers = (
+            getattr(self.source, "sampler", None),
+            by_batch,
+            getattr(by_batch, "sampler", None),
+        )
+        for sampler in {id(one): one for one in samplers}.values():
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(self.epochs - 1)
+
     def _joined(self, batches: Iterator[Any]) -> Iterator[Together]:
         """So many together; what is left at the end of an epoch makes a step of fewer.
 
@@ -137,12 +147,17 @@ class Batches:
             yield some
 
     def _moved(self, leaf: Any) -> Any:
-        return leaf.to(self.device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+        if isinstance(leaf, torch.Tensor):
+            return leaf.to(self.device, non_blocking=True)
+        # What a collate function makes, such as the BatchEncoding of transformers, may know how.
+        return leaf.to(self.device) if callable(getattr(leaf, "to", None)) else leaf
 
     def peek(
         self, count: int, go_on: Callable[[list[Any]], bool] = lambda found: True
     ) -> list[Any]:
         """Some batches of an epoch, as if none had been drawn; no more where ``go_on`` tells not to."""
+        if isinstance(self.source, Loader):
+            self.source.leave()  # else what another training had left of an epoch would be gone on with
         state = self.source.state_dict() if self.stateful else None  # type: ignore[attr-defined]
         self._looked_at = True
         with generators_kept():
@@ -174,6 +189,21 @@ class Batches:
         """Tell a Loader how long the training will be."""
         if isinstance(self.source, Loader):
             self.source.lasts(epochs, seconds)
+
+    def single_left_out(self, *, sizes: bool) -> str:
+        """Have no batch of a loader that was made here be a single sample, of which BatchNorm can't tell
+        the variance; what is left out for that. ``sizes``: batches will have others.
+        """
+        loader = self.source
+        if not (self.own and isinstance(loader, Loader)):
+            return ""
+        together, size = loader.batch_size * loader.world, loader.order.size
+        single = 0 < size % together <= loader.world
+        if size <= together or not (single or sizes):
+            return ""
+        loader.drop_last = True
+        what = "one sample" if single else "fewer samples"
+        return f"BatchNorm: a last batch of {what} is left out of each epoch"
 
     def close(self) -> None:
         """End the workers of a loader that was made here."""

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from outpace.measure.generators import generators_kept
+from outpace.seams.batch import tensors_in
 
 KINDS = (
     nn.Linear,
@@ -42,6 +43,33 @@ def traceless(model: nn.Module) -> Iterator[None]:
                 module.training = mode
             for buffer, before in buffers:
                 buffer.copy_(before)
+
+
+def loose(model: nn.Module) -> dict[int, Any]:
+    """For ``copy.deepcopy``, which refuses them: the tensors that a model keeps of its last call, such as
+    the weights that ``weight_norm`` has made, without what made them.
+    """
+    return {
+        id(tensor): tensor.detach()
+        for module in model.modules()
+        for tensor in tensors_in(vars(module))
+        if not tensor.is_leaf
+    }
+
+
+@torch.no_grad()
+def take_buffers(mine: nn.Module, theirs: nn.Module) -> None:
+    """Have a copy of a model hold its buffers, also those that have come, gone or grown since."""
+    for own, given in zip(mine.modules(), theirs.modules(), strict=True):
+        for name in own._buffers.keys() - given._buffers.keys():
+            del own._buffers[name]
+        own._non_persistent_buffers_set = set(given._non_persistent_buffers_set)
+        for name, buffer in given._buffers.items():
+            held = own._buffers.get(name)
+            if held is not None and buffer is not None and held.shape == buffer.shape:
+                held.copy_(buffer)
+            else:
+                own._buffers[name] = None if buffer is None else buffer.detach().clone()
 
 
 def shared(model: nn.Module) -> set[int]:

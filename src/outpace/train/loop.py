@@ -7,6 +7,7 @@ ends by the number of epochs or of steps, by the budget, or where a strategy cal
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -26,11 +27,15 @@ def train(run: Run) -> None:
     for tell in run.events.begin:
         tell(run)
     run.clock.start()
+    if run.train.under_way and run.train.at_end:
+        epoch(run)  # the checkpoint is of its last step, and only its end is to come
     while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
         epoch(run)
     if not run.judged:
         validate(run)
     run.stop(why or "epochs")
+    if run.best is not None and run.cost(run.best.row) == math.inf:
+        run.note("no validation gave a number to judge by: the last weights are kept")
     for tell in run.events.end:
         tell(run)
 
@@ -103,7 +108,9 @@ def validate(run: Run) -> None:
     run.history.append(judged(run))
     row = run.history[-1]
     if run.valid is not None:
-        if run.best is None or run.cost(row) < run.cost(run.best.row):
+        least = math.inf if run.best is None else run.cost(run.best.row)
+        # Where none of them is a number the newest weights are kept: they have learnt the most.
+        if least == math.inf or run.cost(row) < least:
             run.best = Best(row, copied(run.judged_model().state_dict()))
         for tell in run.events.validated:
             tell(run)

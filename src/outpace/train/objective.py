@@ -53,12 +53,37 @@ class Objective:
         self.learning = self.loss
         """what is learnt from: the loss, unless a strategy puts another in its place"""
         self.metric = metric
+        self.losses = {n: each for n, each in parts.items() if isinstance(each, torch.nn.Module)}
         self.gathers = all(hasattr(metric, name) for name in ("update", "compute", "reset"))
         self.sign = 1.0 if metric is not None and larger_is_better else -1.0
+
+    def to(self, device: torch.device) -> None:
+        """Move what losses and the metric hold, such as the weights of classes."""
+        for each in (*self.losses.values(), self.metric):
+            if isinstance(each, torch.nn.Module):
+                each.to(device)
+
+    def own(self, learned: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What losses keep from step to step: their buffers, and those of their weights that are among
+        ``learned``. What torch's own losses hold was set by the user, and stays.
+        """
+        ids, found = {id(weight) for weight in learned}, dict[str, torch.Tensor]()
+        for task, loss in self.losses.items():
+            if type(loss).__module__ != torch.nn.modules.loss.__name__:
+                weights = ((n, w) for n, w in loss.named_parameters() if id(w) in ids)
+                found |= {
+                    f"{task}.{name}": each for name, each in (*weights, *loss.named_buffers())
+                }
+        return found
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The loss of a batch that is learnt from."""
         loss: torch.Tensor = self.learning(*self.given(model, batch))
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise UsageError(
+                f"loss= gives {described(loss)} for a batch, and one number is learnt from",
+                "give the mean over its samples; of several tasks loss={'name': function, ...}",
+            )
         return loss
 
     def judged(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
@@ -81,10 +106,10 @@ class Objective:
                 metrics.append(self.metric(*given))
         if not counts:
             raise UsageError("there is nothing to validate on", "valid= gives no batch")
-        metric = _mean(metrics, counts) if metrics else None
+        metric = _mean("metric", metrics, counts) if metrics else None
         if self.gathers:
             metric = float(self.metric.compute())
-        return Judged(_mean(losses, counts), metric, sum(counts))
+        return Judged(_mean("loss", losses, counts), metric, sum(counts))
 
     def given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
         """What losses and the metric are called with: outputs and targets, or model and batch."""
@@ -119,9 +144,23 @@ def summed(tasks: Mapping[str, Any]) -> Callable[[Any, Any], torch.Tensor]:
     return loss
 
 
-def _mean(values: list[Any], counts: list[int]) -> float:
+def described(value: Any) -> str:
+    """``a tensor of 24 x 3``, ``a dict of loss, logits``, ``a tuple``."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {' x '.join(map(str, value.shape))}"
+    names = f" of {', '.join(map(str, value))}" if isinstance(value, Mapping) else ""
+    return f"a {type(value).__name__}{names}"
+
+
+def _mean(what: str, values: list[Any], counts: list[int]) -> float:
     """Weighted by ``counts``; values on a device are read together."""
-    if isinstance(values[0], torch.Tensor):
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.numel() != 1:
+            raise UsageError(
+                f"{what}= gives {described(value)} for a batch, and one number is asked for",
+                "give the mean over its samples",
+            )
+    if all(isinstance(value, torch.Tensor) for value in values):
         values = torch.stack([value.detach().reshape(()) for value in values]).tolist()
     return sum(float(value) * count for value, count in zip(values, counts, strict=True)) / sum(
         counts

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.seams.rate import set_rate
+from outpace.train.layers import loose
 
 if TYPE_CHECKING:
     from outpace.train.strategies.base import Strategy
@@ -64,8 +65,8 @@ def copies(
 ) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     """A copy of the model, and the optimizer of it."""
     if isinstance(given, torch.optim.Optimizer):  # together, so that it holds the copied weights
-        return copy.deepcopy((model, given))
-    own = copy.deepcopy(model)
+        return copy.deepcopy((model, given), loose(model))
+    own = copy.deepcopy(model, loose(model))
     return own, optimizer_for(given, own, strategies)
 
 
@@ -124,11 +125,11 @@ def times_the_rate(
 
 
 def set_momentum(optimizer: torch.optim.Optimizer, momentum: float) -> None:
-    """SGD's momentum or Adam's first beta, where there is one."""
+    """SGD's momentum or Adam's first beta, where there is one; Muon's stays."""
     for group in optimizer.param_groups:
         if "betas" in group:
             group["betas"] = (momentum, *group["betas"][1:])
-        elif group.get("momentum"):
+        elif group.get("momentum") and "ns_steps" not in group:
             group["momentum"] = momentum
 
 

@@ -17,6 +17,7 @@ from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
+from outpace.train.layers import loose
 from outpace.train.losses import Losses
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Rates
@@ -143,11 +144,14 @@ class Run:
         if self.shards is not None:
             return self.shards.copies(self.optimizer)
         # Together, so that the copied optimizer holds the copied weights.
-        return copy.deepcopy((self.module, self.optimizer))
+        return copy.deepcopy((self.module, self.optimizer), loose(self.module))
 
     def copy_of_model(self) -> torch.nn.Module:
         """The same without the optimizer, and without gradients."""
-        found = self.shards.copy() if self.shards is not None else copy.deepcopy(self.module)
+        if self.shards is not None:
+            found = self.shards.copy()
+        else:
+            found = copy.deepcopy(self.module, loose(self.module))
         return found.requires_grad_(False)
 
     def load_weights(self, model: torch.nn.Module, weights: dict[str, Any]) -> None:
@@ -192,18 +196,28 @@ class Run:
     # --- state ---------------------------------------------------------------------------------
 
     def learned(self, but: Sequence[str] = ()) -> dict[str, Any]:
-        """Weights, optimizer and strategies: what a roll-back brings back."""
+        """Weights, optimizer, loss and strategies: what a roll-back brings back."""
         return {
             "model": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "loss": self.of_loss(),
             "strategies": {
                 s.name: s.state_dict() for s in self.events.strategies if s.name not in but
             },
         }
 
+    def of_loss(self) -> dict[str, torch.Tensor]:
+        """What the loss has for itself and keeps from step to step."""
+        return self.objective.own(
+            w for group in self.optimizer.param_groups for w in group["params"]
+        )
+
     def load_learned(self, state: dict[str, Any]) -> None:
         """Bring them back; rates stay as they are."""
         self.load_weights(self.module, state["model"])
+        with torch.no_grad():
+            for name, tensor in self.of_loss().items():
+                tensor.copy_(state["loss"][name])
         # A copy: an optimizer takes the tensors that it is given for its own.
         own = copied(state["optimizer"])
         if self.shards is not None:
@@ -218,11 +232,15 @@ class Run:
     def state_dict(self) -> dict[str, Any]:
         """All that it takes to go on."""
         states = random_states()
+        train = self.train.state_dict()
+        if self.world > 1 and "random" in train:
+            train["random"] = ranks.gathered(train["random"], self.world)
         best = self.best and {"row": _plain(self.best.row), "weights": self.best.weights}
         return {
             **self.learned(),
+            "kind": type(self.optimizer).__name__,
             "random": ranks.gathered(states, self.world) if self.world > 1 else [states],
-            "train": self.train.state_dict(),
+            "train": train,
             "clock": self.clock.state_dict(),
             "rates": self.rates.state_dict(),
             "losses": self.losses.state_dict(),
@@ -234,7 +252,10 @@ class Run:
         }
 
     def load_state_dict(self, state: dict[str, Any], rank: int = 0) -> None:
-        """Go on from there."""
+        """Go on from there. Raises ValueError where it is of another optimizer."""
+        kind = type(self.optimizer).__name__
+        if state["kind"] != kind:  # torch would take the settings, and miss some at the first step
+            raise ValueError(f"its optimizer is {state['kind']}, and this one's {kind}")
         self.resumed = True
         progress = state["progress"]
         self.step, self.epoch = progress["step"], progress["epoch"]
@@ -247,7 +268,10 @@ class Run:
             self.best = Best(Row(**state["best"]["row"]), weights)
         self.rates.load_state_dict(state["rates"])
         self.load_learned(state)
-        self.train.load_state_dict(state["train"])
+        train = dict(state["train"])
+        if isinstance(train.get("random"), list):  # of each rank
+            train["random"] = train["random"][rank % len(train["random"])]
+        self.train.load_state_dict(train)
         self.losses.load_state_dict(state["losses"])
         self.clock.load_state_dict(state["clock"])
         restore_random(state["random"][rank % len(state["random"])])

@@ -64,12 +64,12 @@ class Trainer:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
     ``validate_every``: steps, besides each epoch's end.
     ``strategies``: "auto", which also tries some in short trainings, for at most 15 % of the budget, or
-    names and `outpace.train.strategies` in the order in which they are called. ``callbacks``: objects
-    with methods named as events are, or functions of the run, called at each epoch's end. ``recipe``:
-    an ``outpace.toml``, put on model and optimizer meanwhile.
+    names and objects of `outpace.train.strategies` in the order in which they are called.
+    ``callbacks``: objects with methods named as events are, or functions of the run, called at each
+    epoch's end. ``recipe``: an ``outpace.toml``, put on model and optimizer meanwhile.
     ``shard``: of several processes each has a part of the weights, their gradients and the optimizer's
-    state, not all of them (`outpace.train.sharding`); the model is best given on the CPU then. With one
-    process nothing is sharded.
+    state, not all of them (`outpace.train.sharding`); the model is best given on the CPU then, and "auto"
+    makes no trials. With one process nothing is sharded.
     ``checkpoint``: a folder; one is saved in it ``every`` so often, and training goes on from the
     newest that is there. ``seed``: of torch, numpy and Python, set at the start; None leaves them.
 
@@ -134,6 +134,7 @@ class Trainer:
 
     def fit(self, *, quiet: bool = False) -> Result:
         """Train. The model holds the best weights afterwards."""
+        ranks.met(self.device)  # by now it is known which of them speaks
         telling = Telling(quiet=quiet or not ranks.leads())
         checkpoints = None
         if self.checkpoint is not None:
@@ -176,12 +177,19 @@ class Trainer:
             self.check_sharded()
         else:
             self.model.to(self.device)
+        self.objective.to(self.device)
         train, valid = self.data()
         if train.length == 0:
             raise UsageError("there is nothing to learn from", "train= gives no batch")
+        if valid is not None and valid.length == 0:
+            raise UsageError("there is nothing to validate on", "valid= gives no batch")
         known = self.known(train)
         strategies, reasons = chosen(self.strategies, known, choice)
         check(strategies, validation=known.validation, end=known.end, sharded=sharded)
+        left_out = ""
+        if known.batch_norm:
+            sizes = any("the size of batches" in each.sets for each in strategies)
+            left_out = train.single_left_out(sizes=sizes)
         if (
             not known.end
             and self.epochs is None
@@ -228,7 +236,7 @@ class Trainer:
             checkpoints=checkpoints,
             choice=choice or Choice(),
         )
-        run.notes += reasons
+        run.notes += [*reasons, left_out] if left_out else reasons
         return run
 
     def left_s(self, run: Run) -> float | None:
@@ -275,6 +283,7 @@ class Trainer:
             trainer.compare({"from scratch": "auto", "fine-tune": ["auto", Transfer("old.pt")]})
         """
         self.model.to(self.device)
+        self.objective.to(self.device)
         train, valid = self.data()
         try:
             parts = self.parts(train, valid, Clock(None, None, self.now))
@@ -288,6 +297,7 @@ class Trainer:
         Timed on a copy for about ``seconds``; nothing is changed. Only what is faster beyond doubt.
         """
         self.model.to(self.device)
+        self.objective.to(self.device)
         train, valid = self.data()
         try:
             strategies, _ = chosen(self.strategies, self.known(train))

@@ -16,6 +16,7 @@ import torch
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.seams.batch import batch_size, scale_batch
 from outpace.train import ranks
+from outpace.train.layers import loose
 from outpace.train.optimizers import Rates
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Twin:
     def __init__(self, run: Run) -> None:
         self.run = run
         # Together, so that the copied optimizer holds the copied weights.
-        self.module, self.optimizer = copy.deepcopy((run.module, run.optimizer))
+        self.module, self.optimizer = copy.deepcopy((run.module, run.optimizer), loose(run.module))
         self.module.train()
         together = run.world > 1
         self.model = ranks.wrapped(self.module, run.device) if together else self.module

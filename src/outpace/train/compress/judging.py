@@ -109,7 +109,7 @@ def example(model: nn.Module, judge: Judge) -> tuple[tuple[Any, ...], dict[str, 
     handle = model.register_forward_pre_hook(look, with_kwargs=True)
     try:
         with torch.no_grad():
-            judge.objective(model, batches[0])
+            judge.objective.judged(model, batches[0])
     finally:
         handle.remove()
     if not seen:

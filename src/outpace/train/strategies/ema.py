@@ -8,10 +8,14 @@ import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from outpace.train.checkpoint import copied
+from outpace.train.layers import take_buffers
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
+
+SHORT = (torch.bfloat16, torch.float16)
+"""numbers so short that a thousandth of the way is rounded to nothing"""
 
 
 @final
@@ -19,8 +23,9 @@ class Ema(Strategy):
     """Averaged weights are validated and kept in the place of those that are trained.
 
     What: after every ``every``-th step the average moves towards the weights: ``a = d a + (1 - d) w``,
-    with d = ``decay`` to the power of ``every``, less in the first steps. Buffers, such as the
-    statistics of BatchNorm, are those of the trained model.
+    with d = ``decay`` to the power of ``every``, less in the first steps; of weights in 16 bits it is
+    kept in 32. Buffers, such as the statistics of BatchNorm, are those of the trained model. Weights
+    that are whole numbers stay as they were.
     Helps: where the rate stays large, or batches are small: the noise of single steps averages out,
     as a falling rate would have it.
     Harms: nothing much beside a rate that falls to zero, where it adds nothing; costs a copy of the
@@ -35,14 +40,17 @@ class Ema(Strategy):
     def __init__(self, decay: float = 0.999, *, every: int = 4) -> None:
         self.decay, self.every = decay, every
         self.model: torch.nn.Module | None = None
-        self.pairs: list[list[torch.Tensor]] = [[], []]
+        self.means: list[torch.Tensor] = []
+        self.trained: list[torch.Tensor] = []
         """averaged weights, and those of the model"""
+        self.longer: dict[str, torch.Tensor] = {}
+        """by name those of the averaged weights that are short in the model"""
         self.averaged = 0
         self._state: dict[str, Any] | None = None
 
     def prepare(self, run: Run) -> None:
         """Nothing was averaged yet."""
-        self.model, self._state, self.averaged = None, None, 0
+        self.model, self._state, self.averaged, self.longer = None, None, 0, {}
 
     def begin(self, run: Run) -> None:
         """The average begins with the weights as they are."""
@@ -50,7 +58,12 @@ class Ema(Strategy):
         if self._state is not None:
             run.load_weights(self.model, self._state["model"])
             self.averaged = self._state["averaged"]
-        self.pairs = [list(m.parameters()) for m in (self.model, run.module)]
+        own = {n: w for n, w in self.model.named_parameters() if not whole(w)}
+        self.longer = {n: long(w) for n, w in own.items() if w.dtype in SHORT}
+        if self._state is not None:
+            self.set_longer(run.placed(self._state["longer"], self.longer))
+        self.means = list({**own, **self.longer}.values())
+        self.trained = [weight for weight in run.module.parameters() if not whole(weight)]
 
     def step_end(self, run: Run) -> None:
         """Move the average."""
@@ -59,19 +72,22 @@ class Ema(Strategy):
             soon = (1 + self.averaged) / (10 + self.averaged)
             decay = min(self.decay**self.every, soon)
             average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-            average(*self.pairs, self.averaged)
+            average(self.means, [long(weight) for weight in self.trained], self.averaged)
 
+    @torch.no_grad()
     def validates(self, run: Run) -> torch.nn.Module | None:
         """The averaged model, with the buffers of the trained one."""
         assert self.model is not None
-        for mine, trained in zip(self.model.buffers(), run.module.buffers(), strict=True):
-            mine.copy_(trained)
+        own = dict(self.model.named_parameters())
+        for name, mean in self.longer.items():
+            own[name].copy_(mean)
+        take_buffers(self.model, run.module)
         return self.model
 
     def state_dict(self) -> dict[str, Any]:
         """The average."""
         model = self.model.state_dict() if self.model is not None else None
-        return {"model": model, "averaged": self.averaged}
+        return {"model": model, "longer": dict(self.longer), "averaged": self.averaged}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; before `begin` there is no model to put it into yet."""
@@ -79,4 +95,21 @@ class Ema(Strategy):
             self._state = copied(state)
         else:
             self.model.load_state_dict(state["model"])
+            self.set_longer(state["longer"])
             self.averaged = state["averaged"]
+
+    @torch.no_grad()
+    def set_longer(self, means: dict[str, torch.Tensor]) -> None:
+        """Go on with those that are not in the copy."""
+        for name, mean in means.items():
+            self.longer[name].copy_(mean)
+
+
+def long(weight: torch.Tensor) -> torch.Tensor:
+    """A weight as an average can be made of it."""
+    return weight.detach().float() if weight.dtype in SHORT else weight
+
+
+def whole(weight: torch.Tensor) -> bool:
+    """Whether it is made of whole numbers, of which there is no average."""
+    return not (weight.is_floating_point() or weight.is_complex())

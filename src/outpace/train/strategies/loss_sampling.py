@@ -29,7 +29,7 @@ class LossSampling(Drawing):
     was in: next to nothing where it is learnt, and where the model is sure of something else, as with
     a wrong label. With ``by="loss"`` it is the loss itself, of any kind. From the second epoch on a
     sample comes ``least`` times an epoch, and more in proportion to its score, at most about ``most``
-    times; an epoch is as long as ever. Losses are those of the steps: nothing is computed twice.
+    times; an epoch is as long as ever. Losses are those of the steps: the model is not called for them.
     Helps: where much of the data is easy or alike, and training takes many epochs: steps go to what is
     still to be learnt. By loss it is faster where all labels are right.
     Harms: in few epochs, as the first is spent on looking. By loss, samples that are labelled wrongly
@@ -83,13 +83,16 @@ class LossSampling(Drawing):
         self.sums, self.counts = torch.zeros_like(self.scores), torch.zeros_like(self.scores)
         self.factors, self.begun = torch.empty(0), False
         self.pending.clear()
-        run.objective.learning = partial(self.learning, unreduced(loss, self.name))
+        run.objective.learning = partial(self.learning, loss, unreduced(loss, self.name))
 
-    def learning(self, each: Each, outputs: Any, targets: Any) -> torch.Tensor:
-        """The mean; losses are kept for `loss`."""
-        losses = each(outputs, targets)
-        self.losses = losses.detach()
-        return losses.mean()
+    def learning(self, loss: Any, each: Each, outputs: Any, targets: Any) -> torch.Tensor:
+        """The loss itself, whose mean may be weighted or leave targets out; those of single targets are
+        kept for the event `loss`.
+        """
+        with torch.no_grad():
+            self.losses = each(outputs, targets)
+        found: torch.Tensor = loss(outputs, targets)
+        return found
 
     def begin(self, run: Run) -> None:
         """From here on a roll-back leaves it alone: what losses are is known from later."""

@@ -10,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from outpace.errors import UsageError
+from outpace.train.layers import take_buffers
 from outpace.train.optimizers import RATE, groups
 from outpace.train.strategies.base import Course
 
@@ -127,6 +128,5 @@ class ScheduleFree(Course):
         for group in run.optimizer.param_groups:
             for parameter in group["params"]:
                 trained[parameter].copy_(run.optimizer.averaged(parameter, group))
-        for mine, theirs in zip(self.model.buffers(), run.module.buffers(), strict=True):
-            mine.copy_(theirs)
+        take_buffers(self.model, run.module)
         return self.model

@@ -1,0 +1,70 @@
+"""What each of two processes has for itself: its voice, and its own random numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.train.launching import launch
+
+TEXT = """
+import json, os, sys
+import torch
+from torch import distributed
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+from outpace.train.strategies import OneCycle
+from outpace.train.trainer import Trainer
+from tests.train.toys import model, points
+
+folder, given = sys.argv[1], json.loads(sys.argv[2])
+rank = int(os.environ["RANK"])
+torch.set_num_threads(1)
+sys.stderr = open(f"{folder}/said-{rank}.txt", "w")
+net = model()
+torch.manual_seed(rank)
+class Stop:
+    def step_end(self, run):
+        if run.step == given.get("stop"):
+            run.checkpoints.wait()
+            distributed.barrier()  # one that is gone has the other abort
+            distributed.destroy_process_group()
+            raise SystemExit(0)
+result = Trainer(
+    net, loss=F.cross_entropy, device="cpu", callbacks=[Stop()], seed=None,
+    train=DataLoader(TensorDataset(*points()), 24, shuffle=True),
+    valid=DataLoader(TensorDataset(*points(120, 1)), 24),
+    strategies=[OneCycle(rate=0.03)], checkpoint=folder + "/checkpoints", every=0, epochs=2,
+).fit()
+losses = [row.train_loss for row in result.history]
+weights = {k: v.double().sum().item() for k, v in result.weights.items()}
+open(f"{folder}/{rank}.json", "w").write(json.dumps({"losses": losses, "weights": weights}))
+distributed.destroy_process_group()
+"""
+
+
+def together(torchrun: list[str], folder: Path, **given: object) -> list[Any]:
+    """What both ended with; each draws its batches by its own generators."""
+    folder.mkdir(exist_ok=True)
+    script = folder / "train.py"
+    script.write_text(TEXT)
+    launch(torchrun, 2, script, folder, json.dumps(given))
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("?.json"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [4, 14])
+def test_each_goes_on_with_its_own_batches_and_one_speaks(
+    tmp_path: Path, torchrun: list[str], stop: int
+) -> None:
+    whole = together(torchrun, tmp_path / "whole")
+    assert "ended by epochs" in (tmp_path / "whole" / "said-0.txt").read_text()
+    assert "outpace" not in (tmp_path / "whole" / "said-1.txt").read_text()
+    together(torchrun, tmp_path / "cut", stop=stop)
+    assert together(torchrun, tmp_path / "cut") == whole
+    one, two = whole
+    assert one["weights"] == two["weights"]
+    assert one["losses"] != two["losses"]

@@ -3,10 +3,12 @@
 OutpaceError            2   a mistake that the user can mend: a message, a hint, no traceback
 ├── UsageError          2   the command line or a setting is wrong
 ├── TargetError         2   the target cannot be run (missing file, no training found)
+│   └── TargetFailed    1   it failed, as it told itself; or its own exit code
 ├── RecipeError         2   a recipe cannot be read or applied
 ├── SessionError        2   a session folder cannot be read or written
 ├── DataError           2   training data cannot be read, packed or trusted
 ├── MissingExtra        2   an optional package is needed: names the pip command
+├── Interrupted         130 Ctrl-C, and what there is by then
 ├── DeadlineError       3   the deadline is missed or cannot be met
 └── NotProven           4   quality could not be proven and --require-proof was asked
 """
@@ -33,6 +35,12 @@ class TargetError(OutpaceError):
     """The target cannot be run or measured."""
 
 
+class TargetFailed(TargetError):
+    """The target failed, as it told itself; ``exit_code`` is its own."""
+
+    exit_code = 1
+
+
 class RecipeError(OutpaceError):
     """A recipe cannot be read or applied."""
 
@@ -53,6 +61,12 @@ class MissingExtra(OutpaceError):
             f"this needs the package {package!r}, which is not installed",
             f"pip install 'outpace[{extra}]'",
         )
+
+
+class Interrupted(OutpaceError):
+    """Ctrl-C; the hint says where that is which was done by then."""
+
+    exit_code = 130
 
 
 class DeadlineError(OutpaceError):

@@ -19,13 +19,14 @@ import click
 import pytest
 
 from outpace import cli
-from outpace.cli.options import Duration
+from outpace.cli.options import Duration, session_folder
 from outpace.cli.progress import ProgressLine
 from outpace.cli.settings import OPTIONS
-from outpace.errors import UsageError
+from outpace.errors import NotProven, UsageError
 from outpace.records.files import write_json
 from outpace.records.session import Session
 from outpace.records.target import Target
+from outpace.report.trace import chrome_trace
 from tests.report.report_sessions import failed, images_diagnosed, images_tuned
 
 
@@ -98,7 +99,16 @@ Say = Callable[..., tuple[int, str, str]]
         (["--", "sh", "-c", "true"], "command", "sh", ("-c", "true")),
     ],
 )
-@pytest.mark.parametrize("ours", [[], ["--steps", "7", "-q"], ["--session=s", "--seed", "-3"]])
+@pytest.mark.parametrize(
+    "ours",
+    [
+        [],
+        ["--steps", "7", "-q"],
+        ["--session=s", "--seed", "-3"],
+        ["-qo", "r.md"],
+        ["-or.md", "-q"],
+    ],
+)
 def test_what_comes_after_the_target_is_the_targets(
     called: Called, say: Say, ours: list[str], words: list[str], kind: str, name: str, args: Any
 ) -> None:
@@ -132,6 +142,13 @@ def test_no_durations(called: Called, say: Say, text: str) -> None:
 def test_sizes(called: Called, say: Say, text: str, size: int) -> None:
     say("tune", "--ram", text, "--disk", text, "train.py")
     assert (called["ram_bytes"], called["disk_bytes"]) == (size, size)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e999", "-1", "0", ""])
+def test_no_numbers(called: Called, say: Say, text: str) -> None:
+    code, _, told = say("tune", f"--margin={text}", "train.py")
+    assert (code, "'--margin'" in told) == (2, True), told
+    assert not called
 
 
 @pytest.mark.parametrize("text", ["much", "", "8", "-8G", "0G", "G", "8 cows", "0.1M"])
@@ -172,6 +189,14 @@ def test_flags_win_over_variables_over_pyproject(
     assert (called["time_s"], called["skip"]) == (30, ("fp16",))
     say("tune", "--time", "40", "../train.py")
     assert called["time_s"] == 40
+
+
+def test_one_value_in_pyproject_for_an_option_that_may_be_repeated(
+    called: Called, say: Say, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.outpace]\nskip = 'bf16,tf32'")
+    say("tune", "train.py")
+    assert called["skip"] == ("bf16", "tf32")
 
 
 @pytest.mark.parametrize(
@@ -248,6 +273,59 @@ def test_sessions(called: Called, say: Say, tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / ".outpace").iterdir()} == folders
 
 
+def test_two_sessions_of_the_same_second_have_folders_of_their_own(called: Called) -> None:
+    assert len({session_folder(None, "train.py") for _ in range(3)}) == 3
+
+
+def test_no_folder_is_left_where_nothing_came_of_it(
+    called: Called, say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import outpace.api
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise UsageError("no")
+
+    monkeypatch.setattr(outpace.api, "diagnose", fails)
+    assert say("diagnose", "train.py")[0] == 2
+    assert list((tmp_path / ".outpace").iterdir()) == []
+
+
+def test_the_newest_session_can_be_measured_again(called: Called, say: Say, tmp_path: Path) -> None:
+    say("diagnose", "train.py")
+    newest = (tmp_path / ".outpace" / "latest").resolve()
+    assert say("diagnose", "--session", ".outpace/latest", "train.py")[0] == 0
+    assert (tmp_path / ".outpace" / "latest").resolve() == newest
+    assert (newest / "session.json").exists()
+
+
+def test_a_trace_replaces_traces_only(called: Called, say: Say, tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("mine")
+    for name, said in [("mine.json", "--force"), ("pkg", "directory"), ("no/t.json", "no folder")]:
+        code, _, told = say("diagnose", "--trace", name, "train.py")
+        assert (code, said in told) == (2, True), told
+        assert not called, "found out before anything was measured"
+    assert say("diagnose", "--trace", "mine.json", "--force", "train.py")[0] == 0
+    (tmp_path / "mine.json").write_text(chrome_trace([]))
+    assert say("diagnose", "--trace", "mine.json", "train.py")[0] == 0
+    assert say("diagnose", "--trace", "new.json", "train.py")[0] == 0
+
+
+def test_a_tuning_that_proves_nothing_is_told_all_the_same(
+    called: Called, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import outpace.api
+
+    def unproven(target: Target, **settings: Any) -> None:
+        write_json(settings["session"] / "session.json", images_tuned())
+        raise NotProven("loss at most 3 % worse, margin 1 %", "more --time")
+
+    monkeypatch.setattr(outpace.api, "tune", unproven)
+    code, out, told = say("tune", "--json", "--require-proof", "train.py")
+    assert (code, json.loads(out)["command"]) == (4, "tune")
+    assert told == "error: loss at most 3 % worse, margin 1 %\nhint: more --time\n"
+    assert "Remedies tried" in say("tune", "--require-proof", "train.py")[2]
+
+
 def test_a_report_as_well(called: Called, say: Say, tmp_path: Path) -> None:
     assert say("diagnose", "-o", "report.md", "train.py")[0] == 0
     assert "image_classifier" in (tmp_path / "report.md").read_text()
@@ -302,10 +380,18 @@ def test_how_errors_are_told(
     monkeypatch.setattr(outpace.api, "diagnose", fails(KeyboardInterrupt()))
     code, _, told = say("diagnose", "--session", "s", "train.py")
     assert (code, told) == (130, "error: interrupted before anything was measured\n")
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "evidence.json").touch()
+    write_json(tmp_path / "s" / "session.json", images_diagnosed())
     code, _, told = say("diagnose", "--session", "s", "train.py")
-    assert (code, told.splitlines()[-1]) == (130, "hint: what was measured by then is in s")
+    assert told == "error: interrupted before anything was measured\n", "another use's session"
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        write_json(tmp_path / "s" / "session.json", images_diagnosed())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outpace.api, "diagnose", interrupted)
+    code, out, told = say("diagnose", "--json", "--session", "s", "train.py")
+    assert (code, json.loads(out)["outcome"]) == (130, "interrupted")
+    assert told.splitlines()[-1] == "hint: what was measured by then: outpace report s"
 
 
 @pytest.mark.parametrize("command", list(cli.COMMANDS))
@@ -313,7 +399,7 @@ def test_help(say: Say, command: str) -> None:
     code, out, told = say(command, "--help")
     assert (code, told) == (0, "")
     assert f"outpace {command}" in out
-    assert "Example" in out or command == "demo"
+    assert "Example" in out
 
 
 def test_a_script_where_a_command_belongs(say: Say) -> None:

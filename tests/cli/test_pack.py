@@ -58,6 +58,16 @@ def test_what_a_program_reads() -> None:
     assert found["verified"] == {"right": True, "damaged": [], "changed": [], "source": "same"}
 
 
+def test_what_the_users_code_prints_is_not_in_the_document(here: Path) -> None:
+    (here / "noisy.py").write_text(
+        "import os\nprint('noise')\nos.system('echo more')\n"
+        "class Numbers:\n    def __len__(self): return 3\n    def __getitem__(self, i): return i\n"
+    )
+    done = outpace("pack", "--json", "-q", "noisy:Numbers", "packed", cwd=here)
+    assert json.loads(done.stdout)["packed"]["count"] == 3
+    assert sorted(done.stderr.split()) == ["more", "noise"]
+
+
 def test_shards_that_would_keep_readers_waiting_are_told_of() -> None:
     for shard in range(9):
         tar(Path(f"{shard}.tar"), {f"{shard}-{i}.bin": b"x" for i in range(10)})

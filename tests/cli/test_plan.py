@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +108,7 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--deadline", "9h", "--reserve", "a=1h", "--reserve", "a=2h"), "reserved twice"),
         (("--by", "2020-01-01T00:00"), "is past"),
         (("--by", "soon"), "is no time"),
+        (("--by", "0001-01-01"), "is no time that a clock here shows"),
         (("--params", "70B"), "--tokens is missing"),
         (("--tokens", "70B"), "--params is missing"),
         (("--device", "h100"), "for how long"),
@@ -186,9 +190,16 @@ def test_a_script(script: Callable[..., Path], deadline: str, code: int) -> None
 def test_a_script_that_fails(script: Callable[..., Path]) -> None:
     path = script("import torch\nraise SystemExit(7)\n")
     line = [sys.executable, "-m", "outpace", "plan", "--quiet", "--time", "2s", str(path)]
-    done = subprocess.run(line, cwd=path.parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*line[:4], "--json", *line[4:]],
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 7
     assert "see `outpace diagnose`" in done.stderr
+    assert json.loads(done.stdout)["exit_code"] == 7
 
 
 MEMORY = """
@@ -243,6 +254,35 @@ def test_the_memory_of_a_script(script: Callable[..., Path]) -> None:
     assert more["memory"]["peak_bytes"] > 1000 * memory["peak_bytes"]
 
 
+def test_the_memory_of_a_module_is_told_by_its_name(script: Callable[..., Path]) -> None:
+    path = script(MEMORY)
+    line = [sys.executable, "-m", "outpace", "plan", "--memory", "--quiet", "-m", "train"]
+    done = subprocess.run(line, cwd=path.parent, capture_output=True, text=True, check=False)
+    assert "a step of train with 64 samples takes" in done.stderr
+
+
+def test_an_interrupt_while_memory_is_measured(script: Callable[..., Path]) -> None:
+    path = script("import torch, time\nopen('begun', 'w').close()\ntime.sleep(60)\n")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "outpace", "plan", "--memory", "--json", "--quiet", str(path)],
+        cwd=path.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    begun = time.monotonic()
+    while not _begun(path.parent) and time.monotonic() - begun < 60:
+        time.sleep(0.1)
+    os.killpg(child.pid, signal.SIGINT)
+    out, _ = child.communicate(timeout=60)
+    assert (child.returncode, json.loads(out)["outcome"]) == (130, "interrupted")
+
+
+def _begun(folder: Path) -> bool:
+    """Whether the script has written its file, into the scratch folder of a run that is thrown away."""
+    return any(folder.rglob("begun"))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -263,6 +303,15 @@ def test_money_is_turned_into_hours() -> None:
     assert found["flops"]["usd"] == pytest.approx(1000, rel=1e-6)
     with pytest.raises(UsageError, match="no price"):
         asked("--device", "MI300X", "--cost", "1000usd")
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("outpace.report.write_text", full)
+    with pytest.raises(UsageError, match="cannot be written: No space left"):
+        asked("--flops", "5.76e23", "-o", str(tmp_path / "plan.html"))
 
 
 def test_a_page(tmp_path: Path) -> None:

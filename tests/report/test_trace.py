@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
-from outpace.report.trace import chrome_trace
+from outpace.report.trace import chrome_trace, is_trace
 
 
 def test_events_threads_and_units() -> None:
@@ -28,6 +29,14 @@ def test_events_threads_and_units() -> None:
     assert [named["worker 0"], named["MainThread"]] == [s["tid"] for s in spans]
     assert spans[1]["args"] == {"step": 3}
     assert len({s["pid"] for s in spans}) == 1
+
+
+def test_a_trace_is_told_from_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    assert not is_trace(path)
+    for text, ours in [("{}", False), ("", False), (chrome_trace([]), True)]:
+        path.write_text(text)
+        assert is_trace(path) == ours
 
 
 def test_strange_events_stay_valid() -> None:

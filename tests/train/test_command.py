@@ -37,6 +37,24 @@ def missed():
 
 def nothing():
     return 3
+
+def noisy():
+    import os
+    os.system("echo more")
+    return make(epochs=1)
+
+def broken():
+    raise ZeroDivisionError("mine")
+
+def calls_back():
+    trainer = make(epochs=1)
+    trainer.callbacks = (lambda run: 1 / 0,)
+    return trainer
+
+def wants(more):
+    return make()
+
+seven = 7
 """
 
 
@@ -63,10 +81,36 @@ def test_json_and_a_target_that_is_missed(folder: Path) -> None:
     assert told["history"][0]["step"] == 10
 
 
+def test_what_a_child_process_prints_is_not_in_the_document(folder: Path) -> None:
+    done = outpace("train", "--json", "--quiet", "mine:noisy", cwd=folder)
+    assert json.loads(done.stdout)["stopped"] == "epochs"
+    assert done.stderr == "more\n"
+
+
+@pytest.mark.parametrize("name", ["broken", "calls_back"])
+def test_what_the_users_code_raises_is_not_our_mistake(name: str, folder: Path) -> None:
+    done = outpace("train", "--json", "--quiet", f"mine:{name}", cwd=folder)
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == 1
+    assert "Traceback" in done.stderr
+    assert "mine.py" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"error: mine:{name} raised ZeroDivisionError"
+
+
+def test_nor_is_a_module_that_cannot_be_imported(folder: Path) -> None:
+    (folder / "half.py").write_text("def make(:\n")
+    done = outpace("train", "half:make", cwd=folder)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: half:make raised SyntaxError"
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("mine", "names no function"),
+        ("./mine.py:make", "mine:make"),
+        ("mine.py:make", "mine:make"),
+        ("mine:seven", "mine:seven is a int"),
+        ("mine:wants", "missing a required argument: 'more'"),
         ("mine:nobody", "mine has no nobody"),
         ("yours:make", "there is no module yours"),
         ("mine:nothing", "gives a int"),

@@ -14,8 +14,9 @@ import pytest
 from outpace.records.evidence import Arm, ByHand
 from outpace.records.files import write_json
 from outpace.records.gain import Gain
-from outpace.tune.children import join, measure, total_gain, try_remedies
-from outpace.tune.files import EVIDENCE
+from outpace.records.trial import Trial
+from outpace.tune.children import join, measure, total_gain, tried_by_now, try_remedies
+from outpace.tune.files import EVIDENCE, TRIALS, write
 from tests.remedies.some_evidence import EMPTY, IMAGES
 
 
@@ -120,6 +121,35 @@ def test_the_end_of_the_process_is_in_the_ledger(tmp_path: Path) -> None:
     assert ending == pytest.approx(
         sum(row.seconds for row in evidence.ledger) - sum(row.seconds for row in IMAGES.ledger)
     )
+
+
+def test_an_interrupt_of_a_later_run_leaves_what_the_first_one_measured(tmp_path: Path) -> None:
+    runs = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(entry)
+        if len(runs) > 1:
+            raise KeyboardInterrupt
+        run = msgspec.structs.replace(IMAGES.run, finished=True)
+        write_json(folder / EVIDENCE, msgspec.structs.replace(IMAGES, run=run))
+        return 0
+
+    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    assert (found.exit_code, len(runs)) == (130, 2)
+    assert found.evidence is not None
+    assert found.evidence.steps == IMAGES.steps
+
+
+def test_trials_of_an_earlier_session_in_the_folder_are_not_those_of_this_one(
+    tmp_path: Path,
+) -> None:
+    gain = Gain(9.0, 8.0, 10.0, "measured")
+    trial = Trial("bf16", {}, "numerics", gain, gain, True, "measured long ago")
+    told = {"trials": [msgspec.to_builtins(trial)], "final": {"recipe": {}}}
+    write(tmp_path / TRIALS, told)
+    assert tried_by_now(tmp_path) == [trial]
+    found = try_remedies(lambda *_: 0, {"time_s": 5.0}, tmp_path)
+    assert (found.trials, found.final) == ([], {})
 
 
 def test_a_target_that_fails_has_failed(tmp_path: Path) -> None:

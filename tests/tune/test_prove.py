@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
+from pathlib import Path
 
 import pytest
 
+from outpace.records.files import read_json, write_json
+from outpace.records.trial import Proof
 from outpace.tune.prove import Losses, prove, prove_equal, shortfall
 
 
@@ -35,6 +39,21 @@ def test_as_good_is_proven() -> None:
 @pytest.mark.parametrize("worse", [0.05, 0.2, float("nan"), float("inf")])
 def test_worse_is_not_proven(worse: float) -> None:
     assert not prove(runner(worse), seeds=3, steps=200, margin=0.01).proven
+
+
+def test_what_is_no_number_reads_back(tmp_path: Path) -> None:
+    """JSON has no NaN: a session with one could be written, and not read again."""
+
+    def diverged(seed: int, recipe: bool, steps: int) -> Losses:
+        plain = curve(seed, steps=steps)
+        return Losses(plain.samples, (*plain.values[:-1], math.nan), {"accuracy": math.nan})
+
+    for proof in (prove(diverged, seeds=3, steps=60, margin=0.01), prove_equal(diverged, 12)):
+        write_json(tmp_path / "proof.json", proof)
+        assert read_json(tmp_path / "proof.json", Proof) == proof
+        assert proof.curves[0].values[-1] is None
+    unproven = prove(diverged, seeds=3, steps=60, margin=0.01)
+    assert (unproven.proven, unproven.reason) == (False, "the accuracy became NaN or infinite")
 
 
 def test_better_is_proven() -> None:

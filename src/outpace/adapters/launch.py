@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import psutil
 
+from outpace.adapters.folder import SPEC
 from outpace.adapters.thrown_away import ThrownAway
 from outpace.errors import SessionError, TargetError
 from outpace.records.target import Target
@@ -86,7 +87,7 @@ def start(
     With ``spec["shadow"]`` the run is thrown away: what it writes goes to a scratch folder that is
     removed at its end; ``spec["allow"]`` lists folders that it may write to nevertheless.
     """
-    spec_file = session.absolute() / f"spec-{mode}.json"
+    spec_file = session.absolute() / SPEC.format(mode=mode)
     full = {**spec, "mode": mode, "started_ns": time.perf_counter_ns(), "started": time.time()}
     try:
         session.mkdir(parents=True, exist_ok=True)

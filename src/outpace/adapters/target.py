@@ -85,7 +85,7 @@ def _module(rest: tuple[str, ...], folder: str) -> Target:
         raise UsageError("-m was given no module", "outpace diagnose -m pkg.train [args]")
     name = rest[0]
     if not MODULE.match(name):
-        as_module = name.removesuffix(".py").strip("./").replace("/", ".")
+        as_module = module_of(name)
         hint = f"-m {as_module}" if MODULE.match(as_module) else "-m pkg.train"
         raise TargetError(f"{name!r} is no module's name", hint)
     if _is_missing(name, folder):
@@ -95,6 +95,11 @@ def _module(rest: tuple[str, ...], folder: str) -> Target:
         )
         raise TargetError(f"there is no module {name}", hint)
     return Target("module", name, rest[1:], folder)
+
+
+def module_of(path: str) -> str:
+    """A script's path as the name of a module."""
+    return path.removesuffix(".py").strip("./").replace("/", ".")
 
 
 def _is_missing(name: str, folder: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from outpace.adapters.folder import claimed
 from outpace.adapters.launch import start, stop, wait
 from outpace.measure.ceilings import ceilings
 from outpace.measure.machine import describe
@@ -43,8 +44,7 @@ class Work:
     """what became of the target's files"""
 
     def __post_init__(self) -> None:
-        self.session = self.session.absolute()
-        self.session.mkdir(parents=True, exist_ok=True)
+        self.session = claimed(self.session)
         self.machine = msgspec.structs.replace(self.machine, ceilings=ceilings(self.machine))
 
     def launch(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from outpace.adapters.work import Output, Progress, Work
+from outpace.errors import Interrupted
 from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import write_json
 from outpace.records.machine import Machine
@@ -58,6 +59,7 @@ def measure(
         "changes": changes,
         "cache_limits": msgspec.to_builtins(limits or CacheLimits()),
     }
+    (work.session / TRACE).unlink(missing_ok=True)
     found = children.measure(work.launch, spec, work.session)
     if trace is not None:
         _write_trace(work.session, trace)
@@ -67,14 +69,14 @@ def measure(
 
 def _write_trace(session: Path, path: Path) -> None:
     """A few steps as a Chrome/Perfetto trace."""
-    from outpace.records.files import write_text
+    from outpace.report import written
     from outpace.report.trace import chrome_trace
 
     events: list[tuple[str, str, int, int, str, dict[str, str]]] = [
         (name, "seams", start, end, "training thread", {})
         for name, start, end in read(session / TRACE, [])
     ]
-    write_text(path, chrome_trace(events))
+    written(path, chrome_trace(events))
 
 
 def interpret(
@@ -87,7 +89,7 @@ def interpret(
 
     found = with_advice(evidence, findings(evidence)) if evidence.steps.count else []
     outcome: Outcome = "done"
-    if exit_code == 130:
+    if exit_code == Interrupted.exit_code:
         outcome = "interrupted"
     elif exit_code != 0:
         outcome = "failed"

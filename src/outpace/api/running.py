@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from outpace.adapters.folder import claimed
 from outpace.adapters.launch import start, stop, wait
 from outpace.adapters.work import Output
 from outpace.errors import DeadlineError
@@ -35,12 +36,12 @@ def run(
     """Run the target under a recipe; its exit code.
 
     With a ``deadline`` it is watched for it, and with ``land`` ended in time: the learning rate then
-    goes down as ``land`` says. Raises DeadlineError where it ended well, but too late.
+    goes down as ``land`` says. Raises DeadlineError where it ended well, but too late, and RecipeError
+    for a recipe that cannot be applied.
     """
-    record = _checked(read_recipe(recipe)) if recipe is not None else None
+    record = _checked(recipe) if recipe is not None else None
     applied = record.remedies if record is not None else ()
-    folder = (session or Path(".outpace") / "last-run").absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = claimed(session or Path(".outpace") / "last-run")
     for old in (PROGRESS, CHECKPOINT):
         (folder / old).unlink(missing_ok=True)
     spec: dict[str, Any] = {
@@ -85,9 +86,12 @@ def _why_late(*, landed: bool, seen: bool) -> str:
     return "--land ends it in time"
 
 
-def _checked(recipe: Recipe) -> Recipe:
-    """Warn where a recipe was made on another machine."""
-    here = describe()
+def _checked(path: Path) -> Recipe:
+    """The recipe, if it can be applied; a warning where it was made on another machine."""
+    from outpace.remedies.catalog import setup_of_recipe
+
+    recipe, here = read_recipe(path), describe()
+    setup_of_recipe(recipe, path)
     if recipe.fingerprint != here.fingerprint:
         print(
             f"warning: this recipe was measured on another machine ({recipe.machine}; here: "

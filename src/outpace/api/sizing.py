@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from outpace.adapters.work import Output, Progress, Work
-from outpace.errors import TargetError
+from outpace.errors import Interrupted, TargetError
 from outpace.records.files import read_json
 from outpace.records.plan import Sizes
 from outpace.records.target import Target
@@ -26,6 +26,8 @@ def sizes(
     work.tell("a step's memory", 0, 1)
     (work.session / SIZES).unlink(missing_ok=True)
     code = work.launch("outpace.tune.sizes:begin", {}, work.session, SILENT)
+    if code == Interrupted.exit_code:
+        raise KeyboardInterrupt
     found = None
     if (work.session / SIZES).exists():
         found = read_json(work.session / SIZES, Sizes)

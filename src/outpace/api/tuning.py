@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from outpace.adapters.work import Output, Progress, Work
 from outpace.api.diagnosing import finish, interpret, measure
-from outpace.errors import NotProven, RecipeError
+from outpace.errors import Interrupted, NotProven, RecipeError
 from outpace.records.evidence import Evidence
 from outpace.records.recipe_file import write_recipe
 from outpace.records.session import Diagnosis, Session
@@ -39,13 +41,14 @@ def tune(
 ) -> Session:
     """Find, measure and prove a recipe; write it.
 
-    ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is.
+    ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is,
+    RecipeError where the recipe cannot be written, and NotProven where ``require_proof`` is not met;
+    the session is written down by then, as it is at Ctrl-C.
     """
     from outpace.tune.cache_limits import cache_limits
     from outpace.tune.prove import shortfall
 
-    if recipe.exists() and not force:
-        raise RecipeError(f"{recipe} exists already", "--force replaces it, --recipe names another")
+    check_recipe(recipe, force=force)
     limits = cache_limits(ram_bytes, disk_bytes)
     work = Work(target, session, output, progress)
     brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
@@ -54,16 +57,42 @@ def tune(
     if diagnosis.outcome != "done":
         return finish(work, diagnosis, evidence, "tune")
     total = time_s or default_time(evidence)
-    trials, final = _try(work, total, only, skip)
-    compared = _accepted(trials)
-    trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
-    proof, trials = _prove(work, evidence, trials, total, seeds, margin)
+    try:
+        trials, final = _try(work, total, only, skip)
+        compared = _accepted(trials)
+        trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
+        proof, trials = _prove(work, evidence, trials, total, seeds, margin)
+    except KeyboardInterrupt:
+        _cut_off(work, diagnosis, evidence)
+        raise
     if require_proof and proof is not None and not proof.proven:
         finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
         raise NotProven(shortfall(proof), "give it more --time or --seeds, or a wider --margin")
     if _accepted(trials) != compared:
         final = {}  # the recipe is no longer what was compared as a whole
     return _conclude(work, diagnosis, evidence, trials, final, proof, recipe)
+
+
+def check_recipe(path: Path, *, force: bool) -> None:
+    """Raises RecipeError where no recipe can be written, before anything is measured."""
+    if path.is_dir():
+        raise RecipeError(f"{path} is a folder", f"name a file in it: {path / 'outpace.toml'}")
+    if path.exists() and not force:
+        raise RecipeError(f"{path} exists already", "--force replaces it, --recipe names another")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise RecipeError(
+            f"{path} cannot be written: {above} is no folder", "--recipe names another"
+        )
+
+
+def _cut_off(work: Work, diagnosis: Diagnosis, evidence: Evidence) -> None:
+    """Write down what there is at Ctrl-C: the diagnosis, and the trials made by then."""
+    from outpace.tune.children import tried_by_now
+
+    code = Interrupted.exit_code
+    cut = msgspec.structs.replace(diagnosis, outcome="interrupted", exit_code=code)
+    finish(work, cut, evidence, "tune", trials=tuple(tried_by_now(work.session / "trials")))
 
 
 def default_time(evidence: Evidence) -> float:

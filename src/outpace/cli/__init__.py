@@ -6,14 +6,15 @@ Options come from the flags, else from OUTPACE_<FLAG>, else from pyproject's ``[
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import sys
 from typing import Any
 
 import click
 
-from outpace.cli.settings import defaults, of_command
-from outpace.cli.telling import leave_quietly, tell, tell_error, tell_mistake
-from outpace.errors import OutpaceError
+from outpace.cli.settings import OPTIONS, defaults, of_command
+from outpace.cli.telling import failure_of, leave_quietly, tell
 
 COMMANDS = {
     "diagnose": "find by experiment what a training is bound by; change nothing",
@@ -29,6 +30,15 @@ COMMANDS = {
     "env": "this machine and its measured ceilings",
     "demo": "what to type first",
 }
+
+DOCUMENTS = [
+    name for name, options in OPTIONS.items() if "json" in options.split() and name != "live"
+]
+"""print one JSON document with --json; `live` prints one a line"""
+HELP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""what `outpace` alone raises, from Click 8.2 on: its message is the help"""
+TRUE = ("1", "true", "t", "yes", "y", "on")
+"""what Click takes for it"""
 
 
 class Lazy(click.Group):
@@ -80,23 +90,34 @@ def group() -> None:
 
 def main() -> None:
     """Run a command; a user's mistake is told in two lines, ours with its traceback."""
+    given: dict[str, Any] = {}
     try:
-        code = group.main(standalone_mode=False, default_map=defaults())
-    except OutpaceError as error:
-        code = tell_error(error)
-    except click.UsageError as error:
-        hint = f"{error.ctx.command_path} --help" if error.ctx is not None else None
-        tell(error.format_message(), hint)
-        code = 2
-    except click.ClickException as error:
-        tell(error.format_message())
-        code = 2
-    except (click.Abort, KeyboardInterrupt):
-        tell("interrupted")
-        code = 130
+        given = defaults()
+        code = group.main(standalone_mode=False, default_map=given)
     except BrokenPipeError:
         leave_quietly()
         code = 0
-    except Exception as error:
-        code = tell_mistake(error)
+    except HELP as error:
+        error.show()
+        code = 2
+    except (Exception, KeyboardInterrupt) as error:
+        failure = failure_of(error)
+        tell(failure.message, failure.hint)
+        if json_wanted(sys.argv[1:], given):
+            print(json.dumps(failure.document(), indent=2))
+        code = failure.exit_code
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def json_wanted(words: list[str], given: dict[str, Any]) -> bool:
+    """Whether a command that came to no good was to print a JSON document."""
+    from outpace.cli.options import TargetCommand
+
+    name, own = words[0] if words else "", words[1:]
+    if name not in DOCUMENTS:
+        return False
+    command = importlib.import_module(f"outpace.cli.{name}").command
+    if isinstance(command, TargetCommand):
+        own = own[: command.target_at(own)]
+    settings = (os.environ.get("OUTPACE_JSON", ""), given.get(name, {}).get("json", False))
+    return "--json" in own or any(str(setting).lower() in TRUE for setting in settings)

@@ -27,7 +27,7 @@ photographs. Shorter, with data that packages ship:
 """
 
 
-@click.command("demo")
+@click.command("demo", epilog="Example: outpace demo")
 def command() -> int:
     """What to type first."""
     here = Path("examples/image_classifier.py").exists() and Path("Makefile").exists()

@@ -48,8 +48,10 @@ def command(
     The target runs in a process of its own, watched and experimented upon; its results are thrown
     away and what it writes goes to a scratch folder, so that nothing of yours is changed.
     """
-    from outpace.cli.measuring import given, kept, show
+    from outpace.cli.measuring import check_file, given, kept, show
 
+    if trace is not None:
+        check_file(trace, shared["force"], trace=True)
     options = given(words, **shared)
     from outpace.api import diagnose
 

@@ -36,7 +36,7 @@ def command(start: bool, as_json: bool) -> int:
     told = hints(loading)
     if as_json:
         facts = {**msgspec.to_builtins(loading), "hints": told}
-        click.echo(to_json({**msgspec.to_builtins(machine), "data_loading": facts}))
+        click.echo(to_json({"schema": 1, **msgspec.to_builtins(machine), "data_loading": facts}))
         return 0
     head = click.style("hint", fg="cyan", bold=True)
     for name, text in machine_rows(machine):

@@ -13,8 +13,7 @@ import click
 
 from outpace.cli.options import mark_latest, session_folder
 from outpace.cli.progress import ProgressLine
-from outpace.cli.telling import tell
-from outpace.errors import UsageError
+from outpace.errors import Interrupted, UsageError
 from outpace.records.session import Session
 from outpace.records.target import Target
 
@@ -54,35 +53,46 @@ def given(
 
 def check_report(path: Path, force: bool, suffixes: tuple[str, ...] = REPORTS) -> None:
     """That a report can be written there is known before anything is measured."""
-    from outpace.report import is_report
-
     if path.suffix.lower() not in suffixes:
         known = ".html, .md or .json" if suffixes == REPORTS else ".html"
         raise UsageError(f"{path} does not say what to write", f"name a file that ends in {known}")
-    if path.exists() and not force and not is_report(path):
-        raise UsageError(
-            f"{path} is there already and is not a report of outpace",
-            "choose another name, or replace it with --force",
-        )
+    check_file(path, force)
+
+
+def check_file(path: Path, force: bool, *, trace: bool = False) -> None:
+    """The same for a file of any name."""
+    from outpace.report import check_place
+
+    check_place(path, force=force, trace=trace)
     if not path.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", "make it first")
 
 
 @contextlib.contextmanager
 def kept(folder: Path, *, quiet: bool) -> Iterator[ProgressLine]:
-    """Show progress meanwhile; at Ctrl-C say what there is, and leave with 130."""
+    """Show progress meanwhile; raises Interrupted at Ctrl-C, which says what there is."""
+    session = folder / "session.json"
+    before = _written_at(session)
     with ProgressLine(quiet=quiet) as progress:
         try:
             yield progress
             return
         except KeyboardInterrupt:
             pass
-    if (folder / "session.json").exists() or (folder / "evidence.json").exists():
+        finally:
+            if folder.parent.name == ".outpace":
+                with contextlib.suppress(OSError):
+                    folder.rmdir()  # nothing came of it
+    if _written_at(session) not in (None, before):
         mark_latest(folder)
-        tell("interrupted", f"what was measured by then is in {folder}")
-    else:
-        tell("interrupted before anything was measured")
-    sys.exit(130)
+        raise Interrupted("interrupted", f"what was measured by then: outpace report {folder}")
+    raise Interrupted("interrupted before anything was measured")
+
+
+def _written_at(path: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return None
 
 
 def show(session: Session, options: Given) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 
 import click
 
-from outpace.errors import UsageError
+from outpace.errors import SessionError, UsageError
 from outpace.plan.budget import seconds_of
 
 Command = Callable[..., Any]
@@ -29,6 +30,19 @@ class Duration(click.ParamType[float]):
             return seconds_of(value)
         except UsageError as error:
             self.fail(f"{error.message}; {error.hint}", param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number within limits; "nan" and "inf", which Click lets through, are none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number; fails with what was seen."""
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return found
 
 
 class Bytes(click.ParamType[int]):
@@ -61,28 +75,29 @@ class TargetCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Have Click see the target's words as words."""
-        at = self._target_at(args)
+        at = self.target_at(args)
+        if args[at : at + 1] == ["--"]:
+            return super().parse_args(ctx, args)
         return super().parse_args(ctx, [*args[:at], "--", *args[at:]])
 
-    def _target_at(self, args: list[str]) -> int:
-        """Where the target begins: at ``-m``, after ``--``, or at the first word."""
-        valued = {
-            name
-            for param in self.params
-            if isinstance(param, click.Option) and not param.is_flag
-            for name in (*param.opts, *param.secondary_opts)
-        }
+    def target_at(self, args: list[str]) -> int:
+        """Where the target begins: at ``-m``, at ``--``, or at the first word."""
+        options = [p for p in self.params if isinstance(p, click.Option)]
+        valued = {name for p in options if not p.is_flag for name in (*p.opts, *p.secondary_opts)}
         at = 0
         while at < len(args):
             word = args[at]
-            if word == "--":
-                # Taken out here: Click is given its own.
-                del args[at]
+            if word in ("--", "-m", "-") or not word.startswith("-"):
                 return at
-            if word == "-m" or word == "-" or not word.startswith("-"):
-                return at
-            at += 2 if word in valued else 1
+            at += 2 if word in valued or _ends_valued(word, valued) else 1
         return len(args)
+
+
+def _ends_valued(word: str, valued: set[str]) -> bool:
+    """Whether flags of one letter stand together, and the last one's value is the next word: ``-qo``."""
+    if word.startswith("--"):
+        return False
+    return next((at for at, c in enumerate(word) if f"-{c}" in valued), 0) == len(word) - 1
 
 
 def option(flag: str, *more: str, **settings: Any) -> Callable[[Command], Command]:
@@ -127,23 +142,34 @@ def common(function: Command) -> Command:
 
 
 def session_folder(given: Path | None, name: str) -> Path:
-    """The folder named, or a new one in .outpace."""
+    """The folder named, or a new one in .outpace, which is made: another process may want one too."""
     if given is not None:
         return given
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     stem = re.sub(r"\W+", "-", Path(name).stem) or "target"
     folder = Path(".outpace") / f"{stamp}-{stem}"
     number = 1
-    while folder.exists():
-        number += 1
-        folder = folder.with_name(f"{stamp}-{stem}-{number}")
-    return folder
+    while True:
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            folder = folder.with_name(f"{stamp}-{stem}-{number}")
+        except OSError as error:
+            raise SessionError(
+                f"the session folder {folder} cannot be made: {error.strerror or error}",
+                "--session names another",
+            ) from error
+        else:
+            return folder
 
 
 def mark_latest(session: Path) -> None:
     """Have .outpace/latest lead to the newest session."""
     link = session.parent / "latest"
-    if session.parent.name != ".outpace" or (link.exists() and not link.is_symlink()):
+    if session.parent.name != ".outpace" or session == link:
+        return
+    if link.exists() and not link.is_symlink():
         return
     link.unlink(missing_ok=True)
     link.symlink_to(session.name)

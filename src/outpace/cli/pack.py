@@ -12,6 +12,7 @@ import click
 
 from outpace.cli.options import option
 from outpace.cli.progress import ProgressLine
+from outpace.cli.stdout import kept_clear
 from outpace.cli.telling import tell
 from outpace.errors import UsageError
 
@@ -96,7 +97,7 @@ def command(
 
     dest = Path(words[-1])
     found = verified = None
-    with Shown(quiet=quiet) as shown, kept(dest):
+    with kept_clear(as_json), Shown(quiet=quiet) as shown, kept(dest):
         if len(words) > 1:
             found = pack(
                 words[:-1],

@@ -13,17 +13,19 @@ import msgspec
 from outpace.cli.budgets import budget_of, deadline_options
 from outpace.cli.options import (
     Duration,
+    Number,
     TargetCommand,
     mark_latest,
     option,
     session_folder,
     target_argument,
 )
-from outpace.errors import UsageError
+from outpace.errors import TargetError, TargetFailed, UsageError
 from outpace.plan.forecast import Objective
 from outpace.records.machine import Machine
 from outpace.records.plan import Plan, Sizes
 from outpace.records.session import Session
+from outpace.records.target import Target
 
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmbt]?)")
@@ -84,10 +86,10 @@ Examples:
 @option("--served-tokens", type=Count(), help="Tokens that the model will serve in its life.")
 @option("--device", help="An accelerator, such as h100; its rate and price are looked up.")
 @option("--count", type=click.IntRange(min=1), default=1, help="So many of it (default: 1).")
-@option("--hours", type=click.FloatRange(min=0, min_open=True), help="Hours of training.")
+@option("--hours", type=Number(min=0, min_open=True), help="Hours of training.")
 @option(
     "--mfu",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=Number(min=0, max=1, min_open=True),
     default=0.4,
     help="Share of the device's dense peak that is reached (default: 0.4).",
 )
@@ -124,7 +126,7 @@ Examples:
     default="time",
     help="What comes first: the soonest (default), the cheapest, or most training in the time.",
 )
-@option("--usd-per-hour", type=click.FloatRange(min=0), help="Price of this machine.")
+@option("--usd-per-hour", type=Number(min=0), help="Price of this machine.")
 @option(
     "--output",
     "-o",
@@ -153,6 +155,7 @@ def command(
     A script is run as `outpace diagnose` runs it, for a short while and with its results thrown away.
     The exit code is 3 where the training that was asked about does not fit the time, or the device.
     """
+    from outpace.adapters.target import parse_target
     from outpace.plan.question import Question, answer, of_memory
     from outpace.report import plan as report
 
@@ -170,12 +173,12 @@ def command(
         check_report(output, force, PAGES)
     law = None
     if asked.memory:
-        plan = of_memory(asked, *measured_sizes(words, as_json, quiet))
-        lines = report.memory_lines(plan, words[0])
+        target = parse_target(words)
+        plan = of_memory(asked, *measured_sizes(target, as_json, quiet))
+        lines = report.memory_lines(plan, target.name)
     elif words:
-        session = measure(words, time_s, as_json, quiet)
-        if session.outcome != "done":
-            return show_failure(session)
+        session = measure(parse_target(words), time_s, as_json, quiet)
+        check_measured(session)
         plan, _ = answer(asked, session)
         lines = report.script_lines(asked, plan, session.target.name)
     else:
@@ -184,10 +187,10 @@ def command(
         lines = report.lines(asked, plan, law)
     said = list(lines)
     if output is not None:
-        from outpace.records.files import write_text
+        from outpace.report import written
         from outpace.report.plan_html import render_plan
 
-        write_text(output, render_plan(asked, plan, law, said))
+        written(output, render_plan(asked, plan, law, said))
     return show(plan, said, as_json, measured=bool(words))
 
 
@@ -205,17 +208,13 @@ def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> 
     return 3 if late or full else 0
 
 
-def measured_sizes(
-    words: tuple[str, ...], as_json: bool, quiet: bool
-) -> tuple[Sizes, Machine, int]:
+def measured_sizes(target: Target, as_json: bool, quiet: bool) -> tuple[Sizes, Machine, int]:
     """A script's step, the machine, and the memory that it has."""
-    from outpace.adapters.target import parse_target
     from outpace.api import sizes
     from outpace.cli.measuring import kept
     from outpace.measure.ceilings import ceilings
     from outpace.measure.machine import describe, memory_limit
 
-    target = parse_target(words)
     folder = session_folder(None, target.name)
     output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
     with kept(folder, quiet=quiet) as progress:
@@ -225,13 +224,11 @@ def measured_sizes(
         return found, msgspec.structs.replace(machine, ceilings=ceilings(machine)), limit
 
 
-def measure(words: tuple[str, ...], time_s: float | None, as_json: bool, quiet: bool) -> Session:
+def measure(target: Target, time_s: float | None, as_json: bool, quiet: bool) -> Session:
     """A short diagnosis of the script."""
-    from outpace.adapters.target import parse_target
     from outpace.api import diagnose
     from outpace.cli.measuring import kept
 
-    target = parse_target(words)
     folder = session_folder(None, target.name)
     output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
     with kept(folder, quiet=quiet) as progress:
@@ -247,9 +244,9 @@ def measure(words: tuple[str, ...], time_s: float | None, as_json: bool, quiet: 
     return session
 
 
-def show_failure(session: Session) -> int:
-    """Say that the script came to no good; its exit code."""
-    from outpace.cli.telling import tell
-
-    tell(f"{session.target.name}: {session.outcome}; see `outpace diagnose`")
-    return session.exit_code or 2
+def check_measured(session: Session) -> None:
+    """Raises TargetFailed, with its exit code, where the script came to no good."""
+    if session.outcome != "done":
+        error = TargetFailed(f"{session.target.name}: {session.outcome}; see `outpace diagnose`")
+        error.exit_code = session.exit_code or TargetError.exit_code
+        raise error

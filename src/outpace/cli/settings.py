@@ -62,7 +62,9 @@ def of_command(command: click.Command, given: dict[str, Any]) -> dict[str, Any]:
         for name in param.opts:
             plain = _plain(name.lstrip("-"))
             if isinstance(param, click.Option) and plain in given:
-                found[str(param.name)] = given[plain]
+                value = given[plain]
+                one = param.multiple and isinstance(value, str)
+                found[str(param.name)] = [value] if one else value
     return found
 
 

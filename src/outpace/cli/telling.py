@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import NamedTuple
 
 import click
 
@@ -26,18 +27,37 @@ def _line(head: str, color: str, text: str) -> None:
     click.echo(click.style(head, fg=color, bold=True) + f": {text}", err=True, color=colors())
 
 
-def tell_error(error: OutpaceError) -> int:
-    """A mistake that the user can mend; its exit code."""
-    if logging.getLogger("outpace").isEnabledFor(logging.DEBUG):
-        import traceback
+class Failure(NamedTuple):
+    """What happened, what to do next, and the exit code."""
 
-        traceback.print_exception(error)
-    tell(error.message, error.hint)
-    return error.exit_code
+    message: str
+    hint: str | None
+    exit_code: int
+
+    def document(self) -> dict[str, object]:
+        """For programs, in the place of what the command would have given."""
+        outcome = "interrupted" if self.exit_code == 130 else "error"
+        return {"schema": 1, "outcome": outcome, **self._asdict()}
 
 
-def tell_mistake(error: Exception) -> int:
-    """A mistake of ours: its traceback stays; the exit code."""
+def failure_of(error: BaseException) -> Failure:
+    """An exception in words; the traceback of a mistake of ours is shown."""
+    if isinstance(error, OutpaceError):
+        if logging.getLogger("outpace").isEnabledFor(logging.DEBUG):
+            import traceback
+
+            traceback.print_exception(error)
+        return Failure(error.message, error.hint, error.exit_code)
+    if isinstance(error, click.ClickException):
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        hint = f"{context.command_path} --help" if context is not None else None
+        return Failure(error.format_message(), hint, 2)
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        return Failure("interrupted", None, 130)
+    return _mistake(error)
+
+
+def _mistake(error: BaseException) -> Failure:
     import traceback
     from importlib.metadata import PackageNotFoundError, version
 
@@ -46,8 +66,9 @@ def tell_mistake(error: Exception) -> int:
     except PackageNotFoundError:
         ours = "(not installed)"
     traceback.print_exception(error)
-    tell(f"this is a mistake in outpace {ours}", "please report it with the lines above")
-    return 2
+    return Failure(
+        f"this is a mistake in outpace {ours}", "please report it with the lines above", 2
+    )
 
 
 def leave_quietly() -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
+from outpace.adapters.target import MODULE, module_of
 from outpace.cli.options import Duration, option
-from outpace.errors import TargetError, UsageError
+from outpace.cli.stdout import kept_clear
+from outpace.errors import OutpaceError, TargetError, TargetFailed, UsageError
 
 if TYPE_CHECKING:
     from outpace.train.result import Result
@@ -35,8 +41,7 @@ def command(name: str, budget: float | None, as_json: bool, quiet: bool) -> int:
 
     The exit code is 3 where a target was asked for and not reached.
     """
-    # What the function and its callbacks print is not to be in the document.
-    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+    with kept_clear(as_json), own_mistakes(name):
         trainer = trainer_of(name)
         if budget is not None:
             trainer.budget_s = budget
@@ -52,6 +57,34 @@ def command(name: str, budget: float | None, as_json: bool, quiet: bool) -> int:
     return 3 if missed else 0
 
 
+@contextlib.contextmanager
+def own_mistakes(name: str) -> Iterator[None]:
+    """What the user's code raises keeps its traceback, and is not taken for a mistake of ours."""
+    try:
+        yield
+    except OutpaceError:
+        raise
+    except Exception as error:
+        if not is_users(error):
+            raise
+        traceback.print_exception(error)
+        raise TargetFailed(f"{name} raised {type(error).__name__}") from None
+
+
+def is_users(error: Exception) -> bool:
+    """Whether the innermost code that is no library's is the user's, and not ours."""
+    from outpace.seams.where import is_user_file
+
+    if isinstance(error, SyntaxError):
+        return is_user_file(error.filename or "")
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if is_user_file(frame.f_code.co_filename):
+            return True
+        if str(frame.f_globals.get("__name__", "")).startswith("outpace."):
+            return False
+    return False
+
+
 def trainer_of(name: str) -> Trainer:
     """What ``module:function`` gives, looked for from the working folder as well."""
     from outpace.train.trainer import Trainer
@@ -59,6 +92,9 @@ def trainer_of(name: str) -> Trainer:
     module, colon, function = name.partition(":")
     if not colon or not module or not function:
         raise UsageError(f"{name!r} names no function", "write module:function")
+    if module.endswith(".py") or not MODULE.match(module):
+        hint = f"as Python imports it: {module_of(module)}:{function}"
+        raise UsageError(f"{module!r} is no module's name", hint)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -70,7 +106,18 @@ def trainer_of(name: str) -> Trainer:
         raise TargetError(f"there is no module {module}", hint) from None
     if found is None:
         raise TargetError(f"{module} has no {function}", "name a function in it")
-    made = found if isinstance(found, Trainer) else found()
+    if isinstance(found, Trainer):
+        return found
+    if not (inspect.isroutine(found) or inspect.isclass(found) or isinstance(found, partial)):
+        kind = type(found).__name__
+        raise TargetError(
+            f"{name} is a {kind}", "name an outpace.Trainer, or a function that gives one"
+        )
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise TargetError(f"{name} cannot be called: {error}", "let it take no argument") from None
+    made = found()
     if not isinstance(made, Trainer):
         kind = type(made).__name__
         raise TargetError(f"{name} gives a {kind}", "it is to return an outpace.Trainer")

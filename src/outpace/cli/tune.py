@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from outpace.cli.options import Bytes, Duration, TargetCommand, common, option, target_argument
+from outpace.cli.options import (
+    Bytes,
+    Duration,
+    Number,
+    TargetCommand,
+    common,
+    option,
+    target_argument,
+)
+from outpace.cli.telling import tell
+from outpace.errors import NotProven
+
+if TYPE_CHECKING:
+    from outpace.cli.measuring import Given
 
 
 @click.command(
@@ -39,7 +52,7 @@ Examples:
 )
 @option(
     "--margin",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=0.01,
     show_default=True,
     help="How much worse counts as no worse, as a share of the loss's fall.",
@@ -84,33 +97,47 @@ def command(
     from outpace.cli.measuring import given, kept, show
     from outpace.remedies.catalog import remedy
 
-    options = given(words, **shared)
     only, skip = names(only), names(skip)
     for name in (*only, *skip):
         remedy(name)
+    options = given(words, **shared)
     from outpace.api import tune
 
-    with kept(options.folder, quiet=quiet) as progress:
-        found = tune(
-            options.target,
-            session=options.folder,
-            recipe=recipe,
-            force=options.force,
-            time_s=time_s,
-            seeds=seeds,
-            margin=margin,
-            require_proof=require_proof,
-            only=only,
-            skip=skip,
-            ram_bytes=ram_bytes,
-            disk_bytes=disk_bytes,
-            output="stderr" if options.as_json else "inherit",
-            progress=progress,
-        )
+    try:
+        with kept(options.folder, quiet=quiet) as progress:
+            found = tune(
+                options.target,
+                session=options.folder,
+                recipe=recipe,
+                force=options.force,
+                time_s=time_s,
+                seeds=seeds,
+                margin=margin,
+                require_proof=require_proof,
+                only=only,
+                skip=skip,
+                ram_bytes=ram_bytes,
+                disk_bytes=disk_bytes,
+                output="stderr" if options.as_json else "inherit",
+                progress=progress,
+            )
+    except NotProven as error:
+        return show_unproven(error, options)
     code = show(found, options)
     if diff and not options.as_json:
         click.echo(found.diff, nl=False)
     return code
+
+
+def show_unproven(error: NotProven, options: Given) -> int:
+    """What was measured all the same, and that it was not enough."""
+    from outpace.cli.measuring import show
+    from outpace.records.files import read_json
+    from outpace.records.session import Session
+
+    show(read_json(options.folder / "session.json", Session), options)
+    tell(error.message, error.hint)
+    return error.exit_code
 
 
 def names(values: tuple[str, ...]) -> tuple[str, ...]:

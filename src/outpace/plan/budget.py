@@ -60,7 +60,12 @@ def seconds_until(by: str, now: datetime) -> float:
             f"{by!r} is no time", "write 06:00, or 2026-03-01T06:00 with the date"
         ) from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
-    left = at.timestamp() - now.timestamp()
+    try:
+        left = at.timestamp() - now.timestamp()
+    except (ValueError, OverflowError):  # the first and the last day there are
+        raise UsageError(
+            f"{by!r} is no time that a clock here shows", "name a nearer one"
+        ) from None
     if left <= 0:
         raise UsageError(f"{by} is past: it is {now:%Y-%m-%dT%H:%M} now", "name a time to come")
     return left

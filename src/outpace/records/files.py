@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from outpace.errors import SessionError
 
 T = TypeVar("T")
+SCHEMA = 1
 
 
 def write_text(path: Path, text: str) -> None:
@@ -19,7 +20,7 @@ def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -38,8 +39,23 @@ def _umask() -> int:
 
 
 def to_json(record: object) -> str:
-    """A record as indented JSON; NaN and infinity become null."""
-    return msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+    """A record as indented JSON; NaN and infinity become null, what is no text a question mark."""
+    try:
+        encoded = msgspec.json.encode(record)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(_as_text(msgspec.to_builtins(record)))
+    return msgspec.json.format(encoded, indent=2).decode()
+
+
+def _as_text(value: Any) -> Any:
+    """Plain values without the bytes that Python keeps of words that are not in UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_text(each) for each in value]
+    return value
 
 
 def write_json(path: Path, record: object) -> None:
@@ -50,8 +66,12 @@ def write_json(path: Path, record: object) -> None:
 def read_json(path: Path, kind: type[T]) -> T:
     """Read a record; raise SessionError that names the file and what is wrong with it."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        found = msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         raise SessionError(f"{path} does not exist", "name a session folder or file") from None
     except (OSError, msgspec.MsgspecError) as error:
         raise SessionError(f"{path} cannot be read: {error}") from error
+    schema = getattr(found, "schema", SCHEMA)
+    if schema != SCHEMA:
+        raise SessionError(f"{path} has schema {schema}; this outpace reads schema {SCHEMA}")
+    return found

@@ -21,7 +21,7 @@ from outpace.records.gain import Gain
 from outpace.records.trial import Settings
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A remedy of a recipe."""
 
     name: str
@@ -31,7 +31,7 @@ class Applied(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Proven(msgspec.Struct, frozen=True):
+class Proven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The proof in one line a key."""
 
     proven: bool
@@ -43,7 +43,7 @@ class Proven(msgspec.Struct, frozen=True):
     measure: str = "loss"
 
 
-class Recipe(msgspec.Struct, frozen=True):
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `outpace run --recipe` applies."""
 
     schema: int

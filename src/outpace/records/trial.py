@@ -24,12 +24,12 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """Loss of one run by samples seen."""
+    """Loss of one run by samples seen; None where it was not a number."""
 
     seed: int
     recipe: bool
     samples: tuple[int, ...]
-    values: tuple[float, ...]
+    values: tuple[float | None, ...]
     metrics: dict[str, float] = {}
 
 

@@ -7,9 +7,14 @@ import importlib
 import importlib.metadata
 import pkgutil
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
-from outpace.errors import UsageError
+from outpace.errors import RecipeError, UsageError
+from outpace.records.recipe import Recipe
+from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy
+from outpace.seams.setup import AS_IS, Setup
 
 ENTRY_POINT = "outpace.remedies"
 NOT_REMEDIES = ("base", "catalog", "edits", "model", "patch", "room")
@@ -50,3 +55,28 @@ def remedy(name: str) -> Remedy:
             return kind()
     names = ", ".join(kind.name for kind in all_remedies())
     raise UsageError(f"there is no remedy called {name!r}", f"there are: {names}")
+
+
+def setup_of(remedies: Iterable[tuple[str, Settings]]) -> Setup:
+    """The Setup of remedies applied one after the other."""
+    setup = AS_IS
+    for name, settings in remedies:
+        setup = remedy(name).setup(setup, settings)
+    return setup
+
+
+def setup_of_recipe(recipe: Recipe, path: Path) -> Setup:
+    """The same of a recipe. Raises RecipeError for one that is not known, or cannot be set up so."""
+    setup = AS_IS
+    for each in recipe.remedies:
+        try:
+            setup = remedy(each.name).setup(setup, each.settings)
+        except UsageError as error:
+            raise RecipeError(f"{path}: {error.message}", error.hint) from error
+        except (KeyError, TypeError, ValueError) as error:
+            why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise RecipeError(
+                f"{path}: {each.name} cannot be set up by {each.settings}: {why}",
+                f"outpace remedies {each.name}",
+            ) from error
+    return setup

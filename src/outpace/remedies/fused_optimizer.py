@@ -9,8 +9,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import set_optimizer_arguments
-from outpace.seams.optimizer import FOREACH, FUSED
-from outpace.seams.setup import Setup
+from outpace.seams.setup import FOREACH, FUSED, Setup
 
 WORTH = 0.02
 """share of a step that the optimizer must take"""

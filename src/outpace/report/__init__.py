@@ -9,8 +9,9 @@ from pathlib import Path
 from outpace.errors import UsageError
 from outpace.records.files import to_json, write_text
 from outpace.records.session import Session
+from outpace.report.trace import is_trace
 
-__all__ = ["write_report"]
+__all__ = ["check_place", "write_report", "written"]
 
 _HEAD = 4096
 _JSON_KEYS = {"schema", "outcome", "target", "evidence", "ledger"}
@@ -23,14 +24,23 @@ def write_report(session: Session, path: Path, *, force: bool = False) -> None:
     a report of ours.
     """
     render = _renderer(path)
+    check_place(path, force=force)
+    written(path, render(session))
+
+
+def check_place(path: Path, *, force: bool, trace: bool = False) -> None:
+    """Raises UsageError for a folder and, without ``force``, for a file of other origin."""
     if path.is_dir():
-        raise UsageError(f"{path} is a folder", "name a file in it, such as report.html")
-    if path.exists() and not force and not is_report(path):
+        raise UsageError(f"{path} is a folder", "name a file in it")
+    if path.exists() and not force and not (is_trace if trace else is_report)(path):
         raise UsageError(
-            f"{path} is there already and is not a report of outpace",
+            f"{path} is there already and is not a {'trace' if trace else 'report'} of outpace",
             "choose another name, or replace it with --force",
         )
-    text = render(session)
+
+
+def written(path: Path, text: str) -> None:
+    """Write a file that was asked for, whole or not at all. Raises UsageError."""
     try:
         write_text(path, text)
     except OSError as error:

@@ -67,7 +67,7 @@ def chart(curves: Sequence[Curve]) -> Chart | None:
     return Chart(x, y, panels, max(_group(len(curve.values)) for curve in curves))
 
 
-def thin(samples: Iterable[float], values: Iterable[float]) -> list[Point]:
+def thin(samples: Iterable[float], values: Iterable[float | None]) -> list[Point]:
     """At most `MOST_POINTS` points; None where none of a point's values is a number."""
     pairs = list(zip(samples, values, strict=False))
     size = _group(len(pairs))
@@ -78,8 +78,8 @@ def _group(points: int) -> int:
     return max(1, -(-points // MOST_POINTS))
 
 
-def _mean(pairs: list[tuple[float, float]]) -> Point:
-    known = [value for _, value in pairs if abs(value) < _HUGE and not math.isnan(value)]
+def _mean(pairs: list[Point]) -> Point:
+    known = [value for _, value in pairs if value is not None and abs(value) < _HUGE]
     middle = pairs[len(pairs) // 2][0]
     return float(middle), math.fsum(known) / len(known) if known else None
 

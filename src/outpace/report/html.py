@@ -7,7 +7,6 @@ escaped by jinja2 and freed of control characters.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -121,8 +120,7 @@ def _proof_axis(session: Session) -> Axis | None:
 
 def _run_chart(session: Session) -> curves.Chart | None:
     loss = session.evidence.loss
-    values = tuple(math.nan if value is None else value for value in loss.values)
-    return curves.chart([Curve(0, False, loss.samples, values)]) if values else None
+    return curves.chart([Curve(0, False, loss.samples, loss.values)]) if loss.values else None
 
 
 def _ledger(session: Session) -> Iterator[Part]:

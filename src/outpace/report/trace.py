@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from outpace.report import words
 
@@ -16,6 +17,8 @@ Event = tuple[str, str, int, int, str, Mapping[str, object]]
 """name, phase, start_ns, end_ns, name of the thread, arguments"""
 
 PROCESS = 1
+OURS = '{"traceEvents":[{"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"outpace"}}'
+"""how each begins"""
 
 
 def chrome_trace(events: Iterable[Event]) -> str:
@@ -27,6 +30,15 @@ def chrome_trace(events: Iterable[Event]) -> str:
     named = [_named("process_name", 0, "outpace"), *_threads(threads)]
     document = {"traceEvents": [*named, *spans], "displayTimeUnit": "ms"}
     return json.dumps(document, allow_nan=False, separators=(",", ":"))
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is a trace that outpace wrote."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(OURS)) == OURS.encode()
+    except OSError:
+        return False
 
 
 def _span(event: Event, zero: int, threads: dict[str, int]) -> dict[str, object]:

@@ -19,10 +19,7 @@ from torch.optim.optimizer import (
 )
 
 from outpace.seams.host import Host
-from outpace.seams.setup import AS_IS, Setup
-
-FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
-FOREACH = (*FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+from outpace.seams.setup import AS_IS, FOREACH, FUSED, Setup
 
 
 class OptimizerSeam:

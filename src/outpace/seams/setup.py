@@ -12,6 +12,9 @@ from typing import Literal
 
 Fetch = Literal["items", "slice", "cache"]
 Executor = Literal["own", "inline", "ahead", "threads", "processes"]
+FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+FOREACH = (*FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+"""torch's optimizers that can step all parameters at once"""
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,12 @@ from outpace.measure.stops import Stops
 from outpace.plan.countdown import Countdown
 from outpace.plan.landing import Landing
 from outpace.records.plan import Progress
+from outpace.remedies.catalog import setup_of
 from outpace.seams.host import Host, Step
 from outpace.seams.rate import RateSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
-from outpace.tune.assemble import assemble, setup_of
+from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
 from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, tell, write
 

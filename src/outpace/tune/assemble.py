@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
@@ -11,8 +10,7 @@ from typing import Any
 
 from outpace.errors import RecipeError
 from outpace.records.recipe_file import read_recipe
-from outpace.records.trial import Settings
-from outpace.remedies.catalog import remedy
+from outpace.remedies.catalog import setup_of_recipe
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.decode import DecodeSeam
@@ -24,7 +22,6 @@ from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.save import SaveSeam
 from outpace.seams.seeding import SeedingSeam
-from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.transfer import TransferSeam
 from outpace.serve.decode import Decoder
 from outpace.serve.feeds import make_feed
@@ -57,19 +54,12 @@ def assemble(
     return host
 
 
-def setup_of(remedies: Iterable[tuple[str, Settings]], base: Setup = AS_IS) -> Setup:
-    """The Setup of remedies applied one after the other."""
-    for name, settings in remedies:
-        base = remedy(name).setup(base, settings)
-    return base
-
-
 def apply_recipe(recipe: str | Path, *, model: Any = None, optimizer: Any = None) -> Host:
     """A recipe at work in this process, the objects given being brought to it at once.
 
     Raises RecipeError for a recipe that cannot be read, or one that only a new process can take.
     """
-    setup = setup_of((r.name, r.settings) for r in read_recipe(Path(recipe)).remedies)
+    setup = setup_of_recipe(read_recipe(Path(recipe)), Path(recipe))
     if setup.environment:
         names = ", ".join(name for name, _ in setup.environment)
         raise RecipeError(

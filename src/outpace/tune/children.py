@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from outpace.errors import Interrupted
 from outpace.measure.ledger import with_ending
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.files import read_json
@@ -77,12 +78,18 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
             old.unlink(missing_ok=True)
         again = runs > 0
         begun = monotonic()
-        code = launch(
-            "outpace.tune.experiment:begin",
-            {**spec, "excluded": excluded, "again": again, "spent_s": spent},
-            folder,
-            {},
-        )
+        try:
+            code = launch(
+                "outpace.tune.experiment:begin",
+                {**spec, "excluded": excluded, "again": again, "spent_s": spent},
+                folder,
+                {},
+            )
+        except KeyboardInterrupt:
+            if first is None:
+                raise
+            code, evidence = Interrupted.exit_code, first
+            break
         runs += 1
         arm = read(folder / MARKER, {}).get("arm", "")
         evidence = _read_evidence(folder)
@@ -170,6 +177,8 @@ class Tried:
 def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
     """Try remedies in processes of the target, again where it ends too soon or dies in an arm."""
     excluded: dict[str, str] = {}
+    for old in (TRIALS, EVIDENCE, STATUS):
+        (folder / old).unlink(missing_ok=True)
     before = -1
     begun = monotonic()
     deadline = begun + float(spec["time_s"])
@@ -187,13 +196,17 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
         if code != 0 or not finished or count == before or monotonic() > deadline:
             break
         before = count
-    state = read(folder / TRIALS, {})
     evidence = _read_evidence(folder)
     return Tried(
-        [msgspec.convert(t, Trial) for t in state.get("trials", [])],
-        state.get("final", {}),
+        tried_by_now(folder),
+        read(folder / TRIALS, {}).get("final", {}),
         tuple(f"in the trials, {note}" for note in evidence.notes) if evidence else (),
     )
+
+
+def tried_by_now(folder: Path) -> list[Trial]:
+    """The trials that were made to their end, also where the others were cut off."""
+    return [msgspec.convert(t, Trial) for t in read(folder / TRIALS, {}).get("trials", [])]
 
 
 def run_for_losses(

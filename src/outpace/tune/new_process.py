@@ -15,7 +15,7 @@ from outpace.measure.statistics import paired_gain
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
-from outpace.tune.assemble import setup_of
+from outpace.remedies.catalog import setup_of
 from outpace.tune.children import Launch, run_for_losses
 from outpace.tune.environment import environment_of
 from outpace.tune.propose import SMALLEST, Candidate, candidates, in_steps

@@ -13,8 +13,8 @@ import msgspec
 
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Proof, Settings, Trial
+from outpace.remedies.catalog import setup_of
 from outpace.seams.setup import AS_IS
-from outpace.tune.assemble import setup_of
 from outpace.tune.children import Launch, run_for_losses
 from outpace.tune.environment import environment_of
 from outpace.tune.prove import FEWEST_STEPS, Losses, Runner, prove, prove_equal, shortfall

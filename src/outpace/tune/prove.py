@@ -103,18 +103,19 @@ def judge(
     count = min(min(len(b.values), len(o.values)) for b, o in pairs)
     metric = next((name for name in pairs[0][0].metrics if _all_have(pairs, name)), None)
     bad = [o for _, o in pairs if not all(map(math.isfinite, o.values))]
-    if bad and all(math.isfinite(v) for b, _ in pairs for v in b.values):
-        reason = "the loss became NaN or infinite under the recipe only"
-        return Proof(
-            True, False, len(pairs), count, margin, confidence, reason=reason, curves=tuple(curves)
-        )
     fall = sum(_start(b, count) - _end(b, count) for b, _ in pairs) / len(pairs)
     differences = [_end(o, count) - _end(b, count) for b, o in pairs]
     if metric is not None:
         differences = [b.metrics[metric] - o.metrics[metric] for b, o in pairs]
         fall = max(abs(b.metrics[metric]) for b, _ in pairs)
-    if fall <= 0:
+    reason = ""
+    if bad and all(math.isfinite(v) for b, _ in pairs for v in b.values):
+        reason = "the loss became NaN or infinite under the recipe only"
+    elif not all(map(math.isfinite, (fall, *differences))):
+        reason = f"the {metric or 'loss'} became NaN or infinite"
+    elif fall <= 0:
         reason = "the loss of the script as it is did not fall in the steps tried"
+    if reason:
         return Proof(
             True, False, len(pairs), count, margin, confidence, reason=reason, curves=tuple(curves)
         )
@@ -159,4 +160,6 @@ def _end(losses: Losses, count: int) -> float:
 
 def _curve(seed: int, losses: Losses, recipe: bool) -> Curve:
     stride = max(1, len(losses.values) // 400)
-    return Curve(seed, recipe, losses.samples[::stride], losses.values[::stride], losses.metrics)
+    values = (value if math.isfinite(value) else None for value in losses.values[::stride])
+    metrics = {name: value for name, value in losses.metrics.items() if math.isfinite(value)}
+    return Curve(seed, recipe, losses.samples[::stride], tuple(values), metrics)

@@ -22,9 +22,9 @@ from outpace.records.evidence import Evidence
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial
+from outpace.remedies.catalog import setup_of
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
-from outpace.tune.assemble import setup_of
 from outpace.tune.files import EVIDENCE, MARKER, TRIALS, read, write
 from outpace.tune.observed import Observed
 from outpace.tune.propose import Candidate, best, candidates, in_steps

@@ -1,0 +1,46 @@
+"""A session's folder: nothing of others is taken for ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outpace.adapters.folder import claimed
+from outpace.errors import SessionError
+from tests.conftest import outpace
+
+
+def test_a_new_an_empty_and_an_earlier_sessions_folder(tmp_path: Path) -> None:
+    new = tmp_path / "deep" / "new"
+    assert claimed(new) == new
+    assert new.is_dir()
+    assert claimed(new) == new
+    (new / "spec-run.json").touch()
+    (new / "session.json").touch()
+    assert claimed(new) == new
+
+
+def test_a_folder_of_others_is_left_as_it_is(tmp_path: Path) -> None:
+    precious = tmp_path / "results" / "scratch" / "notes.txt"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("mine")
+    (tmp_path / "results" / "progress.json").write_text("mine")
+    (tmp_path / "train.py").write_text("print('hello')")
+    for words in (["diagnose"], ["run", "--no-recipe"]):
+        done = outpace(*words, "--session", "results", "train.py", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "holds files, and none of a session" in done.stderr
+    assert precious.read_text() == "mine"
+    assert (tmp_path / "results" / "progress.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize("words", [["diagnose"], ["run", "--no-recipe"]])
+def test_a_folder_that_cannot_be_made(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "train.py").write_text("print('hello')")
+    with pytest.raises(SessionError, match="cannot be made"):
+        claimed(tmp_path / "file" / "session")
+    done = outpace(*words, "--session", "file/session", "train.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,66 @@
+"""What a tuning leaves behind, whatever comes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from outpace.adapters import work
+from outpace.adapters.work import Work
+from outpace.api import tuning
+from outpace.errors import RecipeError
+from outpace.records.files import read_json
+from outpace.records.gain import Gain
+from outpace.records.machine import Ceilings
+from outpace.records.session import Session
+from outpace.records.target import Target
+from outpace.records.trial import Trial
+from outpace.tune.files import TRIALS, write
+from tests.remedies.some_evidence import IMAGES
+
+
+def test_ctrl_c_in_the_trials_leaves_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gain = Gain(1.5, 1.4, 1.6, "measured")
+    trial = Trial("bf16", {}, "numerics", gain, gain, True, "measured 1.50x")
+
+    def cut_off(found: Work, *_: Any) -> None:
+        (found.session / "trials").mkdir()
+        told = {"trials": [msgspec.to_builtins(trial)], "final": {}}
+        write(found.session / "trials" / TRIALS, told)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
+    monkeypatch.setattr(tuning, "_try", cut_off)
+    target = Target("script", "train.py", (), str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / "outpace.toml")
+    found = read_json(tmp_path / "s" / "session.json", Session)
+    assert (found.outcome, found.exit_code, found.command) == ("interrupted", 130, "tune")
+    assert found.trials == (trial,)
+    assert found.steps.count == IMAGES.steps.count
+
+
+@pytest.mark.parametrize(
+    ("name", "force", "said"),
+    [
+        ("folder", True, "is a folder"),
+        ("mine.toml", False, "exists already"),
+        ("mine.toml/fast.toml", True, "mine.toml is no folder"),
+        ("mine.toml/deep/fast.toml", False, "mine.toml is no folder"),
+    ],
+)
+def test_a_recipe_that_could_not_be_written_is_known_before(
+    name: str, force: bool, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "mine.toml").write_text("mine")
+    target = Target("script", "train.py", (), str(tmp_path))
+    with pytest.raises(RecipeError, match=said):
+        tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / name, force=force)
+    assert not (tmp_path / "s").exists()

@@ -1,0 +1,86 @@
+"""What a program, and a person, gets where a command came to no good."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import outpace
+
+ABSENT = ["diagnose", "absent.py"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in [n for n in os.environ if n.startswith("OUTPACE_")]:
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["diagnose", "--json", "absent.py"], "there is no file absent.py"),
+        (["diagnose", "--json", "--tme", "3", "absent.py"], "--tme"),
+        (["tune", "--json", "--only", "magic", "absent.py"], "magic"),
+        (["plan", "--json"], "nothing was asked"),
+        (["pack", "--json", "absent", "packed"], "there is no absent"),
+        (["train", "--json", "absent:make"], "there is no module absent"),
+        (["remedies", "--json", "magic"], "magic"),
+        (["env", "--json", "--magic"], "--magic"),
+    ],
+)
+def test_a_program_gets_a_document_of_an_error_too(words: list[str], said: str, here: Path) -> None:
+    done = outpace(*words, cwd=here)
+    found = json.loads(done.stdout)
+    assert (found["schema"], found["outcome"]) == (1, "error")
+    assert found["exit_code"] == done.returncode == 2
+    assert said in found["message"]
+    assert f"error: {found['message']}" in done.stderr
+    assert found["hint"] is None or f"hint: {found['hint']}" in done.stderr
+
+
+def test_also_where_a_variable_or_pyproject_asked_for_it(here: Path) -> None:
+    assert outpace(*ABSENT, cwd=here).stdout == ""
+    assert json.loads(outpace(*ABSENT, cwd=here, env={"OUTPACE_JSON": "1"}).stdout)
+    (here / "pyproject.toml").write_text("[tool.outpace]\njson = true\n")
+    assert json.loads(outpace(*ABSENT, cwd=here).stdout)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["diagnose", "absent.py", "--json"],
+        ["run", "--no-recipe", "absent.py", "--json"],
+        ["--json"],
+    ],
+)
+def test_but_not_where_json_is_the_targets_word(words: list[str], here: Path) -> None:
+    done = outpace(*words, cwd=here)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_without_a_command_there_is_help(here: Path) -> None:
+    done = outpace(cwd=here)
+    assert done.returncode == 2
+    assert (done.stdout + done.stderr).lstrip().startswith("Usage: ")
+    assert "diagnose" in done.stdout + done.stderr
+
+
+def test_what_is_no_utf8_in_an_argument_is_a_question_mark(here: Path) -> None:
+    from outpace.records.files import read_json, write_json
+    from outpace.records.target import Target
+
+    write_json(here / "target.json", Target("script", "train.py", ("caf\udce9",)))
+    assert read_json(here / "target.json", Target).args == ("caf?",)
+
+
+def test_a_session_of_another_schema_is_not_taken_for_one_of_ours(here: Path) -> None:
+    (here / "session.json").write_text('{"schema": 2}')
+    done = outpace("report", ".", cwd=here)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

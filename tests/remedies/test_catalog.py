@@ -1,0 +1,73 @@
+"""A recipe's remedies are looked up before anything is run under them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outpace.errors import RecipeError
+from outpace.in_code import apply
+from outpace.records.recipe_file import read_recipe
+from outpace.remedies.catalog import setup_of_recipe
+from tests.conftest import outpace
+
+HEAD = """
+schema = 1
+target = "train.py"
+outpace = "0.1.0"
+python = "3.11"
+torch = "2.13.0"
+machine = "another"
+fingerprint = "another"
+"""
+UNKNOWN = """
+[[remedies]]
+name = "bf17"
+keeps = "numerics"
+"""
+LACKING = """
+[[remedies]]
+name = "prefetch"
+keeps = "exact"
+settings = {batch = 2}
+"""
+WRONG = LACKING.replace("batch = 2", "batches = 'two'")
+MISSPELT = LACKING.replace("settings", "setings")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (UNKNOWN, "no remedy called 'bf17'"),
+        (LACKING, "prefetch cannot be set up by .*'batches' is missing"),
+        (WRONG, "prefetch cannot be set up by .*two"),
+        (MISSPELT, "unknown field `setings`"),
+        (UNKNOWN.replace("remedies", "remedy"), "unknown field `remedy`"),
+    ],
+)
+def test_a_recipe_that_cannot_be_applied(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "outpace.toml"
+    path.write_text(HEAD + text)
+    with pytest.raises(RecipeError, match=said):
+        setup_of_recipe(read_recipe(path), path)
+    with pytest.raises(RecipeError, match=said):
+        apply(path)
+
+
+def test_nothing_is_run_under_it(tmp_path: Path) -> None:
+    (tmp_path / "outpace.toml").write_text(HEAD + UNKNOWN)
+    (tmp_path / "train.py").write_text("import torch; print('trains')")
+    done = outpace("run", "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "outpace.toml: there is no remedy called 'bf17'" in done.stderr
+
+
+def test_looking_remedies_up_imports_no_torch() -> None:
+    code = (
+        "import sys; from outpace.remedies.catalog import all_remedies; all_remedies(); "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

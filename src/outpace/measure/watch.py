@@ -51,7 +51,9 @@ class Watcher:
             self.fetch_begin = self._fetches()
         if self.course.note(step.index + 1):
             forget_epochs(self.host)
-        if not step.clean:
+        if self.host.mistaken:
+            self.host.mistaken, self.outside["validation"] = False, Came()
+        elif not step.clean:
             for name, came in self.outside.items():
                 if step.phases[name]:
                     came.note(step.index + 1 - step.count, step.phases[name])

@@ -187,22 +187,6 @@ def test_directions_that_are_rare_in_gradients_are_learnt_in_fewer_steps() -> No
     assert ours < 0.8 * plain
 
 
-def test_its_momentum_stays_whatever_the_course() -> None:
-    seen: set[float] = set()
-    betas: set[float] = set()
-
-    class Momentum:
-        def gradients(self, run: Run) -> None:
-            for group in run.optimizer.param_groups:
-                (betas if "betas" in group else seen).add(
-                    group.get("betas", [group.get("momentum")])[0]
-                )
-
-    fit(model=deep(), strategies=["muon", "one_cycle"], callbacks=[Momentum()], epochs=4)
-    assert seen == {0.95}
-    assert min(betas) < 0.86
-
-
 # --- sgd -------------------------------------------------------------------------------------
 
 

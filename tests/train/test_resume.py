@@ -77,11 +77,13 @@ def test_what_has_ended_gives_the_same_result_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [20, 40])
 def test_an_epoch_is_ended_whose_last_step_was_saved(tmp_path: Path, at: int) -> None:
-    class Fails:
+    class Fails(Stop):
+        """At the validation after that step, whose checkpoint is there."""
+
         def validated(self, run: Run) -> None:
+            assert run.checkpoints is not None
+            run.checkpoints.wait()
             if run.step == at:
-                assert run.checkpoints is not None
-                run.checkpoints.wait()
                 raise KeyboardInterrupt
 
     def go(folder: Path, *callbacks: Any) -> Any:
@@ -95,7 +97,7 @@ def test_an_epoch_is_ended_whose_last_step_was_saved(tmp_path: Path, at: int) ->
 
     ends, whole = go(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", Fails())
+        go(tmp_path / "cut", Fails(-1))
     left, again = go(tmp_path / "cut")
     assert left == ends[at // 10 - 1 :]
     assert again.epochs == whole.epochs == 4

@@ -48,8 +48,8 @@ def test_scores_become_times_an_epoch() -> None:
 )
 def test_what_is_learnt_from_is_the_loss_that_was_given(loss: nn.Module) -> None:
     def first_epoch(*more: Strategy) -> Any:
-        given = {"train": points(96), "batch_size": 24, "epochs": 1, "loss": loss}
-        return fit(**given, strategies=[OneCycle(rate=0.03), *more])
+        given = {"train": points(96), "valid": None, "metric": None, "batch_size": 24, "epochs": 1}
+        return fit(**given, loss=loss, strategies=[OneCycle(rate=0.03), *more])
 
     with_it, without = first_epoch(LossSampling()), first_epoch()
     assert with_it.history[0].train_loss == pytest.approx(without.history[0].train_loss, rel=1e-4)

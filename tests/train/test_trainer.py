@@ -115,14 +115,12 @@ def test_ways_to_give_data(kind: str) -> None:
 def test_batch_norm_is_given_no_single_sample(
     samples: int, strategies: list[str], steps: int | None
 ) -> None:
-    data = points(samples)
-    net = model(norm=True)
-    result = fit(model=net, train=data, batch_size=24, strategies=strategies, epochs=2)
+    given = {"valid": None, "metric": None, "batch_size": 24, "epochs": 2}
+    result = fit(model=model(norm=True), train=points(samples), strategies=strategies, **given)
     assert result.epochs == 2
     assert steps in (None, result.steps)
     assert any("is left out" in note for note in result.notes) == (samples != 98)
-    plain = fit(train=points(97), batch_size=24, epochs=2)
-    assert plain.steps == 10
+    assert fit(train=points(97), **given).steps == 10
 
 
 def test_loss_of_the_model_and_a_batch() -> None:

@@ -125,11 +125,11 @@ def times_the_rate(
 
 
 def set_momentum(optimizer: torch.optim.Optimizer, momentum: float) -> None:
-    """SGD's momentum or Adam's first beta, where there is one; Muon's stays."""
+    """SGD's momentum or Adam's first beta, where there is one."""
     for group in optimizer.param_groups:
         if "betas" in group:
             group["betas"] = (momentum, *group["betas"][1:])
-        elif group.get("momentum") and "ns_steps" not in group:
+        elif group.get("momentum"):
             group["momentum"] = momentum
 
 

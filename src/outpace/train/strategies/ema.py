@@ -24,8 +24,7 @@ class Ema(Strategy):
 
     What: after every ``every``-th step the average moves towards the weights: ``a = d a + (1 - d) w``,
     with d = ``decay`` to the power of ``every``, less in the first steps; of weights in 16 bits it is
-    kept in 32. Buffers, such as the statistics of BatchNorm, are those of the trained model. Weights
-    that are whole numbers stay as they were.
+    kept in 32. Buffers, such as the statistics of BatchNorm, are those of the trained model.
     Helps: where the rate stays large, or batches are small: the noise of single steps averages out,
     as a falling rate would have it.
     Harms: nothing much beside a rate that falls to zero, where it adds nothing; costs a copy of the
@@ -58,12 +57,12 @@ class Ema(Strategy):
         if self._state is not None:
             run.load_weights(self.model, self._state["model"])
             self.averaged = self._state["averaged"]
-        own = {n: w for n, w in self.model.named_parameters() if not whole(w)}
+        own = dict(self.model.named_parameters())
         self.longer = {n: long(w) for n, w in own.items() if w.dtype in SHORT}
         if self._state is not None:
             self.set_longer(run.placed(self._state["longer"], self.longer))
         self.means = list({**own, **self.longer}.values())
-        self.trained = [weight for weight in run.module.parameters() if not whole(weight)]
+        self.trained = list(run.module.parameters())
 
     def step_end(self, run: Run) -> None:
         """Move the average."""
@@ -108,8 +107,3 @@ class Ema(Strategy):
 def long(weight: torch.Tensor) -> torch.Tensor:
     """A weight as an average can be made of it."""
     return weight.detach().float() if weight.dtype in SHORT else weight
-
-
-def whole(weight: torch.Tensor) -> bool:
-    """Whether it is made of whole numbers, of which there is no average."""
-    return not (weight.is_floating_point() or weight.is_complex())

@@ -35,7 +35,7 @@ keeps = "exact"
 settings = {batch = 2}
 """
 WRONG = LACKING.replace("batch = 2", "batches = 'two'")
-MISSPELT = LACKING.replace("settings", "setings")
+MISSPELT = LACKING.replace("settings", "options")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ MISSPELT = LACKING.replace("settings", "setings")
         (UNKNOWN, "no remedy called 'bf17'"),
         (LACKING, "prefetch cannot be set up by .*'batches' is missing"),
         (WRONG, "prefetch cannot be set up by .*two"),
-        (MISSPELT, "unknown field `setings`"),
+        (MISSPELT, "unknown field `options`"),
         (UNKNOWN.replace("remedies", "remedy"), "unknown field `remedy`"),
     ],
 )

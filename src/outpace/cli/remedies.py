@@ -35,7 +35,7 @@ def command(name: str | None, as_json: bool) -> int:
             }
             for k in kinds
         ]
-        click.echo(json.dumps({"schema": 1, "remedies": rows}, indent=2))
+        click.echo(json.dumps(rows, indent=2))
     elif name:
         click.echo(
             f"{kinds[0].name}  (keeps: {kinds[0].keeps}; treats: {', '.join(kinds[0].treats)})\n"

@@ -129,7 +129,7 @@ class Batches:
             getattr(by_batch, "sampler", None),
         )
         for sampler in {id(one): one for one in samplers}.values():
-            if hasattr(sampler, "set_epoch"):
+            if sampler is not None and hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(self.epochs - 1)
 
     def _joined(self, batches: Iterator[Any]) -> Iterator[Together]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,45 +143,3 @@ def test_what_was_met_of_it_before_the_first_step_is_of_no_step(tmp_path: Path) 
         run.step(0.1, stood=5.0 if index == 0 else 0.0)
     assert run.landing.pace.step_s == pytest.approx(0.1)
     assert run.landing.pace.seconds == pytest.approx(10.0)
-
-
-def test_a_script_of_unknown_length_keeps_its_own_rate_until_the_fall(tmp_path: Path) -> None:
-    run = Run(tmp_path, 100.0, land="plateau")
-    steps = iter(int, 1)
-    rates = []
-    for _ in steps:
-        run.step(0.1)
-        rates.append(run.landing.changed_rate(0.2, 0.4))
-        if run.landing.over:
-            break
-    began = run.landing.descent.began
-    assert began is not None
-    assert 0.82 < began[0] < 0.86
-    assert set(rates[: began[1] - 1]) == {0.2}
-    assert rates[-2] < 0.01
-    assert run.now > 97.0
-    assert [m for m in run.said if "is its own until the last 15 % of the time" in m]
-
-
-def test_a_long_step_of_a_script_of_unknown_length_is_not_begun_late(tmp_path: Path) -> None:
-    run = Run(tmp_path, 100.0, land="plateau")
-    for _ in iter(int, 1):
-        run.step(16.5)
-        if run.landing.over:
-            break
-    assert run.now == 5 * 16.5
-
-
-@pytest.mark.parametrize("budget", [98.0, 98.6, 100.0, 102.0, 104.0])
-@pytest.mark.parametrize("seen", [True, False])
-def test_a_validation_that_would_not_be_over_in_time_is_not_begun(
-    tmp_path: Path, budget: float, seen: bool
-) -> None:
-    """Of a script without a loader: 5 s of it follow 50 steps of 0.1 s."""
-    run = Run(tmp_path, budget)
-    for index in itertools.count(1):
-        validation = 5.0 * (index % 50 == 0)
-        run.step(0.1 + validation, clean=not (validation and seen))
-        if run.landing.over:
-            break
-    assert budget - 9.0 < run.now < budget - 1.0

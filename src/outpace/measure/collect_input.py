@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch.utils.data import IterableDataset
 
 from outpace.measure.arms import median
 from outpace.measure.found import Found
+from outpace.measure.length import Loop
 from outpace.measure.lines import is_input, kind_places, kinds, places
 from outpace.measure.sampler import Line, read_dump
 from outpace.measure.subjects import training_loader
@@ -57,7 +57,7 @@ def collect_input(
         "pinned": loader.pin_memory,
         "batch_size": host.batch_size,
         "batches": record.length,
-        "epochs": _epochs(watcher, record.steps_of_epoch(host.micro_steps), host.micro_steps),
+        "epochs": _epochs(watcher.loops),
         "wait_s": usual,
         "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
         "step_streams": (),
@@ -69,16 +69,13 @@ def collect_input(
     return Input(**{**facts, **found.input}, images=found.images)
 
 
-def _epochs(watcher: Watcher, epoch: float | None, micro_steps: int) -> int | None:
-    """Turns of the loop around the loop over the loader; fewer where a count ends it before."""
-    turns = [loop.turns for loop in watcher.course.loops]
-    if None not in turns:
-        return None
-    around, total = turns[turns.index(None) + 1 :], watcher.total_steps(micro_steps)
-    epochs = 1 if not around else around[0] if None not in around else None
-    if total is None or not epoch:
-        return epochs
-    return min(epochs or total, math.ceil(total / epoch))
+def _epochs(loops: list[Loop]) -> int | None:
+    """Turns of the loop around the loop over the loader."""
+    turns = [loop.turns for loop in loops]
+    if None in turns:
+        after = [n for n in turns[turns.index(None) + 1 :] if n is not None]
+        return after[0] if after else 1
+    return None
 
 
 def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
@@ -129,5 +126,5 @@ def _input_by_lines(
         collate_s=by_kind.get("collate", 0.0) * wait,
         places=tuple(at),
         kind_places=kind_places(mine),
-        epochs=next((n.turns for n in reversed(watcher.course.loops) if n.turns is not None), None),
+        epochs=next((n.turns for n in reversed(watcher.loops) if n.turns is not None), None),
     )

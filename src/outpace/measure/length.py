@@ -15,8 +15,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from outpace.measure import libraries
-from outpace.seams.where import is_user_file, user_frames
+from outpace.seams.where import user_frames
 
 BARS = ("tqdm", "track", "progress_bar")
 WRAPPERS = (*BARS, "enumerate", "reversed")
@@ -49,23 +48,19 @@ def parse(filename: str) -> ast.Module | None:
 
 def loops_around(frame: FrameType) -> list[ast.For | ast.While]:
     """The loops of this frame's own function that its running line is inside of, the outermost first."""
-    return list(_loops_at(frame.f_code, frame.f_lineno))
-
-
-@functools.lru_cache(maxsize=1024)
-def _loops_at(code: CodeType, line: int) -> tuple[ast.For | ast.While, ...]:
-    tree = parse(code.co_filename)
+    tree = parse(frame.f_code.co_filename)
     if tree is None:
-        return ()
-    whole = code.co_name == "<module>"
+        return []
+    line, first = frame.f_lineno, frame.f_code.co_firstlineno
+    whole = frame.f_code.co_name == "<module>"
     loops = [
         node
         for node in ast.walk(tree)
         if isinstance(node, (ast.For, ast.While))
         and node.lineno <= line <= (node.end_lineno or line)
-        and (whole or node.lineno >= code.co_firstlineno)
+        and (whole or node.lineno >= first)
     ]
-    return tuple(sorted(loops, key=lambda loop: loop.lineno))
+    return sorted(loops, key=lambda loop: loop.lineno)
 
 
 def evaluate(node: ast.expr, frame: FrameType) -> Any:
@@ -82,10 +77,6 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
         items = evaluate(node.value, frame)
         if type(items) in (list, tuple, dict):
             return items[_between(node.slice, frame)]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = evaluate(node.operand, frame)
-        if isinstance(value, (int, float)):
-            return -value
     elif isinstance(node, ast.BinOp):
         left, right = evaluate(node.left, frame), evaluate(node.right, frame)
         operations = {ast.Add: "__add__", ast.Sub: "__sub__", ast.Mult: "__mul__",
@@ -183,42 +174,14 @@ def _name(node: ast.expr) -> str:
 
 
 def loops_around_step() -> list[Loop]:
-    """Each loop around the calling step, the innermost first; a library's is one over its steps."""
-    found: list[Loop] = []
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            found += [turns(loop, frame) for loop in reversed(loops_around(frame))]
-        elif (steps := _of_library(frame)) is not None:
-            found.append(Loop(steps, True))
-        frame = frame.f_back
-    return found
-
-
-def _of_library(frame: FrameType) -> int | None:
-    """Steps of a training that a library's function around the step makes."""
-    if frame.f_code.co_name not in libraries.ENTRIES:
-        return None
-    try:
-        return libraries.steps_of(variable(frame, "self"))
-    except Unknown:
-        return None
+    """Each loop around the calling step, the innermost first."""
+    frames = user_frames(sys._getframe(1))
+    return [turns(loop, frame) for frame in frames for loop in reversed(loops_around(frame))]
 
 
 def place_of_step() -> tuple[tuple[CodeType, int], ...]:
     """The lines of the user's in which the calling step is, the innermost first."""
     return tuple((frame.f_code, frame.f_lineno) for frame in user_frames(sys._getframe(1)))
-
-
-def outermost_loop() -> tuple[tuple[CodeType, int], ...]:
-    """The outermost loop around the calling step, and the lines of the calls by which it was come to."""
-    found: list[tuple[CodeType, int]] = []
-    for frame in reversed(list(user_frames(sys._getframe(1)))):
-        loops = loops_around(frame)
-        found.append((frame.f_code, loops[0].lineno if loops else frame.f_lineno))
-        if loops:
-            break
-    return tuple(found)
 
 
 def total_steps(loops: list[Loop], epoch: float | None, micro_steps: float) -> int | None:
@@ -233,6 +196,6 @@ def total_steps(loops: list[Loop], epoch: float | None, micro_steps: float) -> i
     if unknown:
         assert epoch is not None
         return max(1, round(epoch * known))
-    if loops[0].over_range:
+    if all(loop.over_range for loop in loops):
         return known
     return max(1, int(known // max(1.0, micro_steps)))

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from outpace.measure.course import Course
+from outpace.measure.length import Loop, total_steps
+from outpace.measure.turns import Turns
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -25,9 +26,18 @@ def training_loader(host: Host) -> tuple[Any, Record] | None:
     return None
 
 
-def steps_of_epoch(host: Host, course: Course) -> float | None:
+def steps_of_run(host: Host, loops: list[Loop], turns: Turns, micro_steps: int) -> int | None:
+    """Steps of the whole run, where the loops around a step and the training's loader tell."""
+    measured = turns.total()
+    if measured is not None:
+        return measured
+    loaded = training_loader(host)
+    epoch = loaded[1].steps_of_epoch(micro_steps) if loaded is not None else None
+    return total_steps(loops, epoch, micro_steps)
+
+
+def steps_of_epoch(host: Host, loops: list[Loop], turns: Turns) -> float | None:
     """Steps that an epoch had of those that are over; None before one is, or where nothing tells."""
-    loops, turns = course.loops, course.turns
     each, unknown = turns.per_turn(), [loop.turns for loop in loops].count(None)
     if each is not None and unknown == 0 and len(turns.loops) > 1:
         return each * math.prod(loop.turns for loop in turns.loops[1:])
@@ -40,18 +50,10 @@ def steps_of_epoch(host: Host, course: Course) -> float | None:
     return loaded[1].steps / loaded[1].stepped
 
 
-def forget_epochs(host: Host) -> None:
-    """What is over was another training, whose epochs may have been left sooner or later."""
-    seam = host.seams.get("loader")
-    if isinstance(seam, LoaderSeam):
-        for record in list(seam.records.values()):
-            record.steps = record.stepped = 0
-
-
 def validation_on_others(
     host: Host, step_s: float, drawing: float, batch: float, *, untouched: bool = False
 ) -> float:
-    """Seconds of a validation on the loaders that feed no steps; 0 where there is none.
+    """Seconds of a validation on the loaders that do not feed the training; 0 where there is none.
 
     Its batches are drawn as those of a step, which takes ``drawing`` of its time for a ``batch`` of
     samples, and go through the model forward. ``untouched``: only loaders that gave no batch yet.
@@ -62,7 +64,7 @@ def validation_on_others(
     samples = sum(
         (seam.record_of(loader).length or 0) * (loader.batch_size or 1)
         for loader, record in list(seam.records.items())
-        if not (record.trains or record.beside or (untouched and record.draws))
+        if not (record.trains or (untouched and record.draws))
     )
     share = drawing + FORWARD * (1.0 - drawing)
     return share * step_s * samples / max(1.0, batch)

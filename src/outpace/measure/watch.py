@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from outpace.measure.course import Course
+from collections import Counter
+
 from outpace.measure.growth import Growth
+from outpace.measure.length import Loop, loops_around_step
 from outpace.measure.losses import Losses
-from outpace.measure.recurring import Came
 from outpace.measure.retained import Look, find_retained, look
-from outpace.measure.subjects import forget_epochs, main_root, steps_of_epoch, training_loader
+from outpace.measure.subjects import main_root, steps_of_epoch, steps_of_run, training_loader
+from outpace.measure.turns import Turns
 from outpace.measure.validation import ValidationLosses
 from outpace.seams.fetch import Fetches, FetchSeam
 from outpace.seams.host import Host, Step
@@ -27,12 +29,13 @@ class Watcher:
         self.host = host
         self.recording = True
         self.steps: list[Step] = []
-        self.outside: dict[str, Came] = {name: Came() for name in OUTSIDE}
+        self.outside: Counter[str] = Counter()
         self.growth = Growth()
         self.first_look: Look | None = None
         self.next_look = LOOK_AGAIN_AT
         self.retained: tuple[str, str] | None = None
-        self.course = Course()
+        self.loops: list[Loop] = []
+        self.turns = Turns()
         self.losses = Losses()
         self.validation = ValidationLosses(host)
         self.loss_until: int | None = None
@@ -48,15 +51,13 @@ class Watcher:
         if step.index in KEEP_AT:
             self.kept = [training_loader(self.host), main_root(self.host)]
         if step.index == 1:
+            self.loops = loops_around_step()
+            self.turns.begin()
             self.fetch_begin = self._fetches()
-        if self.course.note(step.index + 1):
-            forget_epochs(self.host)
-        if self.host.mistaken:
-            self.host.mistaken, self.outside["validation"] = False, Came()
-        elif not step.clean:
-            for name, came in self.outside.items():
-                if step.phases[name]:
-                    came.note(step.index + 1 - step.count, step.phases[name])
+        self.turns.note(step.index + 1)
+        if not step.clean:
+            for name in OUTSIDE:
+                self.outside[name] += step.phases[name]
         if not self.recording:
             return
         if len(self.steps) < KEEP:
@@ -75,13 +76,11 @@ class Watcher:
 
     def total_steps(self, micro_steps: int) -> int | None:
         """Steps of the whole run, of so many batches each; None where nothing tells."""
-        loaded = training_loader(self.host)
-        epoch = loaded[1].steps_of_epoch(micro_steps) if loaded is not None else None
-        return self.course.total(epoch, micro_steps)
+        return steps_of_run(self.host, self.loops, self.turns, micro_steps)
 
     def steps_of_epoch(self) -> float | None:
         """Steps that an epoch had, of those that are over."""
-        return steps_of_epoch(self.host, self.course)
+        return steps_of_epoch(self.host, self.loops, self.turns)
 
     def stop_recording(self) -> None:
         """Steps from here on are arms."""

@@ -27,8 +27,7 @@ class Orders:
     """What holds from ``step`` on until ``then``, the step of the next meeting.
 
     ``share``: of the way down, None before it begins; ``slope``: what each step adds to it; ``end``:
-    the step after which the training ends; ``late``: it began so late that the rate is not to rise;
-    ``falls``: of a plateau only the fall is left.
+    the step after which the training ends; ``late``: it began so late that the rate is not to rise.
     """
 
     step: int = 0
@@ -37,7 +36,6 @@ class Orders:
     slope: float = 0.0
     end: int | None = None
     late: bool = False
-    falls: bool = False
 
     def share_at(self, step: int) -> float | None:
         """Of the way down, before a step."""

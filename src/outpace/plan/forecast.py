@@ -55,24 +55,15 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
             "how many steps the training has could not be found",
             "say so with --steps, --epochs or --samples, before the script's name",
         )
-    wanted, fixed = steps or seen, spent_once(evidence)
-    rest = sum(row.seconds for row in evidence.ledger) - fixed - recurring_s(evidence)
-    rest = rest * wanted / seen + recurring_s(evidence, wanted)
-    unsure = [one for one in evidence.run.recurring if not one.sure]
-    doubted = sum(max(0.0, one.seconds(wanted) - one.each_s) for one in unsure)
-    more = _unseen(evidence, wanted)
+    fixed = spent_once(evidence)
+    rest = sum(row.seconds for row in evidence.ledger) - fixed
+    rest *= (steps or seen) / seen
+    more = _unseen(evidence, steps or seen)
     return Estimate(
         fixed + rest + more.estimate,
-        fixed + (rest - doubted) / RUN_TO_RUN + more.low,
+        fixed + rest / RUN_TO_RUN + more.low,
         fixed + rest * RUN_TO_RUN + more.high,
     )
-
-
-def recurring_s(evidence: Evidence, steps: int | None = None) -> float:
-    """Seconds of what comes outside of steps, in so many of them; None: as they are in the ledger."""
-    steps = steps or evidence.run.total_steps
-    came = evidence.run.recurring
-    return sum(one.seconds(steps) if steps else one.each_s * one.count for one in came)
 
 
 def steps_seen(evidence: Evidence) -> int:
@@ -141,14 +132,16 @@ def spent_once(evidence: Evidence) -> float:
 
 def _outside(evidence: Evidence, seconds: Estimate, steps: int) -> float:
     """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
-    if seconds.estimate <= 0:
+    fixed = spent_once(evidence)
+    rest = sum(row.seconds for row in evidence.ledger) - fixed
+    growing = sum(
+        r.seconds for r in evidence.ledger if r.name in OUTSIDE_STEPS and r.name not in ONCE
+    )
+    if seconds.estimate <= 0 or rest <= 0:
         return 0.0
-    kept = [row for row in evidence.ledger if row.name in OUTSIDE_STEPS and row.name not in ONCE]
-    come = {one.name: one.seconds(steps) for one in evidence.run.recurring}
-    times = steps / steps_seen(evidence)
-    growing = sum(come.get(row.name, row.seconds * times) for row in kept)
-    fixed, unseen = spent_once(evidence), _unseen(evidence, steps).estimate
-    return min(1.0, (fixed + growing + unseen) / seconds.estimate)
+    unseen = _unseen(evidence, steps).estimate
+    growing *= (seconds.estimate - fixed - unseen) / rest
+    return (fixed + growing + unseen) / seconds.estimate
 
 
 def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:

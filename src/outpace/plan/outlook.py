@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from types import CodeType
 
-from outpace.measure.course import Course
-from outpace.measure.subjects import forget_epochs, validation_on_others
+from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
+from outpace.measure.subjects import validation_on_others
+from outpace.measure.turns import Turns
 from outpace.plan.leave import evaluates_after
-from outpace.plan.pace import Cycle, Pace
+from outpace.plan.pace import Pace
 from outpace.records.plan import Estimate
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
@@ -15,8 +17,6 @@ from outpace.seams.loader_record import Record
 
 BEYOND = 1.02
 """times its length that a training goes on for before its length is no longer believed"""
-WITHIN = 0.9
-"""of an epoch's steps, from one pause to the next, up to which it is none of an epoch's end"""
 SOON = 4
 """steps after which it is told whether most are nothing but steps"""
 
@@ -27,7 +27,12 @@ class Outlook:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.pace = Pace()
-        self.course = Course()
+        self.loops: list[Loop] = []
+        self.turns = Turns()
+        self.place: tuple[tuple[CodeType, int], ...] = ()
+        """where the step was when they were read"""
+        self.before = 0
+        """steps of earlier phases"""
         self.endless = False
         """the loops turn more often than was known, as over a generator without end"""
         self.evaluates = False
@@ -52,18 +57,22 @@ class Outlook:
             self._seen_s += step.wall * step.count / 1e9
             self._batches += step.micro_steps * step.count
             self._steps += step.count
-        self._look_around(step.index + 1)
+        self.turns.note(step.index + 1)
+        total = self.total()
+        if step.index >= 1 and (not self.loops or (total is not None and step.index >= total)):
+            self._read_loops(step.index, total)
 
-    def _look_around(self, steps: int) -> None:
-        """At the loops, of which others may come: a script may train in phases."""
-        known = bool(self.course.loops)
-        other = self.course.note(steps, self.total)
-        if other:
-            self.endless = False
-            forget_epochs(self.host)
-        if other or not known:
+    def _read_loops(self, steps: int, total: int | None) -> None:
+        """Of the first loops, or of those that come after them: a script may train in phases."""
+        place = place_of_step()
+        if place != self.place:
+            self.place, self.before = place, steps if self.loops else 0
+            self.loops = loops_around_step()
+            self.turns = Turns(self.before)
+            self.turns.begin()
+            self.turns.note(steps + 1)
             self.evaluates = evaluates_after(sys._getframe(1))
-        elif (total := self.total()) is not None and steps > 1 + BEYOND * total:
+        elif total is not None and steps > BEYOND * total:
             self.endless = True
 
     @property
@@ -75,7 +84,11 @@ class Outlook:
         """Steps of the whole run, where they can be known."""
         if self.endless:
             return None
-        return self.course.total(self.epoch(), self.micro_steps)
+        measured = self.turns.total()
+        if measured is not None:
+            return measured
+        steps = total_steps(self.loops, self.epoch(), self.micro_steps)
+        return None if steps is None else self.before + steps
 
     @property
     def micro_steps(self) -> float:
@@ -124,15 +137,4 @@ class Outlook:
         record = self._record()
         if record is None or not record.length:
             return None
-        left = (record.length - record.given) / max(1.0, self.micro_steps)
-        if record.stepped and record.begun is not None:  # those before may have been left early
-            sooner = record.steps / record.stepped - (self.host.steps - record.begun)
-            left = min(left, sooner) if sooner >= 0 else left
-        return left
-
-    def cycle(self) -> Cycle | None:
-        """Of pauses in the midst of epochs, or of a training without any."""
-        found, epoch = self.pace.cycle, self.epoch()
-        if found is None or (epoch is not None and found.every > WITHIN * epoch):
-            return None
-        return found
+        return (record.length - record.given) / max(1.0, self.micro_steps)

@@ -48,30 +48,27 @@ class TimeLeft:
 
         ``goes_on``: an epoch that is over gets the batches of the next.
         """
-        group, to_epochs_end = self.outlook.host.group, self.outlook.to_epochs_end()
-        # A validation comes between this step and the next.
-        ends = to_epochs_end is not None and to_epochs_end <= group and not goes_on
-        between, cycle = self.validating() if ends else 0.0, self.outlook.cycle()
-        if cycle is not None and cycle.left < group:
-            between = max(between, VARY * cycle.seconds)
+        to_epochs_end = self.outlook.to_epochs_end()
+        ends = to_epochs_end is not None and to_epochs_end <= self.outlook.host.group
+        # An epoch's validation comes between this step and the next.
+        between = self.validating() if ends and not goes_on else 0.0
         return self.outlook.pace.recent_s + between
 
     def until_last_step(self, *, longer: bool) -> float:
-        """Less than there is for steps where the end would fall into a validation.
+        """Less than there is for steps where the end would fall into an epoch's validation.
 
-        That validation is then the last one, as there is no time for another after it: unless it is
-        an epoch's, which can be made ``longer``, until the time is up.
+        That validation is then the last one, as there is no time for another after it: unless the
+        epoch can be made ``longer``, until the time is up.
         """
         left = max(0.0, self.for_steps())
-        step_s, cycle = self.outlook.pace.step_s, self.outlook.cycle()
-        steps, epoch, pause_s = (
-            (self.outlook.to_epochs_end(), self.outlook.epoch(), self.validating())
-            if cycle is None
-            else (float(cycle.left), float(cycle.every), VARY * cycle.seconds)
+        steps, epoch, step_s = (
+            self.outlook.to_epochs_end(),
+            self.outlook.epoch(),
+            self.outlook.pace.step_s,
         )
-        if steps is None or epoch is None or step_s is None or (longer and cycle is None):
+        if steps is None or epoch is None or step_s is None or longer:
             return left
         training = epoch * step_s
         # As if the running epoch had begun so long ago.
         into = left + (epoch - steps) * step_s
-        return max(0.0, left - max(0.0, into % (training + pause_s) - training))
+        return max(0.0, left - max(0.0, into % (training + self.validating()) - training))

@@ -3,8 +3,8 @@
 The host counts steps. Very short ones are noted in groups, and but one group in a few is looked
 into, so that watching them costs little.
 
-A step ends where the first optimizer that was stepped ends its step, or, once that rests, another;
-a script that updates its weights by hand has steps from backward to backward.
+A step ends where the first optimizer that was stepped ends its step; a
+script that updates its weights by hand has steps from backward to backward.
 
 Whatever fails inside a seam of ours is told once on stderr, the seam is taken out, and the target
 goes on as if nothing had been there.
@@ -35,8 +35,6 @@ AWAKE = 8
 """groups that are looked into after something other than a step was met"""
 REST = (2, 3, 4)
 """groups that go by between two that are looked into; by chance, so as not to beat with the script"""
-TAKES_OVER_AFTER = 8
-"""steps of one optimizer after which it takes the place of another that makes none any more"""
 HAND_WRITTEN_AFTER = 8
 """backward passes without any optimizer after which steps are taken to go from backward to backward"""
 
@@ -99,8 +97,6 @@ class Host:
     )
     optimizers: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
     main_optimizer: Any = None
-    stepped_since: dict[int, int] = field(default_factory=dict)
-    """steps of each other optimizer, by its id, since the last one of the main one"""
     batch_size: int = 0
     pending: list[torch.Tensor] = field(default_factory=list)
     backwards: int = 0
@@ -118,10 +114,6 @@ class Host:
     """look into a sample of very short steps, instead of all"""
     last_record: Any = None
     """the loader that a batch was last drawn from"""
-    fed: bool = False
-    """a loader feeds the training"""
-    mistaken: bool = False
-    """what was taken for validations by now were calls that belong to the steps"""
     dirty: bool = False
     """something other than training happened in the running step, an epoch's start for one"""
 
@@ -231,7 +223,7 @@ class Host:
         if self.mode != "train":
             self.saw_training()
         if self.last_record is not None:
-            self.last_record.trains = self.fed = True
+            self.last_record.trains = True
         if loss is not None:
             self.pending.append(loss)
         if self.boundary == "backward":
@@ -244,21 +236,8 @@ class Host:
         if self.main_optimizer is None or self.main_optimizer() is None:
             self.main_optimizer = weakref.ref(optimizer)
             self.boundary = "optimizer"
-        if self.main_optimizer() is not optimizer and not self._takes_over(optimizer):
-            return
-        if self.stepped_since:
-            self.stepped_since = {}
-        self.end_step()
-
-    def _takes_over(self, optimizer: Any) -> bool:
-        """Whether an optimizer is the main one from here on, as in a later part of a training."""
-        steps = self.stepped_since.get(id(optimizer), 0) + 1
-        self.stepped_since[id(optimizer)] = steps
-        if steps < TAKES_OVER_AFTER:
-            return False
-        self.main_optimizer = weakref.ref(optimizer)
-        self.dirty = True
-        return True
+        if self.main_optimizer() is optimizer:
+            self.end_step()
 
     def _begin(self) -> None:
         """The first step starts here; all before is start-up."""
@@ -364,19 +343,6 @@ class Host:
 
 
 @dataclass
-class Evaluations:
-    """A model's calls without learning that were taken for a validation."""
-
-    helps: bool = False
-    """they belong to the steps, as those of a teacher do"""
-    calls: int = 0
-    with_grad: int = 0
-    with_grad_where: str | None = None
-    in_training: int = 0
-    in_training_where: str | None = None
-
-
-@dataclass
 class RootFacts:
     """A module that the script calls itself, as it was seen."""
 
@@ -387,10 +353,5 @@ class RootFacts:
     channels_last: bool = False
     behaves_otherwise: bool | None = None
     """in training mode than in evaluation; None until it was asked"""
-    asked_at: int = -1
-    """steps before its newest call without learning"""
-    asked: int = 0
-    """steps in a row with such a call"""
-    evaluations: Evaluations = field(default_factory=Evaluations)
     compiled: Any = None
     names: tuple[str, ...] = ()

@@ -159,14 +159,10 @@ class LoaderSeam:
     def begin_epoch(self, loader: DataLoader[Any], record: Record) -> None:
         """An epoch of a loader begins."""
         host = self.host
-        if record.running is not None and record.running() is getattr(loader, "_iterator", None):
-            record.running = None  # persistent workers: the one iterator begins anew
         if record.trains or host.mode == "startup":
             host.saw_training()
             host.epoch += 1
             host.dirty = True
-        elif record.begun is None or host.steps > record.begun + 1:
-            host.dirty = True  # a validation; a loader that begins anew in each step belongs to it
         record.begin_epoch(host.steps)
         self.newest = loader
 
@@ -254,8 +250,6 @@ class LoaderSeam:
         record.given += 1
         record.drawn += 1
         record.draws += 1
-        if record.begun is not None and self.host.steps > record.begun:
-            record.beside = True
         if record.given == 1:
             if record.starts:
                 record.starts[-1] += waited

@@ -36,8 +36,6 @@ class Record:
 
     where: str | None = None
     trains: bool = False
-    beside: bool = False
-    """batches were drawn between steps of the training, as from a second loader that feeds it"""
     length: int | None = None
     epochs: int = 0
     draws: int = 0

@@ -78,7 +78,7 @@ class Objective:
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The loss of a batch that is learnt from."""
-        loss: torch.Tensor = self.learning(*self.given(model, batch))
+        loss: Any = self.learning(*self.given(model, batch))
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise UsageError(
                 f"loss= gives {described(loss)} for a batch, and one number is learnt from",

@@ -396,6 +396,7 @@ def test_strategies_come_before_callbacks_in_the_order_given() -> None:
         ({"model": None}, "no torch.nn.Module"),
         ({"device": "gpu"}, "no device"),
         ({"budget": "soon"}, "not a duration"),
+        (dict.fromkeys(("train", "valid"), Loader([1, 2], 1)), "are one Loader"),
     ],
 )
 def test_mistakes_are_told(given: dict[str, Any], said: str) -> None:

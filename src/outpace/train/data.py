@@ -129,8 +129,9 @@ class Batches:
             getattr(by_batch, "sampler", None),
         )
         for sampler in {id(one): one for one in samplers}.values():
-            if sampler is not None and hasattr(sampler, "set_epoch"):
-                sampler.set_epoch(self.epochs - 1)
+            set_epoch = getattr(sampler, "set_epoch", None)
+            if set_epoch is not None:
+                set_epoch(self.epochs - 1)
 
     def _joined(self, batches: Iterator[Any]) -> Iterator[Together]:
         """So many together; what is left at the end of an epoch makes a step of fewer.

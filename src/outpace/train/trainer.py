@@ -19,6 +19,7 @@ from outpace.measure.generators import generators_kept
 from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.plan.safety import write
+from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.auto import Asked, Known, chosen, is_auto, own_of
 from outpace.train.checkpoint import Checkpoints, copied, seed_all
@@ -310,6 +311,11 @@ class Trainer:
 
     def data(self) -> tuple[Batches, Batches | None]:
         """Batches to learn from, and to validate on."""
+        if isinstance(self.train, Loader) and self.train is self.valid:
+            raise UsageError(
+                "train= and valid= are one Loader, whose place in the data is that of training",
+                "give valid= a Loader of its own, or the data set",
+            )
         ways = {**self.both, "seed": self.seed or 0}
         train = batches(
             self.train, self.batch_size, self.device, transform=self.transform, shuffle=True, **ways

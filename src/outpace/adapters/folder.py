@@ -14,6 +14,14 @@ SPEC = "spec-{mode}.json"
 OURS = SPEC.format(mode="*")
 
 
+def not_made(folder: Path, error: OSError) -> SessionError:
+    """What is told where a session's folder cannot be made."""
+    why = error.strerror or error
+    return SessionError(
+        f"the session folder {folder} cannot be made: {why}", "--session names another"
+    )
+
+
 def claimed(folder: Path) -> Path:
     """The folder, made where it was not there. Raises SessionError where it cannot serve."""
     folder = folder.absolute()
@@ -21,10 +29,7 @@ def claimed(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         empty = next(folder.iterdir(), None) is None
     except OSError as error:
-        raise SessionError(
-            f"the session folder {folder} cannot be made: {error.strerror or error}",
-            "--session names another",
-        ) from error
+        raise not_made(folder, error) from error
     if not empty and next(folder.glob(OURS), None) is None:
         raise SessionError(
             f"{folder} holds files, and none of a session", "name a new folder with --session"

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import click
 
-from outpace.errors import SessionError, UsageError
+from outpace.adapters.folder import not_made
+from outpace.errors import UsageError
 from outpace.plan.budget import seconds_of
 
 Command = Callable[..., Any]
@@ -156,10 +157,7 @@ def session_folder(given: Path | None, name: str) -> Path:
             number += 1
             folder = folder.with_name(f"{stamp}-{stem}-{number}")
         except OSError as error:
-            raise SessionError(
-                f"the session folder {folder} cannot be made: {error.strerror or error}",
-                "--session names another",
-            ) from error
+            raise not_made(folder, error) from error
         else:
             return folder
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from outpace.errors import OutpaceError
+from outpace.errors import Interrupted, OutpaceError
 
 
 def colors() -> bool | None:
@@ -36,7 +36,7 @@ class Failure(NamedTuple):
 
     def document(self) -> dict[str, object]:
         """For programs, in the place of what the command would have given."""
-        outcome = "interrupted" if self.exit_code == 130 else "error"
+        outcome = "interrupted" if self.exit_code == Interrupted.exit_code else "error"
         return {"schema": 1, "outcome": outcome, **self._asdict()}
 
 
@@ -53,7 +53,7 @@ def failure_of(error: BaseException) -> Failure:
         hint = f"{context.command_path} --help" if context is not None else None
         return Failure(error.format_message(), hint, 2)
     if isinstance(error, click.Abort | KeyboardInterrupt):
-        return Failure("interrupted", None, 130)
+        return Failure("interrupted", None, Interrupted.exit_code)
     return _mistake(error)
 
 

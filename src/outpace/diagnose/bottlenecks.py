@@ -75,12 +75,13 @@ def findings(evidence: Evidence) -> list[Finding]:
         part = 0.01 if finding.cause in URGENT else share
         weight[finding.bound] = weight.get(finding.bound, 0.0) + part
     computing = computing_share(evidence)
-    bound_by_it = computing > max([MOST, *weight.values()])
+    first: list[Finding] = []
     if "compute" in weight:
         weight["compute"] = computing  # causes in it may overlap, or not cover it
-        at_ceiling = []
+    elif computing > max([MOST, *weight.values()]):
+        first = at_ceiling
     rows.sort(key=lambda r: (-weight[r[0].bound], not r[1], -r[2]))
-    return (at_ceiling if bound_by_it else []) + [finding for finding, _, _ in rows]
+    return first + [finding for finding, _, _ in rows]
 
 
 def computing_share(evidence: Evidence) -> float:

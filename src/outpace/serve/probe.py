@@ -1,8 +1,8 @@
 """What a data set allows, found by trying: is it deterministic, can it be sliced, which images?
 
 The generators of python, numpy and torch are put back as they were, and files that it opened are
-closed. Drawing samples twice may
-still show in a data set that counts its draws; such runs are thrown away.
+closed. Drawing samples twice may still show in a data set that counts its draws; such runs are thrown
+away.
 """
 
 from __future__ import annotations

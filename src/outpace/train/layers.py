@@ -5,6 +5,7 @@ Layers whose weights are used without calling them (inside of MultiheadAttention
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from outpace.measure.generators import generators_kept
 from outpace.seams.batch import tensors_in
@@ -45,7 +47,17 @@ def traceless(model: nn.Module) -> Iterator[None]:
                 buffer.copy_(before)
 
 
-def loose(model: nn.Module) -> dict[int, Any]:
+def copy_of(model: nn.Module) -> nn.Module:
+    """A model with weights of its own, and all that it keeps."""
+    return copy.deepcopy(model, _loose(model))
+
+
+def copies_of(model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
+    """Both, copied together, so that the copied optimizer holds the copied weights."""
+    return copy.deepcopy((model, optimizer), _loose(model))
+
+
+def _loose(model: nn.Module) -> dict[int, Any]:
     """For ``copy.deepcopy``, which refuses them: the tensors that a model keeps of its last call, such as
     the weights that ``weight_norm`` has made, without what made them.
     """

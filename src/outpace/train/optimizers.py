@@ -5,7 +5,6 @@ Only weight matrices decay: not biases, not scales of norms.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.seams.rate import set_rate
-from outpace.train.layers import loose
+from outpace.train.layers import copies_of, copy_of
 
 if TYPE_CHECKING:
     from outpace.train.strategies.base import Strategy
@@ -64,9 +63,9 @@ def copies(
     given: Given, model: torch.nn.Module, strategies: Sequence[Strategy]
 ) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     """A copy of the model, and the optimizer of it."""
-    if isinstance(given, torch.optim.Optimizer):  # together, so that it holds the copied weights
-        return copy.deepcopy((model, given), loose(model))
-    own = copy.deepcopy(model, loose(model))
+    if isinstance(given, torch.optim.Optimizer):
+        return copies_of(model, given)
+    own = copy_of(model)
     return own, optimizer_for(given, own, strategies)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
-from outpace.train.layers import loose
+from outpace.train.layers import copies_of, copy_of
 from outpace.train.losses import Losses
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Rates
@@ -143,15 +142,14 @@ class Run:
         """A copy of the model, in shards where that is, and the optimizer of it."""
         if self.shards is not None:
             return self.shards.copies(self.optimizer)
-        # Together, so that the copied optimizer holds the copied weights.
-        return copy.deepcopy((self.module, self.optimizer), loose(self.module))
+        return copies_of(self.module, self.optimizer)
 
     def copy_of_model(self) -> torch.nn.Module:
         """The same without the optimizer, and without gradients."""
         if self.shards is not None:
             found = self.shards.copy()
         else:
-            found = copy.deepcopy(self.module, loose(self.module))
+            found = copy_of(self.module)
         return found.requires_grad_(False)
 
     def load_weights(self, model: torch.nn.Module, weights: dict[str, Any]) -> None:

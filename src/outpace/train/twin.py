@@ -6,7 +6,6 @@ what a step takes depends on which samples are in its batch.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
@@ -16,7 +15,7 @@ import torch
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.seams.batch import batch_size, scale_batch
 from outpace.train import ranks
-from outpace.train.layers import loose
+from outpace.train.layers import copies_of
 from outpace.train.optimizers import Rates
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ class Twin:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        # Together, so that the copied optimizer holds the copied weights.
-        self.module, self.optimizer = copy.deepcopy((run.module, run.optimizer), loose(run.module))
+        self.module, self.optimizer = copies_of(run.module, run.optimizer)
         self.module.train()
         together = run.world > 1
         self.model = ranks.wrapped(self.module, run.device) if together else self.module

@@ -22,7 +22,7 @@ from outpace.train.compress.result import Compressed, Cost, Made, Step
 from outpace.train.compress.scan import SLACK
 from outpace.train.compress.weights import sparse
 from outpace.train.data import Batches, batches
-from outpace.train.layers import loose
+from outpace.train.layers import copy_of
 from outpace.train.objective import Objective
 
 Way = Callable[[nn.Module, Judging, float], list[Made]]
@@ -82,7 +82,7 @@ def compress(
             raise UsageError(f"there is no way {way!r}", f"there are: {', '.join(WAYS)}")
     if not tolerance >= 0.0:
         raise UsageError(f"tolerance={tolerance}", "it is what the metric may lose, 0 or more")
-    original = copy.deepcopy(model, loose(model)).eval()
+    original = copy_of(model).eval()
     device = next(original.parameters(), torch.empty(0)).device
     given = batches(valid, batch_size, device, shuffle=False)
     looked_at = batches(scan, batch_size, device, shuffle=False) if scan is not None else given

@@ -111,3 +111,12 @@ def test_a_hopeless_arm_leaves_its_time_to_the_others() -> None:
     rounds = {arm.name: arm.rounds for arm in found.results()}
     assert rounds == {"fast": 8, "slowest": 2, "larger": 8}
     assert found.gain("slowest").speedup < 0.7
+
+
+def test_steps_of_which_none_tells_anything_come_to_an_end() -> None:
+    class NeverClean(FakeHost):
+        def step(self) -> Step:
+            return super().step().__class__(self.index, 1, 1, {}, 1, 8, False)
+
+    found = compete(Contest({"as_is": AS_IS, "arm": FAST}, 0.0), NeverClean())
+    assert found.pairs == {}

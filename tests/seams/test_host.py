@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.conftest import evidence_of, plainly, with_entry
 
-from outpace.seams.host import Host, Step
+from outpace.seams.host import MIXED_AFTER, Host, Step
 
 SHORT = """
     import time
@@ -74,3 +74,34 @@ def test_validation_is_seen_between_short_steps(
     assert evidence.steps.count == 3200
     spent = sum(row.seconds for row in evidence.ledger if row.name == "validation")
     assert 0.15 * 4 <= spent <= 2.0, "three sleeps of an epoch come before another validation call"
+
+
+def test_groups_as_long_as_an_epoch_become_smaller() -> None:
+    host = Host()
+    seen: list[Step] = []
+    host.listeners.append(seen.append)
+    host.saw_training()
+    for step in range(2000):
+        host.dirty = host.dirty or step % 32 == 0  # an epoch begins
+        host.end_step()
+    assert not host.mingled
+    assert host.group == 16
+    assert sum(step.clean for step in seen[-20:]) == 10
+
+
+def test_what_is_in_every_step_belongs_to_it() -> None:
+    host = Host()
+    seen: list[Step] = []
+    host.listeners.append(seen.append)
+    host.saw_training()
+    for _ in range(100):
+        host.saw_validation()
+        host.saw_training()
+        host.end_step()
+    assert host.mingled
+    assert [step.clean for step in seen] == [False] * (MIXED_AFTER - 1) + [True] * (
+        101 - MIXED_AFTER
+    )
+    assert {step.count for step in seen} == {1}
+    host.end_step()
+    assert not host.mingled

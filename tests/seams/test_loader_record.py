@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.remedies.trainings import hosted
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -84,6 +84,27 @@ def test_epochs_whose_end_went_by_unseen_do_not_count() -> None:
                 optimizer.step()
         assert seam.record_of(batches).stepped == 2
         assert seam.record_of(batches).steps_of_epoch(1) == 6
+
+
+def test_a_loader_made_anew_for_each_epoch_is_known_again() -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    trained, other = loader(1).dataset, loader(1).dataset
+
+    def made(dataset: Dataset[tuple[torch.Tensor, ...]]) -> DataLoader[tuple[torch.Tensor, ...]]:
+        return DataLoader(dataset, batch_size=2)
+
+    with hosted() as host:
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        for _ in range(2):
+            for (x,) in made(trained):
+                model(x).mean().backward()
+                optimizer.step()
+        again, validation = made(trained), made(other)
+        iter(again), iter(validation)
+        assert seam.record_of(again).trains
+        assert not seam.record_of(validation).trains, "of another data set, at the same line"
 
 
 def test_epochs_of_unequal_length() -> None:

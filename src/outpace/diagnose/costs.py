@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.gain import Gain, How
-from outpace.records.ledger import OUTSIDE_STEPS
 
 CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
 """what a module's operator costs to call, over one bare tiny operator; and at the most: those of a
@@ -58,12 +57,10 @@ class Cost:
 
 def step_share(evidence: Evidence) -> float:
     """Share of the run that is inside of steps."""
-    steps = evidence.steps
     total = sum(row.seconds for row in evidence.ledger)
-    if not total or not steps.count:
+    if not total or not evidence.steps.count:
         return 0.0
-    outside = sum(row.seconds for row in evidence.ledger if row.name in OUTSIDE_STEPS)
-    return max(0.0, 1.0 - outside / total)
+    return max(0.0, 1.0 - (evidence.once_s + evidence.now_and_then_s) / total)
 
 
 def of_step(

@@ -177,6 +177,8 @@ class Scheduler:
             self.counted += step.count
         if self.counted >= self.wanted:
             self._end_block()
+        elif not self.counted and self._too_slow():
+            self._end_round()  # no step tells anything
 
     def close(self) -> None:
         """Stop: the target is as it was."""
@@ -227,8 +229,7 @@ class Scheduler:
     def _begin_block(self) -> None:
         contest = self.contest
         assert contest is not None
-        too_slow = perf_counter() - self.started > 3 * contest.seconds
-        if self.at >= len(self.order) or too_slow:
+        if self.at >= len(self.order) or self._too_slow():
             self._end_round()
             return
         name = self.order[self.at]
@@ -240,6 +241,10 @@ class Scheduler:
         self.skip = 2 if feeds else 1
         self.wanted = 1 if self.round < 0 else self.lengths.get(name, 1)
         self.host.switch(setup)
+
+    def _too_slow(self) -> bool:
+        assert self.contest is not None
+        return perf_counter() - self.started > 3 * self.contest.seconds
 
     def _end_block(self) -> None:
         name = self.order[self.at]

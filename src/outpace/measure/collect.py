@@ -131,6 +131,7 @@ def _steps(host: Host, steps: list[Any], micro: int, mean: float, arms: list[Arm
         batch_size=size,
         micro_steps=max(1, micro),
         boundary=host.boundary,
+        mingled=host.mingled,
     )
 
 

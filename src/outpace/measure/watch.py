@@ -55,6 +55,8 @@ class Watcher:
             self.turns.begin()
             self.fetch_begin = self._fetches()
         self.turns.note(step.index + 1)
+        if self.host.mingled:
+            self.outside.clear()  # it is in every step
         if not step.clean:
             for name in OUTSIDE:
                 self.outside[name] += step.phases[name]

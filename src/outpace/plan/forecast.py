@@ -11,7 +11,6 @@ from outpace.plan.epochs import steps_of_epoch, validations
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
-from outpace.records.ledger import ONCE, OUTSIDE_STEPS
 from outpace.records.plan import Estimate, Option
 
 RUN_TO_RUN = 1.2
@@ -55,7 +54,7 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
             "how many steps the training has could not be found",
             "say so with --steps, --epochs or --samples, before the script's name",
         )
-    fixed = spent_once(evidence)
+    fixed = evidence.once_s
     rest = sum(row.seconds for row in evidence.ledger) - fixed
     rest *= (steps or seen) / seen
     more = _unseen(evidence, steps or seen)
@@ -96,7 +95,7 @@ def options(
     ``objective``: the soonest first, the cheapest, or those with which most training fits the time.
     ``steps``: of the training, where that was said.
     """
-    fixed = spent_once(evidence)
+    fixed = evidence.once_s
     outside = _outside(evidence, seconds, steps or steps_seen(evidence))
     found = [
         _option(
@@ -125,18 +124,11 @@ def options(
     return tuple(found)
 
 
-def spent_once(evidence: Evidence) -> float:
-    """Seconds that are spent once, however long the training is."""
-    return sum(row.seconds for row in evidence.ledger if row.name in ONCE)
-
-
 def _outside(evidence: Evidence, seconds: Estimate, steps: int) -> float:
     """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
-    fixed = spent_once(evidence)
+    fixed = evidence.once_s
     rest = sum(row.seconds for row in evidence.ledger) - fixed
-    growing = sum(
-        r.seconds for r in evidence.ledger if r.name in OUTSIDE_STEPS and r.name not in ONCE
-    )
+    growing = evidence.now_and_then_s
     if seconds.estimate <= 0 or rest <= 0:
         return 0.0
     unseen = _unseen(evidence, steps).estimate

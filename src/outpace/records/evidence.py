@@ -11,7 +11,7 @@ import msgspec
 
 from outpace.records.gain import Gain
 from outpace.records.health import Health
-from outpace.records.ledger import Row
+from outpace.records.ledger import NOW_AND_THEN, ONCE, Row
 from outpace.records.machine import Machine
 
 MOST_A_PAGE_S = 4e-6
@@ -29,6 +29,8 @@ class Steps(msgspec.Struct, frozen=True):
     batch_size: int = 0
     micro_steps: int = 1
     boundary: Literal["optimizer", "backward", "none"] = "none"
+    mingled: bool = False
+    """every step has a validation, a checkpoint or an epoch's start in it, and was measured with it"""
 
 
 class Images(msgspec.Struct, frozen=True):
@@ -371,3 +373,15 @@ class Evidence(msgspec.Struct, frozen=True):
     def share(self, *names: str) -> float:
         """Share of the run's wall clock in ledger rows of these names."""
         return sum(row.share for row in self.ledger if row.name in names)
+
+    @property
+    def now_and_then_s(self) -> float:
+        """Seconds of the ledger that come between steps, and that a faster step leaves as they are."""
+        if self.steps.mingled:
+            return 0.0
+        return sum(row.seconds for row in self.ledger if row.name in NOW_AND_THEN)
+
+    @property
+    def once_s(self) -> float:
+        """Seconds of the ledger that are spent once, however long the training is."""
+        return sum(row.seconds for row in self.ledger if row.name in ONCE)

@@ -20,8 +20,8 @@ NAMES = (
 )
 ONCE = ("startup", "ending")
 """spent once, however long the training is"""
-OUTSIDE_STEPS = (*ONCE, "validation", "checkpoint")
-"""what a faster step leaves as it is"""
+NOW_AND_THEN = ("validation", "checkpoint")
+"""comes between steps, most often"""
 
 
 class Row(msgspec.Struct, frozen=True):

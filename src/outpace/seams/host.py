@@ -35,6 +35,9 @@ AWAKE = 8
 """groups that are looked into after something other than a step was met"""
 REST = (2, 3, 4)
 """groups that go by between two that are looked into; by chance, so as not to beat with the script"""
+MIXED_AFTER = 16
+"""groups in a row with something other than training in them after which smaller ones are tried, or
+single steps are taken as they are"""
 HAND_WRITTEN_AFTER = 8
 """backward passes without any optimizer after which steps are taken to go from backward to backward"""
 
@@ -58,7 +61,7 @@ class Seam(Protocol):
 class Step:
     """One step as it ran, or the mean of ``count`` short ones; nanoseconds.
 
-    ``clean``: nothing but training happened in it.
+    ``clean``: nothing but training happened in it, or what happens in every step.
     """
 
     index: int
@@ -110,6 +113,8 @@ class Host:
     group: int = 1
     """steps that are noted together"""
     most_in_group: int = MOST_IN_GROUP
+    mingled: bool = False
+    """something other than training is in every step, as where an epoch is one batch: it belongs to it"""
     rests: bool = False
     """look into a sample of very short steps, instead of all"""
     last_record: Any = None
@@ -121,6 +126,8 @@ class Host:
     _cpu: int = 0
     _outside: dict[str, int] = field(default_factory=dict)
     _rest: int = 0
+    _mixed: int = 0
+    """groups in a row that were looked into and had something other than training in them"""
     _chance: random.Random = field(default_factory=lambda: random.Random(0))
 
     # --- putting in and taking out -------------------------------------------------------------
@@ -271,14 +278,13 @@ class Host:
             return
         now, cpu = perf_counter_ns(), process_time_ns()
         totals = self.phases.take()
-        clean = not (
-            totals["validation"] or totals["checkpoint"] or self.dirty or self.phases.resting
-        )
-        if self._outside:
-            for name, value in self._outside.items():
-                totals[name] += value
-            self._outside, clean = {}, False
-        self.dirty = False
+        for name, value in self._outside.items():
+            totals[name] += value
+        other = self.dirty or bool(self._outside or totals["validation"] or totals["checkpoint"])
+        self._outside, self.dirty = {}, False
+        if self.setup.watched and not self.phases.resting:
+            self._note_mixed(other)
+        clean = not (self.phases.resting or (other and not self.mingled))
         if self.first_step_start is None:
             self.first_step_start, self._wall, self._cpu = now, now, cpu
             clean = False
@@ -292,6 +298,20 @@ class Host:
         # What the listeners did between two steps is ours, not the target's.
         self._cpu = cpu
         self._wall = self.phases.mark = perf_counter_ns()
+
+    def _note_mixed(self, other: bool) -> None:
+        """Whether something other than training was in the group that ended."""
+        self._mixed = self._mixed + 1 if other else 0
+        # Other batches, and free ones, are of other epochs.
+        as_often = self.setup.batch_scale == 1.0 and not self.setup.free_input
+        if not other:
+            self.mingled = self.mingled and not as_often
+        elif self._mixed >= MIXED_AFTER and self.group > 1:
+            # An epoch has as many steps as a group, or fewer.
+            self.most_in_group = self.group = self.group // 2
+            self._mixed = 0
+        elif self._mixed >= MIXED_AFTER:
+            self.mingled = self.mingled or as_often
 
     def _batches_of_step(self) -> int:
         """Its backward passes, less those that go back through a batch once more."""
@@ -321,7 +341,7 @@ class Host:
             wall, cpu = wall // count, cpu // count
             if clean:
                 totals = {name: value // count for name, value in totals.items()}
-        if clean and self.steps > GROUP_AFTER:
+        if clean and not self.mingled and self.steps > GROUP_AFTER:
             self.group = max(1, min(self.most_in_group, GROUP_NS // max(1, wall)))
         size = self.batch_size * micro
         return Step(self.steps - 1, wall, cpu, totals, micro, size, clean, count)

@@ -7,9 +7,11 @@ iterator's ``__next__`` (a batch is drawn). `outpace.seams.feeding` gives batche
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
@@ -42,6 +44,8 @@ class LoaderSeam:
         self.records: weakref.WeakKeyDictionary[DataLoader[Any], Record] = (
             weakref.WeakKeyDictionary()
         )
+        self.fed_by: dict[str, tuple[weakref.ref[Any], deque[Any]]] = {}
+        """data set and recent batches of what trains, by the line where its DataLoader was made"""
         self.newest: DataLoader[Any] | None = None
         self.on_draw: Callable[[Record, Any], None] | None = None
         """told of each batch that is given, while something is being probed"""
@@ -159,12 +163,27 @@ class LoaderSeam:
     def begin_epoch(self, loader: DataLoader[Any], record: Record) -> None:
         """An epoch of a loader begins."""
         host = self.host
+        self._recognise(loader, record)
         if record.trains or host.mode == "startup":
             host.saw_training()
             host.epoch += 1
             host.dirty = True
         record.begin_epoch(host.steps)
         self.newest = loader
+
+    def _recognise(self, loader: DataLoader[Any], record: Record) -> None:
+        """A DataLoader that is made anew for each epoch feeds the training as the one before did."""
+        before = self.fed_by.get(record.where or "")
+        if before is not None and not record.trains and before[0]() is loader.dataset:
+            record.trains, record.recent = True, before[1]
+
+    def _remember(self, record: Record) -> None:
+        """Its DataLoader feeds the training."""
+        record.remembered = True
+        if record.where is not None:
+            with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
+                dataset = weakref.ref(self.loader_of(record).dataset)
+                self.fed_by[record.where] = dataset, record.recent
 
     def serve(self, loader: DataLoader[Any], record: Record) -> Any:
         """A whole epoch from the Setup's feed, or None where the DataLoader's own is to serve."""
@@ -231,6 +250,8 @@ class LoaderSeam:
         host, phases = self.host, self.host.phases
         if record.trains and host.mode != "train":
             host.saw_training()
+        if record.trains and not record.remembered:
+            self._remember(record)
         phases.push("input")
         start = phases.mark
         try:

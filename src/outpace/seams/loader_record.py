@@ -36,6 +36,8 @@ class Record:
 
     where: str | None = None
     trains: bool = False
+    remembered: bool = False
+    """as one that trains, by where it was made"""
     length: int | None = None
     epochs: int = 0
     draws: int = 0

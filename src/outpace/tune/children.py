@@ -20,7 +20,6 @@ from outpace.measure.ledger import with_ending
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
-from outpace.records.ledger import OUTSIDE_STEPS
 from outpace.records.trial import Settings, Trial
 from outpace.tune.files import CONTESTS, EVIDENCE, LOSSES, MARKER, STATUS, TRIALS, read
 from outpace.tune.prove import Losses
@@ -252,8 +251,9 @@ def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
     warm, cold = _gain(final, "recipe"), _gain(final, "cold")
     if warm is None:
         return None
-    steps = sum(r.seconds for r in evidence.ledger if r.name not in OUTSIDE_STEPS)
-    total = sum(r.seconds for r in evidence.ledger) or 1.0
+    total = sum(r.seconds for r in evidence.ledger)
+    steps = total - evidence.once_s - evidence.now_and_then_s
+    total = total or 1.0
     epochs = evidence.input.epochs or 1
     first = 1 / epochs if cold is not None else 0.0
     images = evidence.input.images

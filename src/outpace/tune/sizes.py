@@ -59,8 +59,7 @@ class Measuring:
 
     def on_step(self, step: Step) -> None:
         """A step ended; the next one follows the program."""
-        often = self.host.steps > MOST_WATCHED // 2 and not self.times
-        if (step.clean or often) and len(self.times) < WATCHED:
+        if step.clean and len(self.times) < WATCHED:
             self.times.append((step.wall / 1e9, step.phases["forward"] / 1e9))
         try:
             over = next(self.program, True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,15 +12,22 @@ import torch
 from torch import nn
 
 from outpace.measure import growth
-from outpace.measure.growth import FEWEST_POINTS, MOST_POINTS, Growth, Series, trend
+from outpace.measure.growth import FEWEST_POINTS, MOST_POINTS, Growth, Series, Witness, trend
 
 MB = 1 << 20
 steps = list(range(100))
+WITNESSES = get_args(Witness)
+
+
+def found_in(held: Callable[[int], Sequence[float]], points: int, witness: Witness) -> float:
+    """Share of tries in which memory of that kind is told to grow."""
+    told = [trend(range(points), held(points), witness) for _ in range(200)]
+    return float(np.mean([one is not None and one.grows for one in told]))
 
 
 def test_steady_growth() -> None:
     rng = np.random.default_rng(0)
-    found = trend(steps, [50_000.0 * step + rng.normal(0, 1e5) for step in steps])
+    found = trend(steps, [50_000.0 * step + rng.normal(0, 1e5) for step in steps], "rss")
     assert found is not None
     assert found.grows
     assert found.low < 50_000 < found.high
@@ -26,7 +35,7 @@ def test_steady_growth() -> None:
 
 def test_memory_that_stays() -> None:
     rng = np.random.default_rng(0)
-    found = trend(steps, [1e9 + rng.normal(0, MB) for _ in steps])
+    found = trend(steps, [1e9 + rng.normal(0, MB) for _ in steps], "heap")
     assert found is not None
     assert not found.grows
 
@@ -36,19 +45,64 @@ def test_what_is_taken_once_is_no_growth() -> None:
     jumping = [(step // 40) * 100.0 * MB for step in steps]
     trifling = [step * 100.0 for step in steps]
     for held in (filling_up, jumping, trifling):
-        found = trend(steps, held)
+        found = trend(steps, held, "heap")
         assert found is not None
         assert not found.grows
 
 
-def test_memory_that_wanders_is_seldom_taken_for_growth() -> None:
+@pytest.mark.parametrize(("witness", "most"), [("heap", 0.05), ("rss", 0.025)])
+@pytest.mark.parametrize("points", [20, 30, 100])
+def test_memory_that_wanders_or_jumps_is_seldom_taken_for_growth(
+    points: int, witness: Witness, most: float
+) -> None:
     rng = np.random.default_rng(0)
-    walks = [trend(steps, list(np.cumsum(rng.normal(0, MB, 100)))) for _ in range(200)]
-    assert np.mean([walk is not None and walk.grows for walk in walks]) < 0.15
+
+    def wandering(count: int) -> Sequence[float]:
+        return list(np.cumsum(rng.normal(0, MB, count)))
+
+    def jumping(count: int) -> Sequence[float]:
+        jumps = np.where(rng.random(count) < 3 / count, rng.exponential(8 * MB, count), 0)
+        return list(np.cumsum(jumps) + rng.normal(0, 20_000, count))
+
+    assert found_in(wandering, points, witness) < most
+    assert found_in(jumping, points, witness) < most
 
 
-def test_too_little_was_seen() -> None:
-    assert trend(range(FEWEST_POINTS - 1), [1.0] * (FEWEST_POINTS - 1)) is None
+def test_resident_memory_that_still_fills_up_is_seldom_taken_for_growth() -> None:
+    rng = np.random.default_rng(0)
+
+    def filling(count: int) -> Sequence[float]:
+        full = 1 - np.exp(-np.arange(count) / (rng.uniform(0.1, 0.5) * count))
+        return list(40 * MB * full + rng.normal(0, 0.2 * MB, count))
+
+    assert found_in(filling, 28, "rss") < 0.15
+
+
+@pytest.mark.parametrize("witness", WITNESSES)
+def test_a_leak_is_found_by_few_points(witness: Witness) -> None:
+    rng = np.random.default_rng(0)
+
+    def leaking(count: int) -> Sequence[float]:
+        return list(MB * np.arange(count) + rng.normal(0, 0.3 * MB, count))
+
+    def leaking_unevenly(count: int) -> Sequence[float]:
+        return list(np.cumsum(rng.uniform(0.5, 1.5, count) * MB))
+
+    assert found_in(leaking, 20, witness) > 0.98
+    assert found_in(leaking_unevenly, 20, witness) > 0.95
+
+
+def test_a_leak_that_was_seen_at_uneven_distances_is_found() -> None:
+    seen = sorted(np.random.default_rng(0).choice(np.arange(400), 24, replace=False).tolist())
+    found = trend(seen, [float(MB) * step for step in seen], "rss")
+    assert found is not None
+    assert found.grows
+
+
+@pytest.mark.parametrize("witness", WITNESSES)
+def test_too_little_was_seen(witness: Witness) -> None:
+    few = FEWEST_POINTS[witness] - 1
+    assert trend(range(few), [1.0] * few, witness) is None
     assert Growth().trend() is None
 
 
@@ -72,7 +126,7 @@ def test_kept_graphs_are_found_by_the_heap() -> None:
     if growth._heap_reader()() is None:
         pytest.skip("this malloc does not tell what is in use")
     heap = run(400, keep=True)[0].series["heap"]
-    found = trend(heap.steps, heap.bytes)
+    found = trend(heap.steps, heap.bytes, "heap")
     if found is None:
         pytest.skip("this process has its heap in pieces")
     assert found.grows
@@ -108,7 +162,7 @@ def test_a_long_run_is_thinned_out() -> None:
     for step in range(40_000):
         told.append(step)
         watched.feed(step)
-    assert FEWEST_POINTS < len(watched.series["rss"].steps) < MOST_POINTS
+    assert FEWEST_POINTS["rss"] < len(watched.series["rss"].steps) < MOST_POINTS
     found = watched.trend()
     assert found is not None
     assert found.bytes_per_step == pytest.approx(10_000)

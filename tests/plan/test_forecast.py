@@ -7,9 +7,10 @@ import pytest
 
 from outpace.errors import UsageError
 from outpace.plan.budget import budget
+from outpace.plan.epochs import notes
 from outpace.plan.forecast import finish, options, steps_of
 from outpace.plan.question import Question, answer
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import Evidence, Recurring
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Plan
@@ -44,6 +45,43 @@ def test_other_steps_take_as_much_each() -> None:
     ended = seen(count=10, total=None, finished=True)
     assert finish(ended).estimate == pytest.approx(1000.0)
     assert finish(ended, 20).estimate == pytest.approx(100 + 1800)
+
+
+def test_what_comes_now_and_then_comes_as_often_as_its_steps_say() -> None:
+    """An epoch of 100 steps begins in 2 s and ends in 10 s of validation; 150 steps were seen."""
+    came = (
+        Recurring("input", 2.0, 2, 0, 100.0, leads=True),
+        Recurring("validation", 10.0, 1, 100, 100.0),
+    )
+    evidence = seen(count=150, total=None)
+    rows = (Row("startup", 50.0, 0.2), Row("backward", 150.0, 0.7), Row("input", 4.0, 0.0))
+    evidence = replace(
+        evidence,
+        ledger=(*rows, Row("validation", 10.0, 0.1)),
+        run=replace(evidence.run, recurring=came),
+    )
+    assert finish(evidence, 1000).estimate == pytest.approx(50 + 1000 + 10 * 2 + 10 * 10)
+    known = (*rows[:2], Row("input", 20.0, 0.0), Row("validation", 100.0, 0.1))
+    known = (known[0], Row("backward", 1000.0, 0.7), *known[2:])
+    run = replace(evidence.run, total_steps=1000)
+    whole = replace(evidence, ledger=known, run=run)
+    assert finish(whole).estimate == pytest.approx(50 + 1000 + 10 * 2 + 10 * 10)
+    assert finish(whole, 300).estimate == pytest.approx(50 + 300 + 3 * 2 + 3 * 10)
+
+
+def test_what_came_once_may_come_no_more() -> None:
+    came = Recurring("checkpoint", 3.0, 1, 0, 50.0, sure=False)
+    evidence = seen(count=50, total=None)
+    ledger = (Row("backward", 50.0, 0.9), Row("checkpoint", 3.0, 0.1))
+    evidence = replace(evidence, ledger=ledger, run=replace(evidence.run, recurring=(came,)))
+    found = finish(evidence, 1000)
+    assert found.estimate == pytest.approx(1000 + 21 * 3)
+    assert found.low == pytest.approx(1003 / 1.2)
+    (said, *_) = notes(evidence, 1000)
+    assert said == (
+        "one checkpoint was seen, after 0 steps: with one every 50 steps 1m of that are for those "
+        "to come"
+    )
 
 
 def test_a_length_that_is_said() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from outpace.measure.arms import Contest, median
-from outpace.measure.by_hand import Update
 from outpace.measure.collect_input import collect_input
 from outpace.measure.counters import rss_bytes
 from outpace.measure.found import Found
 from outpace.measure.ledger import Seen, build, by_hand_share, clean_steps, mean_phases
 from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
-from outpace.measure.sampler import Line, Sampler, loading_share
+from outpace.measure.recurring import recurring, starts_of_epochs
+from outpace.measure.sampler import Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
 from outpace.measure.subjects import main_root, training_loader, validation_on_others
 from outpace.measure.watch import Watcher
@@ -33,6 +33,7 @@ from outpace.records.evidence import (
     Loss,
     Memory,
     Overhead,
+    Recurring,
     Run,
     Steps,
     Sync,
@@ -77,7 +78,14 @@ def collect(
     now = perf_counter_ns()
     first = host.first_step_start
     startup = ((first if first is not None else now) - host.started) / 1e9
-    seen = _seen(host, watcher, samples, lines, found.by_hand, total, startup, finished, now)
+    came = tuple(_recurring(host, watcher, micro))
+    outside = _outside(came, None if finished else total)
+    if finished and host.steps:
+        _add_tail(host, outside)
+    seen = Seen(
+        *(startup, watcher.steps, host.steps, outside, samples, lines, found.by_hand, total),
+        whole=finished,
+    )
     rows = build(seen)
     names = {row.name for row in rows}
     by_hand = _by_hand(seen, phases)
@@ -92,6 +100,7 @@ def collect(
             total_steps=total,
             epoch_steps=watcher.steps_of_epoch(),
             validation_s=None if "validation" in names else _validation_s(host, phases, micro),
+            recurring=() if finished else came,
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
             exit_code=exit_code,
         ),
@@ -135,33 +144,31 @@ def _steps(host: Host, steps: list[Any], micro: int, mean: float, arms: list[Arm
     )
 
 
-def _seen(
-    host: Host,
-    watcher: Watcher,
-    samples: Counter[Line],
-    lines: set[tuple[str, str, int]],
-    update: Update | None,
-    total: int | None,
-    startup: float,
-    finished: bool,
-    now: int,
-) -> Seen:
-    outside = {name: value / 1e9 for name, value in watcher.outside.items()}
+def _recurring(host: Host, watcher: Watcher, micro: int) -> Iterator[Recurring]:
+    """What came outside of steps: validations, checkpoints, starts of epochs."""
+    for name, came in watcher.outside.items():
+        if came.count:
+            yield recurring(name, came, host.steps)
     loaded = training_loader(host)
-    if loaded is not None:
-        starts = loaded[1].starts
+    if loaded is not None and loaded[1].starts:
+        record = loaded[1]
         usual = mean_phases(clean_steps(watcher.steps)).get("input", 0.0)
-        outside["input"] = max(0.0, sum(starts) / 1e9 - usual * len(starts))
-    if finished and host.steps:
-        tail = host.phases.take()
-        for name, value in tail.items():
-            kind = name if name in ("checkpoint", "validation") else "elsewhere"
-            if host.mode == "validation" and kind == "elsewhere":
-                kind = "validation"
-            outside[kind] = outside.get(kind, 0.0) + value / 1e9
-    return Seen(
-        startup, watcher.steps, host.steps, outside, samples, lines, update, total, finished
-    )
+        seconds = max(0.0, sum(record.starts) / 1e9 - usual * len(record.starts))
+        yield starts_of_epochs(seconds, len(record.starts), record.steps_of_epoch(micro))
+
+
+def _outside(came: Sequence[Recurring], total: int | None) -> dict[str, float]:
+    """Seconds outside of the steps of a whole run; of what was seen where its length is unknown."""
+    return {one.name: one.seconds(total) if total else one.each_s * one.count for one in came}
+
+
+def _add_tail(host: Host, outside: dict[str, float]) -> None:
+    """What went on after the last step."""
+    for name, value in host.phases.take().items():
+        kind = name if name in ("checkpoint", "validation") else "elsewhere"
+        if host.mode == "validation" and kind == "elsewhere":
+            kind = "validation"
+        outside[kind] = outside.get(kind, 0.0) + value / 1e9
 
 
 def _by_hand(seen: Seen, phases: dict[str, float]) -> ByHand | None:

@@ -2,8 +2,8 @@
 
 Rows inside of steps come from the steps that ran as the script is; they stand for all steps of the
 run. Rows outside of steps (start-up, validation, checkpoints, the tail after the last step, the end
-of the process) are taken as they were measured. Where the length of the whole run is known the
-ledger speaks of the whole run, else of the part that was seen.
+of the process) are taken as they were measured, as often as they come. Where the length of the whole
+run is known the ledger speaks of the whole run, else of the part that was seen.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Seen:
     count: int
     """all steps seen, those of arms included"""
     outside: dict[str, float] = field(default_factory=dict)
-    """validation, checkpoint and epoch starts in all steps, and the tail"""
+    """validation, checkpoint and epoch starts of the run that the ledger speaks of, and the tail"""
     samples: Counter[Line] = field(default_factory=Counter)
     input_lines: set[tuple[str, str, int]] = field(default_factory=set)
     by_hand: Update | None = None
@@ -62,14 +62,13 @@ def build(seen: Seen) -> list[Row]:
     """The rows, the largest first; their shares add to 1."""
     phases = mean_phases(clean_steps(seen.steps))
     times = seen.total_steps if seen.total_steps and not seen.whole else seen.count
-    grow = times / seen.count if seen.count and not seen.whole else 1.0
     seconds: Totals = defaultdict(float)
     seconds["startup", _place(seen, "startup")] += seen.startup_s
     for name, value in phases.items():
         if name != "elsewhere":
             seconds[name, _place(seen, name)] += value * times
     for name, value in seen.outside.items():
-        seconds[name, _place(seen, name)] += value * grow
+        seconds[name, _place(seen, name)] += value
     _split_elsewhere(seen, phases.get("elsewhere", 0.0) * times, seconds)
     total = sum(seconds.values()) or 1.0
     kept: Totals = defaultdict(float)

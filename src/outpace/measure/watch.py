@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from outpace.measure.growth import Growth
 from outpace.measure.length import Loop, loops_around_step
 from outpace.measure.losses import Losses
+from outpace.measure.recurring import Came
 from outpace.measure.retained import Look, find_retained, look
 from outpace.measure.subjects import main_root, steps_of_epoch, steps_of_run, training_loader
 from outpace.measure.turns import Turns
@@ -29,7 +28,7 @@ class Watcher:
         self.host = host
         self.recording = True
         self.steps: list[Step] = []
-        self.outside: Counter[str] = Counter()
+        self.outside: dict[str, Came] = {name: Came() for name in OUTSIDE}
         self.growth = Growth()
         self.first_look: Look | None = None
         self.next_look = LOOK_AGAIN_AT
@@ -58,8 +57,9 @@ class Watcher:
         if self.host.mingled:
             self.outside.clear()  # it is in every step
         if not step.clean:
-            for name in OUTSIDE:
-                self.outside[name] += step.phases[name]
+            for name, came in self.outside.items():
+                if step.phases[name]:
+                    came.note(step.index + 1 - step.count, step.phases[name])
         if not self.recording:
             return
         if len(self.steps) < KEEP:

@@ -14,7 +14,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.plan import Estimate
 
 ALIKE = 0.02
-"""of an epoch's steps, by which it may differ from its loader's without a word"""
+"""of an epoch's steps, by which it may differ from its loader's without a word; and of all seconds"""
 DOUBT = 2.0
 """times as long as predicted that a validation may take"""
 
@@ -40,9 +40,22 @@ def validations(evidence: Evidence, steps: int) -> tuple[int, Estimate] | None:
     return count, Estimate(count * each, 0.0, max(DOUBT * count, epochs) * each)
 
 
+def _came_once(evidence: Evidence, steps: int) -> Iterator[str]:
+    """What is reckoned with as often as it may come at most."""
+    whole = sum(row.seconds for row in evidence.ledger)
+    for one in evidence.run.recurring:
+        more = one.seconds(steps) - one.each_s
+        if not one.sure and one.every is not None and more > ALIKE * whole:
+            yield (
+                f"one {one.name} was seen, after {one.first:,} steps: with one every "
+                f"{round(one.every):,} steps {duration(more)} of that are for those to come"
+            )
+
+
 def notes(evidence: Evidence, steps: int) -> Iterator[str]:
     """What a user should know of a forecast of so many steps."""
     run, given = evidence.run, loaders_epoch(evidence)
+    yield from _came_once(evidence, steps)
     if run.epoch_steps and given and abs(run.epoch_steps - given) > ALIKE * given:
         had = f"an epoch is taken to have {round(run.epoch_steps):,} steps"
         yield f"{had}, as those had that were over, where its loader has {given:,}"

@@ -11,6 +11,7 @@ from outpace.plan.epochs import steps_of_epoch, validations
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
+from outpace.records.ledger import NOW_AND_THEN
 from outpace.records.plan import Estimate, Option
 
 RUN_TO_RUN = 1.2
@@ -54,15 +55,24 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
             "how many steps the training has could not be found",
             "say so with --steps, --epochs or --samples, before the script's name",
         )
-    fixed = evidence.once_s
-    rest = sum(row.seconds for row in evidence.ledger) - fixed
-    rest *= (steps or seen) / seen
-    more = _unseen(evidence, steps or seen)
+    wanted, fixed = steps or seen, evidence.once_s
+    rest = sum(row.seconds for row in evidence.ledger) - fixed - recurring_s(evidence)
+    rest = rest * wanted / seen + recurring_s(evidence, wanted)
+    unsure = [one for one in evidence.run.recurring if not one.sure]
+    doubted = sum(max(0.0, one.seconds(wanted) - one.each_s) for one in unsure)
+    more = _unseen(evidence, wanted)
     return Estimate(
         fixed + rest + more.estimate,
-        fixed + rest / RUN_TO_RUN + more.low,
+        fixed + (rest - doubted) / RUN_TO_RUN + more.low,
         fixed + rest * RUN_TO_RUN + more.high,
     )
+
+
+def recurring_s(evidence: Evidence, steps: int | None = None) -> float:
+    """Seconds of what comes outside of steps, in so many of them; None: as they are in the ledger."""
+    steps = steps or evidence.run.total_steps
+    came = evidence.run.recurring
+    return sum(one.seconds(steps) if steps else one.each_s * one.count for one in came)
 
 
 def steps_seen(evidence: Evidence) -> int:
@@ -126,14 +136,14 @@ def options(
 
 def _outside(evidence: Evidence, seconds: Estimate, steps: int) -> float:
     """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
-    fixed = evidence.once_s
-    rest = sum(row.seconds for row in evidence.ledger) - fixed
-    growing = evidence.now_and_then_s
-    if seconds.estimate <= 0 or rest <= 0:
+    if seconds.estimate <= 0:
         return 0.0
-    unseen = _unseen(evidence, steps).estimate
-    growing *= (seconds.estimate - fixed - unseen) / rest
-    return (fixed + growing + unseen) / seconds.estimate
+    kept = [row for row in evidence.ledger if row.name in NOW_AND_THEN and not evidence.steps.mingled]
+    come = {one.name: one.seconds(steps) for one in evidence.run.recurring}
+    times = steps / steps_seen(evidence)
+    growing = sum(come.get(row.name, row.seconds * times) for row in kept)
+    fixed, unseen = evidence.once_s, _unseen(evidence, steps).estimate
+    return min(1.0, (fixed + growing + unseen) / seconds.estimate)
 
 
 def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:

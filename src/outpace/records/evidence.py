@@ -5,6 +5,7 @@ Times are seconds, sizes bytes. Nothing here is an opinion: `outpace.diagnose` i
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -14,6 +15,8 @@ from outpace.records.health import Health
 from outpace.records.ledger import NOW_AND_THEN, ONCE, Row
 from outpace.records.machine import Machine
 
+NEARLY = 1e-6
+"""of the steps from one to the next, by which what comes now and then may be off"""
 MOST_A_PAGE_S = 4e-6
 """CPU seconds for a page of fresh memory, at most: what the system does beyond that is other work"""
 
@@ -284,6 +287,34 @@ class Overhead(msgspec.Struct, frozen=True):
     """95 % interval of ``step_ratio``"""
 
 
+class Recurring(msgspec.Struct, frozen=True):
+    """What comes now and then outside of steps: ``count`` times so far, of ``each_s`` seconds.
+
+    ``first``: steps before it came first; ``every``: steps from one to the next, None: it comes no more.
+    """
+
+    name: str
+    each_s: float
+    count: int
+    first: int
+    every: float | None
+    sure: bool = True
+    """else it came but once, and may not come again"""
+    leads: bool = False
+    """it comes before the steps, as an epoch's start does: none follows the last of them"""
+
+    def times(self, steps: int) -> int:
+        """How often it comes in a run of so many steps."""
+        if self.every is None:
+            return self.count
+        spans = (steps - self.first) / self.every
+        return max(0, math.ceil(spans - NEARLY) if self.leads else math.floor(spans + NEARLY) + 1)
+
+    def seconds(self, steps: int) -> float:
+        """Of a run of so many steps."""
+        return self.each_s * self.times(steps)
+
+
 class Run(msgspec.Struct, frozen=True):
     """The measured run itself."""
 
@@ -303,6 +334,8 @@ class Run(msgspec.Struct, frozen=True):
     validation_s: float | None = None
     """time of a validation on the loaders that nothing was drawn from, predicted; None where one was
     seen, or there is no such loader"""
+    recurring: tuple[Recurring, ...] = ()
+    """what came outside of steps; empty where the run was seen to its end"""
 
 
 class Rank(msgspec.Struct, frozen=True):

@@ -1,0 +1,49 @@
+"""How often something comes outside of steps: validations, checkpoints, starts of epochs.
+
+What was seen by the time that measuring ended says little by its share: most often that is between
+two of them. So the steps from one to the next are taken, from the first on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outpace.records.evidence import Recurring
+
+
+@dataclass
+class Came:
+    """When one kind came, in steps before it, and how long all took together."""
+
+    count: int = 0
+    first: int = 0
+    last: int = 0
+    ns: int = 0
+
+    def note(self, steps: int, ns: int) -> None:
+        """It came after so many steps."""
+        if not self.count:
+            self.first = steps
+        self.count += 1
+        self.last = steps
+        self.ns += ns
+
+
+def recurring(name: str, came: Came, steps: int) -> Recurring:
+    """What came at least once in so many steps.
+
+    What came once in their second half is taken to come as often again. In their first half it
+    would have come twice: it comes again after all of them at the earliest.
+    """
+    each_s = came.ns / 1e9 / came.count
+    if came.count > 1:
+        every = (came.last - came.first) / (came.count - 1)
+        return Recurring(name, each_s, came.count, came.first, max(1.0, every))
+    if 2 * came.first >= steps:
+        return Recurring(name, each_s, 1, came.first, max(1.0, came.first))
+    return Recurring(name, each_s, 1, came.first, max(1.0, steps - came.first), sure=False)
+
+
+def starts_of_epochs(seconds: float, count: int, epoch: float | None) -> Recurring:
+    """Starts that took so long together; ``epoch``: steps from one to the next, where it is known."""
+    return Recurring("input", seconds / count, count, 0, epoch, leads=True)

@@ -1,0 +1,88 @@
+"""How often a whole run validates, saves and begins an epoch, by the part of it that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.conftest import evidence_of, with_entry
+
+from outpace.measure.recurring import Came, recurring, starts_of_epochs
+
+
+def came(*steps: int) -> Came:
+    """One second at each of these."""
+    found = Came()
+    for each in steps:
+        found.note(each, 10**9)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("at", "seen", "times"),
+    [
+        ((100,), 101, 10),
+        ((100,), 199, 10),
+        ((100, 200), 299, 10),
+        ((0, 100), 150, 11),
+        ((40, 140), 150, 10),
+        ((600,), 700, 1),
+    ],
+)
+def test_a_thousand_steps_have_as_many_wherever_the_watch_ended(
+    at: tuple[int, ...], seen: int, times: int
+) -> None:
+    found = recurring("validation", came(*at), seen)
+    assert found.sure
+    assert found.times(1000) == times
+    assert found.seconds(1000) == times
+
+
+def test_what_came_once_in_the_first_half_may_come_after_what_was_seen_at_the_earliest() -> None:
+    found = recurring("checkpoint", came(10), 110)
+    assert not found.sure
+    assert found.times(1010) == 11
+
+
+def test_an_epoch_that_ends_with_the_training_has_none_after_it() -> None:
+    assert starts_of_epochs(3.0, 2, 100.0).seconds(1000) == 15.0
+    assert starts_of_epochs(3.0, 2, 100.0).times(1001) == 11
+    assert starts_of_epochs(3.0, 1, None).times(1000) == 1
+
+
+def test_a_dear_start_of_an_epoch_is_paid_once_an_epoch(
+    script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = script(
+        """
+        import time
+        import torch
+        from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+        class Slow(RandomSampler):
+            def __iter__(self):
+                time.sleep(0.5)
+                return super().__iter__()
+
+        data = TensorDataset(torch.ones(800, 2))
+        loader = DataLoader(data, batch_size=4, sampler=Slow(data))
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for epoch in range(5):
+            for (x,) in loader:
+                model(x).sum().backward()
+                optimizer.step()
+        """
+    )
+    code, text = with_entry(
+        path, tmp_path / "session", "outpace.tune.experiment:begin", time_s=20.0, steps=40
+    )
+    assert code == 0, text
+    found = evidence_of(tmp_path / "session")
+    assert not found.run.finished
+    assert found.run.total_steps == 1000
+    (began,) = (one for one in found.run.recurring if one.name == "input")
+    assert (began.every, began.times(1000)) == (200, 5)
+    input_s = sum(row.seconds for row in found.ledger if row.name == "input")
+    assert 2.5 < input_s < 7.5

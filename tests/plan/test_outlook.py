@@ -62,7 +62,7 @@ def test_a_loop_over_a_generator_without_end_is_known_to_be_one_after_an_epoch()
 def test_epochs_of_one_step_are_forecast() -> None:
     host = fed(1)
     outlook = Outlook(host)
-    outlook.loops = [Loop(None, False), Loop(100, True)]
+    outlook.course.loops = [Loop(None, False), Loop(100, True)]
     for _ in range(20):
         outlook.note(step(host, clean=False))
     found = outlook.finish()
@@ -94,12 +94,12 @@ def test_the_length_of_an_epoch_is_that_of_the_loader_that_feeds_it_now() -> Non
 def test_batches_that_an_epoch_leaves_over_for_the_next_change_no_forecast() -> None:
     host = fed(100)
     outlook = Outlook(host)
-    outlook.loops = [Loop(None, False), Loop(3, True)]
+    outlook.course.loops = [Loop(None, False), Loop(3, True)]
     host.micro_steps = 8
-    for _ in range(12):
-        outlook.note(step(host))
-    before = outlook.total()
-    host.micro_steps = 12  # four of the last epoch, and eight of this one
-    outlook.note(step(host, clean=False))
-    assert outlook.total() == before == 39
+    told = []
+    for index in range(13):
+        host.micro_steps = 8 if index < 12 else 12  # four of the last epoch, and eight of this one
+        outlook.note(step(host, clean=index < 12))
+        told.append(outlook.total())
+    assert told[1:] == [39] * 12
     assert outlook.to_epochs_end() == 100 / 8

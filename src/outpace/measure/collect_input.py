@@ -57,7 +57,7 @@ def collect_input(
         "pinned": loader.pin_memory,
         "batch_size": host.batch_size,
         "batches": record.length,
-        "epochs": _epochs(watcher.loops),
+        "epochs": _epochs(watcher.course.loops),
         "wait_s": usual,
         "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
         "step_streams": (),
@@ -126,5 +126,5 @@ def _input_by_lines(
         collate_s=by_kind.get("collate", 0.0) * wait,
         places=tuple(at),
         kind_places=kind_places(mine),
-        epochs=next((n.turns for n in reversed(watcher.loops) if n.turns is not None), None),
+        epochs=next((n.turns for n in reversed(watcher.course.loops) if n.turns is not None), None),
     )

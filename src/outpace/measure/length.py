@@ -48,19 +48,23 @@ def parse(filename: str) -> ast.Module | None:
 
 def loops_around(frame: FrameType) -> list[ast.For | ast.While]:
     """The loops of this frame's own function that its running line is inside of, the outermost first."""
-    tree = parse(frame.f_code.co_filename)
+    return list(_loops_at(frame.f_code, frame.f_lineno))
+
+
+@functools.lru_cache(maxsize=1024)
+def _loops_at(code: CodeType, line: int) -> tuple[ast.For | ast.While, ...]:
+    tree = parse(code.co_filename)
     if tree is None:
-        return []
-    line, first = frame.f_lineno, frame.f_code.co_firstlineno
-    whole = frame.f_code.co_name == "<module>"
+        return ()
+    whole = code.co_name == "<module>"
     loops = [
         node
         for node in ast.walk(tree)
         if isinstance(node, (ast.For, ast.While))
         and node.lineno <= line <= (node.end_lineno or line)
-        and (whole or node.lineno >= first)
+        and (whole or node.lineno >= code.co_firstlineno)
     ]
-    return sorted(loops, key=lambda loop: loop.lineno)
+    return tuple(sorted(loops, key=lambda loop: loop.lineno))
 
 
 def evaluate(node: ast.expr, frame: FrameType) -> Any:
@@ -182,6 +186,17 @@ def loops_around_step() -> list[Loop]:
 def place_of_step() -> tuple[tuple[CodeType, int], ...]:
     """The lines of the user's in which the calling step is, the innermost first."""
     return tuple((frame.f_code, frame.f_lineno) for frame in user_frames(sys._getframe(1)))
+
+
+def outermost_loop() -> tuple[tuple[CodeType, int], ...]:
+    """The outermost loop around the calling step, and the lines of the calls by which it was come to."""
+    found: list[tuple[CodeType, int]] = []
+    for frame in reversed(list(user_frames(sys._getframe(1)))):
+        loops = loops_around(frame)
+        found.append((frame.f_code, loops[0].lineno if loops else frame.f_lineno))
+        if loops:
+            break
+    return tuple(found)
 
 
 def total_steps(loops: list[Loop], epoch: float | None, micro_steps: float) -> int | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from outpace.measure.length import Loop, total_steps
-from outpace.measure.turns import Turns
+from outpace.measure.course import Course
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -26,18 +25,9 @@ def training_loader(host: Host) -> tuple[Any, Record] | None:
     return None
 
 
-def steps_of_run(host: Host, loops: list[Loop], turns: Turns, micro_steps: int) -> int | None:
-    """Steps of the whole run, where the loops around a step and the training's loader tell."""
-    measured = turns.total()
-    if measured is not None:
-        return measured
-    loaded = training_loader(host)
-    epoch = loaded[1].steps_of_epoch(micro_steps) if loaded is not None else None
-    return total_steps(loops, epoch, micro_steps)
-
-
-def steps_of_epoch(host: Host, loops: list[Loop], turns: Turns) -> float | None:
+def steps_of_epoch(host: Host, course: Course) -> float | None:
     """Steps that an epoch had of those that are over; None before one is, or where nothing tells."""
+    loops, turns = course.loops, course.turns
     each, unknown = turns.per_turn(), [loop.turns for loop in loops].count(None)
     if each is not None and unknown == 0 and len(turns.loops) > 1:
         return each * math.prod(loop.turns for loop in turns.loops[1:])
@@ -48,6 +38,14 @@ def steps_of_epoch(host: Host, loops: list[Loop], turns: Turns) -> float | None:
     if loaded is None or not loaded[1].stepped:
         return None
     return loaded[1].steps / loaded[1].stepped
+
+
+def forget_epochs(host: Host) -> None:
+    """What is over was another training, whose epochs may have been left sooner or later."""
+    seam = host.seams.get("loader")
+    if isinstance(seam, LoaderSeam):
+        for record in list(seam.records.values()):
+            record.steps = record.stepped = 0
 
 
 def validation_on_others(

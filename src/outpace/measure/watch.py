@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from outpace.measure.course import Course
 from outpace.measure.growth import Growth
-from outpace.measure.length import Loop, loops_around_step
 from outpace.measure.losses import Losses
 from outpace.measure.recurring import Came
 from outpace.measure.retained import Look, find_retained, look
-from outpace.measure.subjects import main_root, steps_of_epoch, steps_of_run, training_loader
-from outpace.measure.turns import Turns
+from outpace.measure.subjects import forget_epochs, main_root, steps_of_epoch, training_loader
 from outpace.measure.validation import ValidationLosses
 from outpace.seams.fetch import Fetches, FetchSeam
 from outpace.seams.host import Host, Step
@@ -33,8 +32,7 @@ class Watcher:
         self.first_look: Look | None = None
         self.next_look = LOOK_AGAIN_AT
         self.retained: tuple[str, str] | None = None
-        self.loops: list[Loop] = []
-        self.turns = Turns()
+        self.course = Course()
         self.losses = Losses()
         self.validation = ValidationLosses(host)
         self.loss_until: int | None = None
@@ -50,12 +48,11 @@ class Watcher:
         if step.index in KEEP_AT:
             self.kept = [training_loader(self.host), main_root(self.host)]
         if step.index == 1:
-            self.loops = loops_around_step()
-            self.turns.begin()
             self.fetch_begin = self._fetches()
-        self.turns.note(step.index + 1)
-        if self.host.mingled:
-            self.outside.clear()  # it is in every step
+        if self.course.note(step.index + 1):
+            forget_epochs(self.host)
+        if self.host.mingled:  # it is in every step
+            self.outside = {name: Came() for name in OUTSIDE}
         if not step.clean:
             for name, came in self.outside.items():
                 if step.phases[name]:
@@ -78,11 +75,13 @@ class Watcher:
 
     def total_steps(self, micro_steps: int) -> int | None:
         """Steps of the whole run, of so many batches each; None where nothing tells."""
-        return steps_of_run(self.host, self.loops, self.turns, micro_steps)
+        loaded = training_loader(self.host)
+        epoch = loaded[1].steps_of_epoch(micro_steps) if loaded is not None else None
+        return self.course.total(epoch, micro_steps)
 
     def steps_of_epoch(self) -> float | None:
         """Steps that an epoch had, of those that are over."""
-        return steps_of_epoch(self.host, self.loops, self.turns)
+        return steps_of_epoch(self.host, self.course)
 
     def stop_recording(self) -> None:
         """Steps from here on are arms."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from types import CodeType
 
-from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
-from outpace.measure.subjects import validation_on_others
-from outpace.measure.turns import Turns
+from outpace.measure.course import Course
+from outpace.measure.subjects import forget_epochs, validation_on_others
 from outpace.plan.leave import evaluates_after
 from outpace.plan.pace import Pace
 from outpace.records.plan import Estimate
@@ -27,12 +25,7 @@ class Outlook:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.pace = Pace()
-        self.loops: list[Loop] = []
-        self.turns = Turns()
-        self.place: tuple[tuple[CodeType, int], ...] = ()
-        """where the step was when they were read"""
-        self.before = 0
-        """steps of earlier phases"""
+        self.course = Course()
         self.endless = False
         """the loops turn more often than was known, as over a generator without end"""
         self.evaluates = False
@@ -57,22 +50,18 @@ class Outlook:
             self._seen_s += step.wall * step.count / 1e9
             self._batches += step.micro_steps * step.count
             self._steps += step.count
-        self.turns.note(step.index + 1)
-        total = self.total()
-        if step.index >= 1 and (not self.loops or (total is not None and step.index >= total)):
-            self._read_loops(step.index, total)
+        self._look_around(step.index + 1)
 
-    def _read_loops(self, steps: int, total: int | None) -> None:
-        """Of the first loops, or of those that come after them: a script may train in phases."""
-        place = place_of_step()
-        if place != self.place:
-            self.place, self.before = place, steps if self.loops else 0
-            self.loops = loops_around_step()
-            self.turns = Turns(self.before)
-            self.turns.begin()
-            self.turns.note(steps + 1)
+    def _look_around(self, steps: int) -> None:
+        """At the loops, of which others may come: a script may train in phases."""
+        known = bool(self.course.loops)
+        other = self.course.note(steps, self.total)
+        if other:
+            self.endless = False
+            forget_epochs(self.host)
+        if other or not known:
             self.evaluates = evaluates_after(sys._getframe(1))
-        elif total is not None and steps > BEYOND * total:
+        elif (total := self.total()) is not None and steps > 1 + BEYOND * total:
             self.endless = True
 
     @property
@@ -84,11 +73,7 @@ class Outlook:
         """Steps of the whole run, where they can be known."""
         if self.endless:
             return None
-        measured = self.turns.total()
-        if measured is not None:
-            return measured
-        steps = total_steps(self.loops, self.epoch(), self.micro_steps)
-        return None if steps is None else self.before + steps
+        return self.course.total(self.epoch(), self.micro_steps)
 
     @property
     def micro_steps(self) -> float:

@@ -1,0 +1,72 @@
+"""Where a training is in its loops, and how many steps it has by them.
+
+A script may train more than once: a search for a rate or a few steps to warm up, and then in earnest;
+a head alone, and then the whole model. The steps of an outermost loop that it has left are behind;
+from there on the loops that it is in now tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+
+from outpace.measure.length import (
+    Loop,
+    loops_around_step,
+    outermost_loop,
+    place_of_step,
+    total_steps,
+)
+from outpace.measure.turns import Turns
+
+Place = tuple[tuple[CodeType, int], ...]
+
+
+class Course:
+    """The loops around the steps, of which ``note`` is told."""
+
+    def __init__(self) -> None:
+        self.loops: list[Loop] = []
+        self.turns = Turns()
+        self.before = 0
+        """steps of earlier loops"""
+        self._outermost: Place = ()
+        self._place: Place = ()
+        """where the step was when they were read"""
+
+    def note(self, steps: int, total: Callable[[], int | None] = lambda: None) -> bool:
+        """So many steps are over; whether they are in other loops than those before.
+
+        ``total`` gives the steps of the whole run, as far as is known by now: beyond them the loops
+        inside of the outermost may be others.
+        """
+        outermost = outermost_loop()
+        changed = bool(self._outermost) and outermost != self._outermost
+        self._outermost = outermost
+        if changed:
+            self._read(steps, steps - 1)
+            return True
+        self.turns.note(steps)
+        if steps < 2:
+            return False
+        if not self.loops:
+            self._read(steps, self.before)
+        elif (told := total()) is not None and steps > told and place_of_step() != self._place:
+            self._read(steps, steps - 1)
+            return True
+        return False
+
+    def _read(self, steps: int, before: int) -> None:
+        self._place, self.before = place_of_step(), before
+        self.loops = loops_around_step()
+        self.turns = Turns(before)
+        self.turns.begin()
+        self.turns.note(steps)
+
+    def total(self, epoch: float | None, micro_steps: float) -> int | None:
+        """Steps of the whole run, by those of an epoch and the batches of a step; None: unknown."""
+        measured = self.turns.total()
+        if measured is not None:
+            return measured
+        steps = total_steps(self.loops, epoch, micro_steps)
+        return None if steps is None else self.before + steps

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.conftest import evidence_of, plainly, with_entry
 
-from outpace.seams.host import MIXED_AFTER, Host, Step
+from outpace.seams.host import MIXED_AFTER, TAKES_OVER_AFTER, Host, Step
 
 SHORT = """
     import time
@@ -60,6 +60,34 @@ def test_what_is_not_a_step_wakes_it() -> None:
     for _ in range(4 * host.group):
         host.end_step()
         assert not host.phases.resting
+
+
+class Stepped:
+    """Stands for an optimizer."""
+
+
+def test_an_optimizer_that_goes_on_alone_makes_the_steps() -> None:
+    host, head, whole = Host(), Stepped(), Stepped()
+    for _ in range(50):
+        host.saw_optimizer_step(head)
+    for _ in range(50):
+        host.saw_optimizer_step(whole)
+    assert host.steps == 100 - (TAKES_OVER_AFTER - 1)
+    host.saw_optimizer_step(head)
+    assert host.steps == 100 - (TAKES_OVER_AFTER - 1)
+
+
+def test_optimizers_side_by_side_make_one_step() -> None:
+    host = Host()
+    generator, critic = Stepped(), Stepped()
+    layers = [Stepped() for _ in range(2 * TAKES_OVER_AFTER)]
+    for _ in range(20):
+        host.saw_optimizer_step(generator)
+        for _ in range(5):
+            host.saw_optimizer_step(critic)
+        for layer in layers:
+            host.saw_optimizer_step(layer)
+    assert host.steps == 20
 
 
 def test_validation_is_seen_between_short_steps(

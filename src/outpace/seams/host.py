@@ -3,8 +3,8 @@
 The host counts steps. Very short ones are noted in groups, and but one group in a few is looked
 into, so that watching them costs little.
 
-A step ends where the first optimizer that was stepped ends its step; a
-script that updates its weights by hand has steps from backward to backward.
+A step ends where the first optimizer that was stepped ends its step, or, once that rests, another;
+a script that updates its weights by hand has steps from backward to backward.
 
 Whatever fails inside a seam of ours is told once on stderr, the seam is taken out, and the target
 goes on as if nothing had been there.
@@ -38,6 +38,8 @@ REST = (2, 3, 4)
 MIXED_AFTER = 16
 """groups in a row with something other than training in them after which smaller ones are tried, or
 single steps are taken as they are"""
+TAKES_OVER_AFTER = 8
+"""steps of one optimizer after which it takes the place of another that makes none any more"""
 HAND_WRITTEN_AFTER = 8
 """backward passes without any optimizer after which steps are taken to go from backward to backward"""
 
@@ -100,6 +102,8 @@ class Host:
     )
     optimizers: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
     main_optimizer: Any = None
+    stepped_since: dict[int, int] = field(default_factory=dict)
+    """steps of each other optimizer, by its id, since the last one of the main one"""
     batch_size: int = 0
     pending: list[torch.Tensor] = field(default_factory=list)
     backwards: int = 0
@@ -243,8 +247,21 @@ class Host:
         if self.main_optimizer is None or self.main_optimizer() is None:
             self.main_optimizer = weakref.ref(optimizer)
             self.boundary = "optimizer"
-        if self.main_optimizer() is optimizer:
-            self.end_step()
+        if self.main_optimizer() is not optimizer and not self._takes_over(optimizer):
+            return
+        if self.stepped_since:
+            self.stepped_since = {}
+        self.end_step()
+
+    def _takes_over(self, optimizer: Any) -> bool:
+        """Whether an optimizer is the main one from here on, as in a later part of a training."""
+        steps = self.stepped_since.get(id(optimizer), 0) + 1
+        self.stepped_since[id(optimizer)] = steps
+        if steps < TAKES_OVER_AFTER:
+            return False
+        self.main_optimizer = weakref.ref(optimizer)
+        self.dirty = True
+        return True
 
     def _begin(self) -> None:
         """The first step starts here; all before is start-up."""

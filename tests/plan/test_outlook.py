@@ -13,6 +13,7 @@ from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.phases import NAMES
+from tests.remedies.trainings import hosted
 
 
 def step(host: Host, *, clean: bool = True) -> Step:
@@ -45,6 +46,27 @@ def test_a_validation_that_was_not_met_yet_is_reckoned_with() -> None:
         assert outlook.validation() == pytest.approx(FORWARD * 0.1 * 32 / 8)
     finally:
         seam.remove()
+
+
+def test_two_loaders_side_by_side_are_no_validation() -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def loader() -> DataLoader[tuple[torch.Tensor, ...]]:
+        return DataLoader(TensorDataset(torch.zeros(64, 2)), batch_size=8)
+
+    labeled, unlabeled, held_out = loader(), loader(), loader()
+    with hosted() as host:
+        outlook = Outlook(host)
+        outlook.pace.note(0.1)
+        next(iter(held_out))  # a look at some samples
+        for index, ((x,), (u,)) in enumerate(zip(labeled, unlabeled, strict=True)):
+            (model(x) + model(u)).sum().backward()
+            optimizer.step()
+            if index == 2:
+                break
+        assert outlook.epoch() == 8
+        assert outlook.validation() == pytest.approx(FORWARD * 0.1 * 8)
 
 
 def test_a_loop_over_a_generator_without_end_is_known_to_be_one_after_an_epoch() -> None:

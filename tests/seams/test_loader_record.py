@@ -67,6 +67,23 @@ def test_epochs_that_are_left_early_are_as_long_as_they_were(leaves_at: int) -> 
         assert seam.record_of(batches).steps_of_epoch(1) == min(6, leaves_at)
 
 
+def test_epochs_of_persistent_workers_that_are_left_early() -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    data = TensorDataset(torch.randn(12, 3))
+    batches = DataLoader(data, batch_size=2, num_workers=1, persistent_workers=True)
+    with hosted() as host:
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        for _ in range(3):
+            for index, (x,) in enumerate(batches):
+                if index == 4:
+                    break
+                model(x).mean().backward()
+                optimizer.step()
+        assert seam.record_of(batches).steps_of_epoch(1) == 4
+
+
 def test_epochs_whose_end_went_by_unseen_do_not_count() -> None:
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)

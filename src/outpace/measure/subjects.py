@@ -51,7 +51,7 @@ def forget_epochs(host: Host) -> None:
 def validation_on_others(
     host: Host, step_s: float, drawing: float, batch: float, *, untouched: bool = False
 ) -> float:
-    """Seconds of a validation on the loaders that do not feed the training; 0 where there is none.
+    """Seconds of a validation on the loaders that feed no steps; 0 where there is none.
 
     Its batches are drawn as those of a step, which takes ``drawing`` of its time for a ``batch`` of
     samples, and go through the model forward. ``untouched``: only loaders that gave no batch yet.
@@ -62,7 +62,7 @@ def validation_on_others(
     samples = sum(
         (seam.record_of(loader).length or 0) * (loader.batch_size or 1)
         for loader, record in list(seam.records.items())
-        if not (record.trains or (untouched and record.draws))
+        if not (record.trains or record.beside or (untouched and record.draws))
     )
     share = drawing + FORWARD * (1.0 - drawing)
     return share * step_s * samples / max(1.0, batch)

@@ -164,6 +164,8 @@ class LoaderSeam:
         """An epoch of a loader begins."""
         host = self.host
         self._recognise(loader, record)
+        if record.running is not None and record.running() is getattr(loader, "_iterator", None):
+            record.running = None  # persistent workers: the one iterator begins anew
         if record.trains or host.mode == "startup":
             host.saw_training()
             host.epoch += 1
@@ -271,6 +273,8 @@ class LoaderSeam:
         record.given += 1
         record.drawn += 1
         record.draws += 1
+        if record.begun is not None and self.host.steps > record.begun:
+            record.beside = True
         if record.given == 1:
             if record.starts:
                 record.starts[-1] += waited

@@ -38,6 +38,8 @@ class Record:
     trains: bool = False
     remembered: bool = False
     """as one that trains, by where it was made"""
+    beside: bool = False
+    """batches were drawn between steps of the training, as from a second loader that feeds it"""
     length: int | None = None
     epochs: int = 0
     draws: int = 0

@@ -38,3 +38,8 @@ def test_a_cycle_that_begins_late_does_not_rise(late: bool) -> None:
     assert first == pytest.approx(0.4 if late else 0.4 * rate("one-cycle", 0.0))
     assert begun("one-cycle", used=RISE + 0.01).late
     assert not begun("one-cycle", used=RISE - 0.01).late
+
+
+def test_a_plateau_of_which_only_the_fall_is_left() -> None:
+    rates = [begun("plateau").rate(0.4, 0.4, down, late=True, falls=True) for down in (0, 0.5, 1)]
+    assert rates == [pytest.approx(0.4), pytest.approx(0.2), pytest.approx(0.0)]

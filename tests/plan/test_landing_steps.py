@@ -143,3 +143,30 @@ def test_what_was_met_of_it_before_the_first_step_is_of_no_step(tmp_path: Path) 
         run.step(0.1, stood=5.0 if index == 0 else 0.0)
     assert run.landing.pace.step_s == pytest.approx(0.1)
     assert run.landing.pace.seconds == pytest.approx(10.0)
+
+
+def test_a_script_of_unknown_length_keeps_its_own_rate_until_the_fall(tmp_path: Path) -> None:
+    run = Run(tmp_path, 100.0, land="plateau")
+    steps = iter(int, 1)
+    rates = []
+    for _ in steps:
+        run.step(0.1)
+        rates.append(run.landing.changed_rate(0.2, 0.4))
+        if run.landing.over:
+            break
+    began = run.landing.descent.began
+    assert began is not None
+    assert 0.82 < began[0] < 0.86
+    assert set(rates[: began[1] - 1]) == {0.2}
+    assert rates[-2] < 0.01
+    assert run.now > 97.0
+    assert [m for m in run.said if "is its own until the last 15 % of the time" in m]
+
+
+def test_a_long_step_of_a_script_of_unknown_length_is_not_begun_late(tmp_path: Path) -> None:
+    run = Run(tmp_path, 100.0, land="plateau")
+    for _ in iter(int, 1):
+        run.step(16.5)
+        if run.landing.over:
+            break
+    assert run.now == 5 * 16.5

@@ -27,7 +27,8 @@ class Orders:
     """What holds from ``step`` on until ``then``, the step of the next meeting.
 
     ``share``: of the way down, None before it begins; ``slope``: what each step adds to it; ``end``:
-    the step after which the training ends; ``late``: it began so late that the rate is not to rise.
+    the step after which the training ends; ``late``: it began so late that the rate is not to rise;
+    ``falls``: of a plateau only the fall is left.
     """
 
     step: int = 0
@@ -36,6 +37,7 @@ class Orders:
     slope: float = 0.0
     end: int | None = None
     late: bool = False
+    falls: bool = False
 
     def share_at(self, step: int) -> float | None:
         """Of the way down, before a step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outpace.plan.schedule import RISE, rate
+from outpace.plan.schedule import FALL, RISE, rate
 from outpace.records.plan import Landed
 
 
@@ -13,6 +13,8 @@ class Descent:
         self.land: Landed = land
         self.began: tuple[float, int] | None = None
         """share of the budget and steps that were behind when it began"""
+        self.falls = False
+        """of a plateau only the fall is left"""
         self.share = 0.0
         """of the way that is behind"""
         self.final_rate: float | None = None
@@ -35,13 +37,17 @@ class Descent:
         self.share = min(1.0, max(self.share, by_clock, by_steps))
         return self.share
 
-    def rate(self, own: float, largest: float, down: float, *, late: bool) -> float:
+    def rate(
+        self, own: float, largest: float, down: float, *, late: bool, falls: bool = False
+    ) -> float:
         """The rate to step with, of the script's own and its largest, so far ``down``."""
         if self.land == "scale":
             new = own * (1.0 - down)
         else:
             if self.land == "one-cycle" and late:
                 down = RISE + (1.0 - RISE) * down  # too late for it to rise
+            if falls:
+                down = 1.0 - FALL + FALL * down
             new = largest * rate(self.land, down)
         if largest:  # a group that is not to learn tells nothing
             self.final_rate = new / largest

@@ -3,6 +3,8 @@
 Nothing is changed while the forecast fits. Once it does not, the learning rate goes down from what
 the script has it at, so that it reaches zero when the time is up; then the loaders give no more
 batches and the loops around the step are left, so that what the script does at its end is done.
+Where there is no forecast, the plateau before the fall is left to the script's own schedule: it may
+end by itself before.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from outpace.plan.longer import Longer
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import TRUSTED_BLOCKS
 from outpace.plan.safety import is_sharded, write_checkpoint
+from outpace.plan.schedule import FALL
 from outpace.plan.time_left import TimeLeft
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
@@ -64,7 +67,8 @@ class Landing:
         self.pace = self.outlook.pace
         self.time = TimeLeft(countdown, self.outlook, ranks)
         self.told = float("-inf")
-        self.late = False
+        self.late = self.waits = False
+        """the forecast is; and: there is none, so that the script goes on at its own rate"""
         self.loss: Any = None
         self.descent = Descent(land or "plateau")
         self.over = self.left = False
@@ -190,7 +194,8 @@ class Landing:
         share, left = self.way_down(), int(self.until_last_step() / step_s)
         end = step + left if left <= every else None
         slope = (1.0 - share) / max(1, left)
-        return Orders(step, step + every, share, slope, end, self.descent.late)
+        late, falls = self.descent.late, self.descent.falls
+        return Orders(step, step + every, share, slope, end, late, falls)
 
     def decide_to_go_down(self) -> None:
         """Where it would not end in time by itself."""
@@ -241,15 +246,32 @@ class Landing:
         if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
             return not self.has_time_for_a_step()
         found = self.outlook.finish()
-        return found is None or found.estimate > self.time.for_steps()
+        if found is None:
+            return not self.may_wait()
+        return found.estimate > self.time.for_steps()
+
+    def may_wait(self) -> bool:
+        """Whether a script of unknown length goes on as it is: on a plateau, until it is to fall."""
+        if self.descent.land != "plateau" or not self.has_time_for_a_step():
+            return False
+        if not self.waits:
+            self.waits = True
+            self.say(
+                "how long the script trains is not known: its learning rate is its own until the "
+                f"last {100 * FALL:.0f} % of the time",
+                None,
+            )
+        elapsed = self.countdown.elapsed()
+        return elapsed < (1.0 - FALL) * (elapsed + self.time.for_steps())
 
     def go_down(self) -> None:
         """From here on the rate goes down to zero."""
         elapsed, left = self.countdown.elapsed(), max(0.0, self.countdown.left())
         self.descent.began = (elapsed / (elapsed + left), self.host.steps)
         self.rate_from_here()
+        self.descent.falls = self.waits and self.outlook.total() is None
         lacking = "no optimizer of torch was met: only the end is brought forward"
-        if self.outlook.total() is None:
+        if self.outlook.total() is None and not self.waits:
             self.say("how long the script trains is not known: it is taken to go on", None)
         self.say(
             f"landing: the learning rate goes down to zero in the {duration(left)} that are left",
@@ -276,7 +298,9 @@ class Landing:
         if down is None:
             return own
         late = self.orders.late or self.descent.late
-        return self.descent.rate(own, largest, 1.0 if self.over else down, late=late)
+        falls = self.orders.falls or self.descent.falls
+        down = 1.0 if self.over else down
+        return self.descent.rate(own, largest, down, late=late, falls=falls)
 
     def save(self) -> bool:
         """Save what was learnt; whether that could be done."""

@@ -17,6 +17,7 @@ from outpace.measure.length import (
     place_of_step,
     total_steps,
 )
+from outpace.measure.limits import Limits
 from outpace.measure.turns import Turns
 
 Place = tuple[tuple[CodeType, int], ...]
@@ -28,6 +29,7 @@ class Course:
     def __init__(self) -> None:
         self.loops: list[Loop] = []
         self.turns = Turns()
+        self.limits = Limits()
         self.before = 0
         """steps of earlier loops"""
         self._outermost: Place = ()
@@ -47,6 +49,7 @@ class Course:
             self._read(steps, steps - 1)
             return True
         self.turns.note(steps)
+        self.limits.note(steps)
         if steps < 2:
             return False
         if not self.loops:
@@ -62,11 +65,15 @@ class Course:
         self.turns = Turns(before)
         self.turns.begin()
         self.turns.note(steps)
+        self.limits = Limits(before)
+        self.limits.begin()
+        self.limits.note(steps)
 
     def total(self, epoch: float | None, micro_steps: float) -> int | None:
         """Steps of the whole run, by those of an epoch and the batches of a step; None: unknown."""
-        measured = self.turns.total()
-        if measured is not None:
-            return measured
-        steps = total_steps(self.loops, epoch, micro_steps)
-        return None if steps is None else self.before + steps
+        steps = self.turns.total()
+        if steps is None:
+            steps = total_steps(self.loops, epoch, micro_steps)
+            steps = None if steps is None else self.before + steps
+        limit = self.limits.total()
+        return steps if limit is None else min(limit, steps or limit)

@@ -81,6 +81,10 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
         items = evaluate(node.value, frame)
         if type(items) in (list, tuple, dict):
             return items[_between(node.slice, frame)]
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = evaluate(node.operand, frame)
+        if isinstance(value, (int, float)):
+            return -value
     elif isinstance(node, ast.BinOp):
         left, right = evaluate(node.left, frame), evaluate(node.right, frame)
         operations = {ast.Add: "__add__", ast.Sub: "__sub__", ast.Mult: "__mul__",

@@ -1,0 +1,198 @@
+"""How many steps there are where loops are left by a count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from outpace.measure.course import Course
+
+BATCHES = [object() for _ in range(12)]
+SETTINGS = SimpleNamespace(most=40, none=None, off=-1, ends=False)
+
+
+class Training:
+    """Tells how many steps there will be; ``told`` after each."""
+
+    def __init__(self) -> None:
+        self.course = Course()
+        self.told: list[int | None] = []
+        self.count = 0
+
+    def step(self) -> None:
+        self.course.note(len(self.told) + 1)
+        self.told.append(self.course.total(None, 1))
+
+
+def endless(training: Training) -> None:
+    step = 0
+    while True:
+        training.step()
+        step += 1
+        if step >= 40:
+            break
+
+
+def endless_with_a_count_that_may_be_equal(training: Training) -> None:
+    step = 0
+    while True:
+        if step == SETTINGS.most:
+            return
+        step = step + 1
+        training.step()
+
+
+def while_fewer(training: Training) -> None:
+    step, done = 0, False
+    while step < SETTINGS.most and not done:
+        for _batch in iter(BATCHES):
+            training.step()
+            step += 1
+            if step >= SETTINGS.most:
+                done = True
+                break
+
+
+def while_some_are_left(training: Training) -> None:
+    left = 40
+    while left > 0:
+        training.step()
+        left -= 1
+
+
+def far_fewer_than_the_epochs_have(training: Training) -> None:
+    step = 0
+    for _epoch in range(1000):
+        for _batch in BATCHES:
+            training.step()
+            step += 1
+            if SETTINGS.most is not None and step >= SETTINGS.most:
+                return
+
+
+def where_other_limits_are_off(training: Training) -> None:
+    step = 0
+    for _epoch in range(4):
+        for index, _batch in enumerate(BATCHES[:10]):
+            if SETTINGS.off != -1 and step > SETTINGS.off:
+                return
+            if SETTINGS.ends and index > 2:
+                break
+            training.step()
+            step += 1
+
+
+def gathering(training: Training) -> None:
+    seen = 0
+    while seen < 160:
+        seen += 1
+        if seen % 4 == 0:
+            training.step()
+
+
+def by_tokens(training: Training) -> None:
+    tokens = 0
+    while True:
+        training.step()
+        tokens += 512
+        if tokens >= 40 * 512:
+            break
+
+
+def in_a_function_that_counts_on_itself(training: Training) -> None:
+    def epoch() -> bool:
+        for _batch in BATCHES:
+            training.step()
+            training.count += 1
+            if training.count == SETTINGS.most:
+                return True
+        return False
+
+    for _epoch in range(100):
+        if epoch():
+            break
+
+
+def by_epochs(training: Training) -> None:
+    epoch = 0
+    while epoch < 4:
+        for _batch in iter(BATCHES[:10]):
+            training.step()
+        epoch += 1
+
+
+@pytest.mark.parametrize(
+    ("train", "after"),
+    [
+        (endless, 3),
+        (endless_with_a_count_that_may_be_equal, 3),
+        (while_fewer, 3),
+        (while_some_are_left, 3),
+        (far_fewer_than_the_epochs_have, 3),
+        (where_other_limits_are_off, 3),
+        (gathering, 3),
+        (by_tokens, 3),
+        (in_a_function_that_counts_on_itself, 3),
+        (by_epochs, 11),
+    ],
+)
+def test_steps_until_the_loops_are_left(train: Callable[[Training], None], after: int) -> None:
+    training = Training()
+    train(training)
+    assert len(training.told) == 40
+    assert set(training.told[after - 1 :]) <= {39, 40, 41}
+
+
+def a_count_of_each_epoch(training: Training) -> None:
+    for _epoch in range(5):
+        count = 0
+        for _batch in BATCHES:
+            training.step()
+            count = count + 1
+            if count >= 100:
+                break
+
+
+def a_count_of_each_call(training: Training) -> None:
+    def epoch() -> None:
+        count = 0
+        for _batch in BATCHES:
+            training.step()
+            count = count + 1
+            if count >= 100:
+                return
+
+    for _epoch in range(5):
+        epoch()
+
+
+def patience(training: Training) -> None:
+    waited, best = 0, 100.0
+    for _epoch in range(5):
+        for _batch in BATCHES:
+            training.step()
+        if best > 1.0:
+            best, waited = 1.0, 0
+        else:
+            waited += 1
+        if waited >= 50:
+            break
+
+
+def a_loss(training: Training) -> None:
+    for _epoch in range(5):
+        for index, _batch in enumerate(BATCHES):
+            loss = 5.0 - index / 100
+            training.step()
+            if loss < 1:
+                return
+
+
+@pytest.mark.parametrize("train", [a_count_of_each_epoch, a_count_of_each_call, patience, a_loss])
+def test_what_is_no_limit_of_the_training_tells_nothing(train: Callable[[Training], None]) -> None:
+    training = Training()
+    train(training)
+    assert len(training.told) == 60
+    assert set(training.told[1:]) == {60}

@@ -113,6 +113,14 @@ def test_the_length_of_an_epoch_is_that_of_the_loader_that_feeds_it_now() -> Non
     assert outlook.to_epochs_end() == 10
 
 
+def test_an_epoch_ends_where_those_before_were_left() -> None:
+    host = Host(last_record=Record(trains=True, length=40, given=5, steps=20, stepped=2, begun=20))
+    host.steps = 24
+    assert Outlook(host).to_epochs_end() == 6
+    host.steps = 35
+    assert Outlook(host).to_epochs_end() == 35
+
+
 def test_batches_that_an_epoch_leaves_over_for_the_next_change_no_forecast() -> None:
     host = fed(100)
     outlook = Outlook(host)

@@ -103,3 +103,17 @@ def test_the_last_second_tells_the_next_step_and_one_stall_does_not() -> None:
     pace = paced([0.1] * 50 + [0.02, 0.08] * 20)
     assert pace.recent_s == pytest.approx(0.05, rel=0.05)
     assert paced([0.1] * 50 + [30.0] + [0.1] * 3).recent_s < 0.2
+
+
+def test_pauses_that_are_evenly_apart_tell_when_the_next_one_comes() -> None:
+    pace = Pace()
+    told = []
+    for index in range(190):
+        pace.note(0.1 + 2.0 * (index % 40 == 39), clean=index % 40 != 39)
+        told.append(pace.cycle)
+    assert told[:119] == [None] * 119
+    assert told[119:122] == [(39, 40), (38, 40), (37, 40)]
+    assert told[158] == (0, 40)
+    assert told[159] == (39, 40)
+    pace.note(2.1, clean=False)
+    assert pace.cycle is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from torch.utils.data import IterableDataset
 
 from outpace.measure.arms import median
 from outpace.measure.found import Found
-from outpace.measure.length import Loop
 from outpace.measure.lines import is_input, kind_places, kinds, places
 from outpace.measure.sampler import Line, read_dump
 from outpace.measure.subjects import training_loader
@@ -57,7 +57,7 @@ def collect_input(
         "pinned": loader.pin_memory,
         "batch_size": host.batch_size,
         "batches": record.length,
-        "epochs": _epochs(watcher.course.loops),
+        "epochs": _epochs(watcher, record.steps_of_epoch(host.micro_steps), host.micro_steps),
         "wait_s": usual,
         "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
         "step_streams": (),
@@ -69,13 +69,14 @@ def collect_input(
     return Input(**{**facts, **found.input}, images=found.images)
 
 
-def _epochs(loops: list[Loop]) -> int | None:
-    """Turns of the loop around the loop over the loader."""
-    turns = [loop.turns for loop in loops]
-    if None in turns:
-        after = [n for n in turns[turns.index(None) + 1 :] if n is not None]
-        return after[0] if after else 1
-    return None
+def _epochs(watcher: Watcher, epoch: float | None, micro_steps: int) -> int | None:
+    """Turns of the loop around the loop over the loader; fewer where a count ends it before."""
+    turns = [loop.turns for loop in watcher.course.loops]
+    if None not in turns:
+        return None
+    after = [n for n in turns[turns.index(None) + 1 :] if n is not None]
+    epochs, total = after[0] if after else 1, watcher.total_steps(micro_steps)
+    return epochs if total is None or not epoch else min(epochs, math.ceil(total / epoch))
 
 
 def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:

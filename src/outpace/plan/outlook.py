@@ -15,6 +15,8 @@ from outpace.seams.loader_record import Record
 
 BEYOND = 1.02
 """times its length that a training goes on for before its length is no longer believed"""
+WITHIN = 0.9
+"""of an epoch's steps, from one pause to the next, up to which it is none of an epoch's end"""
 SOON = 4
 """steps after which it is told whether most are nothing but steps"""
 
@@ -122,4 +124,15 @@ class Outlook:
         record = self._record()
         if record is None or not record.length:
             return None
-        return (record.length - record.given) / max(1.0, self.micro_steps)
+        left = (record.length - record.given) / max(1.0, self.micro_steps)
+        if record.stepped and record.begun is not None:  # those before may have been left early
+            sooner = record.steps / record.stepped - (self.host.steps - record.begun)
+            left = min(left, sooner) if sooner >= 0 else left
+        return left
+
+    def to_pause(self) -> tuple[float, float] | None:
+        """Steps to the next pause in the midst of an epoch, or without one; and from one to the next."""
+        found, epoch = self.pace.cycle, self.epoch()
+        if found is None or (epoch is not None and found[1] > WITHIN * epoch):
+            return None
+        return found

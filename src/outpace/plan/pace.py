@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from statistics import median
+from typing import NamedTuple
 
 from outpace.records.plan import Estimate
 
@@ -27,6 +28,8 @@ FAR, IN_A_ROW = 1.25, 3
 """a change for good: blocks that take so many times as long, or as short"""
 PAUSE = 3.0
 """steps' time that a pause takes at least"""
+FEWEST_APART, APART = 3, 0.02
+"""pauses that tell how many steps are from one to the next, and by how much of them they may differ"""
 TRUSTED_BLOCKS = 3
 """before anything follows from their average"""
 WARM_UP = 5
@@ -41,6 +44,18 @@ SHORT_OF = 2.0
 Z80 = 1.2816
 
 
+class Pause(NamedTuple):
+    """One that a step, or a group of ``count``, had in it."""
+
+    changes: int
+    """of the machine's speed, before it"""
+    length: float
+    """in steps that would have taken as long"""
+    at: int
+    """steps before it"""
+    count: int
+
+
 class Pace:
     """Seconds of a step and of the pauses between steps, as they are now."""
 
@@ -53,8 +68,7 @@ class Pace:
         self.changes = 0
         """for good, of the machine's speed"""
         self._warming = False
-        self._pauses: deque[tuple[int, float]] = deque(maxlen=3)
-        """the last ones: changes before them, and how many steps would have taken as long"""
+        self._pauses: deque[Pause] = deque(maxlen=FEWEST_APART)
         self._recent: deque[tuple[float, int]] = deque()
         self._recent_s = 0.0
         self._fastest = math.inf
@@ -79,7 +93,7 @@ class Pace:
             if self._block_s >= length or self.step_s is None:
                 self._end_block()
         elif self.step_s is not None:
-            self._pause((seconds - self.recent_s) * count)
+            self._pause((seconds - self.recent_s) * count, count)
         self.steps += count
 
     def left(self, steps: int, pauses_s: float = 0.0) -> Estimate:
@@ -117,8 +131,20 @@ class Pace:
         if not self._pauses or not self.step_s:
             return None
         # What slows steps down slows validations in another measure: those since then tell it.
-        newest = self._pauses[-1][0]
-        return max(steps for changes, steps in self._pauses if changes == newest) * self.step_s
+        newest = self._pauses[-1].changes
+        return max(p.length for p in self._pauses if p.changes == newest) * self.step_s
+
+    @property
+    def cycle(self) -> tuple[int, int] | None:
+        """Steps to the next pause, and from one to the next; None where the last were not as far apart."""
+        if len(self._pauses) < FEWEST_APART:
+            return None
+        first, middle, last = (pause.at for pause in self._pauses)
+        every, off = last - middle, max(pause.count for pause in self._pauses)
+        left = last + every - self.steps
+        if abs(every - (middle - first)) > off + APART * every or left < -off:
+            return None
+        return max(0, left), every
 
     @property
     def slowness(self) -> float:
@@ -196,11 +222,11 @@ class Pace:
                 self._paused_until = self.steps
         self._far = []
 
-    def _pause(self, seconds: float) -> None:
+    def _pause(self, seconds: float, count: int) -> None:
         assert self.step_s is not None
         if self.steps < WARM_UP or seconds <= 0:
             return
         self._paused += seconds
         if seconds > PAUSE * self.step_s:
             self._paused_until = self.steps
-            self._pauses.append((self.changes, seconds / self.step_s))
+            self._pauses.append(Pause(self.changes, seconds / self.step_s, self.steps, count))

@@ -48,25 +48,24 @@ class TimeLeft:
 
         ``goes_on``: an epoch that is over gets the batches of the next.
         """
-        to_epochs_end = self.outlook.to_epochs_end()
-        ends = to_epochs_end is not None and to_epochs_end <= self.outlook.host.group
-        # An epoch's validation comes between this step and the next.
-        between = self.validating() if ends and not goes_on else 0.0
+        group, to_epochs_end = self.outlook.host.group, self.outlook.to_epochs_end()
+        ends = to_epochs_end is not None and to_epochs_end <= group and not goes_on
+        pause = self.outlook.to_pause()
+        pauses = pause is not None and pause[0] < group
+        # A validation comes between this step and the next.
+        between = self.validating() if ends or pauses else 0.0
         return self.outlook.pace.recent_s + between
 
     def until_last_step(self, *, longer: bool) -> float:
-        """Less than there is for steps where the end would fall into an epoch's validation.
+        """Less than there is for steps where the end would fall into a validation.
 
-        That validation is then the last one, as there is no time for another after it: unless the
-        epoch can be made ``longer``, until the time is up.
+        That validation is then the last one, as there is no time for another after it: unless it is
+        an epoch's, which can be made ``longer``, until the time is up.
         """
         left = max(0.0, self.for_steps())
-        steps, epoch, step_s = (
-            self.outlook.to_epochs_end(),
-            self.outlook.epoch(),
-            self.outlook.pace.step_s,
-        )
-        if steps is None or epoch is None or step_s is None or longer:
+        pause, step_s = self.outlook.to_pause(), self.outlook.pace.step_s
+        steps, epoch = pause or (self.outlook.to_epochs_end(), self.outlook.epoch())
+        if steps is None or epoch is None or step_s is None or (longer and pause is None):
             return left
         training = epoch * step_s
         # As if the running epoch had begun so long ago.

@@ -80,6 +80,7 @@ def test_a_loop_over_what_only_running_would_tell_is_unknown() -> None:
         # A loop over a range around the step turns once a step, whatever the step gathers within.
         ([Loop(100, True)], 10, 4, 100),
         ([Loop(8, False), Loop(3, True)], None, 4, 6),
+        ([Loop(100, True), Loop(2, False)], None, 4, 200),
     ],
 )
 def test_total(loops: list[Loop], epoch: float | None, micro_steps: int, total: int | None) -> None:

@@ -175,7 +175,7 @@ def test_frameworks(package: str, body: str, script: Callable[..., Path], tmp_pa
     assert numbers(printed) == numbers(plain.stdout)
     assert len(numbers(printed)) == 40
     evidence = evidence_of(tmp_path / "session")
-    assert evidence.steps.count == 40
+    assert (evidence.steps.count, evidence.run.total_steps) == (40, 40)
     assert evidence.share("forward", "backward") > 0
 
 

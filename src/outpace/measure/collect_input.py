@@ -74,9 +74,11 @@ def _epochs(watcher: Watcher, epoch: float | None, micro_steps: int) -> int | No
     turns = [loop.turns for loop in watcher.course.loops]
     if None not in turns:
         return None
-    after = [n for n in turns[turns.index(None) + 1 :] if n is not None]
-    epochs, total = after[0] if after else 1, watcher.total_steps(micro_steps)
-    return epochs if total is None or not epoch else min(epochs, math.ceil(total / epoch))
+    around, total = turns[turns.index(None) + 1 :], watcher.total_steps(micro_steps)
+    epochs = 1 if not around else around[0] if None not in around else None
+    if total is None or not epoch:
+        return epochs
+    return min(epochs or total, math.ceil(total / epoch))
 
 
 def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import sys
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from outpace.seams.where import user_frames
+from outpace.measure import libraries
+from outpace.seams.where import is_user_file, user_frames
 
 BARS = ("tqdm", "track", "progress_bar")
 WRAPPERS = (*BARS, "enumerate", "reversed")
@@ -182,9 +183,26 @@ def _name(node: ast.expr) -> str:
 
 
 def loops_around_step() -> list[Loop]:
-    """Each loop around the calling step, the innermost first."""
-    frames = user_frames(sys._getframe(1))
-    return [turns(loop, frame) for frame in frames for loop in reversed(loops_around(frame))]
+    """Each loop around the calling step, the innermost first; a library's is one over its steps."""
+    found: list[Loop] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            found += [turns(loop, frame) for loop in reversed(loops_around(frame))]
+        elif (steps := _of_library(frame)) is not None:
+            found.append(Loop(steps, True))
+        frame = frame.f_back
+    return found
+
+
+def _of_library(frame: FrameType) -> int | None:
+    """Steps of a training that a library's function around the step makes."""
+    if frame.f_code.co_name not in libraries.ENTRIES:
+        return None
+    try:
+        return libraries.steps_of(variable(frame, "self"))
+    except Unknown:
+        return None
 
 
 def place_of_step() -> tuple[tuple[CodeType, int], ...]:
@@ -215,6 +233,6 @@ def total_steps(loops: list[Loop], epoch: float | None, micro_steps: float) -> i
     if unknown:
         assert epoch is not None
         return max(1, round(epoch * known))
-    if all(loop.over_range for loop in loops):
+    if loops[0].over_range:
         return known
     return max(1, int(known // max(1.0, micro_steps)))

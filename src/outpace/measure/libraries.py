@@ -1,0 +1,38 @@
+"""How many steps a training has whose loop is a library's: transformers' Trainer or Lightning's.
+
+They are asked where they train, by attributes that both have had for years; where one is missing, or
+a training has no end, nothing is known. Neither package is imported.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+ENTRIES = ("train", "fit")
+"""their functions that train"""
+TRANSFORMERS = ("transformers.trainer",)
+LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+
+
+def steps_of(trainer: Any) -> int | None:
+    """Steps from where a trainer began, or went on from a checkpoint; None where it does not tell."""
+    modules = [kind.__module__ for kind in type(trainer).__mro__ if kind.__name__ == "Trainer"]
+    try:
+        if any(module in TRANSFORMERS for module in modules):
+            return int(trainer.state.max_steps - getattr(trainer, "_initial_global_step", 0))
+        if any(module in LIGHTNING for module in modules):
+            return _of_lightning(trainer)
+    except (AttributeError, TypeError, ValueError):
+        pass
+    return None
+
+
+def _of_lightning(trainer: Any) -> int | None:
+    epochs, most = trainer.max_epochs, trainer.max_steps
+    limits = [most] if most is not None and most >= 0 else []
+    epoch = trainer.num_training_batches / trainer.accumulate_grad_batches
+    if epochs is not None and epochs >= 0 and math.isfinite(epoch):
+        limits.append(epochs * math.ceil(epoch))
+    # The step that is running is not counted yet; those of a checkpoint are.
+    return min(limits) - max(0, trainer.global_step - 1) if limits else None

@@ -1,0 +1,51 @@
+"""The length of trainings that libraries make; the libraries' own are in tests/tune/test_frameworks.py."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from outpace.measure.libraries import steps_of
+
+
+def trainer(module: str, **facts: Any) -> Any:
+    """One that a script has made a class of its own of."""
+    library = type("Trainer", (), {"__module__": module})
+    own = type("Mine", (library,), facts)
+    return own()
+
+
+@pytest.mark.parametrize(("resumed", "steps"), [(0, 500), (200, 300)])
+def test_transformers(resumed: int, steps: int) -> None:
+    state = SimpleNamespace(max_steps=500)
+    found = trainer("transformers.trainer", state=state, _initial_global_step=resumed)
+    assert steps_of(found) == steps
+
+
+@pytest.mark.parametrize(
+    ("facts", "steps"),
+    [
+        ({}, 4 * 25),
+        ({"accumulate_grad_batches": 8}, 4 * 13),
+        ({"max_steps": 30}, 30),
+        ({"max_epochs": None, "max_steps": 30}, 30),
+        ({"num_training_batches": math.inf, "max_steps": 30}, 30),
+        ({"num_training_batches": math.inf}, None),
+        ({"max_epochs": -1}, None),
+        ({"global_step": 51}, 50),
+    ],
+)
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+def test_lightning(package: str, facts: dict[str, Any], steps: int | None) -> None:
+    usual = {"max_epochs": 4, "max_steps": -1, "num_training_batches": 100}
+    usual |= {"accumulate_grad_batches": 4, "global_step": 1}
+    assert steps_of(trainer(f"{package}.trainer.trainer", **{**usual, **facts})) == steps
+
+
+def test_what_is_no_such_trainer_tells_nothing() -> None:
+    assert steps_of(trainer("train", max_steps=7)) is None
+    assert steps_of(trainer("transformers.trainer")) is None
+    assert steps_of(None) is None

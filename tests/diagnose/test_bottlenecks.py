@@ -134,6 +134,29 @@ def test_a_list_that_keeps_graphs_is_a_leak() -> None:
     assert [(f.cause, f.where) for f in found] == [("leak", "train.py:12")]
 
 
+@pytest.mark.parametrize(
+    ("total", "said"),
+    [
+        (100_000, "it will not last to the end of the run"),
+        (600, None),
+        (None, "it lasts for 3,000 more steps"),
+    ],
+)
+def test_how_long_memory_that_grows_will_last(total: int | None, said: str | None) -> None:
+    memory = replace(
+        IMAGES.memory,
+        growth_bytes_step=2e6,
+        growth_low=1e6,
+        rss_bytes=10**9,
+        limit_bytes=7 * 10**9,
+    )
+    run, steps = replace(IMAGES.run, total_steps=total), replace(IMAGES.steps, count=100)
+    facts = replace(IMAGES, memory=memory, run=run, steps=steps)
+    (reason,) = (f.reason for f in findings(facts) if f.cause == "leak")
+    assert reason.startswith("memory grows by 1.91 MiB a step")
+    assert reason.endswith(said if said is not None else "a step")
+
+
 @given(
     wait=st.floats(0, 10),
     decode=st.floats(0, 10),

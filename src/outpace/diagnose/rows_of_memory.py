@@ -12,6 +12,8 @@ MOST_COPIED = 0.1
 """share of the memory that workers may come to copy before it is told, though none has by now"""
 WORTH_NAMING = 1 << 23
 """bytes of Python objects in a data set below which they do not explain a growth"""
+FAR = 100
+"""times the steps seen that memory is to last, where the length of the run is not known"""
 
 
 def capacity(evidence: Evidence) -> Iterator[Told]:
@@ -67,13 +69,16 @@ def leak(evidence: Evidence) -> Iterator[Told]:
         )
     if memory.growth_low <= 0:
         return
-    left = max(1, (evidence.run.total_steps or 100 * evidence.steps.count) - evidence.steps.count)
+    total, count = evidence.run.total_steps, evidence.steps.count
+    left = max(1, (total or FAR * count) - count)
     ends = memory.rss_bytes + memory.growth_bytes_step * left > memory.limit_bytes > 0
+    lasts = max(0.0, memory.limit_bytes - memory.rss_bytes) / memory.growth_bytes_step
     what = f"; {memory.retained_name} keeps what it is given" if memory.retained_name else ""
     if ends or memory.growth_bytes_step > 2**20 or memory.retained_name:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0),
             memory.retained_where,
             f"memory grows by {memory.growth_bytes_step / 2**20:.2f} MiB a step{what}"
-            + ("; it will not last to the end of the run" if ends else ""),
+            + ("; it will not last to the end of the run" if ends and total else "")
+            + (f"; it lasts for {lasts:,.0f} more steps" if ends and not total else ""),
         )

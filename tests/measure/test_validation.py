@@ -50,6 +50,19 @@ def test_each_validation_has_its_loss(host: Host) -> None:
     assert {name: getattr(functional, name) for name in LOSSES} == before
 
 
+def test_a_loss_that_is_a_sum_is_told_as_its_mean(host: Host) -> None:
+    seen = ValidationLosses(host)
+    seen.on_validation(True)
+    out, labels = torch.randn(48, 4), torch.arange(48) % 4
+    functional.cross_entropy(out, labels, reduction="sum")
+    seen.on_validation(False)
+    seen.on_validation(True)
+    nn.MSELoss(reduction="sum")(out, torch.zeros(48, 4))
+    wanted = [functional.cross_entropy(out, labels).item(), out.square().mean().item()]
+    assert [value for _, value in seen.read()] == pytest.approx(wanted)
+    seen.end()
+
+
 def test_a_function_that_the_script_has_put_there_stays(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,17 +45,19 @@ class ValidationLosses:
         def loss(*args: Any, **kwargs: Any) -> Any:
             out = original(*args, **kwargs)
             if not torch.compiler.is_compiling() and "validation" not in self.host.broken:
-                self.host.guard("validation", self.note, args, out)
+                self.host.guard("validation", self.note, args, kwargs, out)
             return out
 
         return loss
 
-    def note(self, args: tuple[Any, ...], out: Any) -> None:
+    def note(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A loss was computed; one that is not reduced to one number is left out."""
         if isinstance(out, torch.Tensor) and out.dim() == 0:
             given = args[0] if args else None
             rows = given.shape[0] if isinstance(given, torch.Tensor) and given.dim() else 1
             value = out.detach()
+            if kwargs.get("reduction") == "sum":
+                value = value / _losses(args)
             self.total = self.total + rows * (float(value) if value.device.type == "cpu" else value)
             self.rows += rows
 
@@ -78,3 +80,10 @@ class ValidationLosses:
         """All so far, one that is under way too."""
         under_way = [(self.host.samples, self.total / self.rows)] if self.rows else []
         return [(samples, float(value)) for samples, value in self.passes + under_way]
+
+
+def _losses(args: tuple[Any, ...]) -> int:
+    """How many losses were added up: one for each class that is a target, else for each element."""
+    tensors = [arg for arg in args[:2] if isinstance(arg, torch.Tensor)]
+    classes = [tensor for tensor in tensors[1:] if not tensor.is_floating_point()]
+    return max(1, (classes or tensors)[0].numel()) if tensors else 1

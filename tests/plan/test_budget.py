@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outpace.cli.options import Duration
 from outpace.errors import UsageError
-from outpace.plan.budget import arithmetic, budget, duration, seconds_until
+from outpace.plan.budget import arithmetic, budget, duration, seconds_of, seconds_until
 
 HOUR = 3600.0
 NOW = datetime(2026, 3, 1, 5, 0, tzinfo=UTC)
@@ -20,6 +20,20 @@ def test_what_is_reserved_is_not_there_to_train() -> None:
     found = budget(24 * HOUR, {"deploy": 2 * HOUR, "ab-test": 4 * HOUR})
     assert found.available_s == 18 * HOUR
     assert arithmetic(found) == "24h less deploy 2h less ab-test 4h: 18h"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("1h30m", 5400), ("1h 30m", 5400), ("2m", 120), ("1.5h", 5400)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["1h30", "1m 30", "5 4h", "1e3", "-5m", "", "0s"])
+def test_what_may_be_meant_otherwise_is_no_duration(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is not a duration|is no time"):
+        seconds_of(text)
 
 
 @pytest.mark.parametrize("reserved", [24 * HOUR, 30 * HOUR])

@@ -14,10 +14,14 @@ PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)?")
 
 
 def seconds_of(value: str | float) -> float:
-    """A time such as ``90``, ``45s``, ``2m`` or ``1h30m``. Raises UsageError for anything else."""
+    """A time such as ``90``, ``45s``, ``2m`` or ``1h30m``. Raises UsageError for anything else.
+
+    A number alone is seconds, but ``1h30`` may be meant as minutes.
+    """
     text = str(value).strip().lower()
     parts = PART.findall(text)
-    if not parts or PART.sub("", text).strip():
+    alone = len(parts) == 1
+    if not parts or PART.sub("", text).strip() or not all(alone or unit for _, unit in parts):
         raise UsageError(f"{value!r} is not a duration", "write 90s, 2m or 1h30m")
     seconds = sum(float(number) * UNITS[unit or "s"] for number, unit in parts)
     if not 0 < seconds < float("inf"):

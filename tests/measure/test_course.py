@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import evidence_of, with_entry
 
 from outpace.measure.course import Course
+from outpace.seams.host import MOST_IN_GROUP
 
 BATCHES = [object() for _ in range(12)]
 
@@ -96,4 +97,6 @@ def test_a_search_before_the_training_does_not_stand_for_it(
     )
     assert code == 0, text
     run = evidence_of(tmp_path / "session").run
-    assert (run.total_steps, run.epoch_steps) == (30 + 50 * 100, None)
+    assert run.total_steps is not None
+    assert 30 <= run.total_steps - 50 * 100 < 30 + MOST_IN_GROUP  # short steps are noted in groups
+    assert run.epoch_steps is None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.conftest import evidence_of, with_entry
 
 from outpace.measure.course import Course
 
@@ -196,3 +198,62 @@ def test_what_is_no_limit_of_the_training_tells_nothing(train: Callable[[Trainin
     train(training)
     assert len(training.told) == 60
     assert set(training.told[1:]) == {60}
+
+
+@pytest.mark.parametrize(("ends", "epochs"), [("epoch in (6,)", None), ("epoch >= 6", 6)])
+def test_epochs_of_a_loop_without_a_range(
+    script: Callable[[str], Path], tmp_path: Path, ends: str, epochs: int | None
+) -> None:
+    path = script(
+        f"""
+        import time
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        loader = DataLoader(TensorDataset(torch.ones(80, 2)), batch_size=4)
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        epoch = 0
+        while True:
+            for (x,) in loader:
+                model(x).sum().backward()
+                optimizer.step()
+                time.sleep(0.012)  # shorter steps are noted in groups
+            epoch += 1
+            if {ends}:
+                break
+        """
+    )
+    code, text = with_entry(path, tmp_path / "session")
+    assert code == 0, text
+    found = evidence_of(tmp_path / "session")
+    assert found.input.epochs == epochs
+    assert bool(found.run.leaves) == (epochs is None)
+
+
+def test_a_loop_that_may_be_left_sooner_is_told(
+    script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = script(
+        """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        debug, best, waited = False, 1e9, 0
+        for epoch in range(10):
+            for batch in range(5):
+                loss = model(torch.ones(4, 2)).square().mean()
+                loss.backward()
+                optimizer.step()
+            if debug:
+                break
+            if epoch >= 8:
+                break
+            waited = 0 if loss < best else waited + 1
+            best = min(best, loss.item())
+            if waited > 30:
+                break
+        """
+    )
+    code, text = with_entry(path, tmp_path / "session")
+    assert code == 0, text
+    assert evidence_of(tmp_path / "session").run.leaves == ("train.py:17",)

@@ -51,14 +51,14 @@ def test_each_validation_has_its_loss(host: Host) -> None:
 
 
 def test_a_loss_that_is_a_sum_is_told_as_its_mean(host: Host) -> None:
+    out, labels = torch.randn(48, 4), torch.arange(48) % 4
+    wanted = [functional.cross_entropy(out, labels).item(), out.square().mean().item()]
     seen = ValidationLosses(host)
     seen.on_validation(True)
-    out, labels = torch.randn(48, 4), torch.arange(48) % 4
     functional.cross_entropy(out, labels, reduction="sum")
     seen.on_validation(False)
     seen.on_validation(True)
     nn.MSELoss(reduction="sum")(out, torch.zeros(48, 4))
-    wanted = [functional.cross_entropy(out, labels).item(), out.square().mean().item()]
     assert [value for _, value in seen.read()] == pytest.approx(wanted)
     seen.end()
 

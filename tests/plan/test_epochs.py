@@ -88,6 +88,14 @@ def test_faster_steps_leave_a_validation_as_it_is() -> None:
     assert 3600 * least.hours.estimate == pytest.approx(100 + 900 / 9 + 10 * 80)
 
 
+def test_a_loop_that_may_be_left_sooner_is_said() -> None:
+    evidence = seen(epoch_steps=100.0)
+    evidence = replace(evidence, run=replace(evidence.run, leaves=("train.py:8", "train.py:9")))
+    assert tuple(notes(evidence, 1000)) == (
+        "it may end sooner, by train.py:8 or train.py:9, which is no count of steps",
+    )
+
+
 def test_it_is_said() -> None:
     session = images_diagnosed()
     session = replace(session, evidence=seen(validation_s=20.0))

@@ -105,15 +105,19 @@ def test_the_last_second_tells_the_next_step_and_one_stall_does_not() -> None:
     assert paced([0.1] * 50 + [30.0] + [0.1] * 3).recent_s < 0.2
 
 
-def test_pauses_that_are_evenly_apart_tell_when_the_next_one_comes() -> None:
+@pytest.mark.parametrize("seen", [True, False])
+def test_pauses_that_are_evenly_apart_tell_when_the_next_one_comes(seen: bool) -> None:
     pace = Pace()
     told = []
     for index in range(190):
-        pace.note(0.1 + 2.0 * (index % 40 == 39), clean=index % 40 != 39)
-        told.append(pace.cycle)
+        pauses = index % 40 == 39
+        pace.note(0.1 + 2.0 * pauses, clean=not (pauses and seen))
+        told.append(pace.cycle and pace.cycle[:2])
     assert told[:119] == [None] * 119
     assert told[119:122] == [(39, 40), (38, 40), (37, 40)]
     assert told[158] == (0, 40)
     assert told[159] == (39, 40)
+    assert pace.cycle is not None
+    assert pace.cycle.seconds == pytest.approx(2.0, rel=0.1 if seen else 0.5)
     pace.note(2.1, clean=False)
     assert pace.cycle is None

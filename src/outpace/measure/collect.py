@@ -101,6 +101,7 @@ def collect(
             epoch_steps=watcher.steps_of_epoch(),
             validation_s=None if "validation" in names else _validation_s(host, phases, micro),
             recurring=() if finished else came,
+            leaves=tuple(watcher.course.limits.others()),
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
             exit_code=exit_code,
         ),
@@ -203,9 +204,9 @@ def _compute(
         facts["fused"] = bool(group.get("fused"))
         facts["foreach"] = bool(group.get("foreach"))
     module = host.seams.get("module")
-    if isinstance(module, ModuleSeam) and module.eval_calls:
-        facts["eval_with_grad"] = module.eval_with_grad / module.eval_calls
-        facts["eval_where"] = module.eval_where
+    if isinstance(module, ModuleSeam) and (judged := module.evaluations()).calls:
+        facts["eval_with_grad"] = judged.with_grad / judged.calls
+        facts["eval_where"] = judged.with_grad_where
     backend = host.seams.get("backend")
     if isinstance(backend, BackendSeam):
         facts["threads_where"] = backend.threads_where

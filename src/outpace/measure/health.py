@@ -26,7 +26,7 @@ from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.not_finite import who_made_it
 from outpace.measure.subjects import main_root, training_loader
 from outpace.records.health import Health
-from outpace.seams.host import Host
+from outpace.seams.host import Evaluations, Host
 from outpace.seams.module import ModuleSeam
 
 MOST_NUMBERS = 1 << 16
@@ -240,11 +240,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         dead, dead_layer = _worst(self.dead)
         saturated, saturated_layer = _worst(self.saturated)
         module = self.host.seams.get("module")
-        validated, where = (
-            (module.eval_in_training, module.eval_in_training_where)
-            if isinstance(module, ModuleSeam)
-            else (0, None)
-        )
+        judged = module.evaluations() if isinstance(module, ModuleSeam) else Evaluations()
         return Health(
             looks=self.looks,
             update_ratio=median(self.ratios) if self.ratios else None,
@@ -268,8 +264,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             labels=tuple(sorted(self.labels.values(), reverse=True)),
             classes=self.classes,
             purity=sum(self.purities) / len(self.purities) if self.purities else None,
-            validated_training=validated,
-            validated_where=where,
+            validated_training=judged.in_training,
+            validated_where=judged.in_training_where,
         )
 
 

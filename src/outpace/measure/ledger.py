@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from outpace.measure.by_hand import Update
 from outpace.measure.lines import is_input, is_logging, is_update, places
 from outpace.measure.sampler import LOADING, Line
-from outpace.records.ledger import Row
+from outpace.records.ledger import OUTSIDE_STEPS, Row
 from outpace.seams.host import Step
 
 SMALLEST_ROW = 0.01
@@ -65,7 +65,7 @@ def build(seen: Seen) -> list[Row]:
     seconds: Totals = defaultdict(float)
     seconds["startup", _place(seen, "startup")] += seen.startup_s
     for name, value in phases.items():
-        if name != "elsewhere":
+        if name not in ("elsewhere", *OUTSIDE_STEPS):  # those are counted as often as they come
             seconds[name, _place(seen, name)] += value * times
     for name, value in seen.outside.items():
         seconds[name, _place(seen, name)] += value

@@ -35,4 +35,4 @@ def _of_lightning(trainer: Any) -> int | None:
     if epochs is not None and epochs >= 0 and math.isfinite(epoch):
         limits.append(epochs * math.ceil(epoch))
     # The step that is running is not counted yet; those of a checkpoint are.
-    return min(limits) - max(0, trainer.global_step - 1) if limits else None
+    return int(min(limits)) - max(0, int(trainer.global_step) - 1) if limits else None

@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.length import Unknown, evaluate, loops_around
-from outpace.seams.where import user_frames
+from outpace.seams.where import short, user_frames
 
 Loop = ast.For | ast.While
 MORE = (ast.Gt, ast.GtE)
@@ -35,6 +35,10 @@ class Limit(NamedTuple):
     while_: bool
     later: bool
     """what it counts is counted on after a step"""
+    ends: bool
+    """the training, and not only a loop inside of it"""
+    counts: bool
+    """nothing that it is of begins again within the training"""
 
 
 class Limits:
@@ -57,14 +61,21 @@ class Limits:
         for frame in user_frames(sys._getframe(1)):
             frames.setdefault(frame.f_code, frame)
         for limit, missing in self._of:
-            within = frames.get(limit.code)
-            if within is not None:
-                missing.note(steps, missing_for(limit, within))
+            if limit.counts and limit.code in frames:
+                missing.note(steps, missing_for(limit, frames[limit.code]))
 
     def total(self) -> int | None:
         """Steps by the limit that comes first; None where none is known."""
         totals = [found for limit, one in self._of if (found := one.total(limit.later)) is not None]
         return min(totals, default=None)
+
+    def others(self) -> list[str]:
+        """``file:line`` of conditions by which the training may end, and that are no count."""
+        return [
+            f"{short(limit.code.co_filename)}:{limit.test.lineno}"
+            for limit, missing in self._of
+            if limit.ends and not limit.while_ and not (limit.counts and missing.counts)
+        ]
 
 
 class _Missing:
@@ -77,10 +88,10 @@ class _Missing:
         """when it changed last"""
         self.counts = True
 
-    def note(self, steps: int, missing: float | None) -> None:
-        if missing is None:
-            return
-        if self.first is None or self.newest is None:
+    def note(self, steps: int, missing: float | bool | None) -> None:
+        if missing is None or isinstance(missing, bool):
+            self.counts = self.counts and missing is not None
+        elif self.first is None or self.newest is None:
             self.first = self.newest = (steps, missing)
         elif missing > self.newest[1]:
             self.counts = False  # it began again
@@ -106,28 +117,33 @@ def limits_around(frame: FrameType | None) -> list[Limit]:
     for each in reversed(list(user_frames(frame))):  # the outermost first
         loops = loops_around(each)
         if loops:
-            again = _begin_again(loops[0], set(each.f_code.co_varnames) if inner else set())
-            found += [limit for limit in _limits_of(loops, each) if not again & _named(limit.test)]
+            own = set(each.f_code.co_varnames) if inner else set()
+            again = _begin_again(loops[0], own)
+            found += _limits_of(loops, each, again, None if inner else loops[0])
             inner = True
     return found
 
 
-def _limits_of(loops: list[Loop], frame: FrameType) -> Iterator[Limit]:
+def _limits_of(
+    loops: list[Loop], frame: FrameType, again: set[str], outermost: Loop | None
+) -> Iterator[Limit]:
     counted = {
         ast.unparse(node.target): node.lineno
         for node in ast.walk(loops[0])
         if isinstance(node, ast.AugAssign)
     }
 
-    def later(test: ast.expr) -> bool:
-        return any(counted.get(name, 0) > frame.f_lineno for name in _named(test))
+    def limit(test: ast.expr, while_: bool, loop: Loop) -> Limit:
+        named = _named(test)
+        later = any(counted.get(name, 0) > frame.f_lineno for name in named)
+        return Limit(frame.f_code, test, while_, later, loop is outermost, not again & named)
 
     for loop in loops:
         if isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant):
-            yield Limit(frame.f_code, loop.test, True, later(loop.test))
+            yield limit(loop.test, True, loop)
         for node in _within(loop.body):
             if isinstance(node, ast.If) and _leaves(node.body):
-                yield Limit(frame.f_code, node.test, False, later(node.test))
+                yield limit(node.test, False, loop)
 
 
 def _within(body: list[ast.stmt]) -> Iterator[ast.AST]:
@@ -156,7 +172,8 @@ def _begin_again(outermost: Loop, own: set[str]) -> set[str]:
     for node in ast.walk(outermost):
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                if not _named(target) & _named(node.value):
+                on = _named(target) & _named(node.value) and not isinstance(node.value, ast.IfExp)
+                if not on:
                     found |= _named(target)
         elif isinstance(node, (ast.For, ast.comprehension)) and node is not outermost:
             found |= _named(node.target)
@@ -172,13 +189,15 @@ def _named(node: ast.expr) -> set[str]:
     }
 
 
-def missing_for(limit: Limit, frame: FrameType) -> float | None:
-    """How much is missing for the loop to be left; None where that cannot be told."""
+def missing_for(limit: Limit, frame: FrameType) -> float | bool | None:
+    """How much is missing for the loop to be left; True where nothing is, False where it is not left.
+
+    None where only running it would tell.
+    """
     try:
-        found = _missing(limit.test, frame, not limit.while_)
+        return _missing(limit.test, frame, not limit.while_)
     except Exception:
         return None
-    return None if isinstance(found, bool) else found
 
 
 def _missing(node: ast.expr, frame: FrameType, wanted: bool) -> float | bool:

@@ -54,6 +54,9 @@ class Watcher:
         if self.host.mingled:  # it is in every step
             self.outside = {name: Came() for name in OUTSIDE}
         if not step.clean:
+        if self.host.mistaken:
+            self.host.mistaken, self.outside["validation"] = False, Came()
+        elif not step.clean:
             for name, came in self.outside.items():
                 if step.phases[name]:
                     came.note(step.index + 1 - step.count, step.phases[name])

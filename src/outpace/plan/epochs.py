@@ -55,6 +55,8 @@ def _came_once(evidence: Evidence, steps: int) -> Iterator[str]:
 def notes(evidence: Evidence, steps: int) -> Iterator[str]:
     """What a user should know of a forecast of so many steps."""
     run, given = evidence.run, loaders_epoch(evidence)
+    if run.leaves and not run.finished:
+        yield f"it may end sooner, by {' or '.join(run.leaves)}, which is no count of steps"
     yield from _came_once(evidence, steps)
     if run.epoch_steps and given and abs(run.epoch_steps - given) > ALIKE * given:
         had = f"an epoch is taken to have {round(run.epoch_steps):,} steps"

@@ -7,7 +7,7 @@ import sys
 from outpace.measure.course import Course
 from outpace.measure.subjects import forget_epochs, validation_on_others
 from outpace.plan.leave import evaluates_after
-from outpace.plan.pace import Pace
+from outpace.plan.pace import Cycle, Pace
 from outpace.records.plan import Estimate
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
@@ -130,9 +130,9 @@ class Outlook:
             left = min(left, sooner) if sooner >= 0 else left
         return left
 
-    def to_pause(self) -> tuple[float, float] | None:
-        """Steps to the next pause in the midst of an epoch, or without one; and from one to the next."""
+    def cycle(self) -> Cycle | None:
+        """Of pauses in the midst of epochs, or of a training without any."""
         found, epoch = self.pace.cycle, self.epoch()
-        if found is None or (epoch is not None and found[1] > WITHIN * epoch):
+        if found is None or (epoch is not None and found.every > WITHIN * epoch):
             return None
         return found

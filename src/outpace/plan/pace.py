@@ -45,7 +45,7 @@ Z80 = 1.2816
 
 
 class Pause(NamedTuple):
-    """One that a step, or a group of ``count``, had in it."""
+    """One that a step had in it, or a group of them."""
 
     changes: int
     """of the machine's speed, before it"""
@@ -53,7 +53,15 @@ class Pause(NamedTuple):
     """in steps that would have taken as long"""
     at: int
     """steps before it"""
-    count: int
+    group: int
+
+
+class Cycle(NamedTuple):
+    """Steps to the next pause, and from one to the next; and how long one takes now."""
+
+    left: int
+    every: int
+    seconds: float
 
 
 class Pace:
@@ -69,6 +77,8 @@ class Pace:
         """for good, of the machine's speed"""
         self._warming = False
         self._pauses: deque[Pause] = deque(maxlen=FEWEST_APART)
+        self._long: deque[Pause] = deque(maxlen=FEWEST_APART)
+        """these, and steps that took much longer than others though nothing was seen to happen in them"""
         self._recent: deque[tuple[float, int]] = deque()
         self._recent_s = 0.0
         self._fastest = math.inf
@@ -86,6 +96,8 @@ class Pace:
         """``count`` steps took so long each; ``clean``: nothing else happened in them."""
         self.seconds += seconds * count
         if clean:
+            if self.step_s is not None and seconds > STALL * self.recent_s:
+                self._note_long((seconds - self.recent_s) * count, count)
             self._keep_recent(seconds, count)
             self._block_s += seconds * count
             self._block_steps += count
@@ -135,16 +147,16 @@ class Pace:
         return max(p.length for p in self._pauses if p.changes == newest) * self.step_s
 
     @property
-    def cycle(self) -> tuple[int, int] | None:
-        """Steps to the next pause, and from one to the next; None where the last were not as far apart."""
-        if len(self._pauses) < FEWEST_APART:
+    def cycle(self) -> Cycle | None:
+        """Of pauses, and of steps as long as these, that are evenly apart; None where they are not."""
+        if len(self._long) < FEWEST_APART or not self.step_s:
             return None
-        first, middle, last = (pause.at for pause in self._pauses)
-        every, off = last - middle, max(pause.count for pause in self._pauses)
+        first, middle, last = (pause.at for pause in self._long)
+        every, off = last - middle, max(pause.group for pause in self._long)
         left = last + every - self.steps
         if abs(every - (middle - first)) > off + APART * every or left < -off:
             return None
-        return max(0, left), every
+        return Cycle(max(0, left), every, max(p.length for p in self._long) * self.step_s)
 
     @property
     def slowness(self) -> float:
@@ -229,4 +241,11 @@ class Pace:
         self._paused += seconds
         if seconds > PAUSE * self.step_s:
             self._paused_until = self.steps
-            self._pauses.append(Pause(self.changes, seconds / self.step_s, self.steps, count))
+            self._pauses.append(self._note_long(seconds, count))
+
+    def _note_long(self, seconds: float, count: int) -> Pause:
+        assert self.step_s is not None
+        found = Pause(self.changes, seconds / self.step_s, self.steps, count)
+        if self.steps >= WARM_UP:
+            self._long.append(found)
+        return found

@@ -49,11 +49,11 @@ class TimeLeft:
         ``goes_on``: an epoch that is over gets the batches of the next.
         """
         group, to_epochs_end = self.outlook.host.group, self.outlook.to_epochs_end()
-        ends = to_epochs_end is not None and to_epochs_end <= group and not goes_on
-        pause = self.outlook.to_pause()
-        pauses = pause is not None and pause[0] < group
         # A validation comes between this step and the next.
-        between = self.validating() if ends or pauses else 0.0
+        ends = to_epochs_end is not None and to_epochs_end <= group and not goes_on
+        between, cycle = self.validating() if ends else 0.0, self.outlook.cycle()
+        if cycle is not None and cycle.left < group:
+            between = max(between, VARY * cycle.seconds)
         return self.outlook.pace.recent_s + between
 
     def until_last_step(self, *, longer: bool) -> float:
@@ -63,11 +63,15 @@ class TimeLeft:
         an epoch's, which can be made ``longer``, until the time is up.
         """
         left = max(0.0, self.for_steps())
-        pause, step_s = self.outlook.to_pause(), self.outlook.pace.step_s
-        steps, epoch = pause or (self.outlook.to_epochs_end(), self.outlook.epoch())
-        if steps is None or epoch is None or step_s is None or (longer and pause is None):
+        step_s, cycle = self.outlook.pace.step_s, self.outlook.cycle()
+        steps, epoch, pause_s = (
+            (self.outlook.to_epochs_end(), self.outlook.epoch(), self.validating())
+            if cycle is None
+            else (float(cycle.left), float(cycle.every), VARY * cycle.seconds)
+        )
+        if steps is None or epoch is None or step_s is None or (longer and cycle is None):
             return left
         training = epoch * step_s
         # As if the running epoch had begun so long ago.
         into = left + (epoch - steps) * step_s
-        return max(0.0, left - max(0.0, into % (training + self.validating()) - training))
+        return max(0.0, left - max(0.0, into % (training + pause_s) - training))

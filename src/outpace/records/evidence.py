@@ -334,6 +334,8 @@ class Run(msgspec.Struct, frozen=True):
     validation_s: float | None = None
     """time of a validation on the loaders that nothing was drawn from, predicted; None where one was
     seen, or there is no such loader"""
+    leaves: tuple[str, ...] = ()
+    """``file:line`` of conditions by which the loop around the training may end sooner"""
     recurring: tuple[Recurring, ...] = ()
     """what came outside of steps; empty where the run was seen to its end"""
 

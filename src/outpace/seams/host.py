@@ -123,6 +123,10 @@ class Host:
     """look into a sample of very short steps, instead of all"""
     last_record: Any = None
     """the loader that a batch was last drawn from"""
+    fed: bool = False
+    """a loader feeds the training"""
+    mistaken: bool = False
+    """what was taken for validations by now were calls that belong to the steps"""
     dirty: bool = False
     """something other than training happened in the running step, an epoch's start for one"""
 
@@ -234,7 +238,7 @@ class Host:
         if self.mode != "train":
             self.saw_training()
         if self.last_record is not None:
-            self.last_record.trains = True
+            self.last_record.trains = self.fed = True
         if loss is not None:
             self.pending.append(loss)
         if self.boundary == "backward":
@@ -380,6 +384,19 @@ class Host:
 
 
 @dataclass
+class Evaluations:
+    """A model's calls without learning that were taken for a validation."""
+
+    helps: bool = False
+    """they belong to the steps, as those of a teacher do"""
+    calls: int = 0
+    with_grad: int = 0
+    with_grad_where: str | None = None
+    in_training: int = 0
+    in_training_where: str | None = None
+
+
+@dataclass
 class RootFacts:
     """A module that the script calls itself, as it was seen."""
 
@@ -390,5 +407,10 @@ class RootFacts:
     channels_last: bool = False
     behaves_otherwise: bool | None = None
     """in training mode than in evaluation; None until it was asked"""
+    asked_at: int = -1
+    """steps before its newest call without learning"""
+    asked: int = 0
+    """steps in a row with such a call"""
+    evaluations: Evaluations = field(default_factory=Evaluations)
     compiled: Any = None
     names: tuple[str, ...] = ()

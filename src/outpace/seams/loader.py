@@ -170,6 +170,8 @@ class LoaderSeam:
             host.saw_training()
             host.epoch += 1
             host.dirty = True
+        elif record.begun is None or host.steps > record.begun + 1:
+            host.dirty = True  # a validation; a loader that begins anew in each step belongs to it
         record.begin_epoch(host.steps)
         self.newest = loader
 

@@ -1,7 +1,8 @@
 """The root module's call: the outermost module with parameters that the script itself calls.
 
 Which module that is is found, not told. A call with gradients in training mode is the forward pass
-of a step; any other is validation. Calls under torch.compile are traced as if the seam were absent.
+of a step; any other is validation, or one of a model that helps in each step. Calls under
+torch.compile are traced as if the seam were absent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from torch import nn
 
 from outpace.seams.alter import alter
 from outpace.seams.batch import map_tensors, tensors_in
-from outpace.seams.host import Host, RootFacts
+from outpace.seams.helper import of_the_step
+from outpace.seams.host import Evaluations, Host, RootFacts
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import caller, user_frames
 
@@ -44,11 +46,8 @@ class ModuleSeam:
         self.original: Any = None
         self.callers: list[tuple[str, str, int, tuple[str, ...]]] = []
         """file, function, line and variables that hold the model's input, outwards from the call"""
-        self.eval_with_grad = 0
-        self.eval_calls = 0
-        self.eval_where: str | None = None
-        self.eval_in_training = 0
-        self.eval_in_training_where: str | None = None
+        self.judged: list[Evaluations] = []
+        """of models that were called without learning"""
         self.given: tuple[Any, list[Any], dict[str, Any]] | None = None
         self.last: Any = lambda: None
         self.last_facts: RootFacts | None = None
@@ -67,7 +66,7 @@ class ModuleSeam:
         def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if _is_compiling() or seam.inside or get_ident() != phases.owner:
                 return original(module, *args, **kwargs)
-            if phases.resting and seam.plain and module.training:
+            if phases.resting and seam.plain and (module.training or seam.helps(module)):
                 seam.inside = True
                 try:
                     return original(module, *args, **kwargs)
@@ -175,21 +174,49 @@ class ModuleSeam:
             if host.on_backward is not None:
                 self.note_call(module, args, kwargs)
             host.phases.push("forward")
+        elif of_the_step(host, facts):
+            host.phases.push("forward")
         else:
             host.saw_validation()
-            self.eval_calls += 1
-            if module.training and host.mode == "validation":
-                if facts.behaves_otherwise is None:
-                    facts.behaves_otherwise = behaves_otherwise(module)
-                self.eval_in_training += facts.behaves_otherwise
-                if facts.behaves_otherwise and self.eval_in_training_where is None:
-                    self.eval_in_training_where = caller()
-            if not module.training and torch.is_grad_enabled() and host.mode == "validation":
-                self.eval_with_grad += 1
-                if self.eval_where is None:
-                    self.eval_where = caller()
+            self.note_evaluation(module, facts)
             host.phases.push("validation")
         return facts
+
+    def helps(self, module: nn.Module) -> bool:
+        """Whether a model's calls without learning belong to the steps."""
+        facts = self.host.roots.get(module)
+        return facts is not None and facts.evaluations.helps
+
+    def note_evaluation(self, module: nn.Module, facts: RootFacts) -> None:
+        """A model was called without learning."""
+        found = facts.evaluations
+        if not found.calls:
+            self.judged.append(found)
+        found.calls += 1
+        if self.host.mode != "validation":
+            return
+        if module.training:
+            if facts.behaves_otherwise is None:
+                facts.behaves_otherwise = behaves_otherwise(module)
+            if facts.behaves_otherwise:
+                found.in_training += 1
+                found.in_training_where = found.in_training_where or caller()
+        elif torch.is_grad_enabled():
+            found.with_grad += 1
+            found.with_grad_where = found.with_grad_where or caller()
+
+    def evaluations(self) -> Evaluations:
+        """Calls without learning of all models that do not help in the steps."""
+        judged = [one for one in self.judged if not one.helps]
+        return Evaluations(
+            calls=sum(one.calls for one in judged),
+            with_grad=sum(one.with_grad for one in judged),
+            with_grad_where=next((one.with_grad_where for one in judged if one.with_grad), None),
+            in_training=sum(one.in_training for one in judged),
+            in_training_where=next(
+                (one.in_training_where for one in judged if one.in_training), None
+            ),
+        )
 
     def look_at_caller(self, facts: RootFacts, args: tuple[Any, ...]) -> None:
         """Where the model is called, with which of the caller's variables, on how many samples."""

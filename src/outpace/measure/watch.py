@@ -53,7 +53,6 @@ class Watcher:
             forget_epochs(self.host)
         if self.host.mingled:  # it is in every step
             self.outside = {name: Came() for name in OUTSIDE}
-        if not step.clean:
         if self.host.mistaken:
             self.host.mistaken, self.outside["validation"] = False, Came()
         elif not step.clean:

@@ -85,6 +85,7 @@ def collect(
     seen = Seen(
         *(startup, watcher.steps, host.steps, outside, samples, lines, found.by_hand, total),
         whole=finished,
+        mingled=host.mingled,
     )
     rows = build(seen)
     names = {row.name for row in rows}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from outpace.measure.by_hand import Update
 from outpace.measure.lines import is_input, is_logging, is_update, places
 from outpace.measure.sampler import LOADING, Line
-from outpace.records.ledger import OUTSIDE_STEPS, Row
+from outpace.records.ledger import NOW_AND_THEN, Row
 from outpace.seams.host import Step
 
 SMALLEST_ROW = 0.01
@@ -42,6 +42,8 @@ class Seen:
     total_steps: int | None = None
     whole: bool = False
     """the run was seen to its end"""
+    mingled: bool = False
+    """every step has in it what otherwise comes now and then"""
 
 
 def clean_steps(steps: list[Step]) -> list[Step]:
@@ -65,7 +67,8 @@ def build(seen: Seen) -> list[Row]:
     seconds: Totals = defaultdict(float)
     seconds["startup", _place(seen, "startup")] += seen.startup_s
     for name, value in phases.items():
-        if name not in ("elsewhere", *OUTSIDE_STEPS):  # those are counted as often as they come
+        counted = name in NOW_AND_THEN and not seen.mingled  # as often as it comes, below
+        if name != "elsewhere" and not counted:
             seconds[name, _place(seen, name)] += value * times
     for name, value in seen.outside.items():
         seconds[name, _place(seen, name)] += value

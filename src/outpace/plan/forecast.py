@@ -138,7 +138,9 @@ def _outside(evidence: Evidence, seconds: Estimate, steps: int) -> float:
     """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
     if seconds.estimate <= 0:
         return 0.0
-    kept = [row for row in evidence.ledger if row.name in NOW_AND_THEN and not evidence.steps.mingled]
+    kept = [
+        row for row in evidence.ledger if row.name in NOW_AND_THEN and not evidence.steps.mingled
+    ]
     come = {one.name: one.seconds(steps) for one in evidence.run.recurring}
     times = steps / steps_seen(evidence)
     growing = sum(come.get(row.name, row.seconds * times) for row in kept)

@@ -63,6 +63,11 @@ RISES = (1.9, 1.5, 1.3, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5)
 SPIKES = tuple(2.3 + (9.0 if step % 7 == 3 else 0.0) for step in range(300))
 
 
+def test_a_model_that_has_learnt_what_it_can_hardly_changes() -> None:
+    learnt = tuple(1.2 + 1.1 * 0.8**step + 0.001 * (-1) ** step for step in range(300))
+    assert rules(evidence(learnt, update_ratio=1e-9)) == ["plateau"]
+
+
 @pytest.mark.parametrize(
     ("rule", "losses", "facts"),
     [

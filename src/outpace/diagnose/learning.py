@@ -83,12 +83,12 @@ def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
 
 
 def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
-    """Weights hardly change, and the loss with them."""
+    """Weights hardly change, and the loss with them; not that of a model that has learnt."""
     ratio, values = evidence.health.update_ratio, _finite(evidence)
     if ratio is None or ratio > SMALL_UPDATE or evidence.health.warming_up or len(values) < 20:
         return
     first, last = _ends(values)
-    if last > 0.99 * first:
+    if last > 0.99 * first and not any(plateau(evidence)):
         yield Learning(
             "learning_rate_too_low",
             "warn",

@@ -152,7 +152,7 @@ def _recurring(host: Host, watcher: Watcher, micro: int) -> Iterator[Recurring]:
         if came.count:
             yield recurring(name, came, host.steps)
     loaded = training_loader(host)
-    if loaded is not None and loaded[1].starts:
+    if loaded is not None and loaded[1].starts and not host.mingled:
         record = loaded[1]
         usual = mean_phases(clean_steps(watcher.steps)).get("input", 0.0)
         seconds = max(0.0, sum(record.starts) / 1e9 - usual * len(record.starts))

@@ -14,7 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
@@ -27,6 +27,14 @@ from outpace.seams.loader_record import Record
 from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import caller
+
+
+class Fed(NamedTuple):
+    """What DataLoaders that were made one after the other at a line have in common."""
+
+    dataset: weakref.ref[Any]
+    recent: deque[Any]
+    starts: list[int]
 
 
 class LoaderSeam:
@@ -44,8 +52,8 @@ class LoaderSeam:
         self.records: weakref.WeakKeyDictionary[DataLoader[Any], Record] = (
             weakref.WeakKeyDictionary()
         )
-        self.fed_by: dict[str, tuple[weakref.ref[Any], deque[Any]]] = {}
-        """data set and recent batches of what trains, by the line where its DataLoader was made"""
+        self.fed_by: dict[str, Fed] = {}
+        """what trains, by the line where its DataLoader was made"""
         self.newest: DataLoader[Any] | None = None
         self.on_draw: Callable[[Record, Any], None] | None = None
         """told of each batch that is given, while something is being probed"""
@@ -178,8 +186,8 @@ class LoaderSeam:
     def _recognise(self, loader: DataLoader[Any], record: Record) -> None:
         """A DataLoader that is made anew for each epoch feeds the training as the one before did."""
         before = self.fed_by.get(record.where or "")
-        if before is not None and not record.trains and before[0]() is loader.dataset:
-            record.trains, record.recent = True, before[1]
+        if before is not None and not record.trains and before.dataset() is loader.dataset:
+            record.trains, record.recent, record.starts = True, before.recent, before.starts
 
     def _remember(self, record: Record) -> None:
         """Its DataLoader feeds the training."""
@@ -187,7 +195,7 @@ class LoaderSeam:
         if record.where is not None:
             with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
                 dataset = weakref.ref(self.loader_of(record).dataset)
-                self.fed_by[record.where] = dataset, record.recent
+                self.fed_by[record.where] = Fed(dataset, record.recent, record.starts)
 
     def serve(self, loader: DataLoader[Any], record: Record) -> Any:
         """A whole epoch from the Setup's feed, or None where the DataLoader's own is to serve."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -198,3 +199,15 @@ def test_epochs_that_a_script_leaves_before_its_loaders_end(
     assert code == 0, text
     found = evidence_of(tmp_path / "session")
     assert (found.run.epoch_steps, found.input.batches) == (5, 20)
+
+
+def test_turns_that_began_between_two_looks_mislead_no_one() -> None:
+    turns, steps = Turns(), 0
+    for _epoch in range(6):
+        for _step in itertools.repeat(None, 5):
+            steps += 1
+            if steps == 2:
+                turns.begin()
+            if steps <= 20 or steps % 3 == 1:  # very short steps are looked at in groups
+                turns.note(steps)
+    assert turns.per_turn() == 5

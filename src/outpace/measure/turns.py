@@ -29,6 +29,8 @@ from outpace.seams.where import user_frames
 
 CUT = 2
 """times the turns from one look to the next that a loop may be left before its end unnoticed"""
+BLUR = 0.02
+"""share of the steps by then that may go by between the two looks that a turn began in"""
 MOST_ITEMS = 1_000_000
 """of a list whose items are told apart"""
 
@@ -51,7 +53,9 @@ class Turns:
         self.loops: list[Counted] = []
         self._first: tuple[int, int] | None = None
         self._newest: tuple[int, int] | None = None
-        """steps, and the turn in which they were there for the first time"""
+        """steps, and the turn in which they were there for the first time, as far as it is known well"""
+        self._seen = (0, 0)
+        """steps and turn at the last look"""
         self._stride = 0
         """turns from one look to the next, at most"""
 
@@ -66,12 +70,15 @@ class Turns:
         at = self._turn(sys._getframe(1))
         if at is None:
             return
+        (looked, before), self._seen = self._seen, (steps, at)
         if self._first is None:
             self._first = self._newest = (steps, at)
-        elif self._newest is not None and at < self._newest[1]:
+        elif at < before:
             self.loops, self._newest = [], None  # the variable is another's
-        elif self._newest is not None and at > self._newest[1]:
-            before, self._newest = self._newest[1], (steps, at)
+        elif at > before:
+            # Between two looks at very short steps it began at some step or other.
+            if steps - looked <= max(1, BLUR * (steps - self._first[0])):
+                self._newest = (steps, at)
             self._look_for_early_ends(before, at)
 
     def _look_for_early_ends(self, before: int, at: int) -> None:
@@ -84,7 +91,8 @@ class Turns:
             assert self._newest is not None
             self.loops, self._stride = self.loops[:-1], 0
             self._first = (self._first[0], self._first[1] // of)
-            self._newest = (self._newest[0], at // of)
+            self._newest = (self._newest[0], self._newest[1] // of)
+            self._seen = (self._seen[0], at // of)
 
     def _turn(self, frame: FrameType | None) -> int | None:
         """Of the innermost of the loops, counted through all of them."""

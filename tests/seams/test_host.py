@@ -33,11 +33,16 @@ SHORT = """
     """
 
 
-def test_a_sample_of_short_steps_is_looked_into() -> None:
-    host = Host(rests=True)
-    seen: list[Step] = []
+def training(*, rests: bool = False) -> tuple[Host, list[Step]]:
+    """A host whose first step begins, and what it will have told."""
+    host, seen = Host(rests=rests), []
     host.listeners.append(seen.append)
     host.saw_training()
+    return host, seen
+
+
+def test_a_sample_of_short_steps_is_looked_into() -> None:
+    host, seen = training(rests=True)
     resting = 0
     for _ in range(20_000):
         host.boundary = "optimizer"
@@ -105,10 +110,7 @@ def test_validation_is_seen_between_short_steps(
 
 
 def test_groups_as_long_as_an_epoch_become_smaller() -> None:
-    host = Host()
-    seen: list[Step] = []
-    host.listeners.append(seen.append)
-    host.saw_training()
+    host, seen = training()
     for step in range(2000):
         host.dirty = host.dirty or step % 32 == 0  # an epoch begins
         host.end_step()
@@ -118,10 +120,7 @@ def test_groups_as_long_as_an_epoch_become_smaller() -> None:
 
 
 def test_what_is_in_every_step_belongs_to_it() -> None:
-    host = Host()
-    seen: list[Step] = []
-    host.listeners.append(seen.append)
-    host.saw_training()
+    host, seen = training()
     for _ in range(100):
         host.saw_validation()
         host.saw_training()

@@ -11,7 +11,6 @@ from outpace.plan.epochs import steps_of_epoch, validations
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
-from outpace.records.ledger import NOW_AND_THEN
 from outpace.records.plan import Estimate, Option
 
 RUN_TO_RUN = 1.2
@@ -138,12 +137,9 @@ def _outside(evidence: Evidence, seconds: Estimate, steps: int) -> float:
     """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
     if seconds.estimate <= 0:
         return 0.0
-    kept = [
-        row for row in evidence.ledger if row.name in NOW_AND_THEN and not evidence.steps.mingled
-    ]
     come = {one.name: one.seconds(steps) for one in evidence.run.recurring}
     times = steps / steps_seen(evidence)
-    growing = sum(come.get(row.name, row.seconds * times) for row in kept)
+    growing = sum(come.get(row.name, row.seconds * times) for row in evidence.now_and_then)
     fixed, unseen = evidence.once_s, _unseen(evidence, steps).estimate
     return min(1.0, (fixed + growing + unseen) / seconds.estimate)
 

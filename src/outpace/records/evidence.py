@@ -410,11 +410,16 @@ class Evidence(msgspec.Struct, frozen=True):
         return sum(row.share for row in self.ledger if row.name in names)
 
     @property
-    def now_and_then_s(self) -> float:
-        """Seconds of the ledger that come between steps, and that a faster step leaves as they are."""
+    def now_and_then(self) -> tuple[Row, ...]:
+        """Rows of what comes between steps, and what a faster step leaves as it is."""
         if self.steps.mingled:
-            return 0.0
-        return sum(row.seconds for row in self.ledger if row.name in NOW_AND_THEN)
+            return ()
+        return tuple(row for row in self.ledger if row.name in NOW_AND_THEN)
+
+    @property
+    def now_and_then_s(self) -> float:
+        """Seconds of these."""
+        return sum(row.seconds for row in self.now_and_then)
 
     @property
     def once_s(self) -> float:

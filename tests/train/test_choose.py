@@ -12,6 +12,7 @@ from torch import nn
 from outpace.errors import UsageError
 from outpace.train import choose, trainer
 from outpace.train.candidates import Candidate
+from outpace.train.climb import Found
 from outpace.train.result import Result
 from outpace.train.run import Run
 from outpace.train.strategies import (
@@ -23,7 +24,6 @@ from outpace.train.strategies import (
     Transfer,
     lr_finder,
 )
-from outpace.train.sweep import Found
 from tests.train import toys
 from tests.train.test_trials import Ticking
 from tests.train.toys import (

@@ -61,7 +61,7 @@ def test_epochs_are_whole_whatever_was_drawn_before(left_by: str) -> None:
         next(iter(loader))
     else:
         assert fit(train=loader, steps=25).steps == 25
-    again = fit(train=loader, strategies=[LrFinder(sweeps=1), OneCycle()], epochs=40)
+    again = fit(train=loader, strategies=[LrFinder(), OneCycle()], epochs=40)
     assert any("lr_finder: rate" in note for note in again.notes)
     assert again.steps == 400
     assert again.history[-1].rate == pytest.approx(0.0)

@@ -434,8 +434,8 @@ def test_a_model_that_keeps_what_it_gave_can_be_copied(strategies: list[Strategy
     net = Keeping()
     for _ in range(2):
         net(ready()[0][0])
-        result = fit(model=net, strategies=[LrFinder(sweeps=1), *strategies], epochs=40)
-        assert "no sweep on a copy" not in str(result.notes)
+        result = fit(model=net, strategies=[LrFinder(), *strategies], epochs=40)
+        assert "no rate can be tried on a copy" not in str(result.notes)
 
 
 class Caching(nn.Module):

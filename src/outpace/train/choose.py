@@ -27,8 +27,8 @@ from outpace.train.facts import Facts, facts_of
 from outpace.train.result import Choice, Tried
 from outpace.train.strategies import STRATEGIES, Strategy
 from outpace.train.strategies.base import FALLING, Course, check
-from outpace.train.strategies.lr_finder import BATCHES, SWEEPS
-from outpace.train.strategies.lr_finder import STEPS as SWEEP
+from outpace.train.strategies.lr_finder import STEPS as FINDING
+from outpace.train.strategies.lr_finder import cost
 from outpace.train.trials import FORWARD, Parts, Purse, Trials, Variant, held_of
 
 SHARE = 0.15
@@ -71,7 +71,7 @@ class Choosing:
         self.timed = parts.clock.seconds < math.inf
         steps = math.inf if parts.total is None else SHARE * parts.total
         self.purse = Purse(parts.clock.read, SHARE * parts.clock.seconds, steps)
-        self.choice, self.sweeps = Choice(), SWEEPS
+        self.choice = Choice()
         self.notes: list[str] = []
 
     def settle(self) -> None:
@@ -82,9 +82,7 @@ class Choosing:
         facts = self.facts(few)
         for candidate, why in self.suggested(facts, free=True):
             self.take_free(few, candidate, why)
-        # The default sweeps thrice. Fewer would make it worse where nothing speaks for a change.
         begins = any(candidate.begins for candidate, _ in self.suggested(facts, free=False))
-        self.sweeps = 1 if begins else SWEEPS
         if self.known.target is not None and not begins:
             return  # it may be reached long before the end, of which trials would take their share
         total = self.steps_ahead(few)
@@ -96,7 +94,7 @@ class Choosing:
             facts = facts._replace(input=trials.batch_s / few.step_s)
         facts = facts._replace(epochs=total / (self.parts.train.length or 1))
         finds = self.finds_rate()
-        base = self.swept(trials) if finds else self.variant("without it")
+        base = self.found(trials) if finds else self.variant("without it")
         tried = self.suggested(facts, free=False)
         for candidate, why in (each for each in tried if each[0].begins):
             base = self.attempt(trials, base, candidate, why)
@@ -145,7 +143,7 @@ class Choosing:
 
     def enough(self, total: float, step_s: float) -> float | None:
         """As many steps, where an answer takes no more than the share of them."""
-        steps = needed(total, self.sweeps) if total < math.inf else math.inf
+        steps = needed(total) if total < math.inf else math.inf
         if steps > min(SHARE * total, self.purse.steps):
             return None
         return total if self.purse.holds(0.0, steps * step_s) else None
@@ -219,9 +217,9 @@ class Choosing:
             return False
         return any(strategy.name == "lr_finder" for strategy in self.strategies())
 
-    def swept(self, trials: Trials) -> Variant:
-        """The default at the rate that sweeps tell."""
-        rate, words = trials.rate_of(self.variant("lr_finder"), self.sweeps)
+    def found(self, trials: Trials) -> Variant:
+        """The default at the rate that lr_finder tells."""
+        rate, words = trials.rate_of(self.variant("lr_finder"))
         self.note(f"{words}; rates are tried over {trials.steps} steps")
         self.take(rate=rate)
         return self.variant(f"rate {rate:.2g}", rate=rate * trials.horizon)
@@ -271,7 +269,7 @@ class Choosing:
         finds = candidate.own_rate and rate is not None
         new = PAIRS + sum(trials.unknown([base], seed) for seed in range(PAIRS))
         # All but one of the trials that an answer takes: contest sees to the rest.
-        if not trials.room(new - 1, sweep() if finds else 0.0):
+        if not trials.room(new - 1, cost(FINDING) if finds else 0.0):
             self.note(f"{name} ({why}): not tried, as trials have used their share")
             return base
         try:
@@ -295,21 +293,16 @@ def length(total: float) -> int:
     return max(FEWEST, int(PART * total))
 
 
-def sweep() -> float:
-    """Steps that one of lr_finder's is worth, with the losses before it."""
-    return SWEEP + FORWARD * BATCHES
-
-
-def needed(total: float, sweeps: int) -> float:
+def needed(total: float) -> float:
     """Steps that an answer about the rate takes."""
     steps = length(total)
-    return sweeps * sweep() + RUNS * steps + (RUNS + 1) * FORWARD * held_of(steps)
+    return cost(FINDING) + RUNS * steps + (RUNS + 1) * FORWARD * held_of(steps)
 
 
 def compared(
     parts: Parts, known: Known, variants: Mapping[str, Asked], steps: int, seeds: int
 ) -> list[Tried]:
-    """Each of ``variants`` against the first one, at the rates that a sweep tells where none is given."""
+    """Each of ``variants`` against the first one, at the rates that lr_finder tells where none is given."""
     if len(variants) < 2 or seeds < PAIRS:
         raise UsageError(
             f"{len(variants)} variants from {seeds} seeds", f"give two or more, and {PAIRS} seeds"

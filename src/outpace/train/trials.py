@@ -5,10 +5,9 @@ All train from the same first weights on the same batches in the same order, eac
 compared is the loss on batches that none of them learnt from, seed by seed. Model, optimizer, data and
 generators are left as they are, bit for bit.
 
-A rate that is best in a short training may be too large for a long one: in language models it falls with
-about the cube root of the steps (Bjorck et al. 2024, arXiv 2409.19913: an exponent of 0.32), in small
-ones not always. `horizon` is how many times as large it may have to be for a trial. Cut off without their
-fall to zero, trainings would prefer far too small ones (Wu et al. 2018, arXiv 1803.02021).
+A rate that is best in a short training may be too large for a long one (`outpace.train.climb.horizon`).
+`Trials.horizon` is how many times as large it may have to be for a trial. Cut off without their fall to
+zero, trainings would prefer far too small ones (Wu et al. 2018, arXiv 1803.02021).
 
 Ranks try together, as they train: they exchange gradients, and what decides is the mean of all of them.
 An error on one rank alone ends them all, as it does in training.
@@ -35,6 +34,7 @@ from outpace.seams.batch import tensors_in
 from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.checkpoint import seed_all
+from outpace.train.climb import horizon
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.loop import train as train_loop
@@ -48,7 +48,6 @@ from outpace.train.strategies.base import Events, Strategy
 
 SEEDS = 4
 """looked at, at most"""
-EXPONENT = 0.32
 MARGIN, FLOOR = 0.005, 0.002
 """of what was learnt: a smaller gain is none; a spread between seeds is taken to be at least so large"""
 STUDENT = (3.08, 1.89, 1.64, 1.53, 1.48)
@@ -144,7 +143,8 @@ class Trials:
         self.module, self.objective, self.optimizer = parts[:3]
         self.world = parts.world
         self.train, self.clock, self.steps, self.purse = parts.train, parts.clock, steps, purse
-        self.horizon = max(1.0, (total or steps) / steps) ** EXPONENT
+        self.total = total
+        self.horizon = horizon(steps, total or steps)
         began = parts.clock.read()
         self.batches, self.held_out = drawn(parts.train, parts.valid, steps, purse, self.world)
         if not (self.batches and self.held_out):
@@ -241,15 +241,16 @@ class Trials:
         taken = self.spent(FORWARD * len(self.held_out), began)
         return self.ended_at(loss, metric, taken)
 
-    def rate_of(self, variant: Variant, sweeps: int = 1) -> tuple[float, str]:
-        """The rate that sweeps of lr_finder tell for a variant, and its words."""
-        finder, began = LrFinder(sweeps=sweeps), self.clock.read()
+    def rate_of(self, variant: Variant) -> tuple[float, str]:
+        """The rate that lr_finder tells for a variant, and its words."""
+        finder, began = LrFinder(), self.clock.read()
+        total = None if self.total is None else int(self.total)
         with generators_kept():
-            run = self.begun(variant, 0, Clock(None, None, self.clock.now))
+            run = self.begun(variant, 0, Clock(None, total, self.clock.now))
             finder.begin(run)
-        steps = sum(map(len, finder.made.changes)) if finder.made is not None else 0
-        made = ranks.mean(steps, self.world, self.train.device)
-        self.spent(made + FORWARD * len(self.batches), began)
+        made = finder.made
+        steps = len(made.points) * made.steps if made is not None else 0
+        self.spent(ranks.mean(steps + 1, self.world, self.train.device), began)
         return run.rates.peak, run.notes[-1]
 
     # --- comparing -------------------------------------------------------------------------------

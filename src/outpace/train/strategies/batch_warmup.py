@@ -30,7 +30,7 @@ class BatchWarmup(Strategy):
     Helps: where gradients agree early and not late: at first few samples tell as much as many and make
     more steps, at the end many take the noise away, as a lower rate would.
     Harms: where a step takes as long with few samples as with many. The rate has to suit the smallest
-    batches: lr_finder sweeps with those. With each size workers begin anew. What changes much in eight
+    batches: lr_finder tries rates with those. With each size workers begin anew. What changes much in eight
     steps is taken for noise.
     Source: Smith et al. 2018, arXiv 1711.00489 (larger batches in the place of a lower rate); the noise:
     McCandlish et al. 2018, arXiv 1812.06162, eq. 2.9 and appendix A.1.

@@ -1,4 +1,4 @@
-"""lr_finder: short sweeps over all rates, on a copy, tell the largest rate to train with."""
+"""lr_finder: short trainings of copies tell the largest rate to train with."""
 
 from __future__ import annotations
 
@@ -7,44 +7,49 @@ from typing import TYPE_CHECKING, Any, final
 
 from outpace.errors import UsageError
 from outpace.train import ranks
+from outpace.train.climb import Climb, Found, climb, suggestion
 from outpace.train.drawing import svg
 from outpace.train.layers import traceless
 from outpace.train.strategies.base import Sizing, Strategy
-from outpace.train.sweep import Found, Sweeps, suggestion, sweeps
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
-SWEEPS, STEPS, BATCHES = 3, 60, 32
-SHARE, FEWEST_STEPS = 0.1, 30
-"""of the training's steps that sweeps may take; fewer steps a sweep tell nothing"""
+STEPS, FEWEST_STEPS = 24, 8
+"""of a short training; fewer tell nothing"""
+USUAL, MOST = 4, 9
+"""short trainings that it takes as a rule, and at most"""
+HELD = 3
+"""steps for each batch to judge by"""
+SHARE = 0.1
+"""of the training that short ones may take"""
 PASSES = 3.0
 """forward passes that a step takes as long as"""
 
 
 @final
 class LrFinder(Strategy):
-    """The largest rate of the schedule is found by short sweeps from tiny to huge rates.
+    """The largest rate of the schedule is found by short trainings at several rates.
 
-    What: on a copy of model and optimizer the rate grows by a constant factor a step until the loss is
-    higher than at the begin, ``sweeps`` times on the same batches in another order, each loss compared
-    with that of the first weights on the same batch. The rate is a fixed part of the one at which the
-    middle of the sweeps blows up (`outpace.train.sweep` says why that part), its interval from drawing
-    the sweeps anew. Weights, optimizer, generators, BatchNorm and the data are left as they were.
-    `svg` draws it.
+    What: copies of model and optimizer learn from the same ``steps`` batches, each at another rate, and
+    are judged on other batches. Rates are a factor of three apart, up or down as long as the loss falls.
+    The best of them, smaller by as much as a long training needs it to be (`outpace.train.climb` says how
+    much, and how well that agrees with grids), is the rate. Weights, optimizer, generators, BatchNorm
+    and the data are left as they were. `svg` draws it.
     Helps: where the rate is not known: with a new model, optimizer, batch size or loss.
-    Harms: it costs up to ``sweeps`` x ``steps`` steps, at most a tenth of the training, and for the
-    time two copies of the model and one of the optimizer. What blows up in so few steps is not all
-    that may go wrong in many: the rate is good to a factor of three or four.
-    Source: Smith 2015, arXiv 1506.01186; Smith and Topin 2017, arXiv 1708.07120.
+    Harms: it costs three to six times ``steps`` steps, at most about a tenth of the training, and for the
+    time a copy of model and optimizer. It is good to a factor of three; its interval says so.
+    Source: short trainings as proxies for long ones, and their bias: Wu et al. 2018, arXiv 1803.02021;
+    the rate over the length: Bjorck et al. 2024, arXiv 2409.19913. It took the place of the range test
+    (Smith 2015, arXiv 1506.01186), which was further off with more steps.
     """
 
     name = "lr_finder"
     sets = ("the largest rate",)
 
-    def __init__(self, *, sweeps: int = SWEEPS, steps: int = STEPS) -> None:
-        self.sweeps, self.steps = sweeps, steps
-        self.made: Sweeps | None = None
+    def __init__(self, *, steps: int = STEPS) -> None:
+        self.steps = steps
+        self.made: Climb | None = None
         self.found: Found | None = None
 
     def prepare(self, run: Run) -> None:
@@ -76,50 +81,61 @@ class LrFinder(Strategy):
             return
         run.rates.set_peak(rate)
         seconds = run.clock.read() - began
-        interval = f" ({low:.2g} to {high:.2g})" if low < high else ""
-        run.note(f"lr_finder: rate {rate:.2g}{interval} {why} in {seconds:.1f} s")
+        run.note(f"lr_finder: rate {rate:.2g} ({low:.2g} to {high:.2g}) {why} in {seconds:.1f} s")
 
     def svg(self) -> str:
-        """A drawing of its sweeps. Raises UsageError where it has made none."""
+        """A drawing of its short trainings. Raises UsageError where it has made none."""
         if self.made is None:
             raise UsageError(
-                "lr_finder has made no sweep", "draw it after a training of enough steps"
+                "lr_finder has tried no rate", "draw it after a training of enough steps"
             )
         return svg(self.made, self.found)
 
     def look(self, run: Run, began: float) -> str:
-        """Sweep; how, or why there is nothing found."""
+        """Try rates; how, or why there is nothing found."""
         total = run.clock.steps
-        count, steps = self.room(total)
-        batches = run.train.peek(min(steps, BATCHES)) if count else []
+        batches = run.train.peek(self.steps + held_of(self.steps)) if self.room(total) else []
         if batches and run.clock.seconds < math.inf:
             total = steps_of(run, batches[0])
-            count, steps = self.room(total)
-        if not count:
-            return f"{total} steps are too few for a sweep"
+        steps = self.room(total)
+        if not (steps and batches):
+            return f"{total} steps are too few to try rates"
 
         def go_on(made: int) -> bool:
             taken = run.clock.read() - began
-            return made < count and taken * (made + 1) / made < SHARE * run.clock.seconds
+            return made < MOST and taken * (made + 1) / made < SHARE * run.clock.seconds
 
+        held = batches[-min(held_of(steps), max(1, len(batches) // 4)) :]
+        learnt = batches[: len(batches) - len(held)] or batches
         try:
-            batches = batches[:steps]
-            agreed = run.mean_of_ranks
-            self.made = sweeps(run.copies, run.objective, batches, steps, go_on, agreed)
+            self.made = climb(
+                run.copies, run.objective, (learnt, held), steps, go_on, run.mean_of_ranks
+            )
         except (RuntimeError, TypeError) as error:
-            return f"no sweep on a copy ({error})"
-        self.found = suggestion(self.made, adaptive="betas" in run.optimizer.defaults)
-        blows = "by" if self.found else "the loss blows up at no rate in"
-        made = len(self.made.changes)
-        return f"{blows} {made} sweep{'s' if made > 1 else ''}"
+            return f"no rate can be tried on a copy ({error})"
+        self.found = suggestion(self.made, total)
+        by = "by" if self.found else "no rate lowers the loss in"
+        return f"{by} {len(self.made.points)} trainings of {steps} steps"
 
-    def room(self, total: int | None) -> tuple[int, int]:
-        """Sweeps, and steps of each, that are no more than a tenth of all steps."""
-        most = self.sweeps * self.steps if total is None else int(SHARE * total)
-        if most < FEWEST_STEPS:
-            return 0, 0
-        count = max(1, min(self.sweeps, most // self.steps))
-        return count, min(self.steps, most // count)
+    def room(self, total: int | None) -> int:
+        """Steps of a short training, so that as many as usual take no more than a tenth of all steps;
+        0 where they are too few.
+        """
+        if total is None:
+            return self.steps
+        each = int(SHARE * total / USUAL)
+        steps = min(self.steps, each - math.ceil(held_of(each) / PASSES))
+        return steps if steps >= FEWEST_STEPS else 0
+
+
+def held_of(steps: int) -> int:
+    """Batches to judge by."""
+    return max(2, steps // HELD)
+
+
+def cost(steps: int) -> float:
+    """Steps that finding a rate is worth, as a rule, judging and the losses before included."""
+    return USUAL * steps + (USUAL + 1) * held_of(steps) / PASSES
 
 
 def steps_of(run: Run, batch: Any) -> int | None:

@@ -95,11 +95,14 @@ def climb(
 
 
 def wanted(tried: dict[int, float]) -> int | None:
-    """Which rate is to be tried next, in strides from the first; None where the lowest has two neighbours."""
+    """Which rate is to be tried next, in strides from the first; None where the lowest has two neighbours.
+
+    Smaller ones first: should there be no time for all, a rate that is too small does less harm.
+    """
     if not tried:
         return 0
     lowest = min(tried, key=lambda at: (tried[at], at))
-    return next((at for at in (lowest + 1, lowest - 1) if at not in tried), None)
+    return next((at for at in (lowest - 1, lowest + 1) if at not in tried), None)
 
 
 def trained(
@@ -153,7 +156,8 @@ def best(points: Sequence[Point]) -> float:
         return points[low].rate
     left, middle, right = around
     bend = left - 2 * middle + right
-    return points[low].rate * STRIDE ** (0.5 * (left - right) / bend if bend > 0 else 0.0)
+    shift = 0.5 * (left - right) / bend if bend > 0 else 0.0
+    return points[low].rate * math.exp(shift * math.log(STRIDE))
 
 
 def horizon(steps: int, total: float | None) -> float:

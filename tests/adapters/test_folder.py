@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from outpace.adapters.folder import claimed
+from outpace.adapters.folder import claimed, reserved
 from outpace.errors import SessionError
 from tests.conftest import outpace
 
@@ -44,3 +44,27 @@ def test_a_folder_that_cannot_be_made(words: list[str], tmp_path: Path) -> None:
     done = outpace(*words, "--session", "file/session", "train.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_two_at_once_have_a_folder_each(tmp_path: Path) -> None:
+    folder = tmp_path / "last-run"
+    with reserved(folder, exactly=False) as first, reserved(folder, exactly=False) as second:
+        assert (first, second) == (folder, tmp_path / "last-run-2")
+        with (
+            pytest.raises(SessionError, match="another run is using"),
+            reserved(folder, exactly=True),
+        ):
+            pass
+    with reserved(folder, exactly=True) as again:
+        assert again == folder
+
+
+def test_a_run_beside_another_says_where_its_notes_are(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('hello')")
+    with reserved(tmp_path / ".outpace" / "last-run", exactly=True):
+        done = outpace("run", "--no-recipe", "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert "another run is using .outpace/last-run" in done.stderr
+    assert (tmp_path / ".outpace" / "last-run-2" / "spec-run.json").exists()
+    done = outpace("run", "--no-recipe", "train.py", cwd=tmp_path)
+    assert "another run" not in done.stderr

@@ -290,6 +290,7 @@ def _begun(folder: Path) -> bool:
         (["--batch", "4", "--flops", "1e20"], "asked of the memory alone"),
         (["--memory", "--device", "l44", "x.py"], "'l44' is no device"),
         (["--memory", "x.py"], "there is no file x.py"),
+        (["--steps", "9", "--epochs", "2", "x.py"], "--steps and --epochs each say how long"),
         (["--flops", "1e20", "-o", "plan.txt"], "does not say what to write"),
     ],
 )

@@ -10,7 +10,7 @@ from outpace.plan.budget import budget
 from outpace.plan.epochs import notes
 from outpace.plan.forecast import finish, options, steps_of
 from outpace.plan.question import Question, answer
-from outpace.records.evidence import Evidence, Recurring
+from outpace.records.evidence import Evidence, Overhead, Recurring
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Plan
@@ -45,6 +45,15 @@ def test_other_steps_take_as_much_each() -> None:
     ended = seen(count=10, total=None, finished=True)
     assert finish(ended).estimate == pytest.approx(1000.0)
     assert finish(ended, 20).estimate == pytest.approx(100 + 1800)
+
+
+def test_what_watching_surely_costs_is_left_out() -> None:
+    watched = replace(
+        seen(count=50, total=1000), overhead=Overhead(1.25, 1.2, step_low=1.1, step_high=1.4)
+    )
+    assert finish(watched).estimate == pytest.approx(100 + 900 / 1.25)
+    unsure = replace(watched, overhead=Overhead(1.25, 1.2, step_low=0.9, step_high=1.6))
+    assert finish(unsure).estimate == pytest.approx(1000.0)
 
 
 def test_what_comes_now_and_then_comes_as_often_as_its_steps_say() -> None:

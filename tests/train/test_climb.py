@@ -89,7 +89,7 @@ def test_a_longer_training_is_given_a_smaller_rate(steps: int, total: float) -> 
 def test_what_lowers_no_loss_is_no_suggestion() -> None:
     assert suggestion(Climb([Point(0.1, math.inf)], 2.0, 20), 1000) is None
     assert suggestion(Climb([Point(0.1, 2.0), Point(0.3, 2.1)], 2.0, 20), 1000) is None
-    assert suggestion(Climb([Point(0.1, 1.9), Point(0.3, 2.1)], 2.0, 20), None) is not None
+    assert suggestion(Climb([Point(0.1, 1.9), Point(0.3, 2.1)], 2.0, 20), 1000) is not None
 
 
 def test_copies_learn_and_the_first_one_does_not() -> None:

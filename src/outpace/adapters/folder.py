@@ -6,6 +6,11 @@ not taken for one. What tells a session's folder is the spec that each process o
 
 from __future__ import annotations
 
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from outpace.errors import SessionError
@@ -35,3 +40,35 @@ def claimed(folder: Path) -> Path:
             f"{folder} holds files, and none of a session", "name a new folder with --session"
         )
     return folder
+
+
+@contextmanager
+def reserved(folder: Path, *, exactly: bool) -> Iterator[Path]:
+    """The folder, claimed, and no other process's meanwhile; where it is one's, the first that is free of
+    "folder-2", "folder-3" and so on. Raises SessionError where it is to be ``exactly`` that one.
+    """
+    numbers = itertools.count(2)
+    name = folder
+    while (lock := _locked(claimed(name))) is None:
+        if exactly:
+            raise SessionError(
+                f"another run is using the session folder {folder}", "name another with --session"
+            )
+        name = folder.with_name(f"{folder.name}-{next(numbers)}")
+    try:
+        yield name.absolute()
+    finally:
+        os.close(lock)
+
+
+def _locked(folder: Path) -> int | None:
+    """A lock on it, to be closed; None where another process has it."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    except OSError:
+        pass  # a file system that has no locks
+    return lock

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from outpace.adapters.folder import claimed
+from outpace.adapters.folder import reserved
 from outpace.adapters.launch import start, stop, wait
 from outpace.adapters.work import Output
 from outpace.errors import DeadlineError
@@ -21,6 +21,8 @@ from outpace.records.recipe import Recipe
 from outpace.records.recipe_file import read_recipe
 from outpace.records.target import Target
 from outpace.tune.files import CHECKPOINT, PROGRESS, read
+
+LAST_RUN = Path(".outpace", "last-run")
 
 
 def run(
@@ -40,8 +42,26 @@ def run(
     for a recipe that cannot be applied.
     """
     record = _checked(recipe) if recipe is not None else None
+    with reserved(session or LAST_RUN, exactly=session is not None) as folder:
+        if session is None and folder != LAST_RUN.absolute():
+            print(
+                f"outpace: another run is using {LAST_RUN}; what is noted of this one is in "
+                f"{LAST_RUN.parent / folder.name}",
+                file=sys.stderr,
+            )
+        return _run(target, record, folder, output, deadline, land, on_progress)
+
+
+def _run(
+    target: Target,
+    record: Recipe | None,
+    folder: Path,
+    output: Output,
+    deadline: Countdown | None,
+    land: Landed | None,
+    on_progress: Callable[[Progress], None] | None,
+) -> int:
     applied = record.remedies if record is not None else ()
-    folder = claimed(session or Path(".outpace") / "last-run")
     for old in (PROGRESS, CHECKPOINT):
         (folder / old).unlink(missing_ok=True)
     spec: dict[str, Any] = {

@@ -56,7 +56,7 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
         )
     wanted, fixed = steps or seen, evidence.once_s
     rest = sum(row.seconds for row in evidence.ledger) - fixed - recurring_s(evidence)
-    rest = rest * wanted / seen + recurring_s(evidence, wanted)
+    rest = rest * wanted / seen / watched(evidence) + recurring_s(evidence, wanted)
     unsure = [one for one in evidence.run.recurring if not one.sure]
     doubted = sum(max(0.0, one.seconds(wanted) - one.each_s) for one in unsure)
     more = _unseen(evidence, wanted)
@@ -65,6 +65,12 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
         fixed + (rest - doubted) / RUN_TO_RUN + more.low,
         fixed + rest * RUN_TO_RUN + more.high,
     )
+
+
+def watched(evidence: Evidence) -> float:
+    """Times as long as a step took for being watched; 1 where it is not sure that it took longer."""
+    cost = evidence.overhead
+    return cost.step_ratio if cost is not None and cost.step_low > 1.0 else 1.0
 
 
 def recurring_s(evidence: Evidence, steps: int | None = None) -> float:

@@ -83,6 +83,13 @@ class Question:
                     f"--{name.replace('_', '-')} is not of a script",
                     "ask about the one or about the other",
                 )
+        lengths = [
+            name for name in ("steps", "epochs", "samples") if getattr(self, name) is not None
+        ]
+        if len(lengths) > 1:
+            raise UsageError(
+                f"--{' and --'.join(lengths)} each say how long the training is", "keep one of them"
+            )
         if self.cost is not None and self.usd_per_hour is None:
             raise UsageError("what does an hour of this machine cost?", "say --usd-per-hour")
 

@@ -98,12 +98,11 @@ class Packer:
 
     def _placed(self, batch: Any) -> Parcel | None:
         """All its plain tensors in a place; None where there is none, or for what is small."""
-        if self.places is None or (number := self.places.take()) is None:
+        if self.places is None:
             return None
         parts, rest = self._laid(batch, most=np.inf)
         size = sum(part.numel() for part in parts)
-        if not SMALL < size <= self.places.size:
-            self.places.give_back(number)
+        if not SMALL < size <= self.places.size or (number := self.places.take()) is None:
             return None
         torch.cat(parts, out=self.places.memory[number, :size])
         return Parcel(self._layout, Placed(number), rest)

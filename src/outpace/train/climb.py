@@ -137,7 +137,7 @@ def judged(
     return mean if math.isfinite(mean) else math.inf
 
 
-def suggestion(made: Climb, total: float | None) -> Found | None:
+def suggestion(made: Climb, total: float) -> Found | None:
     """The largest rate for a training of ``total`` steps; None where no rate lowered the loss."""
     if not min(point.loss for point in made.points) < made.before:
         return None
@@ -160,10 +160,10 @@ def best(points: Sequence[Point]) -> float:
     return points[low].rate * math.exp(shift * math.log(STRIDE))
 
 
-def horizon(steps: int, total: float | None) -> float:
+def horizon(steps: int, total: float) -> float:
     """How many times as large the best rate of a short training is as that of a long one.
 
     By the exponent that Bjorck et al. 2024 (arXiv 2409.19913) found for language models' steps, 0.32; the
     fifteen trainings above had 3.2x from 40 and from 20 steps to 1,000, where it tells 2.8x and 3.5x.
     """
-    return float(max(1.0, (total or UNKNOWN) / steps) ** EXPONENT)
+    return math.exp(EXPONENT * math.log(max(1.0, total / steps)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from outpace.errors import UsageError
 from outpace.train import ranks
-from outpace.train.climb import Climb, Found, climb, suggestion
+from outpace.train.climb import UNKNOWN, Climb, Found, climb, suggestion
 from outpace.train.drawing import svg
 from outpace.train.layers import traceless
 from outpace.train.strategies.base import Sizing, Strategy
@@ -113,7 +113,7 @@ class LrFinder(Strategy):
             )
         except (RuntimeError, TypeError) as error:
             return f"no rate can be tried on a copy ({error})"
-        self.found = suggestion(self.made, total)
+        self.found = suggestion(self.made, total or UNKNOWN)
         by = "by" if self.found else "no rate lowers the loss in"
         return f"{by} {len(self.made.points)} trainings of {steps} steps"
 

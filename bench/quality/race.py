@@ -13,6 +13,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from workload import Ready, Split, Workload, judged
 
+TICK_S = 0.01
+"""in which the system counts CPU time"""
+
 
 class Point(NamedTuple):
     """A validation: seconds since the start, by the wall clock and of all cores, and what it gave."""
@@ -84,7 +87,8 @@ class Race:
 
     def note(self, step: int, metric: float) -> None:
         """A validation that was made."""
-        self.curve.append(Point(self.elapsed_s, cpu_s() - self._cpu, step, metric))
+        cpu = max(TICK_S, cpu_s() - self._cpu)
+        self.curve.append(Point(self.elapsed_s, cpu, step, metric))
 
     def over(self, step: int) -> bool:
         """Whether there is to be no further step."""

@@ -19,8 +19,8 @@ def svg(made: Climb, found: Found | None) -> str:
     """
     rates = [point.rate for point in made.points] + ([found.low, found.high] if found else [])
     first, last = math.log(min(rates) / 1.5), math.log(max(rates) * 1.5)
-    low = min(made.before, *(point.loss for point in made.points))
-    high = made.before
+    losses = [point.loss for point in made.points]
+    low, high = min(made.before, *losses), min(made.before, max(losses))
 
     def across(rate: float) -> float:
         return LEFT + WIDTH * (math.log(rate) - first) / (last - first)

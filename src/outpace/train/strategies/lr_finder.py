@@ -20,8 +20,8 @@ STEPS, FEWEST_STEPS = 24, 8
 USUAL, MOST = 4, 9
 """short trainings that it takes as a rule, and at most"""
 HELD = 3
-"""steps for each batch to judge by"""
-SHARE, LIMIT = 0.15, 0.2
+"""steps of a short training to each batch that it is judged by"""
+SHARE, LIMIT = 0.12, 0.14
 """of the training that short ones are to take, and of its time at most, should steps take longer"""
 PASSES = 3.0
 """forward passes that a step takes as long as"""
@@ -37,7 +37,7 @@ class LrFinder(Strategy):
     much, and how well that agrees with grids), is the rate. Weights, optimizer, generators, BatchNorm
     and the data are left as they were. `svg` draws it.
     Helps: where the rate is not known: with a new model, optimizer, batch size or loss.
-    Harms: it costs three to six times ``steps`` steps, about a seventh of the training at most, and for the
+    Harms: it costs three to six times ``steps`` steps, about an eighth of the training at most, and for the
     time a copy of model and optimizer. It is good to a factor of three; its interval says so.
     Source: short trainings as proxies for long ones, and their bias: Wu et al. 2018, arXiv 1803.02021;
     the rate over the length: Bjorck et al. 2024, arXiv 2409.19913. It took the place of the range test

@@ -3,7 +3,7 @@
     python bench/auto.py [--steps 2000] [--seeds 3] [--only digits gru] [--grid] [--horizon]
 
 Time is counted, not measured: a step takes 1, a batch without gradients a third. So figures depend on
-neither machine nor load, and sweeps, trials and validations are all on the clock. Printed for each
+neither machine nor load, and lr_finder, trials and validations are all on the clock. Printed for each
 training: the best validation loss without trials (lr_finder and one_cycle) and with them, their ratio,
 and the time to a target, which is 2 % of its way from the best loss without trials to the first one. The
 same without trials is 1, and twice the budget stands for never. ``--grid``: also the best loss of a grid

@@ -48,15 +48,15 @@ def reserved(folder: Path, *, exactly: bool) -> Iterator[Path]:
     "folder-2", "folder-3" and so on. Raises SessionError where it is to be ``exactly`` that one.
     """
     numbers = itertools.count(2)
-    name = folder
-    while (lock := _locked(claimed(name))) is None:
+    own = claimed(folder)
+    while (lock := _locked(own)) is None:
         if exactly:
             raise SessionError(
                 f"another run is using the session folder {folder}", "name another with --session"
             )
-        name = folder.with_name(f"{folder.name}-{next(numbers)}")
+        own = claimed(folder.with_name(f"{folder.name}-{next(numbers)}"))
     try:
-        yield name.absolute()
+        yield own
     finally:
         os.close(lock)
 

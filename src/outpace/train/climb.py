@@ -23,7 +23,7 @@ import torch
 
 from outpace.measure.generators import generators_kept
 from outpace.plan.schedule import rate as share
-from outpace.seams.rate import set_rate
+from outpace.train.optimizers import Rates
 
 STRIDE = math.sqrt(10.0)
 FIRST_ADAPTIVE, FIRST = 0.03, 0.1
@@ -115,12 +115,10 @@ def trained(
 ) -> None:
     """One cycle; groups' rates stay in proportion."""
     model.train()
-    largest = max(float(group["lr"]) for group in optimizer.param_groups)
-    shares = [float(group["lr"]) / largest if largest else 1.0 for group in optimizer.param_groups]
+    rates = Rates(optimizer)
+    rates.set_peak(rate)
     for step in range(steps):
-        now = rate * share("one-cycle", step / steps)
-        for group, part in zip(optimizer.param_groups, shares, strict=True):
-            set_rate(group, now * part)
+        rates.set(share("one-cycle", step / steps))
         loss_of(model, batches[step % len(batches)]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()

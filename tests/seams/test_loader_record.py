@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
+from outpace.seams.setup import AS_IS
 
 
 def loader(batches: int = 6) -> DataLoader[tuple[torch.Tensor, ...]]:
@@ -101,6 +103,37 @@ def test_epochs_whose_end_went_by_unseen_do_not_count() -> None:
                 optimizer.step()
         assert seam.record_of(batches).stepped == 2
         assert seam.record_of(batches).steps_of_epoch(1) == 6
+
+
+def test_an_epoch_that_begins_unwatched_is_served_once_steps_are_watched() -> None:
+    """Of steps that are slow an epoch has many blocks of arms, of which the first may be unwatched."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = loader(8)
+
+    def learn(x: torch.Tensor) -> None:
+        model(x).mean().backward()
+        optimizer.step()
+
+    with hosted(switching=True) as host:
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        for (x,) in batches:
+            learn(x)
+        kept = [x for (x,) in seam.record_of(batches).recent]
+        host.switch(replace(AS_IS, watched=False))
+        epoch = iter(batches)
+        for _ in range(3):
+            learn(next(epoch)[0])
+        host.switch(replace(AS_IS, free_input=True))
+        for _ in range(2):
+            (x,) = next(epoch)
+            assert any(x is old for old in kept), "a batch was made that was to be free"
+            learn(x)
+        host.switch(replace(AS_IS, watched=False))
+        learn(next(epoch)[0])
+        host.switch(AS_IS)
+        assert sum(1 for _ in epoch) == 2, "an epoch is as long as ever"
 
 
 def test_a_loader_made_anew_for_each_epoch_is_known_again() -> None:

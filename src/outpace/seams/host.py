@@ -191,7 +191,8 @@ class Host:
             if setup.watched:
                 self.install()
             else:
-                self.remove(keep=("loss" if self.boundary == "backward" else "optimizer",))
+                ends = "loss" if self.boundary == "backward" else "optimizer"
+                self.remove(keep=(ends, "loader"))
         self.setup = setup
         for name, seam in self.seams.items():
             if name not in self.broken:

@@ -61,6 +61,8 @@ class LoaderSeam:
         """epochs of training end, the later ones after one batch"""
         self.longer: Longer | None = None
         self.originals: dict[str, Any] = {}
+        self.looks = True
+        """each batch is seen; else only that an epoch begins, so that its batches can be seen later"""
 
     # --- putting in and taking out -------------------------------------------------------------
 
@@ -73,6 +75,7 @@ class LoaderSeam:
             "iter": DataLoader.__iter__,
             "next": _BaseDataLoaderIter.__next__,
         }
+        self.looks = True
         self._wrap_init()
         self._wrap_iter()
         self._wrap_next()
@@ -93,6 +96,14 @@ class LoaderSeam:
 
     def reconcile(self, setup: Setup) -> None:
         """Let batches come as ``setup`` says."""
+        if self.originals and self.looks != setup.watched:
+            self.looks = setup.watched
+            if self.looks:
+                self._wrap_next()
+            else:
+                _BaseDataLoaderIter.__next__ = self.originals["next"]  # type: ignore[method-assign]
+            for record in list(self.records.values()):
+                (record.look_again if self.looks else record.look_away)()
         self.feeding.switch(setup, list(self.records.values()) if self.switching else [])
 
     def close(self) -> None:
@@ -146,20 +157,15 @@ class LoaderSeam:
             host.wake()
             record = seam.record_of(loader)
             host.guard("loader", seam.begin_epoch, loader, record)
+            if not seam.looks:
+                return seam.begin_own(loader, record)
             phases.push("input")
             start = phases.mark
             try:
                 made = seam.serve(loader, record)
                 if made is None:
-                    if record.own is not None:
-                        wake(worker_pids(record.own))  # persistent ones answer to a new epoch
-                    made = original(loader)
-                    made._outpace = record
-                    record.iterator = weakref.ref(made)
-                    if seam.switching:
-                        made._outpace_loader = loader  # feeds are made of it in mid-epoch
-                        seam.feeding.rest(record)
-                if not record.runs:
+                    made = seam.begin_own(loader, record)
+                elif not record.runs:
                     record.running = weakref.ref(made)
                 return made
             finally:
@@ -167,6 +173,20 @@ class LoaderSeam:
                 record.starts.append(phases.mark - start)
 
         DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
+
+    def begin_own(self, loader: DataLoader[Any], record: Record) -> Any:
+        """The DataLoader's own iterator for a new epoch, which is known again by its record."""
+        if record.own is not None:
+            wake(worker_pids(record.own))  # persistent ones answer to a new epoch
+        made = self.originals["iter"](loader)
+        made._outpace = record
+        record.iterator = weakref.ref(made)
+        if self.switching:
+            made._outpace_loader = loader  # feeds are made of it in mid-epoch
+            self.feeding.rest(record)
+        if not record.runs:
+            record.running = weakref.ref(made)
+        return made
 
     def begin_epoch(self, loader: DataLoader[Any], record: Record) -> None:
         """An epoch of a loader begins."""

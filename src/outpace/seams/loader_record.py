@@ -64,6 +64,8 @@ class Record:
     iterator: Any = None
     """the DataLoader's own iterator of this epoch, weakly: it ends its workers when it is let go"""
     turn: int = 0
+    ahead: int = 0
+    """batches given in this epoch that the own iterator did not make, when it was last looked at"""
     running: Any = None
     """what the script draws this epoch's batches from, weakly"""
 
@@ -80,7 +82,21 @@ class Record:
                 self.stepped += 1
             self.begun = steps
         self.epochs += 1
-        self.given = 0
+        self.given = self.ahead = 0
+
+    def look_away(self) -> None:
+        """Batches are given unseen from here on."""
+        self.ahead = self.given - self._made
+
+    def look_again(self) -> None:
+        """Count those that the DataLoader's own iterator gave unseen."""
+        if self.own is not None:
+            seen, self.given = self.given, self._made + self.ahead
+            self.draws += self.given - seen
+
+    @property
+    def _made(self) -> int:
+        return getattr(self.own, "_num_yielded", 0)
 
     def steps_of_epoch(self, micro_steps: float) -> float | None:
         """Steps in an epoch, as those that are over had; else by its batches. None: not known."""

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import hypothesis
 import msgspec
 import pytest
 
@@ -19,6 +20,10 @@ from outpace.records.files import read_json
 from outpace.records.target import Target
 
 ROOT = Path(__file__).parent.parent
+
+# On a busy machine any example may take long: a test says what is right, not how soon.
+hypothesis.settings.register_profile("outpace")
+hypothesis.settings.load_profile("outpace")
 
 
 @pytest.fixture

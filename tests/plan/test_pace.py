@@ -18,7 +18,7 @@ def paced(times: list[float]) -> Pace:
     return pace
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.floats(1e-4, 20.0), st.integers(20, 400))
 def test_steady_steps(step_s: float, count: int) -> None:
     left = paced([step_s] * count).left(1000)

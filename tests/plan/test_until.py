@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -41,7 +41,6 @@ def test_schedules_end_at_zero(schedule: Schedule) -> None:
     assert all(0.0 <= rate(schedule, i / 1000) <= 1.0 for i in range(-100, 1200))
 
 
-@settings(deadline=None)
 @given(st.floats(0.02, 2.0), st.sampled_from(SCHEDULES))
 def test_it_lands_just_before_the_time_is_up(step_s: float, schedule: Schedule) -> None:
     clock, optimizer = Clock(), sgd()

@@ -72,7 +72,7 @@ def parses(text: str) -> bool:
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     text=st.sampled_from(TEXTS),
     steps=st.lists(st.tuples(st.sampled_from(EDITS), st.integers(0, 170)), max_size=6),
@@ -84,7 +84,7 @@ def test_edits_always_parse(text: str, steps: list[tuple[Callable[[str, str], st
         text = changed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(NAMES),
     chosen=st.lists(st.sampled_from([k.name for k in all_remedies()]), max_size=8, unique=True),

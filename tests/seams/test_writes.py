@@ -369,7 +369,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @given(operations)
 def test_as_on_real_files(steps: list[tuple[str, ...]]) -> None:
     here = os.getcwd()

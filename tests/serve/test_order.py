@@ -14,14 +14,14 @@ from outpace.serve.order import CHUNK, Order, Repeated, generator, permuted, see
 
 
 @given(size=st.integers(1, 3000), seed=st.integers(0, 2**70), epoch=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_sample_comes_once(size: int, seed: int, epoch: int) -> None:
     found = permuted(np.arange(size), size, seed, epoch)
     assert sorted(found.tolist()) == list(range(size))
 
 
 @given(size=st.integers(2, 5000), start=st.integers(0, 4999), length=st.integers(1, 500))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_slice_is_a_slice_of_the_whole(size: int, start: int, length: int) -> None:
     start %= size
     stop = min(size, start + length)
@@ -68,7 +68,7 @@ def by_hand(position: int, size: int, seed: int, epoch: int) -> int:
 
 
 @given(size=st.integers(1, 10**8), seed=st.integers(0, 2**70), place=st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_order_is_that_of_the_network_by_hand(size: int, seed: int, place: float) -> None:
     """So a state of an earlier version goes on with the same samples."""
     positions = np.array([0, int(place * (size - 1)), size - 1])
@@ -148,7 +148,7 @@ factor = st.floats(0.0, 5.0) | st.integers(1, 4).map(float)
 
 
 @given(factors=st.lists(factor, min_size=1, max_size=60), epoch=st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_repeated_samples_come_as_often_as_they_should(factors: list[float], epoch: int) -> None:
     if sum(factors) < 0.1:
         factors.append(1.0)

@@ -42,7 +42,7 @@ def test_what_an_ending_takes_is_known_after_a_resume_before_the_first_validatio
     assert again.over(20) is None
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.floats(0.05, 2.0), st.floats(0.0, 5.0), st.floats(0.0, 5.0))
 def test_what_the_ending_takes_is_kept_free(step_s: float, validation: float, save: float) -> None:
     time = Time()

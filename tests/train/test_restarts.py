@@ -54,7 +54,7 @@ def test_each_cycle_is_validated_at_its_end() -> None:
     assert 33 not in {row.step for row in without.history}
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.integers(1, 10**7), st.integers(1, 1000), st.sampled_from([1.5, 2.0, 3.0, 4.0]))
 def test_the_last_cycle_ends_with_the_training(steps: int, first: int, factor: float) -> None:
     cycles = fitting(steps / first, factor)

@@ -22,7 +22,7 @@ from outpace.records.target import Target
 ROOT = Path(__file__).parent.parent
 
 # On a busy machine any example may take long: a test says what is right, not how soon.
-hypothesis.settings.register_profile("outpace")
+hypothesis.settings.register_profile("outpace", deadline=None)
 hypothesis.settings.load_profile("outpace")
 
 

@@ -13,7 +13,7 @@ from outpace.diagnose.bottlenecks import findings
 from outpace.records.evidence import ByHand, ByKind, Evidence, Memory, Rank
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
-from tests.remedies.some_evidence import ALL, EMPTY, IMAGES
+from tests.remedies.some_evidence import ALL, EMPTY, IMAGES, arm
 
 replace = msgspec.structs.replace
 
@@ -49,6 +49,13 @@ def test_items_of_a_table_are_laid_at_the_loader() -> None:
     """A library takes them one by one: what the script can change is the loader's line."""
     facts = {"decode_s": 0.0, "images": None, "sliceable": True, "where": "train.py:20"}
     assert findings(with_input(**facts))[0].where == "train.py:20"
+
+
+def test_a_collate_function_is_told_by_its_line() -> None:
+    """Though slices would give the same batches without it."""
+    facts = {"decode_s": 0.0, "images": None, "sliceable": True, "where": "train.py:20"}
+    own = with_input(**facts, collate_s=0.2, kind_places={"own_collate": "train.py:9"})
+    assert (findings(own)[0].cause, findings(own)[0].where) == ("collate", "train.py:9")
 
 
 def test_what_making_batches_cannot_explain_is_laid_at_the_workers() -> None:
@@ -120,6 +127,46 @@ def test_computing_at_the_machines_ceiling_is_the_bound_where_it_takes_most(
     assert ("io", "augment") in causes(facts)
     told = [f.gain.is_gain for f in found if f.cause == "arithmetic"]
     assert told == ([False] if first == "compute" else [])
+
+
+@pytest.mark.parametrize(
+    ("forward_s", "startup_s", "first"),
+    [(0.045, 0.0, "io"), (0.1, 0.0, "compute"), (0.1, 0.1, "compute"), (0.045, 0.1, "io")],
+)
+def test_what_would_gain_most_comes_first_where_computing_takes_less_than_half(
+    forward_s: float, startup_s: float, first: str
+) -> None:
+    """40 ms of input, operations at 0.7 of the ceiling, 10 ms elsewhere; a start counts once."""
+    assert IMAGES.machine.ceilings is not None
+    best = IMAGES.machine.ceilings.matmul_flops["float32"]
+    parts = {"input": 0.04, "forward": forward_s, "elsewhere": 0.01, "startup": startup_s}
+    total = sum(parts.values())
+    step = total - startup_s
+    facts = replace(
+        with_input(wait_s=0.04, fetch_s=0.04, decode_s=0.0, images=None, parse_s=0.0),
+        run=replace(IMAGES.run, startup_s=startup_s, loading_s=startup_s),
+        steps=replace(IMAGES.steps, mean_s=step, median_s=step),
+        ledger=tuple(Row(name, seconds, seconds / total) for name, seconds in parts.items()),
+        compute=replace(
+            IMAGES.compute,
+            flops=0.7 * best * forward_s,
+            fixed_s=0.0,
+            forward_s=forward_s,
+            backward_s=0.0,
+            optimizer_s=0.0,
+        ),
+        arms=(),
+    )
+    assert {("io", "augment"), ("compute", "arithmetic")} <= {*causes(facts)}
+    assert causes(facts)[0][0] == first
+
+
+def test_other_threads_gain_no_more_than_they_did() -> None:
+    """Steps were slower while arms were compared than while the training was watched."""
+    arms = (*(a for a in IMAGES.arms if a.name == "input_free"), arm("threads_1", 5.0, 0.1))
+    slow = tuple(replace(a, seconds=0.5) if a.name == "input_free" else a for a in arms)
+    told = next(f for f in findings(replace(IMAGES, arms=slow)) if f.cause == "threads")
+    assert told.gain.speedup <= 5.0 * 1.001
 
 
 def test_a_list_that_keeps_graphs_is_a_leak() -> None:

@@ -113,6 +113,13 @@ def test_a_hopeless_arm_leaves_its_time_to_the_others() -> None:
     assert found.gain("slowest").speedup < 0.7
 
 
+def test_an_arm_takes_no_more_rounds_than_it_is_worth() -> None:
+    arms = {"as_is": AS_IS, "same": SAME, "fast": FAST}
+    wanted = Contest(arms, 1e9, min_rounds=8, max_rounds=8, narrow=0.0, most_rounds={"same": 3})
+    rounds = {arm.name: arm.rounds for arm in compete(wanted, FakeHost()).results()}
+    assert rounds == {"same": 3, "fast": 8}
+
+
 def test_steps_of_which_none_tells_anything_come_to_an_end() -> None:
     class NeverClean(FakeHost):
         def step(self) -> Step:

@@ -1,10 +1,10 @@
 """THE table of bottlenecks: one row a cause, from evidence to a finding.
 
 A row gives a finding only where the interval of its gain excludes "no gain". Findings are ordered
-by bound, the bound that takes most of the run first; within a bound by cause, where "arithmetic" is
-what remains when nothing else explains the compute, and so comes after causes that do. Where computing
-takes most of a run and nothing in it would gain, arithmetic is told all the same: the training is bound
-by it, not by the little that else could be gained.
+by bound, the bound that costs most of the run first; within a bound by cause, where "arithmetic" is
+what remains when nothing else explains the compute, and so comes after causes that do. A training that
+computes most of the time is bound by that, whatever could be gained elsewhere; arithmetic is told then
+even where nothing in it would gain. In any other what would gain most comes first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 from outpace.diagnose.costs import (
     compute_cost,
     exchange_seconds,
+    input_cost,
     moving_seconds,
+    once_share,
     step_share,
 )
 from outpace.diagnose.rows_of_compute import arithmetic, dispatch, sync, threads
@@ -26,10 +28,11 @@ from outpace.records.finding import Bound, Finding
 
 URGENT = ("capacity", "leak")
 """told whatever they cost by now: they end a run"""
+MOST = 0.5
+"""of the run without its start and end: what computing takes of it, from which on the training is bound by
+it, gain or no gain"""
 SMALLEST = 0.02
 """share of the run below which nothing is said"""
-MOST = 0.5
-"""share of the run that computing takes, from which on the training is bound by it, gain or no gain"""
 
 
 TABLE: tuple[tuple[Bound, str, Row], ...] = (
@@ -70,18 +73,27 @@ def findings(evidence: Evidence) -> list[Finding]:
                 rows.append((finding, told.sure, told.cost.run_share))
             elif cause == "arithmetic":
                 at_ceiling.append(finding)
-    weight: dict[str, float] = {}
-    for finding, _, share in rows:
-        part = 0.01 if finding.cause in URGENT else share
-        weight[finding.bound] = weight.get(finding.bound, 0.0) + part
     computing = computing_share(evidence)
-    first: list[Finding] = []
+    mostly = computing > MOST * (1 - once_share(evidence))
+    weight = weights(evidence, [finding for finding, _, _ in rows])
     if "compute" in weight:
-        weight["compute"] = computing  # causes in it may overlap, or not cover it
-    elif computing > max([MOST, *weight.values()]):
-        first = at_ceiling
+        # Causes in it may overlap, and need not cover it.
+        weight["compute"] = computing if mostly else min(weight["compute"], computing)
+    first = at_ceiling if mostly and computing > max(weight.values(), default=0.0) else []
     rows.sort(key=lambda r: (-weight[r[0].bound], not r[1], -r[2]))
     return first + [finding for finding, _, _ in rows]
+
+
+def weights(evidence: Evidence, told: list[Finding]) -> dict[str, float]:
+    """Share of the run that each bound costs, by what is told of it; of input all that is waited for."""
+    weight: dict[str, float] = {}
+    for finding in told:
+        part = 0.01 if finding.cause in URGENT else finding.share
+        weight[finding.bound] = weight.get(finding.bound, 0.0) + part
+    reading = input_cost(evidence)
+    if "io" in weight and reading is not None:
+        weight["io"] = max(weight["io"], reading.run_share)
+    return weight
 
 
 def computing_share(evidence: Evidence) -> float:

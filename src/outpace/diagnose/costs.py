@@ -64,6 +64,12 @@ def step_share(evidence: Evidence) -> float:
     return max(0.0, 1.0 - (evidence.once_s + evidence.now_and_then_s) / total)
 
 
+def once_share(evidence: Evidence) -> float:
+    """Share of the run in which it starts and ends."""
+    total = sum(row.seconds for row in evidence.ledger)
+    return evidence.once_s / total if total else 0.0
+
+
 def of_step(
     evidence: Evidence,
     seconds: float,

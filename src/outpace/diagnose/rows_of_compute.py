@@ -17,6 +17,7 @@ from outpace.diagnose.costs import (
 from outpace.diagnose.told import Told
 from outpace.records.evidence import Evidence
 
+AT_CEILING = 0.95
 LEAST_USELESS = 0.1
 """share of the arithmetic done on nothing, from which on it is told"""
 
@@ -101,19 +102,23 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
     high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
     cost = of_step(evidence, max(0.0, taken - at_best), max(0.0, low), max(0.0, high))
-    ceiling = (
-        f": {100 * min(1.0, at_best / taken):.0f} % of this machine's ceiling, at which the rest "
-        "would be gained"
-        if at_best and taken
-        else ""
-    )
     yield Told(
         cost,
         evidence.compute.where,
         f"the model's operations take {1e3 * taken:.1f} of {1e3 * cost.whole_s:.1f} ms of a step"
-        + ceiling,
+        + _beside_ceiling(at_best, taken),
         sure=False,
     )
+
+
+def _beside_ceiling(at_best: float, taken: float) -> str:
+    """How near they are to what the machine can do; nothing where that is not known."""
+    if not at_best or not taken:
+        return ""
+    if at_best >= AT_CEILING * taken:
+        return ", the least that this machine needs for them"
+    share = 100 * at_best / taken
+    return f": {share:.0f} % of this machine's ceiling, at which the rest would be gained"
 
 
 def _useless(evidence: Evidence) -> tuple[float, str]:

@@ -54,7 +54,9 @@ def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
         return
     data = evidence.input
     place = data.places[0][0] if data.places else data.where
-    if cause == "ipc" or (cause == "collate" and data.sliceable):
+    if cause == "collate" and "own_collate" in data.kind_places:
+        place = data.kind_places["own_collate"]
+    elif cause == "ipc" or (cause == "collate" and data.sliceable):
         place = data.where  # a library's work, which the loader's arguments decide on
     elif cause == "parse" and data.decode_s > data.parse_s:
         place = data.kind_places.get("decode", place)

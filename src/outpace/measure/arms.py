@@ -46,6 +46,8 @@ class Contest:
     min_rounds: int = 6
     max_rounds: int = PAIRS
     narrow: float = 0.02
+    most_rounds: dict[str, int] = field(default_factory=dict)
+    """arms that are not worth more rounds than so many"""
     keep_all: bool = False
     """go on with arms that are decided"""
     pairs: dict[str, list[tuple[float, float, float, float]]] = field(default_factory=dict)
@@ -299,9 +301,12 @@ class Scheduler:
             contest.pairs.setdefault(name, []).append((base_wall, wall, base_cpu, cpu))
 
     def _decided(self, name: str) -> bool:
+        """Whether an arm needs no more rounds."""
         contest = self.contest
         assert contest is not None
         pairs = contest.pairs.get(name, [])
+        if len(pairs) >= contest.most_rounds.get(name, contest.max_rounds):
+            return True
         as_large = contest.arms[name].batch_scale == 1.0
         hopeless = as_large and all(base < HOPELESS * arm for base, arm, _, _ in pairs)
         if hopeless and len(pairs) >= FEWEST_ROUNDS:

@@ -113,7 +113,7 @@ def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:
         return "wait"
     if UNPICKLE_FILES.search(line.file):
         return "ipc"
-    if "_utils/collate" in line.file or any(f[1] in collates for f in line.lines):
+    if "_utils/collate" in line.file or _within(line, collates):
         return "collate"
     if DECODE_FILES.search(line.file):
         return "decode"
@@ -129,6 +129,10 @@ def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:
     if PARSE_WORDS.search(text):
         return "parse"
     return "augment"
+
+
+def _within(line: Line, functions: frozenset[str]) -> bool:
+    return any(frame[1] in functions for frame in line.lines)
 
 
 def kinds(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, float]:
@@ -153,9 +157,15 @@ def places(samples: Counter[Line], most: int = 8) -> list[tuple[str, float]]:
 
 
 def kind_places(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, str]:
-    """The user's line that each kind of input work is done at the most."""
+    """The user's line that each kind of input work is done at the most.
+
+    "own_collate" is that of a collate function of the user's, where it takes half of the work or more.
+    """
     by_kind: dict[str, Counter[Line]] = {}
     for line, count in samples.items():
         by_kind.setdefault(fetch_kind(line, collates), Counter())[line] += count
+    own = Counter({line: count for line, count in samples.items() if _within(line, collates)})
+    if 2 * own.total() >= samples.total():
+        by_kind["own_collate"] = own
     found = {kind: places(lines, most=1) for kind, lines in by_kind.items()}
     return {kind: at[0][0] for kind, at in found.items() if at}

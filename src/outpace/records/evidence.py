@@ -394,7 +394,7 @@ class Evidence(msgspec.Struct, frozen=True):
         """Seconds a step takes when its input is free."""
         free = self.arm("input_free")
         if free is not None:
-            return free.seconds
+            return min(free.seconds, self.steps.mean_s or free.seconds)
         return max(0.0, self.steps.mean_s - self.input.wait_s)
 
     @property

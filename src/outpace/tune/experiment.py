@@ -63,6 +63,8 @@ MOST_PARTS = 3
 ROOMY = 0.8
 """share of the memory that a step may be predicted to take for more to be tried"""
 WORKERS_EVERY_S = 1.0
+ROUNDS_OF_WATCHING = 12
+"""what watching costs is known within some percent then; within one it would take most of the time"""
 
 
 class Shares(NamedTuple):
@@ -73,7 +75,7 @@ class Shares(NamedTuple):
     compute: float
 
 
-SHARES = Shares(0.25, 0.4, 1.0)
+SHARES = Shares(0.25, 0.3, 1.0)
 SHARES_WITH_CHANGES = Shares(0.1, 0.12, 0.55)
 """where the model with less to do is compared too"""
 
@@ -287,7 +289,8 @@ class Experiment:
             own["transfer_free"] = replace(AS_IS, free_transfer=True)
             own["sync_free"] = replace(AS_IS, free_sync=True)
         seconds = max(2.0, self.shares.own_arms * self.left())
-        yield Contest(own, seconds, "input and watching", narrow=0.01)
+        most = {"seams_off": ROUNDS_OF_WATCHING}
+        yield Contest(own, seconds, "input and watching", narrow=0.01, most_rounds=most)
         compute = self.compute_arms(evidence, loaded)
         yield Contest(compute, max(2.0, self.shares.compute * self.left()), "compute")
         if self.observed.spec.get("changes"):

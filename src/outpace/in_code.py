@@ -9,9 +9,10 @@ _metrics: dict[str, float] = {}
 
 
 def log(**metrics: float) -> None:
-    """Report metrics such as ``outpace.log(accuracy=0.93)``; larger is better.
+    """Report metrics such as ``outpace.log(accuracy=0.93)``; larger is better, but for those with "loss",
+    "error" or "perplexity" in their name.
 
-    Where a script reports a metric, the proof judges by its last value instead of by the loss.
+    Where a script reports metrics, the proof judges by their last values and by the loss.
     Without outpace around the script this does nothing.
     """
     _metrics.update({name: float(value) for name, value in metrics.items()})

@@ -91,6 +91,15 @@ def test_the_session_is_told_when_it_is_over(tmp_path: Path) -> None:
     assert "What would be gained" in done.stdout
 
 
+def test_a_plan_of_memory_is_over_when_it_has_its_sizes(tmp_path: Path) -> None:
+    """It writes no session."""
+    tell(tmp_path, 100, phase="a step's memory", done=0, total=1)
+    (tmp_path / "sizes.json").write_text("{}")
+    done = subprocess.run([*LOOK, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stdout.endswith(f"{tmp_path}: measured; its own terminal has the answer\n")
+
+
 def test_nothing_to_look_at(tmp_path: Path) -> None:
     done = subprocess.run(LOOK, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")

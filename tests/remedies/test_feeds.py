@@ -133,6 +133,19 @@ def test_samples_that_change_between_epochs_are_not_kept(
     assert "left out" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place_bytes", [0, 1 << 20])
+def test_workers_that_last_have_the_data_set_as_it_is(place_bytes: int) -> None:
+    """As the script's own would, that are forked for each epoch."""
+    data = Moving()
+    feed = Feed(executor="processes", workers=1, persistent=True, place_bytes=place_bytes)
+    with hosted(replace(AS_IS, feed=feed)):
+        loader = DataLoader(data, batch_size=4)
+        for data.epoch in range(3):
+            assert epochs(loader, 1) == [
+                [[100.0 * data.epoch + i for i in range(j, j + 4)] for j in (0, 4, 8)]
+            ]
+
+
 def test_a_loader_made_anew_each_epoch_finds_the_samples_kept() -> None:
     drawn = []
 

@@ -29,3 +29,18 @@ def test_where_the_script_sets_its_threads(monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.set_num_threads == plain
     assert called[:2] == [1, 2]
     assert called[-1] == torch.get_num_threads()
+
+
+def test_what_the_script_sets_later_does_not_undo_a_recipe() -> None:
+    before = torch.get_num_threads()
+    seam = BackendSeam(Host())
+    seam.install()
+    try:
+        seam.reconcile(replace(AS_IS, threads=1))
+        torch.set_num_threads(before + 1)
+        assert torch.get_num_threads() == 1
+        seam.reconcile(AS_IS)
+        assert torch.get_num_threads() == before + 1, "the script's own come back"
+    finally:
+        seam.remove()
+        torch.set_num_threads(before)

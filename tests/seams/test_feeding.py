@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from outpace.seams.feeding import Feeding, again
+from outpace.seams.feeding import Feeding
 from outpace.seams.loader_record import Record, Runner
 from outpace.seams.setup import AS_IS, Feed, Setup
 
@@ -89,10 +88,3 @@ def test_what_cannot_be_fed(feeding: Feeding) -> None:
     feeding.switch(fed(AHEAD), [])
     with pytest.raises(NotImplementedError, match="cannot be fed"):
         feeding.batch(Record(trains=True), own, lambda: DataLoader(Stream()))
-
-
-def test_recent_batches_are_given_in_turn() -> None:
-    record = Record()
-    record.recent.extend(torch.full((4,), float(value)) for value in range(3))
-    assert [int(again(record, 1.0)[0]) for _ in range(4)] == [1, 2, 0, 1]
-    assert len(again(record, 0.5)) == 2

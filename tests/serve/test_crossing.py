@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import math
 import pickle
 from collections import OrderedDict
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,8 +11,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from outpace.errors import DataError
 from outpace.serve.batches import same_bits
 from outpace.serve.crossing import SMALL, VIEWED, Packer, Parcel, Placed, crossing_s, unpacked
+from outpace.serve.loader import Loader
 from outpace.serve.places import Places
 
 
@@ -163,3 +167,28 @@ def test_what_stays_in_a_place_begins_as_memory_of_torchs_own_does() -> None:
     for name, tensor in batch.items():
         assert torch.equal(found[name], tensor)
         assert found[name].data_ptr() % 64 == 0
+
+
+def test_what_cannot_be_pickled_does_not_cross() -> None:
+    """Nor is it waited for: a queue would lose it."""
+
+    class Here(NamedTuple):
+        x: torch.Tensor
+
+    lines = [torch.ones(2)] * 8
+
+    def local(samples: list[torch.Tensor]) -> Here:
+        return Here(torch.stack(samples))
+
+    def named(samples: list[torch.Tensor]) -> dict[str, Any]:
+        return {"x": torch.stack(samples), "how": lambda: 0}
+
+    for collate in (local, named):
+        assert crossing_s(collate(lines)) == math.inf
+        with closing(Loader(lines, 4, collate=collate)) as loader:
+            assert len(list(loader)) == 2
+        with (
+            closing(Loader(lines, 4, collate=collate, executor="processes", workers=1)) as loader,
+            pytest.raises(DataError, match="cannot be handed over by a process"),
+        ):
+            list(loader)

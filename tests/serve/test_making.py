@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from outpace.errors import DataError
+from outpace.errors import DataError, UsageError
+from outpace.serve.loader import Loader
 from outpace.serve.making import BatchMaker, Made, OnError, Request
 
 
@@ -161,3 +163,35 @@ def test_a_sample_that_makes_no_batch_with_the_others_is_named() -> None:
     error = BatchMaker(Rows(), seed=0)(Request(0, np.array([2, 5, 7, 9]))).error
     assert error is not None
     assert error.message.startswith("rows/7.bin makes no batch with rows/2.bin: RuntimeError: ")
+
+
+def test_a_collate_that_draws_is_seeded_and_kept_from_threads() -> None:
+    """As in masking tokens: the same batch whoever makes it, and the training's numbers are its own."""
+
+    def masked(samples: list[Any]) -> torch.Tensor:
+        batch = torch.stack(samples)
+        return batch * (torch.rand(batch.shape) < 0.5)
+
+    data = [torch.full((4,), float(i + 1)) for i in range(32)]
+    epochs = []
+    for workers in (0, 1, 2):
+        torch.manual_seed(workers)
+        before = torch.get_rng_state()
+        executor = "processes" if workers else "none"
+        with contextlib.closing(
+            Loader(data, 8, collate=masked, executor=executor, workers=workers)
+        ) as loader:
+            epochs.append([batch.clone() for batch in loader])
+        assert torch.equal(torch.get_rng_state(), before)
+    for epoch in epochs[1:]:
+        assert all(map(torch.equal, epoch, epochs[0]))
+    with pytest.raises(UsageError, match="which threads would share"):
+        next(iter(Loader(data, 8, collate=masked, executor="threads")))
+
+
+def test_what_is_done_with_a_batch_by_chance_is_kept_from_threads() -> None:
+    def mixed(batch: torch.Tensor) -> torch.Tensor:
+        return batch * torch.rand(())
+
+    with pytest.raises(UsageError, match="which threads would share"):
+        next(iter(Loader([torch.ones(2)] * 8, 4, after=mixed, executor="threads")))

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -128,3 +129,13 @@ def test_ready_batches_are_not_needed_to_have_a_length(tmp_path: Path) -> None:
         for name in ("a", "b")
     )
     assert same(dict(one.weights), dict(two.weights))
+
+
+def test_numbers_of_numpy_are_read_back(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, 0.0, print)
+    state = {"groups": [{"weight_decay": np.float64(0.25), "steps": np.int64(3)}]}
+    checkpoints.begin(copied(state), 1, 0.0)
+    checkpoints.wait()
+    found = checkpoints.newest()
+    assert found is not None
+    assert found[1]["groups"] == [{"weight_decay": 0.25, "steps": 3}]

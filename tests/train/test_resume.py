@@ -114,6 +114,13 @@ def test_more_epochs_go_on_where_it_ended(tmp_path: Path) -> None:
     assert same(dict(longer.weights), dict(whole.weights))
 
 
+def test_what_is_added_to_a_course_that_is_over_would_teach_nothing(tmp_path: Path) -> None:
+    fit(checkpoint=tmp_path, epochs=2, strategies=[OneCycle(rate=0.02)])
+    with pytest.raises(DataError, match="end of its rate's course"):
+        fit(checkpoint=tmp_path, epochs=4, strategies=[OneCycle(rate=0.02)])
+    assert fit(checkpoint=tmp_path, epochs=2, strategies=[OneCycle(rate=0.02)]).steps == 20
+
+
 @pytest.mark.parametrize(
     ("before", "after", "at"), [(16, 8, 3), (16, 7, 5), (7, 16, 9), (16, 7, 6), (16, 96, 8)]
 )

@@ -66,3 +66,96 @@ def test_what_happens_in_every_step(
     evidence = evidence_of(session)
     assert evidence.steps.mingled == in_every_step
     assert evidence.arm("seams_off") is not None
+
+
+TAKEN_APART = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    rows = [{"x": torch.randn(16), "labels": torch.tensor(i % 4)} for i in range(64)]
+    loader = DataLoader(rows, batch_size=16)
+    model = torch.nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(1_000_000):
+        for batch in loader:
+            labels = batch.pop("labels")
+            batch["x"].div_(2.0)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(**{"input": batch["x"]}), labels).backward()
+            optimizer.step()
+"""
+WORKERS_ONLY = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+    class Rows(Dataset):
+        rows = None
+
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, index):
+            return self.rows[index]
+
+    def opened(worker):
+        get_worker_info().dataset.rows = torch.randn(64, 16)
+
+    loader = DataLoader(Rows(), batch_size=16, num_workers=1, worker_init_fn=opened)
+    model = torch.nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(1_000_000):
+        for x in loader:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+"""
+
+
+def test_batches_that_the_script_takes_apart(script: Callable[..., Path], tmp_path: Path) -> None:
+    path, session = script(TAKEN_APART), tmp_path / "session"
+    words = ("diagnose", "--json", "--quiet", "--time", "4s", "--session", str(session), str(path))
+    done = outpace(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert evidence_of(session).arm("input_free") is not None
+
+
+def test_a_data_set_that_only_workers_can_draw_from(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, session = script(WORKERS_ONLY), tmp_path / "session"
+    words = ("diagnose", "--json", "--quiet", "--time", "4s", "--session", str(session), str(path))
+    done = outpace(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    evidence = evidence_of(session)
+    assert any("could not be tried here" in note for note in evidence.notes), evidence.notes
+    assert evidence.arms, "and what came after that was measured"
+
+
+FORKED = """
+    import multiprocessing
+
+    import torch
+
+    def train(queue):
+        torch.set_num_threads(1)
+        model = torch.nn.Linear(16, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(3000):
+            optimizer.zero_grad()
+            model(torch.randn(8, 16)).square().mean().backward()
+            optimizer.step()
+        queue.put("trained")
+
+    queue = multiprocessing.Queue()
+    child = multiprocessing.Process(target=train, args=(queue,))
+    child.start()
+    print(queue.get(timeout=60))
+    child.join()
+"""
+
+
+def test_a_training_in_a_forked_process_goes_to_its_end(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    done = outpace("diagnose", "--time", "1s", str(script(FORKED)), cwd=tmp_path, timeout=120)
+    assert "trained" in done.stdout, done.stderr

@@ -105,13 +105,44 @@ def test_a_run_that_fails_proves_nothing() -> None:
     assert "failed" in proof.reason
 
 
-def test_a_metric_is_judged_instead_of_the_loss() -> None:
+@pytest.mark.parametrize(
+    ("name", "worse", "proven"),
+    [
+        ("accuracy", -0.4, False),
+        ("accuracy", 0.001, True),
+        ("val_loss", 0.4, False),
+        ("val_loss", -0.001, True),
+    ],
+)
+def test_a_metric_is_judged_too(name: str, worse: float, proven: bool) -> None:
     def run(seed: int, recipe: bool, steps: int) -> Losses:
         plain = curve(seed, steps=steps)
-        return Losses(plain.samples, plain.values, {"accuracy": 0.5 if recipe else 0.9})
+        return Losses(plain.samples, plain.values, {name: 0.9 + (worse if recipe else 0.0)})
 
     proof = prove(run, seeds=3, steps=60, margin=0.01)
-    assert (proof.measure, proof.proven) == ("accuracy", False)
+    assert proof.proven == proven
+    assert proven or proof.measure == name
+
+
+@pytest.mark.parametrize("metric", [{"epoch": 3.0}, {}])
+def test_a_metric_that_tells_nothing_hides_no_worse_loss(metric: dict[str, float]) -> None:
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        plain = curve(seed, steps=steps)
+        values = tuple(v + (0.3 if recipe else 0.0) for v in plain.values)
+        return Losses(plain.samples, values, metric)
+
+    proof = prove(run, seeds=3, steps=60, margin=0.01)
+    assert (proof.measure, proof.proven) == ("loss", False)
+
+
+def test_one_run_over_and_over_is_no_proof() -> None:
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        plain = curve(0, steps=steps)
+        return Losses(plain.samples, tuple(v + 1e-6 * recipe for v in plain.values), {})
+
+    proof = prove(run, seeds=3, steps=60, margin=0.01)
+    assert not proof.proven
+    assert "another seed changed nothing" in proof.reason
 
 
 def test_equal_losses() -> None:

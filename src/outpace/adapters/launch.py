@@ -42,9 +42,12 @@ Output = Literal["inherit", "stderr"] | Path
 
 
 class Child(subprocess.Popen[bytes]):
-    """A target under way. ``interrupted``: Ctrl-C came while it was waited for."""
+    """A target under way. ``interrupted``: Ctrl-C came while it was waited for; ``told_to_end``: a signal
+    that ends us came, and was passed on.
+    """
 
     interrupted: bool = False
+    told_to_end: bool = False
     thrown_away: ThrownAway | None = None
 
     @property
@@ -199,6 +202,7 @@ def _signals(child: Child, interrupts: list[float]) -> Iterator[None]:
         interrupts.append(time.monotonic())
 
     def passed_on(number: int, frame: object) -> None:
+        child.told_to_end = child.told_to_end or number in (signal.SIGTERM, signal.SIGHUP)
         child.send_signal(number)
 
     numbers = {getattr(signal, n): passed_on for n in PASSED_ON if hasattr(signal, n)}

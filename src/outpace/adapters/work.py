@@ -69,7 +69,7 @@ class Work:
                 if all_stopped(folder) or stopped[-1] - stopped[0] > RANKS_GRACE_S:
                     stop(child)
 
-        for old in (folder / STATUS, *folder.glob(f"rank-*/{STATUS}")):
+        for old in (folder / STATUS, folder / PROGRESS, *folder.glob(f"rank-*/{STATUS}")):
             old.unlink(missing_ok=True)
         try:
             code = wait(child, on_tick=tick)
@@ -77,7 +77,7 @@ class Work:
             stop(child)
             raise
         self.notes += [note for note in child.notes if note not in self.notes]
-        if child.interrupted and self.runs > 1:
+        if child.told_to_end or (child.interrupted and self.runs > 1):
             raise KeyboardInterrupt
         return 0 if stopped else code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from outpace.records.plan import Landed, Progress
 from outpace.records.recipe import Recipe
 from outpace.records.recipe_file import read_recipe
 from outpace.records.target import Target
-from outpace.tune.files import CHECKPOINT, PROGRESS, read
+from outpace.tune.files import PROGRESS, read
 
 LAST_RUN = Path(".outpace", "last-run")
 
@@ -41,7 +42,7 @@ def run(
     goes down as ``land`` says. Raises DeadlineError where it ended well, but too late, and RecipeError
     for a recipe that cannot be applied.
     """
-    record = _checked(recipe) if recipe is not None else None
+    record = _checked(recipe, target) if recipe is not None else None
     with reserved(session or LAST_RUN, exactly=session is not None) as folder:
         if session is None and folder != LAST_RUN.absolute():
             print(
@@ -62,8 +63,7 @@ def _run(
     on_progress: Callable[[Progress], None] | None,
 ) -> int:
     applied = record.remedies if record is not None else ()
-    for old in (PROGRESS, CHECKPOINT):
-        (folder / old).unlink(missing_ok=True)
+    (folder / PROGRESS).unlink(missing_ok=True)  # not the checkpoint: the script may go on from it
     spec: dict[str, Any] = {
         "entry": "outpace.tune.apply:begin",
         "session": str(folder),
@@ -106,12 +106,19 @@ def _why_late(*, landed: bool, seen: bool) -> str:
     return "--land ends it in time"
 
 
-def _checked(path: Path) -> Recipe:
-    """The recipe, if it can be applied; a warning where it was made on another machine."""
+def _checked(path: Path, target: Target) -> Recipe:
+    """The recipe, if it can be applied; a warning where it is another script's, or another machine's."""
     from outpace.remedies.catalog import setup_of_recipe
 
     recipe, here = read_recipe(path), describe()
     setup_of_recipe(recipe, path)
+    proven = next((word for word in shlex.split(recipe.target) if word != "-m"), "")
+    if proven and Path(proven).name not in {Path(word).name for word in target.words}:
+        print(
+            f"warning: {path} was measured and proven with {proven}, not with {target.name}\n"
+            f"hint: outpace tune {' '.join(target.words)}; --no-recipe runs without",
+            file=sys.stderr,
+        )
     if recipe.fingerprint != here.fingerprint:
         print(
             f"warning: this recipe was measured on another machine ({recipe.machine}; here: "

@@ -17,6 +17,7 @@ from outpace.cli.telling import colors
 from outpace.errors import SessionError
 
 EVERY_S = 0.25
+KEPT = "session.json"
 NEWEST = Path(".outpace")
 
 
@@ -68,7 +69,7 @@ def command(session: Path | None, as_json: bool) -> int:
 def news(folder: Path, now: float | None = None) -> News | None:
     """The newest word of the sessions in a folder; None where there is none."""
     from outpace.report.live import newest
-    from outpace.tune.files import STATUS, read
+    from outpace.tune.files import SIZES, STATUS, read
 
     found = newest(folder)
     told = read(found[0]) if found is not None else None
@@ -78,7 +79,8 @@ def news(folder: Path, now: float | None = None) -> News | None:
     session = folder
     if folder.name == NEWEST.name:
         session = folder / path.relative_to(folder).parts[0]
-    ends = [session / "session.json", *([session / STATUS] if "steps" in told else [])]
+    last = [KEPT, SIZES, *([STATUS] if "steps" in told else [])]
+    ends = [session / name for name in last]
     over = any(end.exists() and end.stat().st_mtime >= when for end in ends)
     return News(session, told, max(0.0, (now or time.time()) - when), over)
 
@@ -164,9 +166,12 @@ def _lines() -> Iterator[Show]:
 
 def _end(last: News) -> None:
     """How it ended."""
-    file = last.session / "session.json"
     if "steps" in last.told:
         print(f"{last.session}: {_seen(last.told).note}, then it ended")
+        return
+    file = last.session / KEPT
+    if not file.exists():
+        print(f"{last.session}: measured; its own terminal has the answer")
         return
     from rich.console import Console
 

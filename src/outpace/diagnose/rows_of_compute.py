@@ -69,13 +69,14 @@ def threads(evidence: Evidence) -> Iterator[Told]:
     )
     if best is None or best.gain.low < 1.03:
         return
-    whole = evidence.free_s
+    whole = evidence.steps.mean_s if best.base == "as_is" else evidence.free_s
+    what = "a step" if best.base == "as_is" else "the compute of a step"
     cost = without(evidence, whole, best.gain)
     yield Told(
         cost,
         evidence.compute.threads_where,
-        f"with {best.name.removeprefix('threads_')} threads instead of {evidence.compute.threads} the "
-        f"compute of a step takes {1e3 * best.seconds:.1f} instead of {1e3 * whole:.1f} ms",
+        f"with {best.name.removeprefix('threads_')} threads instead of {evidence.compute.threads} {what} "
+        f"takes {1e3 * best.seconds:.1f} instead of {1e3 * whole:.1f} ms",
     )
 
 

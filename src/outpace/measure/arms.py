@@ -238,8 +238,7 @@ class Scheduler:
         setup = contest.arms[name]
         feeds = setup.feed != self.host.setup.feed
         self.walls, self.cpus, self.counted = [], [], 0
-        if self.round <= 0:
-            self._mark(name)
+        self._mark(name)
         self.skip = 2 if feeds else 1
         self.wanted = 1 if self.round < 0 else self.lengths.get(name, 1)
         self.host.switch(setup)

@@ -232,7 +232,9 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
         or getattr(module, "_compiled_call_impl", None) is not None,
         "parameters": sum(p.numel() for p in module.parameters()),
         "tensors": len(parameters),
-        "convolutions": sum(issubclass(k, nn.modules.conv._ConvNd) for k in kinds_of),
+        "convolutions": sum(
+            issubclass(k, nn.modules.conv._ConvNd) and "3d" not in k.__name__ for k in kinds_of
+        ),
         "batch_norms": len(norms),
         "any_size": any(issubclass(k, nn.modules.pooling._AdaptiveAvgPoolNd) for k in kinds_of),
         "batch_norm_training": any(m.training for m in norms),

@@ -32,6 +32,8 @@ SHARING = 0.85
 SPINNING = 1.3
 SPINNING_ERROR = 0.5
 """a step beside makers of batches, on full cores with spinning threads: seen from 1.1 to 2.1"""
+LEAST_LEFT = 0.05
+"""share of a step's compute that is left in any case"""
 PRIORS = {"bf16": 1.4, "channels_last": 1.1, "fused_optimizer": 1.05}
 """gains seen on other trainings, for arms that could not be measured (a very busy machine)"""
 PRIOR_ERROR = 0.5
@@ -126,7 +128,7 @@ def _parallel(evidence: Evidence, feed: Feed) -> tuple[int, bool]:
 
 
 def fetch_time(evidence: Evidence, setup: Setup) -> tuple[float, float]:
-    """Wall and CPU seconds of making one batch."""
+    """Wall and CPU seconds of making a step's batches."""
     data, feed = evidence.input, setup.feed
     wall, cpu = data.fetch_s, min(data.fetch_s, data.fetch_cpu_s)
     if feed.fetch == "slice" and data.slice_s is not None:
@@ -147,7 +149,8 @@ def fetch_time(evidence: Evidence, setup: Setup) -> tuple[float, float]:
         elif feed.place_bytes and data.made_here_s is not None:
             saved = max(0.0, cpu - data.made_here_s - moved)
             wall, cpu = max(0.0, wall - saved), cpu - saved
-    return wall, cpu
+    batches = max(1, evidence.steps.micro_steps)
+    return batches * wall, batches * cpu
 
 
 def batch_bytes(evidence: Evidence) -> int:
@@ -191,8 +194,10 @@ def decoded_bytes(evidence: Evidence) -> float:
 
 def compute_time(evidence: Evidence, setup: Setup) -> tuple[float, float, float]:
     """Wall and CPU seconds of a step without its input, and the error of that."""
-    wall = evidence.free_s
     free = evidence.arm("input_free")
+    # Without that arm the others were compared with whole steps, their input included.
+    beside = 0.0 if free is not None else max(0.0, evidence.steps.mean_s - evidence.free_s)
+    wall = evidence.free_s + beside
     cpu = free.cpu_seconds if free is not None else evidence.steps.cpu_s
     error = 0.0
     for names in compute_changes(setup):
@@ -200,7 +205,7 @@ def compute_time(evidence: Evidence, setup: Setup) -> tuple[float, float, float]
         wall /= gain
         cpu /= cpu_gain
         error = max(error, width)
-    return wall, cpu, error
+    return max(LEAST_LEFT * evidence.free_s, wall - beside), cpu, error
 
 
 def compute_changes(setup: Setup) -> list[tuple[str, ...]]:

@@ -56,7 +56,8 @@ class PersistentWorkers(Remedy):
         """Share of an epoch that starting and ending the workers takes."""
         data = evidence.input
         lost = max(0.0, data.epoch_start_s - data.fetch_s) * (1 + ENDING)
-        epoch = (data.batches or 0) * evidence.steps.mean_s + data.epoch_start_s * (1 + ENDING)
+        steps = (data.batches or 0) / max(1, evidence.steps.micro_steps)
+        epoch = steps * evidence.steps.mean_s + data.epoch_start_s * (1 + ENDING)
         return lost / epoch if epoch and data.batches else 0.0
 
     def predict(

@@ -35,7 +35,10 @@ class BackendSeam:
     def _noted(self, threads: int) -> None:
         self.threads_where = caller()
         assert self.set_threads is not None
-        self.set_threads(threads)
+        if "threads" in self.own:  # ours are in force: the script's come back with our end
+            self.own["threads"] = (threads, self.set_threads)
+        else:
+            self.set_threads(threads)
 
     def remove(self) -> None:
         """Give the script its own switches back."""

@@ -52,6 +52,11 @@ def batch_size(batch: Any) -> int:
     return int(tensor.shape[0]) if tensor is not None else 1
 
 
+def scalable(batch: Any) -> bool:
+    """Whether a part of its samples can be taken: all of its tensors have them along the first dimension."""
+    return len({tensor.shape[0] for tensor in tensors_in(batch) if tensor.dim()}) == 1
+
+
 def scale_batch(batch: Any, scale: float) -> Any:
     """A batch with ``scale`` times the samples: a part of it, or its samples repeated."""
     size = batch_size(batch)

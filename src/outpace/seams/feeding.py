@@ -12,7 +12,6 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from outpace.seams.batch import scale_batch
 from outpace.seams.loader_record import Record, Runner
 from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import AS_IS, Feed, Setup
@@ -69,7 +68,7 @@ class Feeding:
             raise StopIteration
         setup = self.setup
         if setup.free_input and record.recent:
-            return again(record, setup.batch_scale)
+            return record.recent.again(setup.batch_scale)
         if setup.feed == AS_IS.feed:
             return own()
         return self._from_feed(loader(), record, setup.feed)
@@ -86,14 +85,3 @@ class Feeding:
             except StopIteration:
                 del record.endless[feed]
         raise StopIteration
-
-
-def again(record: Record, scale: float) -> Any:
-    """One of the recent batches, with so many times its samples."""
-    batches: Any = record.recent
-    if scale != 1.0:
-        if scale not in record.scaled:
-            record.scaled[scale] = [scale_batch(b, scale) for b in record.recent]
-        batches = record.scaled[scale]
-    record.turn += 1
-    return batches[record.turn % len(batches)]

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import sys
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from outpace.seams.epoch_end import Longer, ends_here, lengthened
 from outpace.seams.feeding import Feeding, MakeFeed
 from outpace.seams.host import Host
 from outpace.seams.loader_record import Record
+from outpace.seams.recent import Recent
 from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import caller
@@ -33,7 +33,7 @@ class Fed(NamedTuple):
     """What DataLoaders that were made one after the other at a line have in common."""
 
     dataset: weakref.ref[Any]
-    recent: deque[Any]
+    recent: Recent
     starts: list[int]
 
 
@@ -312,7 +312,7 @@ class LoaderSeam:
             record.wait += waited
         self.host.last_record = record
         if self.switching and not self.feeding.setup.free_input:
-            record.recent.append(batch)
+            record.recent.see(batch)
         if record.draws <= 2 and (record.trains or not self.host.steps):
             self.host.batch_size = batch_size(batch)
         if self.on_draw is not None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from outpace.seams.recent import Recent
 from outpace.seams.setup import Feed
-
-RECENT = 3
-"""batches kept to be given again"""
 
 
 class Runner(Protocol):
@@ -57,13 +54,11 @@ class Record:
     """ns waited for the batches of this epoch and those before"""
     starts: list[int] = field(default_factory=list)
     """ns of each epoch's start: making the iterator and drawing the first batch"""
-    recent: deque[Any] = field(default_factory=lambda: deque(maxlen=RECENT))
-    scaled: dict[float, list[Any]] = field(default_factory=dict)
+    recent: Recent = field(default_factory=Recent)
     runners: dict[Feed, Runner] = field(default_factory=dict)
     endless: dict[Feed, Iterator[Any]] = field(default_factory=dict)
     iterator: Any = None
     """the DataLoader's own iterator of this epoch, weakly: it ends its workers when it is let go"""
-    turn: int = 0
     ahead: int = 0
     """batches given in this epoch that the own iterator did not make, when it was last looked at"""
     running: Any = None

@@ -305,7 +305,11 @@ def bring_format(host: Host, module: nn.Module, facts: RootFacts, channels_last:
     if facts.channels_last == channels_last:
         return
     wanted = torch.channels_last if channels_last else torch.contiguous_format
-    module.to(memory_format=wanted)  # type: ignore[call-overload]
+    for weight in (*module.parameters(), *module.buffers()):
+        if (
+            weight.dim() == 4
+        ):  # torch's own way takes those of 3-D convolutions for images too, and fails
+            weight.data = weight.data.contiguous(memory_format=wanted)
     for optimizer in host.optimizers:
         for state in optimizer.state.values():
             for key, value in state.items():

@@ -7,7 +7,8 @@ place in an open file. Workers of a `multiprocessing.Pool` and other daemonic pr
 from __future__ import annotations
 
 import multiprocessing
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from outpace.errors import UsageError
 from outpace.serve.executors import Kind
@@ -36,14 +37,18 @@ CHILDLESS = Choice(
 
 
 def kinds(
-    maker: BatchMaker, kind: Kind | Literal["auto"], workers: int | Literal["auto"]
+    maker: BatchMaker,
+    kind: Kind | Literal["auto"],
+    workers: int | Literal["auto"],
+    after: Callable[[Any], Any] | None = None,
 ) -> Choice | list[Kind]:
-    """Those to choose among, or the choice where none is left to make; by trying a few samples.
+    """Those to choose among, or the choice where none is left to make; by trying a few samples. ``after``:
+    what threads would do with a batch.
 
     Raises UsageError for threads that samples do not bear. Processes are never refused: a file may be
     opened by each.
     """
-    streams = maker.look()
+    streams = maker.look(after)
     if kind == "none" or workers == 0:
         return AS_ASKED
     if kind == "threads" and streams:

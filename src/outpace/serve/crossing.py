@@ -8,9 +8,11 @@ column of a batch keeps that alone.
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable
 from functools import lru_cache
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -28,6 +30,7 @@ GAP = torch.zeros(ALIGNED, dtype=torch.uint8)
 SEGMENT_S, LEAF_S = 3e-4, 1.5e-5
 """of a tensor in shared memory, and of one among many in one piece: CPU seconds on both sides together, on
 a busy machine of two cores"""
+UNPICKLABLE = (pickle.PicklingError, AttributeError, TypeError)
 NESTS = (torch.Tensor, dict, list, tuple)
 NAMES = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
@@ -225,11 +228,24 @@ def _built(nest: Any, leaf: Any, rest: list[Any]) -> Any:
 
 
 def crossing_s(batch: Any) -> float:
-    """Seconds that a batch's tensors take on their way, besides their bytes."""
-    packer = Packer()
-    parts, rest = packer._laid(batch, most=np.inf)
+    """Seconds that a batch's tensors take on their way, besides their bytes; infinite for a batch that
+    cannot be pickled.
+    """
+    try:
+        check_picklable(batch)
+    except UNPICKLABLE:
+        return math.inf
+    parts, rest = Packer()._laid(batch, most=np.inf)
     segments = sum(isinstance(one, torch.Tensor) for one in rest)
     return SEGMENT_S * segments + LEAF_S * len(parts)
+
+
+def check_picklable(batch: Any) -> None:
+    """Pickle what of a batch is no tensor. Raises what that raises: a queue between processes would lose
+    the batch without a word, and who waits for it would wait for ever.
+    """
+    _, rest = Packer()._laid(batch, most=np.inf)
+    ForkingPickler.dumps([one for one in rest if not isinstance(one, torch.Tensor)])
 
 
 def stacked_in_own_memory() -> None:

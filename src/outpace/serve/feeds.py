@@ -24,7 +24,8 @@ from outpace.seams.setup import Feed
 from outpace.serve.ahead import Ahead, Work
 from outpace.serve.batches import Fetch, by_items, by_slice, forgiving
 from outpace.serve.cache import SampleCache
-from outpace.serve.crossing import Packer, Parcel, stacked_in_own_memory, unpacked
+from outpace.serve.changes import state_of
+from outpace.serve.crossing import Packer, check_picklable, stacked_in_own_memory, unpacked
 from outpace.serve.executors import fetch_threads
 from outpace.serve.heirs import no_heirs
 from outpace.serve.open_files import holds_open_file
@@ -190,17 +191,22 @@ def _unpacked(batches: Iterator[Any], places: Places | None) -> Generator[Any, N
 
 
 class Collated:
-    """What a worker makes of samples: a batch on its way."""
+    """What a worker makes of samples: a batch on its way, as a parcel where there are places for it."""
 
-    def __init__(self, collate: Any, pack: Packer) -> None:
+    def __init__(self, collate: Any, pack: Packer | None) -> None:
         self.collate, self.pack = collate, pack
         self.begun = False
 
-    def __call__(self, samples: Any) -> Parcel:
-        if not self.begun:
-            stacked_in_own_memory()
+    def __call__(self, samples: Any) -> Any:
+        if self.begun:
+            batch = self.collate(samples)
+        else:
+            if self.pack is not None:
+                stacked_in_own_memory()
+            batch = self.collate(samples)
+            check_picklable(batch)
             self.begun = True
-        return self.pack(self.collate(samples))
+        return batch if self.pack is None else self.pack(batch)
 
 
 class Seeding:
@@ -264,9 +270,9 @@ class Processes:
         """what a DataLoader for an epoch beside another is made of"""
         name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
         self.seeding = Seeding(sampler[name], loader.generator, self.places)
-        if self.places is not None:
-            common["collate_fn"] = Collated(loader.collate_fn, Packer(places=self.places))
         if feed.workers:
+            pack = Packer(places=self.places) if self.places is not None else None
+            common["collate_fn"] = Collated(loader.collate_fn, pack)
             common["persistent_workers"] = feed.persistent
         self.loader: DataLoader[Any] = DataLoader(**common | sampler | {name: self.seeding})
         self.one_at_a_time = loader.persistent_workers
@@ -274,6 +280,8 @@ class Processes:
         self.newest: Any = None
         self.running: weakref.ref[Generator[Any, None, None]] | None = None
         """the epoch that the lasting workers are at"""
+        self.state = 0
+        """of the data set that they have"""
         self.process = os.getpid()
 
     def epoch(self) -> Iterator[Any]:
@@ -287,6 +295,11 @@ class Processes:
             return _own_iterator(DataLoader(**self.beside))
         if self.kept is not None and len(worker_pids(self.kept)) < loader.num_workers:
             self.kept = self.newest = None  # Ctrl-C ends workers, also of a script that goes on
+        before, self.state = self.state, state_of(loader.dataset, self.beside["collate_fn"])
+        if not self.one_at_a_time and before != self.state:
+            self.kept = self.newest = (
+                None  # the script's own would be forked with the data set as it is
+            )
         self.seeding.begun = self.kept is not None
         if self.kept is not None:
             self.kept._reset(loader)

@@ -256,7 +256,7 @@ class Loader:
             self.notes.append(said)
             self.keep = self.maker.shelf is not None and self.keep
             self._filling = self._kept() < len(self.source)
-        found = kinds(self.maker, kind, workers)
+        found = kinds(self.maker, kind, workers, self.after if self.device is None else None)
         if told := weighed(self.maker):
             self.notes.append(told)
         if isinstance(found, Choice):

@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -114,18 +115,42 @@ class BatchMaker:
         self.slices = False
         self._slicer: Callable[[Any], Any] | None = None
 
-    def look(self) -> tuple[str, ...]:
-        """Draw a few samples: which generators do they draw from?"""
+    def look(self, after: Callable[[Any], Any] | None = None) -> tuple[str, ...]:
+        """Draw a few samples: which generators do they draw from, alone and put together? ``after``: what
+        is done with a batch where it was made.
+        """
         self.streams, self.held = (), {}
-        if self.whole:
+        if self.whole and after is None:
             return ()  # a store of ours: nothing in it is drawn by chance
         size, streams = len(self.source), set[str]()
-        held = held_by(source=self.source, prepare=self.prepare, transform=self.transform)
+        held = held_by(
+            source=self.source,
+            prepare=self.prepare,
+            transform=self.transform,
+            collate=self.collate,
+            after=after,
+        )
+        looked_at = [i * size // min(LOOKED_AT, size) for i in range(min(LOOKED_AT, size))]
+
+        def together() -> None:
+            some = looked_at[:2]
+            if self.whole:
+                batch = self._whole(np.array(some))
+            else:
+                batch = self.collate([self.sample(0, index) for index in some])
+            if after is not None:
+                after(batch)
+
+        tries: list[Callable[[], Any]] = []
+        if not self.whole:
+            tries += [partial(self.sample, 0, index) for index in looked_at]
+        if after is not None or self.collate is not default_collate:
+            tries.append(together)
         with all_kept(held):
-            for i in range(min(LOOKED_AT, size)):
+            for draw in tries:
                 before, own = random_states(), {name: text_of(held[name]) for name in held}
                 with contextlib.suppress(Exception):  # told of when its turn comes
-                    self.sample(0, i * size // min(LOOKED_AT, size))
+                    draw()
                 streams |= moved(before, random_states())
                 streams |= {name for name in held if text_of(held[name]) != own[name]}
         self.streams = tuple(sorted(streams))

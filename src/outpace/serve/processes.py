@@ -18,7 +18,15 @@ from torch.utils.data import DataLoader
 from outpace.errors import DataError
 from outpace.measure.machine import local_ranks
 from outpace.serve.allocating import keep_freed
-from outpace.serve.crossing import SMALL, Packer, stacked_in_own_memory, unpacked
+from outpace.serve.changes import state_of
+from outpace.serve.crossing import (
+    SMALL,
+    UNPICKLABLE,
+    Packer,
+    check_picklable,
+    stacked_in_own_memory,
+    unpacked,
+)
 from outpace.serve.forks import tell_in_forks
 from outpace.serve.heirs import no_heirs
 from outpace.serve.making import Arrival, BatchMaker, Made, Request
@@ -51,6 +59,8 @@ class Processes:
         self.by_pipe = max(workers, depth) * batch_bytes > SHARE * shared_free()
         self.places: Places | None = None
         self.loader: DataLoader[Any] | None = None
+        self.state = 0
+        """of the data set that the workers have"""
         self._asking: deque[Request] | None = None
         """what the iteration waits for that the workers are at"""
         tell_in_forks(self)
@@ -105,6 +115,10 @@ class Processes:
         workers = getattr(getattr(self.loader, "_iterator", None), "_workers", ())
         if not all(worker.is_alive() for worker in workers):
             self.close()  # Ctrl-C ends workers, also of a training that goes on
+        maker = self.maker
+        before, self.state = self.state, state_of(maker.source, maker.prepare, maker.transform)
+        if before != self.state:
+            self.close()  # they have the data set as it was
         with _no_warning(), no_heirs():
             if self.loader is None:
                 if self.maker.unopened is not None:
@@ -205,10 +219,24 @@ class _InWorker:
 
     def __init__(self, maker: BatchMaker, pack: Packer) -> None:
         self.maker, self.pack = maker, pack
+        self.picklable = False
+        """a batch was"""
 
     def __getitem__(self, request: Request) -> Made:
         made = self.maker(request)
-        return made if made.error is not None else made._replace(batch=self.pack(made.batch))
+        if made.error is not None:
+            return made
+        try:
+            if not self.picklable:
+                check_picklable(made.batch)
+                self.picklable = True
+        except UNPICKLABLE as error:
+            told = DataError(
+                f"a batch cannot be handed over by a process: {error}",
+                "executor='threads', or parts of classes that can be imported",
+            )
+            return Made(None, error=told)
+        return made._replace(batch=self.pack(made.batch))
 
 
 def _as_it_is(made: Any) -> Any:

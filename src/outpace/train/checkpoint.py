@@ -21,7 +21,7 @@ from outpace.errors import DataError
 from outpace.plan.safety import write
 
 KEPT = 2
-FORMAT = 2
+FORMAT = 3
 RETRY_S = 30.0
 
 
@@ -34,6 +34,8 @@ def copied(state: Any) -> Any:
         return {key: copied(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
         return type(state)(copied(value) for value in state)
+    if isinstance(state, np.generic):
+        return state.item()  # torch reads no numbers of numpy's back
     return state
 
 

@@ -45,6 +45,8 @@ LOWER = 0.05
 """of the first loss that what is free is to save"""
 GUARDS = {"divergence", "lr_finder", "target", "early_stopping"}
 """that trials go without"""
+BY_EPOCHS = {"batch_size", "batch_warmup", "loss_sampling", "subset"}
+"""of which trials show nothing"""
 
 
 def settled(
@@ -313,6 +315,12 @@ def compared(
     for name, asked in variants.items():
         strategies, _ = chosen(asked, known)
         check(strategies, validation=known.validation, end=True)
+        if untold := [each.name for each in strategies if each.name in BY_EPOCHS]:
+            raise UsageError(
+                f"{name}: {', '.join(untold)} draws other samples, or other sizes of batches, as epochs go "
+                "by; short trainings go through the same batches again and again",
+                "compare whole trainings with and without it",
+            )
         kept = tuple(each for each in strategies if each.name not in GUARDS)
         variant = Variant(name, kept)
         if any(each.name == "lr_finder" for each in strategies):

@@ -47,6 +47,8 @@ class Clock:
         """step and share that steps are counted from"""
         self._of: int | None = None
         """and of how many"""
+        self._before: tuple[int | None, float] | None = None
+        """steps and seconds that there were before a resume"""
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._began = now()
 
@@ -115,6 +117,14 @@ class Clock:
             self._from = (step, self.used)
         self.steps, self.limit, self._of = steps, limit, steps
 
+    @property
+    def longer(self) -> bool:
+        """Whether there is more of either than before a resume."""
+        if self._before is None:
+            return False
+        steps, seconds = self._before
+        return (self.steps or 0) > (steps or 0) or self.seconds > seconds
+
     def state_dict(self) -> dict[str, Any]:
         """What is used."""
         return {
@@ -122,6 +132,7 @@ class Clock:
             "first": self.first_s,
             "used": self.used,
             "steps": self.steps,
+            "seconds": self.seconds,
             "from": self._from,
             "recent": list(self._recent),
             "endings": (self.validation_s, self.save_s, self.validation_steps),
@@ -133,6 +144,7 @@ class Clock:
         self.first_s = state["first"]
         first, share = state["from"]
         self._from, self._of = (int(first), float(share)), state["steps"]
+        self._before = (state["steps"], float(state["seconds"]))
         self._recent.extend(state["recent"])
         self.validation_s, self.save_s, self.validation_steps = state["endings"]
         self._began = self.now() - self.elapsed

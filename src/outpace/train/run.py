@@ -167,8 +167,8 @@ class Run:
         return make(weight) if self.shards is None else self.shards.by_whole(weight, make)
 
     def mean_of_ranks(self, values: list[float]) -> list[float]:
-        """Of losses, where ranks have to step together."""
-        if self.shards is None:
+        """Of losses: ranks that go by them take equally many steps."""
+        if self.world == 1:
             return values
         return [value / self.world for value in ranks.summed(values, self.device)]
 

@@ -18,6 +18,8 @@ from outpace.train.result import Choice
 from outpace.train.run import Run
 from outpace.train.strategies.base import Strategy
 
+LEAST_FACTOR = 0.01
+"""of the largest rate, below which nothing is learnt"""
 Found = tuple[Path, dict[str, Any]] | None
 """the newest checkpoint"""
 
@@ -52,6 +54,17 @@ def first_batches(run: Run) -> None:
     if not run.resumed:
         for strategy in run.events.strategies:
             strategy.first_batches(run)
+
+
+def check_course(run: Run) -> None:
+    """Raise DataError where a training that had come to its end is to be longer, and would learn nothing."""
+    if run.clock.longer and run.rates.factor < LEAST_FACTOR and run.over() is None:
+        assert run.checkpoints is not None
+        raise DataError(
+            f"the training in {run.checkpoints.folder} had come to the end of its rate's course: what is "
+            "added would be learnt at a rate of next to nothing",
+            "train on in another folder, with the weights of best.pt in this one loaded into the model",
+        )
 
 
 def choice_of(found: Found) -> Choice | None:

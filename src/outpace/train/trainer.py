@@ -34,7 +34,7 @@ from outpace.train.progress import Telling, ended
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Choice, Result, Tried
 from outpace.train.run import Run
-from outpace.train.start import choice_of, first_batches, put_back, start
+from outpace.train.start import check_course, choice_of, first_batches, put_back, start
 from outpace.train.strategies.base import Events, check
 from outpace.train.suggestions import Suggestion, suggestions
 from outpace.train.trials import SEEDS, Parts
@@ -46,6 +46,8 @@ FORWARD = 0.5
 """of a step that a batch of a validation may take, as long as none was made"""
 SHARDED = "auto: nothing is tried where weights are in shards"
 ENDING = {"target", "early_stopping"}
+OF_SIZES = {"the size of batches", "the order of samples"}
+"""what strategies set that gives an epoch another last batch"""
 """strategies that end a training which has no other end"""
 
 
@@ -149,6 +151,7 @@ class Trainer:
                 with recipe_applied(self.recipe, run):
                     first_batches(run)
                     run.set_end()
+                    check_course(run)
                     train_loop(run)
                 if run.checkpoints is not None:
                     run.save()
@@ -189,7 +192,7 @@ class Trainer:
         check(strategies, validation=known.validation, end=known.end, sharded=sharded)
         left_out = ""
         if known.batch_norm:
-            sizes = any("the size of batches" in each.sets for each in strategies)
+            sizes = any(OF_SIZES.intersection(each.sets) for each in strategies)
             left_out = train.single_left_out(sizes=sizes)
         if (
             not known.end

@@ -207,7 +207,9 @@ class Trials:
             if variant.arm not in self.resampled:
                 self.resampled[variant.arm] = run.train.peek(len(batches))
             batches = self.resampled[variant.arm]
+        together = run.train.together
         run.train = Batches(Shuffled(batches, seed), device)
+        run.train.together = together
         for strategy in strategies:
             strategy.first_weights(run)
         if variant.rate is not None:

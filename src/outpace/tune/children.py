@@ -121,12 +121,16 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         advance = done
     if first is not None and evidence is not None and first is not evidence:
         evidence = join(first, evidence)
-    if evidence is not None and (others := sorted(folder.glob(f"rank-*/{EVIDENCE}"))):
+    if evidence is not None and (others := sorted(folder.glob(f"rank-*/{EVIDENCE}"), key=_rank_of)):
         every = [evidence, *(read_json(path, Evidence) for path in others)]
         ranks = tuple(rank for i, one in enumerate(every) if (rank := _rank(i, one)) is not None)
         evidence = msgspec.structs.replace(evidence, ranks=ranks)
     notes += [f"{k}: {v}" for k, v in excluded.items()]
     return Measured(evidence or first, code, runs, notes)
+
+
+def _rank_of(path: Path) -> int:
+    return int(path.parent.name.removeprefix("rank-"))
 
 
 def _ended(evidence: Evidence, seconds: float) -> Evidence:

@@ -122,7 +122,7 @@ class Experiment:
             self.done()
             return
         self.observed.pause_sampler(self.slowed or not self.host.setup.watched)
-        self.scheduler.on_step(step)
+        self.observed.safely(self.scheduler.on_step, step)
 
     def time_for(self, step: Step) -> float:
         """5 % of the run where its length is known, at least 20 s and at most 60.
@@ -254,8 +254,14 @@ class Experiment:
         if training_loader(self.host) is None and observed.found.memory.full < ROOMY:
             observed.found.by_batch = fixed_cost(self.host)
         yield from self._probe_streams()
-        probe_input(observed)
-        probe_images(observed)
+        for what, tried in (
+            ("the data set", probe_input),
+            ("the decoding of images", probe_images),
+        ):
+            try:
+                tried(observed)
+            except Exception as error:
+                observed.found.notes.append(f"{what} could not be tried here: {error!r}")
         if observed.spec.get("changes"):
             yield from self.probe_parts()
 
@@ -281,7 +287,8 @@ class Experiment:
 
     def contests(self, evidence: Evidence) -> Iterator[Contest]:
         """First what belongs to the step as it is, then what belongs to its compute alone."""
-        loaded = training_loader(self.host) is not None
+        loader = training_loader(self.host)
+        loaded = loader is not None
         own: dict[str, Setup] = {"as_is": AS_IS, "seams_off": replace(AS_IS, watched=False)}
         if loaded:
             own["input_free"] = replace(AS_IS, free_input=True)
@@ -291,7 +298,8 @@ class Experiment:
         seconds = max(2.0, self.shares.own_arms * self.left())
         most = {"seams_off": ROUNDS_OF_WATCHING}
         yield Contest(own, seconds, "input and watching", narrow=0.01, most_rounds=most)
-        compute = self.compute_arms(evidence, loaded)
+        scalable = loader is not None and loader[1].recent.scalable
+        compute = self.compute_arms(evidence, loaded=loaded, scalable=scalable)
         yield Contest(compute, max(2.0, self.shares.compute * self.left()), "compute")
         if self.observed.spec.get("changes"):
             yield Contest(self.model_arms(loaded), max(2.0, self.left()), "changes of the model")
@@ -316,11 +324,11 @@ class Experiment:
         arms.update({" ".join(change).strip(): replace(base, altered=change) for change in changes})
         return arms
 
-    def compute_arms(self, evidence: Evidence, loaded: bool) -> dict[str, Setup]:
+    def compute_arms(self, evidence: Evidence, *, loaded: bool, scalable: bool) -> dict[str, Setup]:
         """Arms that change the step's compute, with its input free where that can be."""
         base = replace(AS_IS, free_input=loaded)
         arms: dict[str, Setup] = {"input_free" if loaded else "as_is": base}
-        if loaded:
+        if scalable:
             arms["batch_half"] = replace(base, batch_scale=0.5)
             if evidence.memory.full_at(2.0) < ROOMY:
                 arms["batch_double"] = replace(base, batch_scale=2.0)

@@ -6,6 +6,7 @@ each; the order turns about from pair to pair.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -76,8 +77,9 @@ def length_of(candidate: Candidate, evidence: Evidence) -> Length:
     batches = evidence.input.batches
     if not candidate.remedy.whole_epochs or batches is None:
         return Length(RUN_S, None, WARM_UP)
-    epoch = batches * evidence.steps.mean_s + evidence.input.epoch_start_s
-    return Length(EPOCHS * epoch, EPOCHS * batches, batches)
+    steps = math.ceil(batches / max(1, evidence.steps.micro_steps))
+    epoch = steps * evidence.steps.mean_s + evidence.input.epoch_start_s
+    return Length(EPOCHS * epoch, EPOCHS * steps, steps)
 
 
 def _compare(

@@ -25,7 +25,7 @@ from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import to_json, write_text
 from outpace.records.machine import Machine
 from outpace.seams.fetch import FetchSeam
-from outpace.seams.host import Host
+from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
@@ -70,6 +70,8 @@ class Observed:
             fetch.in_worker = self._watch_worker
         self.host.install()
         self.sampler.start()
+        # A training in a fork is not measured, and is not to end with measuring.
+        os.register_at_fork(after_in_child=self.host.listeners.clear)
         atexit.register(self.finish)
         self.loading_ns = time.perf_counter_ns() - self.spec["import_began_ns"]
 
@@ -131,6 +133,16 @@ class Observed:
             return
         self.finished = True
         self._write_down()
+
+    def safely(self, measure: Callable[[Step], None], step: Step) -> None:
+        """Measure; where that fails it is over, and so is this process: nobody waits for its training."""
+        try:
+            measure(step)
+        except Exception as error:
+            if self.spec.get("debug"):
+                raise
+            self.found.notes.append(f"measuring broke off: {error!r}")
+            self.stop()
 
     def _write_down(self) -> None:
         self.sampler.end()

@@ -57,7 +57,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
 def probe_operators(observed: Observed) -> Iterator[None]:
     """FLOPs and operators of one step."""
     counter = ModelCounter(observed.host)
-    observed.host.group = 1
+    observed.host.group, observed.host.dirty = 1, True
     counter.__enter__()
     yield None
     counter.__exit__(None, None, None)
@@ -93,7 +93,7 @@ def probe_memory(observed: Observed) -> Iterator[None]:
     """Memory of one step, by kind."""
     rooted = main_root(observed.host)
     memory = StepMemory([rooted[0]] if rooted else [], list(observed.host.optimizers))
-    observed.host.group = 1
+    observed.host.group, observed.host.dirty = 1, True
     limit = tightest(device_of(rooted[0]) if rooted else "cpu")
     memory.__enter__()
     yield None
@@ -207,7 +207,10 @@ def probe_images(observed: Observed) -> None:
 
 def _paths_of(loader: Any) -> list[str]:
     """Image files opened while one sample is drawn here: workers' own are not seen."""
-    from PIL import Image
+    try:
+        from PIL import Image
+    except ImportError:
+        return []
 
     opened: list[str] = []
     original = Image.open

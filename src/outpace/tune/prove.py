@@ -2,9 +2,9 @@
 
 For each seed the script runs twice in a process of its own, without and with the remedies that
 change numbers, both from the same seed. What is compared is the mean loss over the last two thirds
-of the steps (or a metric that the script reports). The recipe is proven where the upper limit of
+of the steps, and each metric that the script reports. The recipe is proven where the upper limit of
 the mean difference over seeds, one-sided at the stated confidence (Student's t), is below the
-margin: a share of the loss's fall in the script without them.
+margin for all of them: a share of the loss's fall, or of the metric, in the script without them.
 
 A recipe that keeps the bits needs no such test; its losses must then be equal, which is checked.
 """
@@ -12,8 +12,10 @@ A recipe that keeps the bits needs no such test; its losses must then be equal, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,6 +24,8 @@ from outpace.records.trial import Curve, Proof
 LAST = 2 / 3
 FIRST = 0.05
 FEWEST_STEPS = 60
+SMALLER_IS_BETTER = re.compile(r"loss|error|perplexity", re.IGNORECASE)
+"""names of metrics"""
 
 
 @dataclass(frozen=True)
@@ -94,58 +98,89 @@ def prove(
     return msgspec.structs.replace(proof, confidence=confidence)
 
 
+class Measure(NamedTuple):
+    """By how much each pair's recipe is worse, and what that is a share of: the loss's fall, the metric."""
+
+    name: str
+    whole: float
+    differences: list[float]
+
+
 def judge(
     pairs: Sequence[tuple[Losses, Losses]], margin: float, confidence: float, curves: list[Curve]
 ) -> Proof:
-    """Whether the recipe's loss is no worse than the script's by more than the margin."""
+    """Whether the recipe's loss, and each metric of the script's, is no worse by more than the margin.
+
+    What is told is the one that comes nearest to the margin, or goes farthest beyond it.
+    """
     from scipy import stats
 
     count = min(min(len(b.values), len(o.values)) for b, o in pairs)
-    metric = next((name for name in pairs[0][0].metrics if _all_have(pairs, name)), None)
-    bad = [o for _, o in pairs if not all(map(math.isfinite, o.values))]
-    fall = sum(_start(b, count) - _end(b, count) for b, _ in pairs) / len(pairs)
-    differences = [_end(o, count) - _end(b, count) for b, o in pairs]
-    if metric is not None:
-        differences = [b.metrics[metric] - o.metrics[metric] for b, o in pairs]
-        fall = max(abs(b.metrics[metric]) for b, _ in pairs)
-    reason = ""
-    if bad and all(math.isfinite(v) for b, _ in pairs for v in b.values):
-        reason = "the loss became NaN or infinite under the recipe only"
-    elif not all(map(math.isfinite, (fall, *differences))):
-        reason = f"the {metric or 'loss'} became NaN or infinite"
-    elif fall <= 0:
-        reason = "the loss of the script as it is did not fall in the steps tried"
-    if reason:
-        return Proof(
-            True, False, len(pairs), count, margin, confidence, reason=reason, curves=tuple(curves)
+    proof = Proof(True, False, len(pairs), count, margin, confidence, curves=tuple(curves))
+    measures = list(measured(pairs, count))
+    if reason := _no_answer(pairs, measures):
+        return msgspec.structs.replace(proof, reason=reason)
+
+    def judged(measure: Measure) -> Proof:
+        mean = sum(measure.differences) / len(pairs)
+        squares = sum((d - mean) ** 2 for d in measure.differences)
+        spread = math.sqrt(squares / (len(pairs) - 1))
+        reach = float(stats.t.ppf(confidence, len(pairs) - 1)) * spread / math.sqrt(len(pairs))
+        high = (mean + reach) / measure.whole
+        return msgspec.structs.replace(
+            proof,
+            proven=high < margin,
+            difference=mean / measure.whole,
+            high=high,
+            measure=measure.name,
         )
-    mean = sum(differences) / len(pairs)
-    spread = math.sqrt(sum((d - mean) ** 2 for d in differences) / (len(pairs) - 1))
-    reach = float(stats.t.ppf(confidence, len(pairs) - 1)) * spread / math.sqrt(len(pairs))
-    high = (mean + reach) / fall
-    proven = high < margin
-    return Proof(
-        True,
-        proven,
-        len(pairs),
-        count,
-        margin,
-        confidence,
-        mean / fall,
-        high,
-        metric or "loss",
-        curves=tuple(curves),
-    )
+
+    return max(map(judged, measures), key=lambda one: one.high)
+
+
+def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Measure]:
+    """What the pairs are judged by: each metric that tells runs apart, and the loss.
+
+    One that no run of the recipe changes tells nothing: it was reported before training, or it is the
+    number of the epoch. A loss that does not fall says nothing either, where there is a metric.
+    """
+    found = []
+    for name in pairs[0][0].metrics:
+        if not all(name in run.metrics for pair in pairs for run in pair):
+            continue
+        sign = -1.0 if SMALLER_IS_BETTER.search(name) else 1.0
+        differences = [sign * (b.metrics[name] - o.metrics[name]) for b, o in pairs]
+        if any(differences):
+            whole = max(abs(b.metrics[name]) for b, _ in pairs)
+            found.append(Measure(name, whole, differences))
+    yield from found
+    fall = sum(_start(b, count) - _end(b, count) for b, _ in pairs) / len(pairs)
+    if not found or not fall <= 0:
+        yield Measure("loss", fall, [_end(o, count) - _end(b, count) for b, o in pairs])
+
+
+def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measure]) -> str:
+    """Why runs prove nothing; empty where they may."""
+    finite = [all(map(math.isfinite, other.values)) for _, other in pairs]
+    if not all(finite) and all(math.isfinite(v) for base, _ in pairs for v in base.values):
+        return "the loss became NaN or infinite under the recipe only"
+    for name, whole, differences in measures:
+        if not all(map(math.isfinite, (whole, *differences))):
+            return f"the {name} became NaN or infinite"
+        if whole <= 0:
+            if name == "loss":
+                return "the loss of the script as it is did not fall in the steps tried"
+            return f"the {name} of the script as it is was 0 in the steps tried"
+    first = pairs[0][0].values
+    if all(base.values == first for base, _ in pairs) and any(any(m.differences) for m in measures):
+        return "another seed changed nothing in the script: its runs are one and the same"
+    return ""
 
 
 def shortfall(proof: Proof) -> str:
     """Why a proof fails, short."""
     most, margin = 100 * proof.high, 100 * proof.margin
     return proof.reason or f"{proof.measure} at most {most:.2f} % worse, margin {margin:.1f} %"
-
-
-def _all_have(pairs: Sequence[tuple[Losses, Losses]], name: str) -> bool:
-    return all(name in run.metrics for pair in pairs for run in pair)
 
 
 def _start(losses: Losses, count: int) -> float:

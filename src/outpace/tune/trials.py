@@ -88,7 +88,7 @@ class Trials:
         """A step ended."""
         self.begun = self.begun or perf_counter() - float(self.observed.spec.get("spent_s", 0.0))
         self.observed.pause_sampler(True)
-        self.scheduler.on_step(step)
+        self.observed.safely(self.scheduler.on_step, step)
 
     def left(self) -> float:
         """Seconds left."""

@@ -79,9 +79,12 @@ class Judging:
     def tuned(self, model: nn.Module) -> None:
         """Train a model for a while, where there is a way to."""
         if self.tune is not None:
+            device = next((p.device for p in model.parameters()), None)
             model.train()
             self.tune(model)
             model.eval()
+            if device is not None:
+                model.to(device)
 
     def fall(self, model: nn.Module) -> float:
         """By how much the metric is worse than the original's, on the data of the scan."""

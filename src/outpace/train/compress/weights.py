@@ -110,7 +110,7 @@ def zeros_kept(model: nn.Module) -> Iterator[None]:
     def again(*_: Any) -> None:
         # Past autograd: a loss may call the model twice before its backward pass.
         for weight, kept in masks:
-            weight.data.mul_(kept)
+            weight.data.mul_(kept.to(weight.device))  # a Trainer may have moved the model
 
     handle = model.register_forward_pre_hook(again)
     try:

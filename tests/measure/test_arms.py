@@ -127,3 +127,24 @@ def test_steps_of_which_none_tells_anything_come_to_an_end() -> None:
 
     found = compete(Contest({"as_is": AS_IS, "arm": FAST}, 0.0), NeverClean())
     assert found.pairs == {}
+
+
+def test_epochs_that_begin_do_not_take_the_time_of_many_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("outpace.measure.arms.perf_counter", lambda: now)
+    contest = Contest({"as_is": AS_IS, "arm": SAME}, 4.0, max_rounds=60)
+    host, over = FakeHost(), []
+
+    def program():  # type: ignore[no-untyped-def]
+        over.append((yield contest))
+
+    scheduler = Scheduler(host, program())  # type: ignore[arg-type]
+    while not scheduler.over:
+        host.index += 1
+        begins = host.index % 4 == 0
+        now += 0.05 if begins else 0.001
+        scheduler.on_step(Step(host.index, 1_000_000, 1_000_000, {}, 1, 8, not begins))
+    assert now < 1.5 * contest.seconds, "a block of 120 steps takes 1.6 s with its epochs"
+    assert contest.rounds >= 4

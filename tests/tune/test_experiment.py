@@ -123,12 +123,13 @@ def test_a_data_set_that_only_workers_can_draw_from(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:
     path, session = script(WORKERS_ONLY), tmp_path / "session"
-    words = ("diagnose", "--json", "--quiet", "--time", "4s", "--session", str(session), str(path))
+    words = ("diagnose", "--json", "--quiet", "--time", "12s", "--session", str(session), str(path))
     done = outpace(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     evidence = evidence_of(session)
     assert any("could not be tried here" in note for note in evidence.notes), evidence.notes
     assert evidence.arms, "and what came after that was measured"
+    assert evidence.paging_s < 0.1 * evidence.steps.mean_s, "to fork workers is not the steps'"
 
 
 FORKED = """

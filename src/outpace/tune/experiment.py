@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from outpace.measure.arms import Contest, Program, Scheduler
-from outpace.measure.counters import page_faults, system_s
 from outpace.measure.fixed_cost import fixed_cost
 from outpace.measure.health import HealthWatch
 from outpace.measure.others import Others
+from outpace.measure.paging import Paging
 from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.workers import WorkerMemory
 from outpace.records.evidence import Evidence
@@ -83,6 +83,9 @@ SHARES_WITH_CHANGES = Shares(0.1, 0.12, 0.55)
 class Experiment:
     """The program of one diagnosing process."""
 
+    step: Step
+    """the last that ended"""
+
     def __init__(self, observed: Observed) -> None:
         spec = observed.spec
         self.observed = observed
@@ -112,6 +115,7 @@ class Experiment:
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
+        self.step = step
         if not self.begun:
             self.begun = perf_counter() - self.spent_before
             self.observed.before_finish.append(self.keep_contests)
@@ -211,18 +215,13 @@ class Experiment:
 
     def watch(self, until: int | None = None) -> Iterator[None]:
         """Steps as they are, until there are enough of them, or so many."""
-        watched, first, begun = 0, self.host.steps, perf_counter()
-        faults, system = page_faults(), system_s()
+        watched, begun, paging = 0, perf_counter(), Paging()
         busy = Others(self.observed.worker_pids)
         workers, looked = WorkerMemory(self.observed.worker_pids), begun
         while True:
             spent = self.time_s - self.left()
             self.observed.tell("watching", spent, self.time_s)
-            steps = max(1, self.host.steps - first)
-            self.observed.found.compute.update(
-                page_faults=(page_faults() - faults) / steps,
-                system_s=(system_s() - system) / steps,
-            )
+            self.observed.found.compute.update(paging.a_step())
             if self.earlier and watched >= FEWEST_WATCHED:
                 return
             now = perf_counter()
@@ -243,6 +242,7 @@ class Experiment:
                 return
             watched += 1
             yield None
+            paging.note(self.step)
 
     def probe(self) -> Iterator[None]:
         """Single steps under a counter, and the data set tried."""

@@ -64,3 +64,13 @@ def test_a_recipe_that_could_not_be_written_is_known_before(
     with pytest.raises(RecipeError, match=said):
         tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / name, force=force)
     assert not (tmp_path / "s").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_known_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write anywhere
+    target = Target("script", "train.py", (), str(tmp_path))
+    with pytest.raises(RecipeError, match="is read-only here"):
+        tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / "new" / "fast.toml")
+    assert not (tmp_path / "s").exists()

@@ -75,8 +75,9 @@ def test_what_is_told_is_shown_until_the_session_is_over(tmp_path: Path) -> None
     assert child.stdout is not None
     first = json.loads(child.stdout.readline())
     assert (first["phase"], first["session"]) == ("watching", str(tmp_path))
-    tell(tmp_path, time.time(), phase="experiments", gains=gains)
-    assert json.loads(child.stdout.readline())["gains"] == gains
+    tell(tmp_path, time.time(), phase="experiments", gains=gains, loss=float("nan"))
+    second = json.loads(child.stdout.readline(), parse_constant=pytest.fail)
+    assert (second["gains"], second["loss"]) == (gains, None)
     write_json(tmp_path / "session.json", images_tuned())
     rest, _ = child.communicate(timeout=30)
     assert (rest, child.returncode) == ("", 0)

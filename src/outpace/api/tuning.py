@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,10 @@ def check_recipe(path: Path, *, force: bool) -> None:
     if not above.is_dir():
         raise RecipeError(
             f"{path} cannot be written: {above} is no folder", "--recipe names another"
+        )
+    if not os.access(above, os.W_OK):
+        raise RecipeError(
+            f"{path} cannot be written: {above} is read-only here", "--recipe names another"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from outpace.cli.options import option
 from outpace.cli.telling import colors
@@ -152,14 +152,15 @@ def _phases() -> Iterator[Show]:
 
 @contextmanager
 def _lines() -> Iterator[Show]:
-    """The words themselves."""
-    before: dict[str, Any] | None = None
+    """The words themselves; what is not a number is null."""
+    before = ""
 
     def show(found: News) -> None:
         nonlocal before
-        if found.told != before:
-            before = found.told
-            print(json.dumps({"session": str(found.session), **found.told}), flush=True)
+        line = msgspec.json.encode({"session": str(found.session), **found.told}).decode()
+        if line != before:
+            before = line
+            print(line, flush=True)
 
     yield show
 

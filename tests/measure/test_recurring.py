@@ -86,3 +86,37 @@ def test_a_dear_start_of_an_epoch_is_paid_once_an_epoch(
     assert (began.every, began.times(1000)) == (200, 5)
     input_s = sum(row.seconds for row in found.ledger if row.name == "input")
     assert 2.5 < input_s < 7.5
+
+
+def test_what_follows_each_epoch_has_a_row_and_its_line(
+    script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = script(
+        """
+        import time
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+
+        loader = DataLoader(TensorDataset(torch.ones(80, 2)), batch_size=4)
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for epoch in range(50):
+            for (x,) in loader:
+                model(x).sum().backward()
+                optimizer.step()
+            time.sleep(0.2)  # a metric, say
+        """
+    )
+    code, text = with_entry(
+        path, tmp_path / "session", "outpace.tune.experiment:begin", time_s=20.0, steps=90
+    )
+    assert code == 0, text
+    found = evidence_of(tmp_path / "session")
+    assert found.run.total_steps == 1000
+    (came,) = (one for one in found.run.recurring if one.name == "epoch_end")
+    assert (came.every, came.times(1000)) == (20, 50)
+    (row,) = (row for row in found.ledger if row.name == "epoch_end")
+    assert 10.0 < row.seconds < 20.0
+    line = path.read_text().splitlines().index("    time.sleep(0.2)  # a metric, say") + 1
+    assert row.where == f"{path.name}:{line}"
+    assert found.now_and_then_s >= row.seconds

@@ -55,7 +55,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("outside", "validation", outside("validation")),
     ("outside", "checkpoint", outside("checkpoint")),
     ("outside", "logging", outside("logging")),
-    ("outside", "other", outside("elsewhere")),
+    ("outside", "other", outside("elsewhere", "epoch_end")),
 )
 
 

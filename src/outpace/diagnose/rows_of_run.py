@@ -8,6 +8,8 @@ from outpace.diagnose.costs import of_run
 from outpace.diagnose.told import Row, Told
 from outpace.records.evidence import Evidence
 
+SAID = {"elsewhere": "this line", "epoch_end": "what follows an epoch"}
+
 
 def startup(evidence: Evidence) -> Iterator[Told]:
     """All before the first step, but for what torch itself takes to be imported."""
@@ -30,7 +32,7 @@ def outside(*names: str) -> Row:
             yield Told(
                 cost,
                 entry.where,
-                f"{entry.name if entry.name != 'elsewhere' else 'this line'} takes "
+                f"{SAID.get(entry.name, entry.name)} takes "
                 f"{entry.seconds:.1f} s, {100 * entry.share:.0f} % of the run",
             )
 

@@ -20,7 +20,7 @@ from outpace.measure.found import Found
 from outpace.measure.ledger import Seen, build, by_hand_share, clean_steps, mean_phases
 from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
-from outpace.measure.recurring import recurring, starts_of_epochs
+from outpace.measure.recurring import ends_of_epochs, recurring, starts_of_epochs
 from outpace.measure.sampler import Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
 from outpace.measure.subjects import main_root, training_loader, validation_on_others
@@ -39,6 +39,7 @@ from outpace.records.evidence import (
     Sync,
 )
 from outpace.records.health import Health
+from outpace.records.ledger import NOW_AND_THEN
 from outpace.records.machine import Machine
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
@@ -148,15 +149,18 @@ def _steps(host: Host, steps: list[Any], micro: int, mean: float, arms: list[Arm
 
 def _recurring(host: Host, watcher: Watcher, micro: int) -> Iterator[Recurring]:
     """What came outside of steps: validations, checkpoints, starts of epochs."""
-    for name, came in watcher.outside.items():
-        if came.count:
-            yield recurring(name, came, host.steps)
     loaded = training_loader(host)
+    epoch = loaded[1].steps_of_epoch(micro) if loaded is not None else None
+    for name, came in watcher.outside.items():
+        if came.count and name == "epoch_end" and epoch:
+            yield ends_of_epochs(came, epoch)
+        elif came.count:
+            yield recurring(name, came, host.steps)
     if loaded is not None and loaded[1].starts and not host.mingled:
         record = loaded[1]
         usual = mean_phases(clean_steps(watcher.steps)).get("input", 0.0)
         seconds = max(0.0, sum(record.starts) / 1e9 - usual * len(record.starts))
-        yield starts_of_epochs(seconds, len(record.starts), record.steps_of_epoch(micro))
+        yield starts_of_epochs(seconds, len(record.starts), epoch)
 
 
 def _outside(came: Sequence[Recurring], total: int | None) -> dict[str, float]:
@@ -167,8 +171,8 @@ def _outside(came: Sequence[Recurring], total: int | None) -> dict[str, float]:
 def _add_tail(host: Host, outside: dict[str, float]) -> None:
     """What went on after the last step."""
     for name, value in host.phases.take().items():
-        kind = name if name in ("checkpoint", "validation") else "elsewhere"
-        if host.mode == "validation" and kind == "elsewhere":
+        kind = name if name in NOW_AND_THEN else "elsewhere"
+        if host.mode == "validation" and kind != "checkpoint":
             kind = "validation"
         outside[kind] = outside.get(kind, 0.0) + value / 1e9
 

@@ -44,6 +44,11 @@ def recurring(name: str, came: Came, steps: int) -> Recurring:
     return Recurring(name, each_s, 1, came.first, max(1.0, steps - came.first), sure=False)
 
 
+def ends_of_epochs(came: Came, epoch: float) -> Recurring:
+    """What follows the last step of each epoch; ``epoch``: steps of one."""
+    return Recurring("epoch_end", came.ns / 1e9 / came.count, came.count, round(epoch), epoch)
+
+
 def starts_of_epochs(seconds: float, count: int, epoch: float | None) -> Recurring:
     """Starts that took so long together; ``epoch``: steps from one to the next, where it is known."""
     return Recurring("input", seconds / count, count, 0, epoch, leads=True)

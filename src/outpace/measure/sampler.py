@@ -204,7 +204,7 @@ def phase_reader(phases: Phases, mode: object) -> object:
         at = mode()  # type: ignore[operator]
         if at != "train":
             return at if at == "startup" else "validation"
-        return stack[-1] if stack else "elsewhere"
+        return stack[-1] if stack else phases.idle
 
     return read
 

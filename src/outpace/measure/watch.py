@@ -17,7 +17,7 @@ LOOK_AT = 3
 LOOK_AGAIN_AT = 64
 """and at four times as many steps, and so on: a short script ends before its recording does"""
 KEEP_AT = (0, 1, 2, 8, 64)
-OUTSIDE = ("validation", "checkpoint")
+OUTSIDE = ("validation", "checkpoint", "epoch_end")
 
 
 class Watcher:

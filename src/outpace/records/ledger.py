@@ -14,13 +14,14 @@ NAMES = (
     "sync",
     "validation",
     "checkpoint",
+    "epoch_end",
     "logging",
     "elsewhere",
     "ending",
 )
 ONCE = ("startup", "ending")
 """spent once, however long the training is"""
-NOW_AND_THEN = ("validation", "checkpoint")
+NOW_AND_THEN = ("validation", "checkpoint", "epoch_end")
 """comes between steps, most often"""
 
 

@@ -31,6 +31,7 @@ CAUSES = {
     "startup": "start-up",
     "validation": "validation",
     "checkpoint": "writing checkpoints",
+    "epoch_end": "after epochs",
     "logging": "logging",
     "other": "code between the steps",
 }
@@ -49,6 +50,7 @@ KINDS = {
     "sync": "waiting for single values",
     "validation": "validation",
     "checkpoint": "writing checkpoints",
+    "epoch_end": "after epochs",
     "logging": "logging",
     "elsewhere": "elsewhere",
     "ending": "ending the process",
@@ -56,7 +58,7 @@ KINDS = {
 _PARTS = {
     "io": ("input", "transfer"),
     "compute": ("forward", "backward", "optimizer", "sync"),
-    "outside": ("startup", "validation", "checkpoint", "logging", "elsewhere"),
+    "outside": ("startup", "validation", "checkpoint", "epoch_end", "logging", "elsewhere"),
 }
 _ARMS = {
     "as_is": "as it is",

@@ -216,7 +216,8 @@ class Host:
         if self.mode == "train":
             self.mode = "validation"
             totals = self.phases.totals
-            for name in ("input", "transfer", "sync", "elsewhere"):
+            self.phases.idle = "elsewhere"
+            for name in ("input", "transfer", "sync", "epoch_end", "elsewhere"):
                 totals["validation"] += totals[name]
                 totals[name] = 0
             if self.on_validation is not None:
@@ -300,6 +301,7 @@ class Host:
             return
         now, cpu = perf_counter_ns(), process_time_ns()
         totals = self.phases.take()
+        self.phases.idle = "elsewhere"
         for name, value in self._outside.items():
             totals[name] += value
         other = self.dirty or bool(self._outside or totals["validation"] or totals["checkpoint"])

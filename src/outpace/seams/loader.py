@@ -160,6 +160,7 @@ class LoaderSeam:
             if not seam.looks:
                 return seam.begin_own(loader, record)
             phases.push("input")
+            phases.idle = "elsewhere"
             start = phases.mark
             try:
                 made = seam.serve(loader, record)
@@ -293,6 +294,10 @@ class LoaderSeam:
                 )
             else:
                 batch = original(iterator)
+        except StopIteration:
+            if record.trains:
+                phases.idle = "epoch_end"
+            raise
         finally:
             phases.pop()
         self.note(record, batch, phases.mark - start)

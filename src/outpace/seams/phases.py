@@ -1,7 +1,7 @@
 """The clock of the seams: exclusive wall time by phase on the training thread.
 
 A phase that starts inside another stops the other's clock, so that the phases of a step never
-count a moment twice, and what no phase explains is "elsewhere".
+count a moment twice. What no phase explains is "elsewhere", and after an epoch's last batch "epoch_end".
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ NAMES = (
     "sync",
     "validation",
     "checkpoint",
+    "epoch_end",
     "elsewhere",
 )
 
@@ -25,11 +26,13 @@ NAMES = (
 class Phases:
     """A stack of running phases; times in nanoseconds since the last ``take``."""
 
-    __slots__ = ("events", "mark", "owner", "resting", "stack", "starts", "totals")
+    __slots__ = ("events", "idle", "mark", "owner", "resting", "stack", "starts", "totals")
 
     def __init__(self) -> None:
         self.owner = get_ident()
         self.stack: list[str] = []
+        self.idle = "elsewhere"
+        """what time is where no phase runs; it is to change while one does, or just after ``take``"""
         self.totals: dict[str, int] = dict.fromkeys(NAMES, 0)
         self.mark = perf_counter_ns()
         self.events: list[tuple[str, int, int]] | None = None
@@ -42,7 +45,7 @@ class Phases:
         """Start a phase."""
         now = perf_counter_ns()
         stack = self.stack
-        self.totals[stack[-1] if stack else "elsewhere"] += now - self.mark
+        self.totals[stack[-1] if stack else self.idle] += now - self.mark
         stack.append(phase)
         self.mark = now
         if self.events is not None:
@@ -65,7 +68,7 @@ class Phases:
     def take(self) -> dict[str, int]:
         """The times since the last take; the running phases go on from now."""
         now = perf_counter_ns()
-        self.totals[self.stack[-1] if self.stack else "elsewhere"] += now - self.mark
+        self.totals[self.stack[-1] if self.stack else self.idle] += now - self.mark
         self.mark = now
         totals, self.totals = self.totals, dict.fromkeys(NAMES, 0)
         return totals

@@ -148,3 +148,23 @@ def test_epochs_that_begin_do_not_take_the_time_of_many_rounds(
         scheduler.on_step(Step(host.index, 1_000_000, 1_000_000, {}, 1, 8, not begins))
     assert now < 1.5 * contest.seconds, "a block of 120 steps takes 1.6 s with its epochs"
     assert contest.rounds >= 4
+
+
+@pytest.mark.parametrize("clean", [3, 10], ids=["none of a block", "too few of a block"])
+def test_steps_that_all_meet_something_else_end_a_contest(
+    clean: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where short steps are noted in groups, and each group meets an epoch's start."""
+    now = 0.0
+    monkeypatch.setattr("outpace.measure.arms.perf_counter", lambda: now)
+    over: list[Contest] = []
+
+    def program():  # type: ignore[no-untyped-def]
+        over.append((yield Contest({"as_is": AS_IS, "arm": SAME}, 1.0)))
+
+    scheduler = Scheduler(FakeHost(), program())  # type: ignore[arg-type]
+    for index in range(1000):
+        now += 0.005
+        scheduler.on_step(Step(index, 5_000_000, 5_000_000, {}, 1, 8, index < clean))
+    assert scheduler.over
+    assert over

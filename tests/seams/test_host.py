@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.conftest import evidence_of, plainly, with_entry
 
 from outpace.seams.host import MIXED_AFTER, TAKES_OVER_AFTER, Host, Step
+from outpace.seams.setup import AS_IS
 
 SHORT = """
     import time
@@ -109,8 +112,10 @@ def test_validation_is_seen_between_short_steps(
     assert 0.15 * 4 <= spent <= 2.0, "three sleeps of an epoch come before another validation call"
 
 
-def test_groups_as_long_as_an_epoch_become_smaller() -> None:
+@pytest.mark.parametrize("watched", [True, False])
+def test_groups_as_long_as_an_epoch_become_smaller(watched: bool) -> None:
     host, seen = training()
+    host.setup = replace(AS_IS, watched=watched)
     for step in range(2000):
         host.dirty = host.dirty or step % 32 == 0  # an epoch begins
         host.end_step()
@@ -130,5 +135,9 @@ def test_what_is_in_every_step_belongs_to_it() -> None:
         101 - MIXED_AFTER
     )
     assert {step.count for step in seen} == {1}
+    host.setup = replace(AS_IS, watched=False)
+    host.end_step()
+    assert host.mingled, "what is in every step is not seen then"
+    host.setup = AS_IS
     host.end_step()
     assert not host.mingled

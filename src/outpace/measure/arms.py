@@ -180,9 +180,10 @@ class Scheduler:
             self.walls.append(step.wall / 1e9)
             self.cpus.append(step.cpu / 1e9)
             self.counted += step.count
-        if self.counted >= self._wanted():
+        late = self._too_slow()
+        if self.counted >= self._wanted() or (late and self.counted):
             self._end_block()
-        elif not self.counted and self._too_slow():
+        elif late:
             self._end_round()  # no step tells anything
 
     def close(self) -> None:

@@ -306,7 +306,7 @@ class Host:
             totals[name] += value
         other = self.dirty or bool(self._outside or totals["validation"] or totals["checkpoint"])
         self._outside, self.dirty = {}, False
-        if self.setup.watched and not self.phases.resting:
+        if not self.phases.resting:
             self._note_mixed(other)
         clean = not (self.phases.resting or (other and not self.mingled))
         if self.first_step_start is None:
@@ -326,8 +326,10 @@ class Host:
     def _note_mixed(self, other: bool) -> None:
         """Whether something other than training was in the group that ended."""
         self._mixed = self._mixed + 1 if other else 0
-        # Other batches, and free ones, are of other epochs.
-        as_often = self.setup.batch_scale == 1.0 and not self.setup.free_input
+        # Other batches, and free ones, are of other epochs; unwatched, only starts of epochs are met.
+        as_often = (
+            self.setup.batch_scale == 1.0 and not self.setup.free_input and self.setup.watched
+        )
         if not other:
             self.mingled = self.mingled and not as_often
         elif self._mixed >= MIXED_AFTER and self.group > 1:

@@ -19,6 +19,9 @@ DOUBT = 2.0
 """times as long as predicted that a validation may take"""
 
 
+SAID = {"epoch_end": "epoch's end"}
+
+
 def steps_of_epoch(evidence: Evidence) -> float | None:
     """Steps of an epoch as those had that were over, else by the loader's batches; None: unknown."""
     return evidence.run.epoch_steps or loaders_epoch(evidence)
@@ -47,7 +50,7 @@ def _came_once(evidence: Evidence, steps: int) -> Iterator[str]:
         more = one.seconds(steps) - one.each_s
         if not one.sure and one.every is not None and more > ALIKE * whole:
             yield (
-                f"one {one.name} was seen, after {one.first:,} steps: with one every "
+                f"one {SAID.get(one.name, one.name)} was seen, after {one.first:,} steps: with one every "
                 f"{round(one.every):,} steps {duration(more)} of that are for those to come"
             )
 

@@ -191,6 +191,27 @@ def test_flags_win_over_variables_over_pyproject(
     assert called["time_s"] == 40
 
 
+def test_a_flag_wins_over_what_pyproject_says_instead_of_it(
+    called: Called, say: Say, tmp_path: Path
+) -> None:
+    (tmp_path / "fast.toml").touch()
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.outpace]\nrecipe = 'fast.toml'\ndeadline = '9h'"
+    )
+    assert say("run", "train.py")[0] == 5
+    assert called["recipe"] == tmp_path / "fast.toml"
+    assert called["deadline"].seconds == 9 * 3600
+    assert say("run", "--no-recipe", "--by", "2999-01-01", "train.py")[0] == 5
+    assert called["recipe"] is None
+    assert called["deadline"].at is not None
+    (tmp_path / "pyproject.toml").write_text("[tool.outpace.run]\nno-recipe = true")
+    say("run", "--recipe", "fast.toml", "train.py")
+    assert called["recipe"] == Path("fast.toml")
+    code, _, told = say("run", "--recipe", "fast.toml", "--no-recipe", "train.py")
+    assert code == 2
+    assert "exclude each other" in told
+
+
 def test_one_value_in_pyproject_for_an_option_that_may_be_repeated(
     called: Called, say: Say, tmp_path: Path
 ) -> None:

@@ -88,8 +88,9 @@ def test_a_dear_start_of_an_epoch_is_paid_once_an_epoch(
     assert 2.5 < input_s < 7.5
 
 
+@pytest.mark.parametrize("left_by_break", [False, True])
 def test_what_follows_each_epoch_has_a_row_and_its_line(
-    script: Callable[[str], Path], tmp_path: Path
+    left_by_break: bool, script: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path = script(
         """
@@ -101,11 +102,13 @@ def test_what_follows_each_epoch_has_a_row_and_its_line(
         model = torch.nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for epoch in range(50):
-            for (x,) in loader:
+            for batch, (x,) in enumerate(loader):
                 model(x).sum().backward()
                 optimizer.step()
+                if batch == LAST:
+                    break
             time.sleep(0.2)  # a metric, say
-        """
+        """.replace("LAST", "19" if left_by_break else "None")
     )
     code, text = with_entry(
         path, tmp_path / "session", "outpace.tune.experiment:begin", time_s=20.0, steps=90
@@ -118,5 +121,5 @@ def test_what_follows_each_epoch_has_a_row_and_its_line(
     (row,) = (row for row in found.ledger if row.name == "epoch_end")
     assert 10.0 < row.seconds < 20.0
     line = path.read_text().splitlines().index("    time.sleep(0.2)  # a metric, say") + 1
-    assert row.where == f"{path.name}:{line}"
+    assert row.where == (f"{path.name}:{line}" if not left_by_break else None)
     assert found.now_and_then_s >= row.seconds

@@ -211,3 +211,23 @@ def test_turns_that_began_between_two_looks_mislead_no_one() -> None:
             if steps <= 20 or steps % 3 == 1:  # very short steps are looked at in groups
                 turns.note(steps)
     assert turns.per_turn() == 5
+
+
+@pytest.mark.parametrize(
+    ("of", "left_at", "whole"), [(20, None, 1000), (20, 7, 350), (200, 30, 1500)]
+)
+def test_looks_that_become_rare_are_no_early_ends(of: int, left_at: int | None, whole: int) -> None:
+    """Very short steps are looked at one by one first, then in groups of 28."""
+    turns, steps, told = Turns(), 0, None
+    for _epoch in range(50):
+        for index in range(of):
+            if index == left_at:
+                break
+            steps += 1
+            if steps == 2:
+                turns.begin()
+            if 2 <= steps <= 22 or steps % 28 == 22:
+                turns.note(steps)
+            told = told if steps > 90 else turns.total()
+    assert steps == whole
+    assert told == pytest.approx(whole, rel=0.02 if left_at is None else 0.2)

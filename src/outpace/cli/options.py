@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import click
+from click.core import ParameterSource
 
 from outpace.adapters.folder import not_made
 from outpace.errors import UsageError
 from outpace.plan.budget import seconds_of
 
 Command = Callable[..., Any]
+
+RIVALS = (("deadline", "by"), ("recipe", "no_recipe"))
+"""parameters of which a command line names one"""
+SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 
 
 class Duration(click.ParamType[float]):
@@ -77,9 +82,10 @@ class TargetCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Have Click see the target's words as words."""
         at = self.target_at(args)
-        if args[at : at + 1] == ["--"]:
-            return super().parse_args(ctx, args)
-        return super().parse_args(ctx, [*args[:at], "--", *args[at:]])
+        dashes = [] if args[at : at + 1] == ["--"] else ["--"]
+        left = super().parse_args(ctx, [*args[:at], *dashes, *args[at:]])
+        _let_stronger_rivals_win(ctx)
+        return left
 
     def target_at(self, args: list[str]) -> int:
         """Where the target begins: at ``-m``, at ``--``, or at the first word."""
@@ -92,6 +98,19 @@ class TargetCommand(click.Command):
                 return at
             at += 2 if word in valued or _ends_valued(word, valued) else 1
         return len(args)
+
+
+def _let_stronger_rivals_win(ctx: click.Context) -> None:
+    """``--by`` takes the place of pyproject.toml's ``deadline``; told in one place, both stay."""
+    for pair in RIVALS:
+        ranks = {
+            name: SOURCES.index(source)
+            for name in pair
+            if ctx.params.get(name) and (source := ctx.get_parameter_source(name)) in SOURCES
+        }
+        if len(ranks) == 2 and len(set(ranks.values())) == 2:
+            weaker = max(ranks, key=lambda name: ranks[name])
+            ctx.params[weaker] = None if weaker != "no_recipe" else False
 
 
 def _ends_valued(word: str, valued: set[str]) -> bool:

@@ -30,7 +30,7 @@ from outpace.seams.where import user_frames
 CUT = 2
 """times the turns from one look to the next that a loop may be left before its end unnoticed"""
 BLUR = 0.02
-"""share of the steps by then that may go by between the two looks that a turn began in"""
+"""share of the steps by then that may always go by between the two looks that a turn began in"""
 MOST_ITEMS = 1_000_000
 """of a list whose items are told apart"""
 
@@ -53,11 +53,13 @@ class Turns:
         self.loops: list[Counted] = []
         self._first: tuple[int, int] | None = None
         self._newest: tuple[int, int] | None = None
-        """steps, and the turn in which they were there for the first time, as far as it is known well"""
+        """steps, and the turn in which they were there for the first time"""
+        self._blur = math.inf
+        """share of its steps by which that may be wrong"""
         self._seen = (0, 0)
         """steps and turn at the last look"""
-        self._stride = 0
-        """turns from one look to the next, at most"""
+        self._pace = 0.0
+        """turns a step, at most, within one turn of the loops around the innermost"""
 
     def begin(self) -> None:
         """Find the loops around the calling step."""
@@ -76,22 +78,34 @@ class Turns:
         elif at < before:
             self.loops, self._newest = [], None  # the variable is another's
         elif at > before:
-            # Between two looks at very short steps it began at some step or other.
-            if steps - looked <= max(1, BLUR * (steps - self._first[0])):
-                self._newest = (steps, at)
-            self._look_for_early_ends(before, at)
+            self._note_newest(looked, before)
+            self._look_for_early_ends(before, at, steps - looked)
 
-    def _look_for_early_ends(self, before: int, at: int) -> None:
+    def _note_newest(self, looked: int, before: int) -> None:
+        """A turn began between two looks; at very short steps those are many steps apart."""
+        assert self._first is not None
+        steps, at = self._seen
+        between = steps - looked
+        blur = between / (steps - self._first[0]) if between > 1 else 0.0
+        if blur <= max(BLUR, self._blur):
+            # The last of several turns began late.
+            self._newest = (steps if at > before + 1 else steps - between // 2, at)
+            self._blur = blur
+
+    def _look_for_early_ends(self, before: int, at: int, steps: int) -> None:
         """Where the innermost of the loops is left before its end, those around it tell more."""
         of = self.loops[-1].turns
         if before // of == at // of:
-            self._stride = max(self._stride, at - before)
-        elif len(self.loops) > 1 and of - 1 - before % of > CUT * max(1, self._stride):
+            self._pace = max(self._pace, (at - before) / steps)
+            return
+        pace = self._pace or 1.0
+        if len(self.loops) > 1 and of - 1 - before % of > CUT * max(1.0, pace * steps):
             assert self._first is not None
             assert self._newest is not None
-            self.loops, self._stride = self.loops[:-1], 0
-            self._first = (self._first[0], self._first[1] // of)
-            self._newest = (self._newest[0], self._newest[1] // of)
+            self.loops, self._pace = self.loops[:-1], 0.0
+            self._first = _began(self._first, of, pace)
+            self._newest = _began(self._newest, of, pace)
+            self._blur = math.inf if self._newest == self._first else self._blur
             self._seen = (self._seen[0], at // of)
 
     def _turn(self, frame: FrameType | None) -> int | None:
@@ -133,6 +147,12 @@ class Turns:
         if each > 1:  # the newest turn has but begun
             return round(steps - 1 + (turns - turn) * each)
         return round(steps + (turns - turn - 1) * each)
+
+
+def _began(noted: tuple[int, int], of: int, pace: float) -> tuple[int, int]:
+    """Steps and turn where a turn of the loop around one of so many turns began."""
+    steps, turn = noted
+    return max(1, steps - round(turn % of / pace)), turn // of
 
 
 def loops_that_count(frame: FrameType | None) -> list[Counted]:

@@ -233,6 +233,14 @@ class Host:
             self._close_validation()
         self.mode = "train"
 
+    def saw_epoch(self) -> None:
+        """An epoch of training begins: what came since the last step followed the epoch before."""
+        self.phases.idle = "elsewhere"
+        if self.first_step_start is not None and not self.in_group and not self.mingled:
+            totals = self.phases.totals
+            totals["epoch_end"] += totals["elsewhere"]
+            totals["elsewhere"] = 0
+
     def saw_backward(self, loss: torch.Tensor | None) -> None:
         """A backward pass ended."""
         self.backwards += 1

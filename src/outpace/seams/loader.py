@@ -160,7 +160,8 @@ class LoaderSeam:
             if not seam.looks:
                 return seam.begin_own(loader, record)
             phases.push("input")
-            phases.idle = "elsewhere"
+            if record.trains:
+                host.saw_epoch()
             start = phases.mark
             try:
                 made = seam.serve(loader, record)
@@ -275,6 +276,11 @@ class LoaderSeam:
         phases.stack.append("input")
         try:
             return original(iterator)
+        except StopIteration:
+            if record.trains:
+                self.host.wake()
+                phases.idle = "epoch_end"
+            raise
         finally:
             phases.stack.pop()
 

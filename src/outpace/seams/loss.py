@@ -1,24 +1,32 @@
-"""The backward pass: what it is called on is the loss, whose value is kept without waiting for it."""
+"""The backward pass: what it is called on is the loss, whose value is kept without waiting for it.
+
+Of a loss that a GradScaler has scaled, the value before it.
+"""
 
 from __future__ import annotations
 
+import weakref
 from threading import get_ident
 from typing import Any
 
 import torch
+from torch.amp import GradScaler
 
 from outpace.seams.host import Host
 from outpace.seams.setup import Setup
 
 
 class LossSeam:
-    """Stands at ``torch.autograd.backward``, through which ``Tensor.backward`` goes too."""
+    """Stands at ``torch.autograd.backward``, through which ``Tensor.backward`` goes, and at ``scale``."""
 
     name = "loss"
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.original: Any = None
+        self.scale: Any = None
+        self.scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
+        """the loss that was scaled last, and what it was before"""
         self.inside = False
 
     def install(self) -> None:
@@ -41,7 +49,7 @@ class LossSeam:
                 phases.unwind(depth - 1)
             try:
                 wanted = host.in_group + 1 >= host.group
-                loss = scalar(tensors) if wanted or host.on_backward is not None else None
+                loss = seam.loss(tensors) if wanted or host.on_backward is not None else None
                 if host.on_backward is not None and loss is not None:
                     host.on_backward(loss)
                 host.saw_backward(loss if wanted else None)
@@ -51,21 +59,42 @@ class LossSeam:
 
         backward.__doc__ = original.__doc__
         torch.autograd.backward = backward
+        self._install_scale()
+
+    def _install_scale(self) -> None:
+        self.scale = original = GradScaler.scale
+        seam = self
+
+        def scale(scaler: Any, outputs: Any) -> Any:
+            result = original(scaler, outputs)
+            if isinstance(result, torch.Tensor) and result is not outputs:
+                seam.scaled = (weakref.ref(result), outputs.detach())
+            return result
+
+        scale.__doc__ = original.__doc__
+        GradScaler.scale = scale  # type: ignore[method-assign, assignment]
+
+    def loss(self, tensors: Any) -> torch.Tensor | None:
+        """What backward was called on as one number, before it was scaled; None where it is not one."""
+        first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+        if self.scaled is not None and self.scaled[0]() is first:
+            first = self.scaled[1]
+        return scalar(first)
 
     def remove(self) -> None:
         """Take it out."""
         if self.original is not None:
             torch.autograd.backward = self.original
-            self.original = None
+            GradScaler.scale = self.scale  # type: ignore[method-assign]
+            self.original = self.scaled = None
 
     def reconcile(self, setup: Setup) -> None:
         """Nothing here is run in another way."""
 
 
-def scalar(tensors: Any) -> torch.Tensor | None:
-    """The loss out of what backward was called on: the first tensor, if it is one number."""
-    first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
-    if not isinstance(first, torch.Tensor) or first.numel() != 1:
+def scalar(loss: Any) -> torch.Tensor | None:
+    """A loss without its graph, if it is one number."""
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         return None
-    value = first.detach()
+    value = loss.detach()
     return value.reshape(()) if value.dim() else value

@@ -180,10 +180,11 @@ class Scheduler:
             self.walls.append(step.wall / 1e9)
             self.cpus.append(step.cpu / 1e9)
             self.counted += step.count
-        late = self._too_slow()
-        if self.counted >= self._wanted() or (late and self.counted):
+        if self.counted < self._wanted() and not self._too_slow():
+            return
+        if self.counted:
             self._end_block()
-        elif late:
+        else:
             self._end_round()  # no step tells anything
 
     def close(self) -> None:

@@ -31,7 +31,6 @@ CAUSES = {
     "startup": "start-up",
     "validation": "validation",
     "checkpoint": "writing checkpoints",
-    "epoch_end": "after epochs",
     "logging": "logging",
     "other": "code between the steps",
 }

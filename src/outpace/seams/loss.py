@@ -67,8 +67,9 @@ class LossSeam:
 
         def scale(scaler: Any, outputs: Any) -> Any:
             result = original(scaler, outputs)
-            if isinstance(result, torch.Tensor) and result is not outputs:
-                seam.scaled = (weakref.ref(result), outputs.detach())
+            before = scalar(outputs)
+            if before is not None and result is not outputs:
+                seam.scaled = (weakref.ref(result), before)
             return result
 
         scale.__doc__ = original.__doc__
@@ -78,7 +79,7 @@ class LossSeam:
         """What backward was called on as one number, before it was scaled; None where it is not one."""
         first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         if self.scaled is not None and self.scaled[0]() is first:
-            first = self.scaled[1]
+            return self.scaled[1]
         return scalar(first)
 
     def remove(self) -> None:

@@ -85,9 +85,10 @@ def cause_right(told: Told) -> bool:
 
 
 def alarm(told: Told) -> bool:
-    """Whether a control is told to be bound by something else, or a script by what is not in it."""
-    if not told.case.amounts:
-        return told.row["bound"] not in (told.case.bound, "none")
+    """Whether a control is told to have another cause than its own, or a script one not in it."""
+    row, case = told.row, told.case
+    if not case.amounts:
+        return row["bound"] != "none" and [row["bound"], row["cause"]] != [case.bound, case.cause]
     return bool(told.row["top"]) and told.case.bound != "compute"
 
 

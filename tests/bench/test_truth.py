@@ -85,6 +85,7 @@ def test_false_alarms() -> None:
     assert not alarm(Told(control, row("compute", "arithmetic"), None, None))
     assert not alarm(Told(control, row("none", "", found=False), None, None))
     assert alarm(Told(control, row("io", "storage"), None, None))
+    assert alarm(Told(control, row("compute", "threads"), None, None))
     assert alarm(Told(CASES["parse_json"], row("io", "parse", top=True), None, None))
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
-from outpace.records.evidence import ByHand, ByKind, Evidence, Memory, Rank
+from outpace.records.evidence import FED, ByHand, ByKind, Evidence, Memory, Rank
+from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from tests.remedies.some_evidence import ALL, EMPTY, IMAGES, arm
@@ -167,6 +168,22 @@ def test_other_threads_gain_no_more_than_they_did() -> None:
     slow = tuple(replace(a, seconds=0.5) if a.name == "input_free" else a for a in arms)
     told = next(f for f in findings(replace(IMAGES, arms=slow)) if f.cause == "threads")
     assert told.gain.speedup <= 5.0 * 1.001
+
+
+def test_threads_are_told_as_they_are_beside_workers() -> None:
+    """With the workers at rest more threads gain; with them at work there are no cores for more."""
+    free = tuple(a for a in IMAGES.arms if a.name == "input_free")
+    beside = with_input(workers=1, kind="loader")
+
+    def told(gain: float) -> list[Finding]:
+        at_work = arm("threads_2" + FED, gain, 0.3 / gain, "as_is")
+        arms = (*free, arm("threads_2", 1.7, 0.06), at_work)
+        return [f for f in findings(replace(beside, arms=arms)) if f.cause == "threads"]
+
+    assert not told(0.8)
+    assert told(1.4)[0].gain.speedup == pytest.approx(1.4)
+    unmeasured = (*free, arm("threads_2", 1.7, 0.06))
+    assert "threads" not in [c for _, c in causes(replace(beside, arms=unmeasured))]
 
 
 def test_a_list_that_keeps_graphs_is_a_leak() -> None:

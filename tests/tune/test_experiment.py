@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from outpace.records.evidence import FED
 from tests.conftest import evidence_of, outpace
 
 TRAINING = """
@@ -129,6 +131,25 @@ def test_a_data_set_that_only_workers_can_draw_from(
     evidence = evidence_of(session)
     assert any("could not be tried here" in note for note in evidence.notes), evidence.notes
     assert evidence.arms, "and what came after that was measured"
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core: no other number of threads")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_threads_are_tried_beside_workers_too(
+    script: Callable[..., Path], tmp_path: Path, workers: int
+) -> None:
+    source = WORKERS_ONLY.replace(
+        "num_workers=1", f"num_workers={workers}, persistent_workers={workers > 0}"
+    )
+    path, session = (
+        script(source.replace("rows = None", "rows = torch.randn(64, 16)")),
+        tmp_path / "session",
+    )
+    words = ("diagnose", "--json", "--quiet", "--time", "6s", "--session", str(session), str(path))
+    done = outpace(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    beside = {a.base for a in evidence_of(session).arms if a.name.endswith(FED)}
+    assert beside == ({"as_is"} if workers else set())
 
 
 FORKED = """

@@ -15,7 +15,7 @@ from outpace.diagnose.costs import (
     without,
 )
 from outpace.diagnose.told import Told
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import FED, Evidence
 
 AT_CEILING = 0.95
 LEAST_USELESS = 0.1
@@ -61,21 +61,21 @@ def sync(evidence: Evidence) -> Iterator[Told]:
 
 
 def threads(evidence: Evidence) -> Iterator[Told]:
-    """Too few or too many threads."""
-    best = max(
-        (a for a in evidence.arms if a.name.startswith("threads_") and a.failed is None),
-        key=lambda a: a.gain.speedup,
-        default=None,
-    )
+    """Too few or too many threads; beside workers as measured with them at work, who need cores too."""
+    beside = evidence.input.workers > 0
+    counts = [
+        a for a in evidence.arms if a.name.startswith("threads_") and a.name.endswith(FED) == beside
+    ]
+    best = max((a for a in counts if a.failed is None), key=lambda a: a.gain.speedup, default=None)
     if best is None or best.gain.low < 1.03:
         return
     whole = evidence.steps.mean_s if best.base == "as_is" else evidence.free_s
     what = "a step" if best.base == "as_is" else "the compute of a step"
-    cost = without(evidence, whole, best.gain)
+    count = best.name.removeprefix("threads_").removesuffix(FED)
     yield Told(
-        cost,
+        without(evidence, whole, best.gain),
         evidence.compute.threads_where,
-        f"with {best.name.removeprefix('threads_')} threads instead of {evidence.compute.threads} {what} "
+        f"with {count} threads instead of {evidence.compute.threads} {what} "
         f"takes {1e3 * best.seconds:.1f} instead of {1e3 * whole:.1f} ms",
     )
 

@@ -249,6 +249,10 @@ class Memory(msgspec.Struct, frozen=True):
         return taken / self.limit_bytes if self.limit_bytes else 0.0
 
 
+FED = " beside workers"
+"""at the end of an arm's name: the loader's workers make batches meanwhile, where else they rest"""
+
+
 class Arm(msgspec.Struct, frozen=True):
     """One way to run a step, compared with the script as it is, round by round."""
 

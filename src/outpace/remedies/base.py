@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import FED, Evidence
 from outpace.records.finding import Keeps
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings
@@ -42,6 +42,9 @@ class Remedy(ABC):
     """it is told, with its gain, and not applied"""
     probed: ClassVar[bool] = False
     """`diagnose` measures an arm of it, so that its prediction rests on a measurement"""
+
+    crowds: ClassVar[bool] = False
+    """it takes cores from the loader's workers, or gives them some: its arm is measured beside them too"""
 
     whole_epochs: ClassVar[bool] = False
     """its gain lies outside of steady steps: only whole epochs, in new processes, measure it"""
@@ -75,12 +78,26 @@ class Remedy(ABC):
     ) -> Gain:
         """Speed-up of a steady step, on top of a Setup that is accepted already."""
         chosen = self.settings(evidence) if settings is None else settings
-        return predicted_gain(evidence, accepted, self.setup(accepted, chosen))
+        after = self.setup(accepted, chosen)
+        if self.crowds and accepted == AS_IS:
+            for name, setup in self.fed_arms(evidence).items():
+                if setup == after and (arm := evidence.arm(name)) is not None:
+                    return Gain(arm.gain.speedup, arm.gain.low, arm.gain.high)
+        return predicted_gain(evidence, accepted, after)
 
     def arm(self, evidence: Evidence) -> dict[str, Setup]:
         """The arm that `diagnose` measures, with free input where input can be taken away."""
         base = replace(AS_IS, free_input=evidence.input.kind in ("loader", "iterable"))
         return {self.name: self.setup(base, self.settings(evidence))}
+
+    def fed_arms(self, evidence: Evidence) -> dict[str, Setup]:
+        """Its arms beside workers that go on making batches; none where there are no workers."""
+        if not self.crowds or not evidence.input.workers:
+            return {}
+        return {
+            name + FED: replace(setup, free_input=False)
+            for name, setup in self.arm(evidence).items()
+        }
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The script's text as a person would change it; unchanged where no edit is known."""

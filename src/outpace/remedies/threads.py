@@ -29,6 +29,7 @@ class Threads(Remedy):
     treats = ("threads", "arithmetic", "dispatch")
     keeps = "numerics"
     probed = True
+    crowds = True
 
     def counts(self, evidence: Evidence) -> list[int]:
         """Numbers to try: powers of two up to the cores, one core less, but for the present."""

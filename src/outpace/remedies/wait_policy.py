@@ -30,6 +30,7 @@ class WaitPolicy(Remedy):
     keeps = "exact"
     stage = 2
     probed = True
+    crowds = True
 
     def applies(self, evidence: Evidence) -> Verdict:
         """Several threads on a CPU."""

@@ -22,6 +22,7 @@ from outpace.measure.paging import Paging
 from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.workers import WorkerMemory
 from outpace.records.evidence import Evidence
+from outpace.remedies.base import Remedy
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.alter import DEAR, DROPOUT, PassingThrough, parts_of
 from outpace.seams.host import Step
@@ -292,6 +293,8 @@ class Experiment:
         own: dict[str, Setup] = {"as_is": AS_IS, "seams_off": replace(AS_IS, watched=False)}
         if loaded:
             own["input_free"] = replace(AS_IS, free_input=True)
+            for remedy in self.probed(evidence):
+                own.update(remedy.fed_arms(evidence))
         if evidence.compute.device != "cpu":
             own["transfer_free"] = replace(AS_IS, free_transfer=True)
             own["sync_free"] = replace(AS_IS, free_sync=True)
@@ -332,14 +335,17 @@ class Experiment:
             arms["batch_half"] = replace(base, batch_scale=0.5)
             if evidence.memory.full_at(2.0) < ROOMY:
                 arms["batch_double"] = replace(base, batch_scale=2.0)
-        for kind in all_remedies():
-            one = kind()
-            if one.probed and one.applies(evidence).yes:
-                arms.update(one.arm(evidence))
+        for remedy in self.probed(evidence):
+            arms.update(remedy.arm(evidence))
         if "bf16" in arms and "channels_last" in arms:
             both = replace(arms["bf16"], channels_last=True)
             arms["bf16+channels_last"] = both
         return arms
+
+    def probed(self, evidence: Evidence) -> list[Remedy]:
+        """The remedies that are measured here."""
+        remedies = [kind() for kind in all_remedies()]
+        return [one for one in remedies if one.probed and one.applies(evidence).yes]
 
     def done(self) -> None:
         """All is measured."""

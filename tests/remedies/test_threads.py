@@ -1,0 +1,31 @@
+"""Another number of threads: what it gains beside workers is what was measured beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from outpace.records.evidence import FED
+from outpace.remedies.threads import Threads
+from tests.remedies.some_evidence import IMAGES, WORKERS, arm
+
+replace = msgspec.structs.replace
+
+
+def test_without_workers_there_is_nothing_to_measure_beside() -> None:
+    assert Threads().fed_arms(IMAGES) == {}
+
+
+def test_what_was_measured_beside_workers_is_predicted() -> None:
+    one, arms = Threads(), Threads().fed_arms(WORKERS)
+    assert arms == {
+        n + FED: dataclasses.replace(s, free_input=False) for n, s in one.arm(WORKERS).items()
+    }
+    measured = arm("threads_2" + FED, 0.6, 0.5, "as_is")
+    beside = replace(WORKERS, arms=(*WORKERS.arms, measured))
+    assert one.predict(WORKERS, {"threads": 2}).speedup > 0.9
+    gain = one.predict(beside, {"threads": 2})
+    assert gain.speedup == pytest.approx(0.6)
+    assert gain.how == "predicted"

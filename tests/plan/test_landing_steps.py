@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew
 from outpace.plan.landing import Landing
+from outpace.plan.time_left import EXIT_S, MARGIN, MOST_SLOWER
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
 from outpace.seams.phases import NAMES
@@ -54,6 +56,33 @@ class Run:
         phases = dict.fromkeys(NAMES, 0)
         wall = round(1e9 * seconds)
         self.landing.on_step(Step(self.host.steps - 1, wall, 0, phases, 1, 1, clean=clean))
+
+
+def noise(chance: random.Random) -> Iterator[float]:
+    """Seconds of steps beside programs that come and go."""
+    while True:
+        for _ in range(chance.randint(1, 60)):
+            yield 0.08 * chance.lognormvariate(0, 0.05)
+        slower = chance.choice([3, 8, 20, 40])
+        for _ in range(chance.choice([1, 1, 2, 3, 5, 20])):
+            yield 0.08 * slower * chance.lognormvariate(0, 0.3)
+
+
+@pytest.mark.parametrize("land", ["linear", "plateau"])
+@pytest.mark.parametrize("budget", [40.0, 100.0])
+def test_a_busy_machine_is_no_reason_to_end_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, land: Landed, budget: float
+) -> None:
+    """Steps that stall one after the other were taken for pauses that come after each step."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    for seed in range(100):
+        run = Run(tmp_path, budget, land=land)
+        for seconds in noise(random.Random(seed)):
+            run.step(seconds)
+            if run.landing.over:
+                break
+        most_s = MOST_SLOWER * EXIT_S + MARGIN * budget + 0.08 * 40 * 2.5
+        assert budget - most_s <= run.now, (seed, run.now)
 
 
 def test_a_step_that_would_not_be_over_in_time_is_not_begun(tmp_path: Path) -> None:

@@ -13,17 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
+from outpace.remedies.prefetch import Prefetch
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS, Feed, Setup
 from outpace.serve import cache
 from outpace.serve.batches import same_bits
 from outpace.serve.feeds import Processes, make_feed
 from outpace.serve.open_files import holds_open_file
+from tests.remedies.some_evidence import IMAGES
 from tests.remedies.trainings import Rows, hosted
 
 
@@ -442,3 +445,17 @@ def test_threads_of_two_loaders_do_not_draw_from_one_file_at_once(tmp_path: Path
             if step == 0:
                 assert torch.cat(list(valid)).tolist() == list(range(1, 64, 2))
         assert drawn == list(range(0, 64, 2))
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "streams", "kept"),
+    [(False, ("torch",), "exact"), (True, ("torch",), "numerics"), (True, (), "exact")],
+)
+def test_a_validation_in_mid_epoch_draws_too(
+    interrupted: bool, streams: tuple[str, ...], kept: str
+) -> None:
+    source = msgspec.structs.replace(
+        IMAGES.input, random_streams=streams, step_streams=(), interrupted=interrupted
+    )
+    evidence = msgspec.structs.replace(IMAGES, input=source)
+    assert Prefetch().kept(evidence, {"batches": 2}) == kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
+from time import perf_counter_ns
 
 import pytest
 import torch
@@ -48,6 +49,47 @@ def test_accumulated_batches_are_counted(accumulated: int) -> None:
                 optimizer.step()
                 assert host.micro_steps == accumulated
         assert host.steps == 6 // accumulated
+
+
+@pytest.mark.parametrize("peeks", [False, True])
+def test_a_pass_over_the_data_before_training_is_of_the_start(peeks: bool) -> None:
+    """For the data's mean, say, or a look at a batch: it was in no row of the ledger."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = loader()
+    with hosted() as host:
+        _ = next(iter(batches)) if peeks else list(batches)
+        passed = perf_counter_ns()
+        for (x,) in batches:
+            model(x).mean().backward()
+            optimizer.step()
+        assert host.first_step_start is not None
+        assert host.first_step_start >= passed
+        assert host.steps == 6
+
+
+@pytest.mark.parametrize(("validates_at", "inside"), [(3, True), (5, False), (None, False)])
+def test_a_validation_between_two_batches_is_seen(validates_at: int | None, inside: bool) -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = loader()
+    with hosted() as host:
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        for _ in range(2):
+            for index, (x,) in enumerate(batches):
+                model(x).mean().backward()
+                optimizer.step()
+                if index == validates_at:
+                    model.eval()
+                    with torch.no_grad():
+                        model(x)
+                    model.train()
+            model.eval()
+            with torch.no_grad():
+                model(x)
+            model.train()
+        assert seam.record_of(batches).interrupted == inside
 
 
 @pytest.mark.parametrize("leaves_at", [4, 100])

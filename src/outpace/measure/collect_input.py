@@ -38,10 +38,10 @@ def collect_input(
         return _input_by_lines(host, watcher, phases, samples, lines)
     loader, record = loaded
     workers = loader.num_workers
-    fetched = watcher.fetches(workers=workers > 0)
+    fetched = watcher.fetches(record.number, workers=workers > 0)
     watched = Counter({k: v for k, v in samples.items() if k.phase == "input"})
     if workers:
-        for path in session.glob("worker-*.json"):
+        for path in session.glob(f"worker-{record.number}-*.json"):
             watched += read_dump(path)
     collate = getattr(loader.collate_fn, "__name__", "")
     collates = frozenset({collate} if "default" not in collate else ())
@@ -61,6 +61,7 @@ def collect_input(
         "wait_s": usual,
         "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
         "step_streams": (),
+        "interrupted": record.interrupted,
         "places": tuple(places(watched)),
         "kind_places": kind_places(watched, collates),
     }

@@ -9,7 +9,7 @@ from outpace.measure.recurring import Came
 from outpace.measure.retained import Look, find_retained, look
 from outpace.measure.subjects import forget_epochs, main_root, steps_of_epoch, training_loader
 from outpace.measure.validation import ValidationLosses
-from outpace.seams.fetch import Fetches, FetchSeam
+from outpace.seams.fetch import LOADERS, Fetches, FetchSeam
 from outpace.seams.host import Host, Step
 
 KEEP = 4000
@@ -18,6 +18,8 @@ LOOK_AGAIN_AT = 64
 """and at four times as many steps, and so on: a short script ends before its recording does"""
 KEEP_AT = (0, 1, 2, 8, 64)
 OUTSIDE = ("validation", "checkpoint", "epoch_end")
+Totals = list[tuple[Fetches, Fetches]]
+"""of each DataLoader's fetches: in the training process, and in its workers"""
 
 
 class Watcher:
@@ -36,8 +38,8 @@ class Watcher:
         self.losses = Losses()
         self.validation = ValidationLosses(host)
         self.loss_until: int | None = None
-        self.fetch_begin: tuple[Fetches, Fetches] | None = None
-        self.fetch_end: tuple[Fetches, Fetches] | None = None
+        self.fetch_begin: Totals | None = None
+        self.fetch_end: Totals | None = None
         self.kept: list[object] = []
         """the loader and the model, so that they are there when evidence is written at the end"""
         host.listeners.append(self.on_step)
@@ -94,20 +96,21 @@ class Watcher:
             self.loss_until = len(self.losses.samples)
             self.validation.end()
 
-    def fetches(self, *, workers: bool) -> Fetches | None:
-        """What fetching cost while recording."""
-        if self.fetch_begin is None:
+    def fetches(self, loader: int, *, workers: bool) -> Fetches | None:
+        """What a DataLoader's fetching cost while recording."""
+        begin, end = self.fetch_begin, self.fetch_end or self._fetches()
+        if begin is None or end is None:
             return None
-        end = self.fetch_end or self._fetches()
-        if end is None:
-            return None
-        one, other = self.fetch_begin[workers], end[workers]
+        at = min(loader, LOADERS - 1)
+        one, other = begin[at][workers], end[at][workers]
         return Fetches(
             *(b - a for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
         )
 
-    def _fetches(self) -> tuple[Fetches, Fetches] | None:
+    def _fetches(self) -> Totals | None:
         seam = self.host.seams.get("fetch")
         if not isinstance(seam, FetchSeam):
             return None
-        return seam.totals(workers=False), seam.totals(workers=True)
+        return [
+            (seam.totals(i, workers=False), seam.totals(i, workers=True)) for i in range(LOADERS)
+        ]

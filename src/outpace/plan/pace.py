@@ -30,6 +30,8 @@ PAUSE = 3.0
 """steps' time that a pause takes at least"""
 FEWEST_APART, APART = 3, 0.02
 """pauses that tell how many steps are from one to the next, and by how much of them they may differ"""
+NEAR = 8
+"""steps, or groups, up to which pauses may be as far apart by chance, as where a machine is busy"""
 TRUSTED_BLOCKS = 3
 """before anything follows from their average"""
 WARM_UP = 5
@@ -154,7 +156,8 @@ class Pace:
         first, middle, last = (pause.at for pause in self._long)
         every, off = last - middle, max(pause.group for pause in self._long)
         left = last + every - self.steps
-        if abs(every - (middle - first)) > off + APART * every or left < -off:
+        even = abs(every - (middle - first)) <= off + APART * every
+        if not even or every <= NEAR * off or left < -off:
             return None
         return Cycle(max(0, left), every, max(p.length for p in self._long) * self.step_s)
 
@@ -245,7 +248,9 @@ class Pace:
 
     def _note_long(self, seconds: float, count: int) -> Pause:
         assert self.step_s is not None
-        found = Pause(self.changes, seconds / self.step_s, self.steps, count)
+        # Where the last steps took longer it did too; when these have come into the average is later.
+        length = seconds / max(self.step_s, self.recent_s)
+        found = Pause(self.changes, length, self.steps, count)
         if self.steps >= WARM_UP:
             self._long.append(found)
         return found

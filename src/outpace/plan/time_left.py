@@ -8,6 +8,8 @@ from outpace.plan.pace import FAR
 
 EXIT_S = 1.05
 """for a process with torch to end once the script has"""
+MOST_SLOWER = 3.0
+"""times as long that it takes on a busy machine; steps, whose threads wait for each other, may take ten"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
 MARGIN, MOST_MARGIN_S = 0.006, 30.0
@@ -34,7 +36,7 @@ class TimeLeft:
         validations = (self.outlook.epoch() is not None) + self.outlook.evaluates
         saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
         pace = self.outlook.pace
-        slower = pace.slowness if pace.slowness > FAR else 1.0
+        slower = min(MOST_SLOWER, pace.slowness) if pace.slowness > FAR else 1.0
         exit_s = slower * (EXIT_S + (LAUNCHER_S if self.ranks > 1 else 0.0))
         margin = min(MOST_MARGIN_S, MARGIN * budget)
         return exit_s + saving + validations * self.validating() + margin

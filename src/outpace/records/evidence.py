@@ -106,7 +106,9 @@ class Input(msgspec.Struct, frozen=True):
     random_streams: tuple[str, ...] = ()
     """the generators that drawing a sample advances: "python", "numpy", "torch" """
     step_streams: tuple[str, ...] = ()
-    """the generators that the rest of a step advances"""
+    """those that the rest of a step advances"""
+    interrupted: bool = False
+    """validations come between the batches of an epoch"""
     sliceable: bool | None = None
     """``dataset[indices]`` equals the collated items bit for bit"""
     why_not_sliceable: str | None = None

@@ -39,9 +39,9 @@ class Prefetch(Remedy):
 
     The thread draws the samples in the script's own order. So every bit is kept, random
     augmentation included, as long as the step itself does not draw from the generators that the
-    samples draw from (dropout and torch-based augmentation both draw from torch's); else random
-    numbers are dealt out in another order. A loop that leaves an epoch early finds the generators
-    some batches further on.
+    samples draw from (dropout and torch-based augmentation both draw from torch's), and no validation
+    comes in mid-epoch; else random numbers are dealt out in another order. A loop that leaves an
+    epoch early finds the generators some batches further on.
     """
 
     name = "prefetch"
@@ -58,7 +58,9 @@ class Prefetch(Remedy):
             return Verdict(False, f"{data.workers} workers make batches ahead already")
         shared = shared_streams(evidence)
         if shared:
-            return Verdict(True, f"batch and step both draw from the generator of {shared[0]}")
+            return Verdict(
+                True, f"what comes between batches draws from {shared[0]}'s generator as they do"
+            )
         return Verdict(True, "batches can be made while the step computes, in the same order")
 
     def settings(self, evidence: Evidence) -> Settings:
@@ -97,5 +99,12 @@ class Prefetch(Remedy):
 
 
 def shared_streams(evidence: Evidence) -> list[str]:
-    """Random generators that both the samples and the rest of a step draw from."""
-    return sorted(set(evidence.input.random_streams) & set(evidence.input.step_streams))
+    """Random generators that the samples draw from, and what comes between two batches as well.
+
+    A validation in mid-epoch is taken to draw from all of them: each pass over a DataLoader takes a
+    seed from torch's.
+    """
+    drawn = set(evidence.input.random_streams)
+    if evidence.input.interrupted:
+        return sorted(drawn)
+    return sorted(drawn & set(evidence.input.step_streams))

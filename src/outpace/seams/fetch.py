@@ -1,5 +1,6 @@
 """How a batch is made from a data set: in the training process or in worker processes.
 
+Each DataLoader's fetches are counted by themselves: a validation's batches may cost something else.
 Workers write what they measure into memory that they share with the training process; with the
 "spawn" start method there is none, and only the waiting for batches is known.
 
@@ -24,6 +25,8 @@ from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.setup import Setup
 
+LOADERS = 16
+"""DataLoaders that are told apart; those made later count together"""
 SLOTS = 65
 FIELDS = ("batches", "wall", "collate", "decode", "images", "pixels",
           "looked", "looked_wall", "cpu", "queued", "read_bytes")  # fmt: skip
@@ -59,9 +62,10 @@ class FetchSeam:
         self.host = host
         self.decode = decode
         self.originals: dict[Any, Any] = {}
-        cells = memoryview(mmap.mmap(-1, SLOTS * WIDTH * 8)).cast("d")
-        self.rows = [cells[i * WIDTH : (i + 1) * WIDTH] for i in range(SLOTS)]
-        """one for this process, one for each worker"""
+        cells = memoryview(mmap.mmap(-1, LOADERS * SLOTS * WIDTH * 8)).cast("d")
+        rows = [cells[i * WIDTH : (i + 1) * WIDTH] for i in range(LOADERS * SLOTS)]
+        self.rows = [rows[i * SLOTS : (i + 1) * SLOTS] for i in range(LOADERS)]
+        """by DataLoader: one for this process, one for each worker"""
         self.pid = os.getpid()
         self.in_worker: Any = None
         """called once in each worker process, to start what watches there"""
@@ -72,23 +76,37 @@ class FetchSeam:
         """Put the seam in."""
         if self.originals:
             return
+        base = torch_fetch._BaseDatasetFetcher
+        self.originals[base, "__init__"] = base.__init__
+        base.__init__ = self.numbered(base.__init__)  # type: ignore[method-assign]
         for owner in (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher):
-            self.originals[owner] = owner.fetch
+            self.originals[owner, "fetch"] = owner.fetch
             owner.fetch = self.wrap(owner.fetch)  # type: ignore[method-assign]
 
     def remove(self) -> None:
         """Take it out."""
-        for owner, original in self.originals.items():
-            owner.fetch = original
+        for (owner, name), original in self.originals.items():
+            setattr(owner, name, original)
         self.originals = {}
 
     def reconcile(self, setup: Setup) -> None:
         """Nothing here is run in another way."""
 
-    def totals(self, *, workers: bool) -> Fetches:
-        """What was measured in the workers, or in the training process."""
-        rows = self.rows[1:] if workers else self.rows[:1]
-        return Fetches(*(sum(column) for column in zip(*rows, strict=True)))
+    def totals(self, loader: int, *, workers: bool) -> Fetches:
+        """What was measured of a DataLoader's fetches, in its workers or in the training process."""
+        rows = self.rows[min(loader, LOADERS - 1)]
+        return Fetches(*(sum(c) for c in zip(*(rows[1:] if workers else rows[:1]), strict=True)))
+
+    def numbered(self, original: Any) -> Any:
+        """Fetchers know the DataLoader whose iterator is being made; in a worker, as it was forked."""
+        host = self.host
+
+        @functools.wraps(original)
+        def __init__(fetcher: Any, *args: Any, **kwargs: Any) -> None:
+            original(fetcher, *args, **kwargs)
+            fetcher._outpace_loader = min(host.making, LOADERS - 1)
+
+        return __init__
 
     def wrap(self, original: Any) -> Any:
         """A fetch with its parts timed."""
@@ -100,7 +118,7 @@ class FetchSeam:
                 return original(fetcher, index)
             info = get_worker_info()
             slot = 0 if info is None else min(info.id + 1, SLOTS - 1)
-            row = rows[slot]
+            row = rows[getattr(fetcher, "_outpace_loader", LOADERS - 1)][slot]
             if info is not None and seam.met_worker != os.getpid():
                 seam.met_worker = os.getpid()
                 seam.host.guard("fetch", seam.enter_worker)

@@ -121,6 +121,8 @@ class Host:
     """something other than training is in every step, as where an epoch is one batch: it belongs to it"""
     rests: bool = False
     """look into a sample of very short steps, instead of all"""
+    making: int = 0
+    """number of the DataLoader whose iterator was made last"""
     last_record: Any = None
     """the loader that a batch was last drawn from"""
     fed: bool = False
@@ -232,6 +234,11 @@ class Host:
                 self.guard("validation", self.on_validation, False)
             self._close_validation()
         self.mode = "train"
+
+    def saw_no_step(self) -> None:
+        """A loader begins an epoch: if no step was made yet, what was drawn before belongs to start-up."""
+        if self.mode == "train" and not self.steps and not self.backwards:
+            self.mode, self.first_step_start = "startup", None
 
     def saw_epoch(self) -> None:
         """An epoch of training begins: what came since the last step followed the epoch before."""

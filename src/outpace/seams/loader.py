@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from outpace.seams.where import caller
 class Fed(NamedTuple):
     """What DataLoaders that were made one after the other at a line have in common."""
 
+    number: int
     dataset: weakref.ref[Any]
     recent: Recent
     starts: list[int]
@@ -52,6 +54,7 @@ class LoaderSeam:
         self.records: weakref.WeakKeyDictionary[DataLoader[Any], Record] = (
             weakref.WeakKeyDictionary()
         )
+        self.numbers = itertools.count()
         self.fed_by: dict[str, Fed] = {}
         """what trains, by the line where its DataLoader was made"""
         self.newest: DataLoader[Any] | None = None
@@ -120,7 +123,7 @@ class LoaderSeam:
         """What is known of a DataLoader."""
         record = self.records.get(loader)
         if record is None:
-            record = self.records[loader] = Record()
+            record = self.records[loader] = Record(next(self.numbers))
         if record.length is None:
             # A loader notes that its length was asked for, and warns where it then gives more.
             asked = getattr(loader, "_IterableDataset_len_called", None)
@@ -142,7 +145,7 @@ class LoaderSeam:
         def __init__(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
             original(loader, *args, **kwargs)
             where = seam.host.guard("loader", caller)
-            seam.records[loader] = Record(where=where)
+            seam.records[loader] = Record(next(seam.numbers), where)
 
         DataLoader.__init__ = __init__  # type: ignore[method-assign, assignment]
 
@@ -196,6 +199,7 @@ class LoaderSeam:
         self._recognise(loader, record)
         if record.running is not None and record.running() is getattr(loader, "_iterator", None):
             record.running = None  # persistent workers: the one iterator begins anew
+        host.saw_no_step()
         if record.trains or host.mode == "startup":
             host.saw_training()
             host.epoch += 1
@@ -203,13 +207,15 @@ class LoaderSeam:
         elif record.begun is None or host.steps > record.begun + 1:
             host.dirty = True  # a validation; a loader that begins anew in each step belongs to it
         record.begin_epoch(host.steps)
+        host.making = record.number
         self.newest = loader
 
     def _recognise(self, loader: DataLoader[Any], record: Record) -> None:
         """A DataLoader that is made anew for each epoch feeds the training as the one before did."""
         before = self.fed_by.get(record.where or "")
         if before is not None and not record.trains and before.dataset() is loader.dataset:
-            record.trains, record.recent, record.starts = True, before.recent, before.starts
+            record.trains, record.number = True, before.number
+            record.recent, record.starts = before.recent, before.starts
 
     def _remember(self, record: Record) -> None:
         """Its DataLoader feeds the training."""
@@ -217,7 +223,8 @@ class LoaderSeam:
         if record.where is not None:
             with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
                 dataset = weakref.ref(self.loader_of(record).dataset)
-                self.fed_by[record.where] = Fed(dataset, record.recent, record.starts)
+                fed = Fed(record.number, dataset, record.recent, record.starts)
+                self.fed_by[record.where] = fed
 
     def serve(self, loader: DataLoader[Any], record: Record) -> Any:
         """A whole epoch from the Setup's feed, or None where the DataLoader's own is to serve."""
@@ -288,6 +295,7 @@ class LoaderSeam:
         """One batch, timed, from whichever feed is in force."""
         host, phases = self.host, self.host.phases
         if record.trains and host.mode != "train":
+            record.interrupted |= host.mode == "validation" and record.within
             host.saw_training()
         if record.trains and not record.remembered:
             self._remember(record)

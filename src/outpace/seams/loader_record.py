@@ -31,12 +31,16 @@ class Runner(Protocol):
 class Record:
     """What is known of one DataLoader."""
 
+    number: int = 0
+    """in the order in which DataLoaders were met"""
     where: str | None = None
     trains: bool = False
     remembered: bool = False
     """as one that trains, by where it was made"""
     beside: bool = False
     """batches were drawn between steps of the training, as from a second loader that feeds it"""
+    interrupted: bool = False
+    """a validation came between two batches of an epoch"""
     length: int | None = None
     epochs: int = 0
     draws: int = 0
@@ -68,6 +72,11 @@ class Record:
     def runs(self) -> bool:
         """Whether the script may draw more of this epoch's batches."""
         return self.running is not None and self.running() is not None
+
+    @property
+    def within(self) -> bool:
+        """Whether this epoch's first batch was given, and its last was not."""
+        return self.given > 0 and (self.length is None or self.given < self.length)
 
     def begin_epoch(self, steps: int) -> None:
         """An epoch begins, after so many steps of the training."""

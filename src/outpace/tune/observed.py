@@ -76,7 +76,7 @@ class Observed:
         self.loading_ns = time.perf_counter_ns() - self.spec["import_began_ns"]
 
     def _watch_worker(self) -> None:
-        dump = self.session / f"worker-{os.getpid()}.json"
+        dump = self.session / f"worker-{self.host.making}-{os.getpid()}.json"
         Sampler(threading.get_ident(), lambda: "input", dump).start()
 
     def pause_sampler(self, paused: bool) -> None:

@@ -1,0 +1,81 @@
+"""Each DataLoader's fetches are counted by themselves, wherever they are made."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.remedies.trainings import hosted
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from outpace.seams.fetch import LOADERS, FetchSeam
+from outpace.seams.host import Host
+from outpace.seams.loader import LoaderSeam
+
+TRAINING, VALIDATION, EPOCHS = 6, 2, 3
+
+
+def loader(batches: int, workers: int) -> DataLoader[tuple[torch.Tensor, ...]]:
+    data = TensorDataset(torch.randn(2 * batches, 3))
+    return DataLoader(data, batch_size=2, num_workers=workers)
+
+
+def counted(host: Host, number: int, workers: int) -> float:
+    seam = host.seams["fetch"]
+    assert isinstance(seam, FetchSeam)
+    assert not seam.totals(number, workers=not workers).batches
+    return seam.totals(number, workers=workers > 0).batches
+
+
+def number_of(host: Host, batches: DataLoader[tuple[torch.Tensor, ...]]) -> int:
+    seam = host.seams["loader"]
+    assert isinstance(seam, LoaderSeam)
+    return seam.record_of(batches).number
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["kept", "made anew each epoch"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_validation_is_counted_by_itself(workers: int, anew: bool) -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    data = TensorDataset(torch.randn(2 * TRAINING, 3))
+    with hosted() as host:
+        validation = loader(VALIDATION, workers)
+        kept = None
+        for _ in range(EPOCHS):
+            if anew or kept is None:
+                kept = DataLoader(data, batch_size=2, num_workers=workers)
+            for (x,) in kept:
+                optimizer.zero_grad()
+                model(x).mean().backward()
+                optimizer.step()
+            with torch.no_grad():
+                for (x,) in validation:
+                    model(x)
+        assert kept is not None
+        assert counted(host, number_of(host, kept), workers) == EPOCHS * TRAINING
+        assert counted(host, number_of(host, validation), workers) == EPOCHS * VALIDATION
+
+
+def test_two_that_are_drawn_from_in_turn_are_told_apart() -> None:
+    with hosted() as host:
+        one, other = loader(TRAINING, 0), loader(VALIDATION, 0)
+        list(zip(one, other, strict=False))
+        assert counted(host, number_of(host, one), 0) == VALIDATION + 1
+        assert counted(host, number_of(host, other), 0) == VALIDATION
+
+
+def test_the_latest_of_very_many_count_together() -> None:
+    with hosted() as host:
+        for _ in range(LOADERS + 3):
+            list(loader(1, 0))
+        assert counted(host, 0, 0) == 1
+        assert counted(host, LOADERS + 2, 0) == 4
+
+
+def test_torch_is_left_as_it_was() -> None:
+    base = torch.utils.data._utils.fetch._BaseDatasetFetcher
+    before = base.__init__
+    with hosted():
+        assert base.__init__ is not before
+    assert base.__init__ is before

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
+from outpace.diagnose.costs import ceiling_seconds, of_step
 from outpace.records.evidence import FED, ByHand, ByKind, Evidence, Memory, Rank
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
+from outpace.records.machine import Ceilings
 from tests.remedies.some_evidence import ALL, EMPTY, IMAGES, arm
 
 replace = msgspec.structs.replace
@@ -168,6 +170,43 @@ def test_other_threads_gain_no_more_than_they_did() -> None:
     slow = tuple(replace(a, seconds=0.5) if a.name == "input_free" else a for a in arms)
     told = next(f for f in findings(replace(IMAGES, arms=slow)) if f.cause == "threads")
     assert told.gain.speedup <= 5.0 * 1.001
+
+
+def test_accumulated_batches_are_made_one_after_the_other() -> None:
+    """Four batches a step take four times as long to parse; none of that is passing them on."""
+    steps = replace(IMAGES.steps, mean_s=0.4, micro_steps=4)
+    arms = (arm("input_free", 5.0, 0.08, "as_is"),)
+    data = replace(
+        IMAGES.input, workers=2, fetch_s=0.2, fetch_cpu_s=0.2, wait_s=0.08, decode_s=0.0,
+        images=None, parse_s=0.18, ipc_s=0.0,
+    )  # fmt: skip
+    machine = replace(IMAGES.machine, cores=2)
+    evidence = replace(IMAGES, machine=machine, steps=steps, input=data, arms=arms)
+    assert causes(evidence)[0] == ("io", "parse")
+    assert "ipc" not in [cause for _, cause in causes(evidence)]
+
+
+def test_half_precision_has_a_ceiling_of_its_own() -> None:
+    """Under autocast the weights stay in float32: products are as fast as those of bfloat16."""
+    rates = {"float32": 1e12, "bfloat16": 4e12}
+    machine = replace(IMAGES.machine, ceilings=Ceilings(rates, 1e10, 1e-6))
+    single = replace(IMAGES, machine=machine, compute=replace(IMAGES.compute, flops=4e10))
+    half = replace(single, compute=replace(single.compute, autocast="bfloat16"))
+    assert ceiling_seconds(single) == pytest.approx(0.04)
+    assert ceiling_seconds(half) == pytest.approx(0.01)
+
+
+def test_starts_of_epochs_are_no_faster_for_a_faster_step() -> None:
+    """Three seconds of starting workers to one of steps: half of a step is an eighth of the run."""
+    rows = (Row("input", 3.2, 0.8), Row("forward", 0.8, 0.2))
+    starts = replace(IMAGES.run, starts_s=3.0)
+    evidence = replace(IMAGES, ledger=rows, run=starts)
+    whole = evidence.steps.mean_s
+    assert of_step(evidence, 0.5 * whole, 0.4 * whole, 0.6 * whole).run_share == pytest.approx(
+        0.125
+    )
+    beside = of_step(evidence, 4 * whole, whole, 4 * whole, beside=3 * whole)
+    assert beside.run_share == pytest.approx(1.0)
 
 
 def test_threads_are_told_as_they_are_beside_workers() -> None:

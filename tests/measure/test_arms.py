@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -49,11 +50,46 @@ def compete(contest: Contest, host: FakeHost) -> Contest:
         result = yield contest
         over.append(result)
 
-    scheduler = Scheduler(host, program())  # type: ignore[arg-type]
+    queued = host.queued if isinstance(host, Fed) else int
+    scheduler = Scheduler(host, program(), queued=queued)  # type: ignore[arg-type]
     while not scheduler.over:
         scheduler.on_step(host.step())
     assert host.setup == AS_IS
     return over[0]
+
+
+@dataclass
+class Fed(FakeHost):
+    """Workers make a batch in ``made_s``, and as many ahead as the queue holds."""
+
+    made_s: float = 0.06
+    holds: int = 16
+    ready: float = 0.0
+
+    def queued(self) -> int:
+        return int(self.ready)
+
+    def step(self) -> Step:
+        wait_s = max(0.0, 1.0 - self.ready) * self.made_s
+        computed = super().step()
+        seconds = wait_s + computed.wall / 1e9
+        self.ready = min(self.holds, self.ready + seconds / self.made_s - 1.0)
+        wall = int(seconds * 1e9)
+        return Step(self.index, wall, wall, {}, 1, 8, True)
+
+
+@pytest.mark.parametrize("holds", [2, 4, 16, 64])
+@pytest.mark.parametrize(("made_s", "truth"), [(0.001, 0.1 / 0.03), (0.06, 0.1 / 0.06), (0.2, 1.0)])
+def test_batches_made_beside_a_slower_arm_are_no_gain(
+    monkeypatch: pytest.MonkeyPatch, holds: int, made_s: float, truth: float
+) -> None:
+    monkeypatch.setitem(SECONDS, FAST, 0.03)
+    off = []
+    for seed in range(20):
+        host = Fed(made_s=made_s, holds=holds, ready=holds, chance=random.Random(seed))
+        gain = compete(contest(FAST, rounds=8), host).gain("arm")
+        off.append(gain.speedup / truth)
+    assert 0.85 < statistics.median(off) < 1.15, off
 
 
 def contest(arm: Setup, rounds: int = 21) -> Contest:

@@ -134,3 +134,14 @@ def test_bytes_that_no_cache_holds_are_told_apart(monkeypatch: pytest.MonkeyPatc
         small * 2.0
         large @ large
     assert (counter.count.far_in, counter.count.far_out) == (8000, 8000)
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_the_precision_of_most_products_is_told(half: bool) -> None:
+    """Under autocast, wherever it is entered: a library may do so inside of the model's call."""
+    model, data = nn.Linear(64, 64), torch.randn(32, 64)
+    with StepCounter() as counter:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = model(data).float().square().mean()
+        loss.backward()
+    assert counter.count.half == ("bfloat16" if half else "")

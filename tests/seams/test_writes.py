@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from outpace.seams.writes import install, written, written_in
@@ -370,6 +370,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 @settings(max_examples=80, suppress_health_check=list(HealthCheck))
+@example([("rmtree", "out"), ("symlink", "log.txt", "out"), ("read", "out/model.pt")])
+@example([("rmtree", "out"), ("symlink", "log.txt", "out"), ("list", "out/deep")])
 @given(operations)
 def test_as_on_real_files(steps: list[tuple[str, ...]]) -> None:
     here = os.getcwd()

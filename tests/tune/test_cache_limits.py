@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,10 +15,11 @@ from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.target import Target
 from outpace.remedies.cache_decoded import CacheDecoded
 from outpace.remedies.cache_samples import CacheSamples
+from outpace.remedies.model import kept_shares
 from outpace.seams.setup import AS_IS
 from outpace.tune.cache_limits import cache_limits
 from tests.conftest import evidence_of, with_entry
-from tests.remedies.some_evidence import ALL
+from tests.remedies.some_evidence import ALL, IMAGES
 
 MIB = 2**20
 replace = msgspec.structs.replace
@@ -99,3 +101,23 @@ def test_the_limits_are_part_of_what_was_measured(tmp_path: Path) -> None:
     code, log = with_entry(path, tmp_path / "session", cache_limits=limits)
     assert code == 0, log
     assert evidence_of(tmp_path / "session").cache_limits == CacheLimits(5 * MIB)
+
+
+def test_workers_keep_what_they_have_decoded_themselves() -> None:
+    """New ones each epoch keep nothing; those that last meet an image again by chance."""
+
+    def under(**facts: Any) -> Evidence:
+        return replace(IMAGES, input=replace(IMAGES.input, **facts))
+
+    one = CacheDecoded()
+    assert one.applies(under(workers=0)).yes
+    assert not one.applies(under(workers=2)).yes
+    assert one.applies(under(workers=2, persistent=True, epochs=20)).yes
+    kept = [
+        sum(kept_shares(evidence, one.setup(AS_IS, one.settings(evidence))))
+        for evidence in (under(workers=n, persistent=True, epochs=5) for n in (0, 1, 2, 8))
+    ]
+    assert kept[0] == kept[1] == 1.0
+    # Of two workers one has met an image with chances of 1/2, 3/4, 7/8 and 15/16.
+    assert kept[2] == pytest.approx((1 / 2 + 3 / 4 + 7 / 8 + 15 / 16) / 4)
+    assert kept[3] < 0.35

@@ -52,6 +52,23 @@ def test_a_cold_first_epoch_and_taking_memory_count() -> None:
     assert gain.speedup == pytest.approx(600 / (600 - 480 + steps + 4500 * 2e-4))
 
 
+def test_starts_of_epochs_stay_as_they_are() -> None:
+    """200 of the 480 s that are no validation and no checkpoint are workers that start."""
+    starts = msgspec.structs.replace(IMAGES.run, starts_s=200.0)
+    gain = total_gain(msgspec.structs.replace(IMAGES, run=starts), compared("recipe", 2.0))
+    assert gain is not None
+    assert gain.speedup == pytest.approx(600 / (600 - 280 + 280 / 2))
+
+
+def test_images_that_are_not_kept_are_decoded_as_before() -> None:
+    final = {**compared("recipe", 4.0), **compared("cold", 1.0), "kept": 0.25}
+    gain = total_gain(IMAGES, final)
+    assert gain is not None
+    later = 0.25 / 4 + 0.75
+    steps = 480 * (1 / 5 + 4 / 5 * later)
+    assert gain.speedup == pytest.approx(600 / (600 - 480 + steps + 4500 * 2e-4))
+
+
 def test_nothing_compared_gives_no_gain() -> None:
     assert total_gain(IMAGES, {}) is None
 

@@ -57,11 +57,11 @@ class Cost:
 
 
 def step_share(evidence: Evidence) -> float:
-    """Share of the run that is inside of steps."""
+    """Share of the run that is inside of steps, as far as these are alike: epochs' starts are not."""
     total = sum(row.seconds for row in evidence.ledger)
     if not total or not evidence.steps.count:
         return 0.0
-    return max(0.0, 1.0 - (evidence.once_s + evidence.now_and_then_s) / total)
+    return max(0.0, evidence.in_steps_s / total)
 
 
 def once_share(evidence: Evidence) -> float:
@@ -79,9 +79,10 @@ def of_step(
     beside: float = 0.0,
 ) -> Cost:
     """A cost inside of each step; ``beside``: seconds of it that the step's own time leaves out."""
-    whole = evidence.steps.mean_s + beside
-    share = min(1.0, seconds / whole) * step_share(evidence) if whole else 0.0
-    return Cost(seconds, low, high, whole, share, how)
+    step_s = evidence.steps.mean_s
+    whole = step_s + beside
+    share = min(whole, seconds) / step_s * step_share(evidence) if step_s else 0.0
+    return Cost(seconds, low, high, whole, min(1.0, share), how)
 
 
 def without(evidence: Evidence, whole: float, gain: Gain) -> Cost:
@@ -155,6 +156,7 @@ def beyond_making(evidence: Evidence) -> float:
     side_by_side = max(1, min(data.workers, evidence.machine.cores))
     made = data.fetch_cpu_s if data.made_here_s is None else min(data.fetch_cpu_s, data.made_here_s)
     making = made / side_by_side + data.storage_s / data.workers
+    making *= max(1, evidence.steps.micro_steps)
     return max(0.0, 1 - MAKING_ERROR * making / cost.seconds)
 
 
@@ -247,5 +249,5 @@ def ceiling_seconds(evidence: Evidence) -> float:
     ceilings, compute = evidence.machine.ceilings, evidence.compute
     if ceilings is None or not compute.flops:
         return 0.0
-    best = ceilings.matmul_flops.get("bfloat16" if compute.autocast else compute.dtype)
+    best = ceilings.matmul_flops.get(compute.autocast or compute.dtype)
     return compute.flops / best if best else 0.0

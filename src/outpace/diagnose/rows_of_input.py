@@ -35,7 +35,8 @@ def collate(evidence: Evidence) -> Iterator[Told]:
 def ipc(evidence: Evidence) -> Iterator[Told]:
     """Moving batches between processes, and starting those anew for each epoch."""
     data = evidence.input
-    starts = data.epoch_start_s / data.batches if data.workers and data.batches else 0.0
+    batches = data.batches / max(1, evidence.steps.micro_steps) if data.batches else 0.0
+    starts = data.epoch_start_s / batches if data.workers and batches else 0.0
     for told in _input(evidence, "ipc", "moves batches between processes"):
         cost = told.cost
         if starts < 0.1 * (cost.whole_s + starts):

@@ -34,8 +34,29 @@ UNKNOWN = Gain(1.0, 1 / WIDEST, WIDEST, "measured")
 FEWEST_ROUNDS = 2
 HOPELESS = 0.7
 """an arm this slow in each of its first rounds leaves its time to the others"""
+FEWEST_SPARE, LEAST_SPARE = 2, 0.05
+"""batches, and share of those taken, from which on they were not one more or less by chance"""
 PAIRS = 60
 """rounds after which a contest ends in any case"""
+
+
+@dataclass
+class Spare:
+    """Batches that an arm's blocks took, and how many of them were ready before: in the long run as many
+    are taken as are made.
+
+    Arms that share their workers draw from one queue, which fills while the slower one runs.
+    """
+
+    taken: float = 0.0
+    before: int = 0
+
+    @property
+    def slower(self) -> float:
+        """Times as long as steps take with no more batches than are made meanwhile."""
+        if self.before < max(FEWEST_SPARE, LEAST_SPARE * self.taken):
+            return 1.0
+        return self.taken / max(1.0, self.taken - self.before)
 
 
 @dataclass
@@ -54,6 +75,7 @@ class Contest:
     """go on with arms that are decided"""
     pairs: dict[str, list[tuple[float, float, float, float]]] = field(default_factory=dict)
     """arm -> (base wall, arm wall, base CPU, arm CPU) of each round"""
+    spare: dict[str, Spare] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     spent: float = 0.0
 
@@ -69,7 +91,13 @@ class Contest:
 
     def gain(self, arm: str) -> Gain:
         """Speed-up of an arm over the base on the wall clock."""
-        return self._gain(arm, 0)
+        gain, held = self._gain(arm, 0), self.slower(arm) / self.slower(self.base)
+        limits = (gain.speedup / held, gain.low / held, gain.high / held)
+        return gain if held == 1.0 else Gain(*limits, "measured")
+
+    def slower(self, arm: str) -> float:
+        """Times as long as an arm's steps take in the long run."""
+        return self.spare[arm].slower if arm in self.spare else 1.0
 
     def cpu_gain(self, arm: str) -> Gain:
         """Speed-up in CPU seconds."""
@@ -102,7 +130,7 @@ class Contest:
                 Arm(
                     name,
                     len(pairs),
-                    median([p[1] for p in pairs]),
+                    median([p[1] for p in pairs]) * self.slower(name),
                     median([p[3] for p in pairs]),
                     self.gain(name),
                     self.cpu_gain(name),
@@ -139,6 +167,7 @@ class Scheduler:
         progress: Callable[[Contest], None] | None = None,
         done: Callable[[], None] | None = None,
         workers: Callable[[], list[int]] = list,
+        queued: Callable[[], int] = int,
     ) -> None:
         self.host = host
         self.program = program
@@ -147,6 +176,10 @@ class Scheduler:
         self.progress = progress
         self.done = done
         self.workers = workers
+        self.queued = queued
+        self.ready = 0
+        """batches at the begin of a block"""
+        self.taken = 0.0
         self.contest: Contest | None = None
         self.order: list[str] = []
         self.at = 0
@@ -175,7 +208,9 @@ class Scheduler:
             self.skip -= 1
             if self.skip == 0:
                 self.begun, self.worker_cpu = perf_counter(), self._worker_cpu()
+                self.ready = self.queued()
             return
+        self.taken += step.micro_steps * step.count
         if step.clean:
             self.walls.append(step.wall / 1e9)
             self.cpus.append(step.cpu / 1e9)
@@ -242,7 +277,7 @@ class Scheduler:
         name = self.order[self.at]
         setup = contest.arms[name]
         feeds = setup.feed != self.host.setup.feed
-        self.walls, self.cpus, self.counted = [], [], 0
+        self.walls, self.cpus, self.counted, self.taken = [], [], 0, 0.0
         self._mark(name)
         self.skip = 2 if feeds else 1
         self.wanted = 1 if self.round < 0 else self.lengths.get(name, 1)
@@ -263,6 +298,11 @@ class Scheduler:
         count = len(self.walls)
         wall, cpu = sum(self.walls) / count, sum(self.cpus) / count + workers / self.counted
         self.measured.append((name, wall, cpu))
+        if self.round >= 0:
+            assert self.contest is not None
+            spare = self.contest.spare.setdefault(name, Spare())
+            spare.taken += self.taken
+            spare.before += self.ready - self.queued()
         if self.round < 0:
             self.lengths[name] = max(1, min(MOST_STEPS, round(BLOCK_S / max(wall, 1e-6))))
         self.at += 1

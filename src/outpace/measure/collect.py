@@ -103,6 +103,7 @@ def collect(
             epoch_steps=watcher.steps_of_epoch(),
             validation_s=None if "validation" in names else _validation_s(host, phases, micro),
             recurring=() if finished else came,
+            starts_s=outside.get("input", 0.0),
             leaves=tuple(watcher.course.limits.others()),
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
             exit_code=exit_code,

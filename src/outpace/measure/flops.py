@@ -45,6 +45,8 @@ class StepCount:
     operations_forward: int = 0
     operations_by_name: Counter[str] = field(default_factory=Counter)
     flops_by_name: Counter[str] = field(default_factory=Counter)
+    flops_by_dtype: Counter[torch.dtype] = field(default_factory=Counter)
+    """by the dtype of what comes out"""
     bytes_in: Counter[Kind] = field(default_factory=Counter)
     bytes_out: Counter[Kind] = field(default_factory=Counter)
     far_in: int = 0
@@ -57,6 +59,13 @@ class StepCount:
     def bytes(self) -> int:
         """Bytes read and written by all operators."""
         return self.bytes_in.total() + self.bytes_out.total()
+
+    @property
+    def half(self) -> str:
+        """The half precision, bfloat16 or float16, that most FLOPs are done in; empty for none."""
+        most = self.flops_by_dtype.most_common(1)
+        half = most and most[0][0] in (torch.bfloat16, torch.float16)
+        return str(most[0][0]).removeprefix("torch.") if half else ""
 
 
 class StepCounter(OperatorWatch):  # type: ignore[no-untyped-call]
@@ -87,6 +96,9 @@ class StepCounter(OperatorWatch):  # type: ignore[no-untyped-call]
                 count.flops += flops
                 count.flops_forward += flops * forward
                 count.flops_by_name[name] += flops
+                made = next(iter(tensors_in(out)), None)
+                if made is not None:
+                    count.flops_by_dtype[made.dtype] += flops
             except Exception:
                 count.uncounted[name] += 1
         if not is_view(operator):

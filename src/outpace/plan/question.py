@@ -208,7 +208,7 @@ def of_memory(asked: Question, sizes: Sizes, machine: Machine, limit: int | None
 def peak_of(machine: Machine, compute: Compute) -> float | None:
     """FLOP/s of this machine's matrix products in a model's format, as measured."""
     rates = machine.ceilings.matmul_flops if machine.ceilings is not None else {}
-    return rates.get("bfloat16" if compute.autocast else compute.dtype)
+    return rates.get(compute.autocast or compute.dtype)
 
 
 def hours_of(asked: Question) -> float | None:

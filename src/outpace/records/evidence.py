@@ -147,7 +147,8 @@ class Compute(msgspec.Struct, frozen=True):
     device: str = "cpu"
     threads: int = 1
     dtype: str = "float32"
-    autocast: bool = False
+    autocast: str = ""
+    """the half precision that most of a step's FLOPs are done in, as under autocast"""
     compiled: bool = False
     parameters: int = 0
     tensors: int = 0
@@ -344,6 +345,8 @@ class Run(msgspec.Struct, frozen=True):
     """``file:line`` of conditions by which the loop around the training may end sooner"""
     recurring: tuple[Recurring, ...] = ()
     """what came outside of steps; empty where the run was seen to its end"""
+    starts_s: float = 0.0
+    """of the ledger's row for input, what epochs' starts took: making an iterator, starting workers"""
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -431,3 +434,9 @@ class Evidence(msgspec.Struct, frozen=True):
     def once_s(self) -> float:
         """Seconds of the ledger that are spent once, however long the training is."""
         return sum(row.seconds for row in self.ledger if row.name in ONCE)
+
+    @property
+    def in_steps_s(self) -> float:
+        """Seconds of the ledger in steps that are alike: what makes a step faster makes these so."""
+        total = sum(row.seconds for row in self.ledger)
+        return total - self.once_s - self.now_and_then_s - self.run.starts_s

@@ -11,7 +11,7 @@ from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.cache_samples import free_for_caches
 from outpace.remedies.edits import add_import, insert_after_imports, open_images_by
 from outpace.remedies.model import decoded_bytes, kept_shares
-from outpace.seams.setup import Setup
+from outpace.seams.setup import AS_IS, Setup
 
 LEAST_KEPT = 0.3
 """share of the images that is to be kept, or the cache is not worth its memory"""
@@ -50,12 +50,17 @@ class CacheDecoded(Remedy):
             return Verdict(False, "no images are decoded by Pillow")
         if data.epochs is not None and data.epochs < 2:
             return Verdict(False, "each image is decoded once: the run has one epoch")
+        if data.workers and not data.persistent:
+            return Verdict(
+                False, "each epoch's workers are new ones, that have decoded nothing yet"
+            )
         need, limit = decoded_bytes(evidence), self.limit(evidence)
         disk = evidence.cache_limits.disk_bytes or 0
         said = f"decoded images take {need / 2**30:.1f} GiB, {limit / 2**30:.1f} may be kept"
         if disk:
             said += f", and {disk / 2**30:.1f} on disk"
-        return Verdict(bool(limit) and sum(kept_shares(evidence, limit, disk)) >= LEAST_KEPT, said)
+        kept = sum(kept_shares(evidence, self.setup(AS_IS, self.settings(evidence))))
+        return Verdict(bool(limit) and kept >= LEAST_KEPT, said)
 
     def limit(self, evidence: Evidence) -> int:
         """Bytes of memory that the cache may take."""

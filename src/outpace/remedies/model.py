@@ -43,6 +43,8 @@ PLACED_S_PER_BYTE = 1.5e-10
 """where batches lie in places that are used again: a copy"""
 MAPPED, MAPPED_S_PER_BYTE = 1 << 25, 6e-10
 """blocks of so many bytes glibc maps anew each time: then the worker's own batch has fresh pages still"""
+LATER_EPOCHS = 10
+"""epochs of a run whose length is not known"""
 PIXEL_BYTES, DISK_PIXEL_BYTES = 4, 3
 """of a decoded image: Pillow has RGB in four bytes, on disk it has three"""
 
@@ -170,20 +172,41 @@ def decode_time(evidence: Evidence, setup: Setup) -> float:
         anew *= 1 - part + part / max(1.0, images.simplejpeg_speedup)
     if not setup.decoded_bytes or not images.kept_s:
         return anew
-    memory, disk = kept_shares(evidence, setup.decoded_bytes, setup.decoded_disk_bytes)
+    memory, disk = kept_shares(evidence, setup)
     batch = max(1, data.batch_size)
     kept = min(data.decode_s, images.kept_s * batch)
     spilled = min(anew, images.spilled_s * batch) if images.spilled_s else anew
     return memory * kept + disk * spilled + (1 - memory - disk) * anew
 
 
-def kept_shares(evidence: Evidence, memory: int, disk: int) -> tuple[float, float]:
-    """Shares of the decoded images that so many bytes of memory hold, and of disk the rest of them."""
-    need = decoded_bytes(evidence)
+def kept_shares(evidence: Evidence, setup: Setup) -> tuple[float, float]:
+    """Shares of later epochs' images that are found in memory, and on disk.
+
+    Each process that makes batches keeps what it decodes itself, in its part of what may be taken: an
+    image that comes to another one is not found there.
+    """
+    need, data = decoded_bytes(evidence), evidence.input
+    own = setup.feed.executor == "own" and data.workers
+    processes = max(1, data.workers if own else _processes(setup.feed))
+    met = _met(processes, data.epochs or LATER_EPOCHS)
     if not need:
-        return 1.0, 0.0
+        return met, 0.0
+    memory, disk = setup.decoded_bytes / processes, setup.decoded_disk_bytes / processes
     in_memory = min(1.0, memory / need)
-    return in_memory, min(1.0 - in_memory, disk * PIXEL_BYTES / DISK_PIXEL_BYTES / need)
+    on_disk = min(1.0 - in_memory, disk * PIXEL_BYTES / DISK_PIXEL_BYTES / need)
+    # A process that is to keep all comes to meet them all; what it has no room for it never keeps.
+    return min(in_memory, met), min(on_disk, max(0.0, met - in_memory))
+
+
+def _processes(feed: Feed) -> int:
+    return feed.workers if feed.executor == "processes" else 1
+
+
+def _met(processes: int, epochs: int) -> float:
+    """Share of images that a process has met before, over the epochs after the first."""
+    later = range(1, max(2, epochs))
+    missed = 1 - 1 / processes
+    return 1 - sum(missed**e for e in later) / len(later)
 
 
 def decoded_bytes(evidence: Evidence) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from outpace.seams.loader_record import Record, Runner
+from outpace.seams.queued import queued
 from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import AS_IS, Feed, Setup
 
@@ -47,6 +48,16 @@ class Feeding:
         if own is not None and record.trains:
             at_work = setup.feed == AS_IS.feed and not setup.free_input
             (wake if at_work else rest)(worker_pids(own))
+
+    def queued(self, record: Record) -> int:
+        """Batches that are made for the Setup in force and were not drawn yet."""
+        setup = self.setup
+        if setup.free_input:
+            return 0
+        if setup.feed == AS_IS.feed:
+            return queued(record.own)
+        runner = record.runners.get(setup.feed)
+        return 0 if runner is None else runner.queued()
 
     def runner(self, loader: DataLoader[Any], record: Record, feed: Feed) -> Runner | None:
         """A feed at work on a DataLoader; None where its data set cannot be fed so."""

@@ -23,6 +23,9 @@ class Runner(Protocol):
     def resume(self) -> None:
         """Work ahead again."""
 
+    def queued(self) -> int:
+        """Batches that are made and were not drawn yet."""
+
     def close(self) -> None:
         """End threads and processes."""
 

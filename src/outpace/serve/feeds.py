@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from outpace.seams.queued import queued
 from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import Feed
 from outpace.serve.ahead import Ahead, Work
@@ -155,6 +156,10 @@ class InProcess:
     def pids(self) -> list[int]:
         """Worker processes: none."""
         return []
+
+    def queued(self) -> int:
+        """Batches that are made and were not drawn yet."""
+        return sum(work.ready.qsize() for work in self.working)
 
     def pause(self) -> None:
         """Stop working ahead."""
@@ -319,6 +324,10 @@ class Processes:
     def pids(self) -> list[int]:
         """Worker processes at work."""
         return worker_pids(self.newest) if os.getpid() == self.process else []
+
+    def queued(self) -> int:
+        """Batches that are made and were not drawn yet."""
+        return queued(self.newest) if os.getpid() == self.process else 0
 
     def pause(self) -> None:
         """Stop the workers where they are."""

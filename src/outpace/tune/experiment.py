@@ -111,6 +111,7 @@ class Experiment:
             progress=self.told,
             done=self.done,
             workers=observed.worker_pids,
+            queued=observed.queued,
         )
         self.host.listeners.append(self.on_step)
 

@@ -20,6 +20,7 @@ from outpace.measure.arms import Contest
 from outpace.measure.collect import collect
 from outpace.measure.found import Found
 from outpace.measure.sampler import Sampler, phase_reader
+from outpace.measure.subjects import training_loader
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import to_json, write_text
@@ -95,6 +96,12 @@ class Observed:
                 for runner in record.runners.values():
                     found += runner.pids()  # type: ignore[attr-defined]
         return found
+
+    def queued(self) -> int:
+        """Batches that are made for the training and were not drawn yet."""
+        loader, found = self.host.seams["loader"], training_loader(self.host)
+        assert isinstance(loader, LoaderSeam)
+        return 0 if found is None else loader.feeding.queued(found[1])
 
     def evidence(self) -> Evidence:
         """Evidence by now."""

@@ -68,6 +68,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         moved_bytes=float(counter.count.far_in + counter.count.far_out),
         written_bytes=float(counter.count.far_out),
         denormals=denormals(observed.host),
+        autocast=counter.count.half,
         padding=counter.waste.padding,
         empty_flops=counter.waste.flops,
     )

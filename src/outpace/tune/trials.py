@@ -23,6 +23,7 @@ from outpace.records.files import read_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial
 from outpace.remedies.catalog import setup_of
+from outpace.remedies.model import kept_shares
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.files import EVIDENCE, MARKER, TRIALS, read, write
@@ -45,6 +46,22 @@ def steady(setup: Setup) -> Setup:
         return setup
     executor = "inline" if setup.feed.executor == "own" else setup.feed.executor
     return replace(setup, feed=replace(setup.feed, executor=executor, pool=POOL))
+
+
+def found(evidence: Evidence, setup: Setup) -> float:
+    """Share of batches' images that are kept, in later epochs; a pool's all are."""
+    return sum(kept_shares(evidence, setup)) if setup.decoded_bytes else 1.0
+
+
+def mixed(warm: Gain, share: float) -> Gain:
+    """Speed-up where such a share of the images is kept, and the others are decoded as before."""
+
+    def of(speedup: float) -> float:
+        return 1 / (share / speedup + 1 - share)
+
+    return msgspec.structs.replace(
+        warm, speedup=of(warm.speedup), low=of(warm.low), high=of(warm.high)
+    )
 
 
 def cold(setup: Setup) -> Setup:
@@ -78,6 +95,7 @@ class Trials:
             progress=self.told,
             done=observed.stop,
             workers=observed.worker_pids,
+            queued=observed.queued,
         )
         observed.host.listeners.append(self.on_step)
         observed.before_finish.append(self.write)
@@ -162,6 +180,8 @@ class Trials:
         self.graphs = []
         yield contest
         measured = contest.gain(name) if contest.pairs.get(name) else None
+        if measured is not None and candidate.on(base).decoded_bytes and not base.decoded_bytes:
+            measured = mixed(measured, found(self.evidence, candidate.on(base)))
         accepted = measured is not None and measured.low > 1.0 and measured.speedup >= 1.01
         reason = contest.failed.get(name) or _why(measured, accepted)
         compiles = candidate.on(base).compiled and not base.compiled
@@ -206,6 +226,7 @@ class Trials:
         self.final = {
             arm.name: msgspec.to_builtins(arm) for arm in contest.results() if arm.failed is None
         }
+        self.final["kept"] = found(self.evidence, recipe)
 
     def write(self) -> None:
         """Keep what is known by now."""

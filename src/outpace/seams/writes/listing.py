@@ -66,12 +66,12 @@ class Entries:
         self._real: Any = None
         overlay.sync()
         if isinstance(given, int):
-            path = overlay.canonical(overlay.folder_of(given))
+            text = overlay.folder_of(given)
         else:
-            path = overlay.canonical(overlay.text("." if given is None else given))
-        given_path, path = path, overlay.final(path)
+            text = overlay.text("." if given is None else given)
+        path = overlay.final(overlay.canonical(text))
         changed = path in overlay.folders or _any_gone(overlay, path)
-        if overlay.place(path) == given_path and not changed and not overlay.inside:
+        if overlay.place(path) == text and not changed and not overlay.inside:
             self._real = posix.scandir(given)
             self._iterator = iter(self._real)
             return

@@ -178,10 +178,12 @@ class Overlay:
         name = os.fspath(given)
         if dir_fd is None and name in self.untouched:
             return given
-        path = self.canonical(self.text(name, dir_fd))
+        text = self.text(name, dir_fd)
+        path = self.canonical(text)
         end = self.final(path) if follow else path
         place = self.place(end)
-        if self.inside or dir_fd is not None or place != path:
+        # A link on the way may be one that the target made, which only the tree has.
+        if self.inside or dir_fd is not None or place != text:
             return place
         if not follow or path.rpartition("/")[0] in self.folders:
             return given

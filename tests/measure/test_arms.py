@@ -204,3 +204,39 @@ def test_steps_that_all_meet_something_else_end_a_contest(
         scheduler.on_step(Step(index, 5_000_000, 5_000_000, {}, 1, 8, index < clean))
     assert scheduler.over
     assert over
+
+
+@dataclass
+class OnDevice(FakeHost):
+    """A step is asked for in 8 ms and takes the device what its Setup says; so many may be waiting."""
+
+    most_s: float = 0.24
+    behind_s: float = 0.0
+
+    def step(self) -> Step:
+        work = super().step().wall / 1e9
+        waits = self.setup == AS_IS  # it reads the loss
+        seconds = 0.008
+        self.behind_s += work - seconds
+        if waits or self.behind_s > self.most_s:
+            over = self.behind_s if waits else self.behind_s - self.most_s
+            seconds, self.behind_s = seconds + over, self.behind_s - over
+        wall = int(seconds * 1e9)
+        return Step(self.index, wall, wall, {}, 1, 8, True)
+
+    def settle(self) -> float:
+        left_s, self.behind_s = self.behind_s, 0.0
+        return left_s
+
+
+def test_what_a_device_still_has_to_do_belongs_to_the_block() -> None:
+    """Without a sync the host runs ahead: the training is no faster for that."""
+    host, over = OnDevice(), []
+
+    def program():  # type: ignore[no-untyped-def]
+        over.append((yield contest(SAME, rounds=12)))
+
+    scheduler = Scheduler(host, program(), settle=host.settle)  # type: ignore[arg-type]
+    while not scheduler.over:
+        scheduler.on_step(host.step())
+    assert over[0].gain("arm").speedup == pytest.approx(1.0, abs=0.1)

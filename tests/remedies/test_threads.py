@@ -1,4 +1,4 @@
-"""Another number of threads: what it gains beside workers is what was measured beside them."""
+"""Another number of threads: what it gains beside its input is what was measured beside that."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from tests.remedies.some_evidence import IMAGES, WORKERS, arm
 replace = msgspec.structs.replace
 
 
-def test_without_workers_there_is_nothing_to_measure_beside() -> None:
-    assert Threads().fed_arms(IMAGES) == {}
+def test_batches_that_cost_nothing_are_nothing_to_measure_beside() -> None:
+    free = replace(IMAGES, input=replace(IMAGES.input, wait_s=0.001))
+    assert Threads().fed_arms(free) == {}
+    assert Threads().fed_arms(IMAGES)
 
 
-def test_what_was_measured_beside_workers_is_predicted() -> None:
+def test_what_was_measured_beside_input_is_predicted() -> None:
     one, arms = Threads(), Threads().fed_arms(WORKERS)
     assert arms == {
         n + FED: dataclasses.replace(s, free_input=False) for n, s in one.arm(WORKERS).items()

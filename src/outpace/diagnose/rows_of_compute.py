@@ -61,10 +61,10 @@ def sync(evidence: Evidence) -> Iterator[Told]:
 
 
 def threads(evidence: Evidence) -> Iterator[Told]:
-    """Too few or too many threads; beside workers as measured with them at work, who need cores too."""
-    beside = evidence.input.workers > 0
+    """Too few or too many threads; what makes batches needs them too, or the cores that they take."""
+    fed = evidence.makes_batches
     counts = [
-        a for a in evidence.arms if a.name.startswith("threads_") and a.name.endswith(FED) == beside
+        a for a in evidence.arms if a.name.startswith("threads_") and a.name.endswith(FED) == fed
     ]
     best = max((a for a in counts if a.failed is None), key=lambda a: a.gain.speedup, default=None)
     if best is None or best.gain.low < 1.03:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
+import torch
+
 from outpace.measure.counters import cpu_ns
 from outpace.measure.statistics import ALONE, FEW, Noise, enough, noise_of, paired_gain
 from outpace.records.evidence import Arm
@@ -154,6 +156,15 @@ Program = Generator[Contest | None, Contest | None, None]
 """Yields a contest and is sent it back when it is over; yields None to let one step pass as it is."""
 
 
+def settled() -> float:
+    """Seconds until a CUDA device has done all that it was asked for; 0 where none is in use."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return 0.0
+    begun = perf_counter()
+    torch.cuda.synchronize()
+    return perf_counter() - begun
+
+
 class Scheduler:
     """Runs a program's contests over the steps of the target."""
 
@@ -168,6 +179,7 @@ class Scheduler:
         done: Callable[[], None] | None = None,
         workers: Callable[[], list[int]] = list,
         queued: Callable[[], int] = int,
+        settle: Callable[[], float] = float,
     ) -> None:
         self.host = host
         self.program = program
@@ -177,6 +189,8 @@ class Scheduler:
         self.done = done
         self.workers = workers
         self.queued = queued
+        self.settle = settle
+        """wait for the device, and tell for how many seconds: what a block asked for belongs to it"""
         self.ready = 0
         """batches at the begin of a block"""
         self.taken = 0.0
@@ -207,6 +221,7 @@ class Scheduler:
         if self.skip > 0:
             self.skip -= 1
             if self.skip == 0:
+                self.settle()
                 self.begun, self.worker_cpu = perf_counter(), self._worker_cpu()
                 self.ready = self.queued()
             return
@@ -294,9 +309,13 @@ class Scheduler:
 
     def _end_block(self) -> None:
         name = self.order[self.at]
+        left_s = self.settle()
         workers = (self._worker_cpu() - self.worker_cpu) / 1e9
         count = len(self.walls)
-        wall, cpu = sum(self.walls) / count, sum(self.cpus) / count + workers / self.counted
+        wall, cpu = (
+            (sum(self.walls) + left_s) / count,
+            sum(self.cpus) / count + workers / self.counted,
+        )
         self.measured.append((name, wall, cpu))
         if self.round >= 0:
             assert self.contest is not None

@@ -252,8 +252,10 @@ class Memory(msgspec.Struct, frozen=True):
         return taken / self.limit_bytes if self.limit_bytes else 0.0
 
 
-FED = " beside workers"
-"""at the end of an arm's name: the loader's workers make batches meanwhile, where else they rest"""
+LITTLE_INPUT = 0.05
+"""of a step, up to which its input does not matter for the rest"""
+FED = " with its input"
+"""at the end of an arm's name: batches are made meanwhile as ever, where else they cost nothing"""
 
 
 class Arm(msgspec.Struct, frozen=True):
@@ -397,6 +399,13 @@ class Evidence(msgspec.Struct, frozen=True):
     def arm(self, name: str) -> Arm | None:
         """The arm called ``name`` where it was measured to its end."""
         return next((a for a in self.arms if a.name == name and a.failed is None), None)
+
+    @property
+    def makes_batches(self) -> bool:
+        """Whether a loader's batches are made beside the steps, or for a good part of their time."""
+        source = self.input
+        takes = source.wait_s > LITTLE_INPUT * self.steps.mean_s
+        return source.kind in ("loader", "iterable") and (source.workers > 0 or takes)
 
     @property
     def free_s(self) -> float:

@@ -44,7 +44,7 @@ class Remedy(ABC):
     """`diagnose` measures an arm of it, so that its prediction rests on a measurement"""
 
     crowds: ClassVar[bool] = False
-    """it takes cores from the loader's workers, or gives them some: its arm is measured beside them too"""
+    """it takes cores from what makes batches, or gives it some: its arm is measured beside that too"""
 
     whole_epochs: ClassVar[bool] = False
     """its gain lies outside of steady steps: only whole epochs, in new processes, measure it"""
@@ -91,8 +91,8 @@ class Remedy(ABC):
         return {self.name: self.setup(base, self.settings(evidence))}
 
     def fed_arms(self, evidence: Evidence) -> dict[str, Setup]:
-        """Its arms beside workers that go on making batches; none where there are no workers."""
-        if not self.crowds or not evidence.input.workers:
+        """Its arms while batches are made as ever; none where these cost next to nothing."""
+        if not self.crowds or not evidence.makes_batches:
             return {}
         return {
             name + FED: replace(setup, free_input=False)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from outpace.measure.arms import Contest, Program, Scheduler
+from outpace.measure.arms import Contest, Program, Scheduler, settled
 from outpace.measure.fixed_cost import fixed_cost
 from outpace.measure.health import HealthWatch
 from outpace.measure.others import Others
@@ -112,6 +112,7 @@ class Experiment:
             done=self.done,
             workers=observed.worker_pids,
             queued=observed.queued,
+            settle=settled,
         )
         self.host.listeners.append(self.on_step)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from outpace.measure.arms import Contest, Program, Scheduler
+from outpace.measure.arms import Contest, Program, Scheduler, settled
 from outpace.measure.compiled import compiled_again, graphs_compiled
 from outpace.records.evidence import Evidence
 from outpace.records.files import read_json
@@ -96,6 +96,7 @@ class Trials:
             done=observed.stop,
             workers=observed.worker_pids,
             queued=observed.queued,
+            settle=settled,
         )
         observed.host.listeners.append(self.on_step)
         observed.before_finish.append(self.write)

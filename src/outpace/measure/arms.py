@@ -312,10 +312,8 @@ class Scheduler:
         left_s = self.settle()
         workers = (self._worker_cpu() - self.worker_cpu) / 1e9
         count = len(self.walls)
-        wall, cpu = (
-            (sum(self.walls) + left_s) / count,
-            sum(self.cpus) / count + workers / self.counted,
-        )
+        wall = sum(self.walls) / count + left_s / self.counted
+        cpu = sum(self.cpus) / count + workers / self.counted
         self.measured.append((name, wall, cpu))
         if self.round >= 0:
             assert self.contest is not None

@@ -1,4 +1,4 @@
-"""The rate's way down: by whichever of clock and steps is further, and never up again."""
+"""The rate's way down: by whichever of clock and steps is further."""
 
 from __future__ import annotations
 
@@ -43,3 +43,12 @@ def test_a_cycle_that_begins_late_does_not_rise(late: bool) -> None:
 def test_a_plateau_of_which_only_the_fall_is_left() -> None:
     rates = [begun("plateau").rate(0.4, 0.4, down, late=True, falls=True) for down in (0, 0.5, 1)]
     assert rates == [pytest.approx(0.4), pytest.approx(0.2), pytest.approx(0.0)]
+
+
+def test_steps_that_turn_out_to_be_more_bring_the_rate_back() -> None:
+    """A first epoch that was gone on with is shorter than those after it."""
+    descent = begun("linear")
+    assert descent.advance(0.1, 300, 300) == 1.0
+    by_clock = descent.advance(0.11, 308, None)
+    assert by_clock < 0.2
+    assert descent.advance(0.05, 309, None) == by_clock

@@ -12,9 +12,11 @@ import pytest
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew
 from outpace.plan.landing import Landing
-from outpace.plan.time_left import EXIT_S, MARGIN, MOST_SLOWER
+from outpace.plan.pace import MOST_SLOWER
+from outpace.plan.time_left import EXIT_S, MARGIN
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
+from outpace.seams.loader_record import Record
 from outpace.seams.phases import NAMES
 from tests.plan.test_crew import Store
 
@@ -83,6 +85,42 @@ def test_a_busy_machine_is_no_reason_to_end_early(
                 break
         most_s = MOST_SLOWER * EXIT_S + MARGIN * budget + 0.08 * 40 * 2.5
         assert budget - most_s <= run.now, (seed, run.now)
+
+
+@pytest.mark.parametrize("spell_s", [4.0, 8.0, 20.0])
+def test_a_busy_spell_does_not_take_the_time_of_many_validations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spell_s: float
+) -> None:
+    """Steps are ten times as slow for a while; the last validation is not taken to be so."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run = Run(tmp_path, 120.0)
+    record = run.host.last_record = Record(trains=True, length=200)
+    while not run.landing.over and run.now < 130.0:
+        begins = record.given == 200
+        record.given = 1 if begins else record.given + 1
+        slow = 60.0 <= run.now < 60.0 + spell_s
+        run.step((1.0 if slow else 0.1) + 5.0 * begins, clean=not begins)
+    assert 0.85 * 120.0 < run.now < 120.0
+
+
+@pytest.mark.parametrize("stall_s", [1.1, 3.0, 10.0])
+def test_an_early_stall_does_not_land_a_script_that_fits(tmp_path: Path, stall_s: float) -> None:
+    run = Run(tmp_path, 1200.0)
+    for index in range(10_000):
+        run.step(0.1 + stall_s * (index == 45))
+    assert run.said == []
+
+
+def test_stalls_that_come_again_and_again_are_reckoned_with(tmp_path: Path) -> None:
+    """1,000 s of steps and 400 s of stalls do not fit."""
+    run = Run(tmp_path, 1200.0)
+    run.host.steps = 0
+    monotone = [0.1 + 4.0 * (index % 100 == 99) for index in range(10_000)]
+    for seconds in monotone:
+        run.step(seconds)
+        if run.landing.descent.began is not None:
+            break
+    assert run.now < 800.0
 
 
 def test_a_step_that_would_not_be_over_in_time_is_not_begun(tmp_path: Path) -> None:

@@ -78,11 +78,13 @@ def test_an_epoch_goes_on_as_long_as_that_is_wanted(seam: LoaderSeam, workers: i
     seen = []
     for (batch,) in loader:
         seen.append(batch.tolist())
+        seam.host.steps += 1
     assert seen == 3 * [[0, 1], [2, 3], [4, 5]]
     assert record.given == 3
-    # An epoch that nobody wants longer is as it was.
-    seam.longer = Longer(answering(False))
-    assert sum(1 for _ in loader) == 3
+    # One that nobody wants longer is as it was, and one that no step is made of: it is judged by.
+    for answer in (False, True):
+        seam.longer = Longer(answering(answer))
+        assert sum(1 for _ in loader) == 3
 
 
 def test_what_does_not_train_stays_as_it_is(seam: LoaderSeam) -> None:

@@ -6,9 +6,18 @@ import pytest
 
 from outpace.plan.countdown import Countdown
 from outpace.plan.outlook import Outlook
-from outpace.plan.time_left import EXIT_S, LAUNCHER_S, MARGIN, VARY, TimeLeft
-from outpace.seams.host import Host
+from outpace.plan.time_left import (
+    EXIT_S,
+    LAUNCHER_S,
+    MARGIN,
+    UNSEEN,
+    UNTOUCHED,
+    VARY,
+    TimeLeft,
+)
+from outpace.seams.host import Host, Step
 from outpace.seams.loader_record import Record
+from outpace.seams.phases import NAMES
 
 STEP_S, VALIDATION_S = 0.1, 2.0
 
@@ -46,3 +55,36 @@ def test_the_last_step_is_not_followed_by_a_validation_that_is_not_over(budget: 
     assert last <= time.for_steps()
     into = (last + 9 * STEP_S) % (10 * STEP_S + VARY * VALIDATION_S)
     assert into <= 10 * STEP_S + 1e-6
+
+
+def test_a_validation_that_was_never_seen_has_not_all_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is reckoned by the second step, which may have taken thirty times as long as others."""
+    time = left()
+    monkeypatch.setattr(Outlook, "validation", lambda outlook: 500.0)
+    assert time.validating() == pytest.approx(VARY * 500.0)
+    time.outlook.pace.paused = 0
+    assert time.validating() == pytest.approx(UNSEEN * 100.0)
+
+
+def test_a_test_after_training_is_left_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    time, plain = left(), left().ending()
+    for seconds, expected in ((5.0, VARY * 5.0), (500.0, UNTOUCHED * 100.0)):
+        monkeypatch.setattr(Outlook, "untouched", lambda outlook, s=seconds: s)
+        assert time.ending() == pytest.approx(plain + expected)
+
+
+@pytest.mark.parametrize("at_ends", [True, False])
+def test_epochs_that_end_without_a_validation_leave_no_time_for_one(at_ends: bool) -> None:
+    record = Record(trains=True, length=100, stepped=2, steps=200)
+    outlook = Outlook(Host(last_record=record))
+    for index in range(500):
+        record.given = 1 + index % 100
+        pauses = record.given == (1 if at_ends else 50)
+        phases = dict.fromkeys(NAMES, 0)
+        wall = round(1e9 * (STEP_S + VALIDATION_S * pauses))
+        outlook.note(Step(index, wall, 0, phases, 1, 1, clean=not pauses))
+    time = TimeLeft(Countdown(0.0, seconds=100.0, now=lambda: 0.0), outlook)
+    judged = VARY * VALIDATION_S if at_ends else 0.0
+    assert time.ending() == pytest.approx(EXIT_S + judged + MARGIN * 100, rel=0.01)

@@ -92,6 +92,55 @@ def test_a_validation_between_two_batches_is_seen(validates_at: int | None, insi
         assert seam.record_of(batches).interrupted == inside
 
 
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("before", [False, True], ids=["from the first step", "before training"])
+def test_a_validation_between_a_batch_and_its_step_does_not_train(every: int, before: bool) -> None:
+    """It is the batch drawn last, but not the one that is learnt from."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches, others = loader(12), loader(4)
+
+    def judge(by: DataLoader[tuple[torch.Tensor, ...]]) -> None:
+        model.eval()
+        with torch.no_grad():
+            for (x,) in by:
+                model(x)
+        model.train()
+
+    with hosted() as host:
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        if before:  # by what is trained on as well
+            judge(others)
+            judge(batches)
+        for _ in range(2):
+            for index, (x,) in enumerate(batches):
+                if index % every == 0:
+                    judge(others)
+                model(x).mean().backward()
+                optimizer.step()
+        assert seam.record_of(batches).trains
+        assert not seam.record_of(others).trains
+        assert seam.record_of(batches).steps_of_epoch(1.0) == 12
+
+
+def test_what_was_judged_by_may_be_trained_on_later() -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    first, then = loader(), loader()
+    with hosted() as host:
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        for batches in (first, then):
+            for (x,) in batches:
+                model(x).mean().backward()
+                optimizer.step()
+            with torch.no_grad():
+                for (x,) in then:
+                    model(x)
+        assert seam.record_of(then).trains
+
+
 @pytest.mark.parametrize("leaves_at", [4, 100])
 def test_epochs_that_are_left_early_are_as_long_as_they_were(leaves_at: int) -> None:
     model = nn.Linear(3, 1)

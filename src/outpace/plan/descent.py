@@ -28,14 +28,14 @@ class Descent:
     def advance(self, used: float, steps: int, total: int | None) -> float:
         """Share of the way that is behind, where this of the budget and so many steps of all are.
 
-        It never falls.
+        By the clock it never falls. How many steps there are may turn out to be more than was thought.
         """
         assert self.began is not None
         begun, first = self.began
         by_clock = (used - begun) / max(1e-9, 1.0 - begun)
         by_steps = 0.0 if total is None else (steps - first) / max(1, total - first)
-        self.share = min(1.0, max(self.share, by_clock, by_steps))
-        return self.share
+        self.share = max(self.share, by_clock)
+        return min(1.0, max(self.share, by_steps))
 
     def rate(
         self, own: float, largest: float, down: float, *, late: bool, falls: bool = False

@@ -31,6 +31,8 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.rate import RateSeam
 
 TELL_S = 0.5
+SURE_AT = 0.5
+"""share of the budget up to which the rate goes down only where the script is sure to be late"""
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
 LAST = 1.5
@@ -248,7 +250,10 @@ class Landing:
         found = self.outlook.finish()
         if found is None:
             return not self.may_wait()
-        return found.estimate > self.time.for_steps()
+        for_steps, elapsed = self.time.for_steps(), self.countdown.elapsed()
+        # It is not taken back: early on a stall or a pause looks as if it came again and again.
+        soon = elapsed > SURE_AT * (elapsed + max(0.0, for_steps))
+        return (found.estimate if soon else found.low) > for_steps
 
     def may_wait(self) -> bool:
         """Whether a script of unknown length goes on as it is: on a plateau, until it is to fall."""

@@ -32,6 +32,8 @@ class Outlook:
         """the loops turn more often than was known, as over a generator without end"""
         self.evaluates = False
         """the script seems to validate once more at its end"""
+        self._within = self._at_ends = 0
+        """pauses in the midst of epochs, and where one begins"""
         self._drawing_s = self._seen_s = 0.0
         """of clean steps: for their batches, and in all"""
         self._batches = self._steps = 0
@@ -46,13 +48,29 @@ class Outlook:
         seconds = step.wall / 1e9
         if stood_s < seconds * step.count:  # else it stood still before its first step
             seconds -= stood_s / step.count
+        before = self.pace.paused
         self.pace.note(seconds, step.count, clean=step.clean or self.mingled)
+        if self.pace.paused > before:
+            self._place_pause(step)
         if step.clean and not stood_s:
             self._drawing_s += step.phases["input"] * step.count / 1e9
             self._seen_s += step.wall * step.count / 1e9
             self._batches += step.micro_steps * step.count
             self._steps += step.count
         self._look_around(step.index + 1)
+
+    def _place_pause(self, step: Step) -> None:
+        record = self._record()
+        within = record is not None and record.given > step.count * max(1, step.micro_steps)
+        self._within += within
+        self._at_ends += not within
+
+    @property
+    def only_within(self) -> bool:
+        """Whether pauses come in the midst of epochs, and none came with the end of one."""
+        record = self._record()
+        over = record is not None and record.stepped > 0
+        return over and self._within > 0 and not self._at_ends
 
     def _look_around(self, steps: int) -> None:
         """At the loops, of which others may come: a script may train in phases."""
@@ -115,9 +133,18 @@ class Outlook:
             return self.pace.pause_s
         if self.epoch() is None:
             return 0.0
+        return self._on_others(untouched=False)
+
+    def untouched(self) -> float:
+        """Seconds to judge by the loaders that nothing was drawn from yet, once validations were seen."""
+        return self._on_others(untouched=True) if self.pace.paused else 0.0
+
+    def _on_others(self, *, untouched: bool) -> float:
         batch = self.host.batch_size * self.micro_steps
         drawing = self._drawing_s / self._seen_s if self._seen_s else 0.0
-        return validation_on_others(self.host, self.pace.step_s or 0.0, drawing, batch)
+        return validation_on_others(
+            self.host, self.pace.usual_s, drawing, batch, untouched=untouched
+        )
 
     def to_epochs_end(self) -> float | None:
         """Steps that are left of the running epoch, where a loader of known length feeds it."""

@@ -3,7 +3,8 @@
 Steps are averaged over blocks of time, and blocks with exponential weights. Machines change their
 speed for good as well (another job comes, a clock is throttled): after three blocks in a row that
 are far off to the same side what was before is forgotten. What happens besides steps, validation
-and checkpoints for instance, is counted apart, by the steps between two such pauses.
+and checkpoints for instance, is counted apart, by the steps between two such pauses; and so is by how
+much single steps stall.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ STALL = 4.0
 """times the median that a step counts for at most there: one alone may have been a pause"""
 FAR, IN_A_ROW = 1.25, 3
 """a change for good: blocks that take so many times as long, or as short"""
+MOST_SLOWER = 3.0
+"""times as long that anything else takes on a busy machine; steps, whose threads wait for each other, may
+take ten"""
 PAUSE = 3.0
 """steps' time that a pause takes at least"""
 FEWEST_APART, APART = 3, 0.02
@@ -51,11 +55,16 @@ class Pause(NamedTuple):
 
     changes: int
     """of the machine's speed, before it"""
-    length: float
-    """in steps that would have taken as long"""
+    seconds: float
+    step_s: float
+    """seconds of a step around it"""
     at: int
     """steps before it"""
     group: int
+
+    def now(self, step_s: float) -> float:
+        """Seconds that it would take where a step takes so long: no less than it did."""
+        return self.seconds * min(MOST_SLOWER, max(1.0, step_s / self.step_s))
 
 
 class Cycle(NamedTuple):
@@ -77,6 +86,8 @@ class Pace:
         """since the last change"""
         self.changes = 0
         """for good, of the machine's speed"""
+        self.paused = 0
+        """times that something else was done for longer than a few steps"""
         self._warming = False
         self._pauses: deque[Pause] = deque(maxlen=FEWEST_APART)
         self._long: deque[Pause] = deque(maxlen=FEWEST_APART)
@@ -93,14 +104,21 @@ class Pace:
         self._block_s, self._block_steps = 0.0, 0
         self._far: list[tuple[float, int]] = []
         self._paused, self._paused_until = 0.0, 0
+        self._stalled, self._stalls = 0.0, 0
+        """seconds by which clean steps took longer than those around them, and how often they did"""
+        self._shortest = math.inf
 
     def note(self, seconds: float, count: int = 1, *, clean: bool = True) -> None:
         """``count`` steps took so long each; ``clean``: nothing else happened in them."""
         self.seconds += seconds * count
         if clean:
+            self._shortest = min(self._shortest, seconds)
+            usual = seconds
             if self.step_s is not None and seconds > STALL * self.recent_s:
-                self._note_long((seconds - self.recent_s) * count, count)
+                usual = self.recent_s
+                self._note_stall((seconds - usual) * count, count)
             self._keep_recent(seconds, count)
+            seconds = usual
             self._block_s += seconds * count
             self._block_steps += count
             length = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
@@ -117,6 +135,10 @@ class Pace:
         """
         step_s = self.step_s or 0.0
         running, pausing = steps * step_s, pauses_s
+        stalling, few = (
+            steps * self._stalled / max(1, self.steps),
+            Z80 / max(1, self._stalls) ** 0.5,
+        )
         if self._paused_until:
             pausing = steps * self._paused / self._paused_until
         block_s = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
@@ -125,9 +147,9 @@ class Pace:
         factor = math.exp(Z80 * apart)
         doubt = 1.0 if self._paused_until else 2.0
         return Estimate(
-            running + pausing,
-            running / factor + pausing / doubt,
-            running * factor + pausing * doubt,
+            running + pausing + stalling,
+            running / factor + pausing / doubt + stalling * max(0.0, 1 - few),
+            running * factor + pausing * doubt + stalling * (1 + few),
         )
 
     @property
@@ -145,8 +167,12 @@ class Pace:
         if not self._pauses or not self.step_s:
             return None
         # What slows steps down slows validations in another measure: those since then tell it.
-        newest = self._pauses[-1].changes
-        return max(p.length for p in self._pauses if p.changes == newest) * self.step_s
+        return self._longest(self._pauses, self.step_s)
+
+    @property
+    def usual_s(self) -> float:
+        """Seconds of a step that is not slowed down by much more than anything else would be."""
+        return min(self.step_s or 0.0, MOST_SLOWER * self._shortest)
 
     @property
     def cycle(self) -> Cycle | None:
@@ -159,12 +185,17 @@ class Pace:
         even = abs(every - (middle - first)) <= off + APART * every
         if not even or every <= NEAR * off or left < -off:
             return None
-        return Cycle(max(0, left), every, max(p.length for p in self._long) * self.step_s)
+        return Cycle(max(0, left), every, self._longest(self._long, self.step_s))
 
     @property
     def slowness(self) -> float:
         """Times as long as everything takes now, against the fastest so far; 1 or more."""
         return max(1.0, self.step_s / self._fastest) if self.step_s else 1.0
+
+    def _longest(self, pauses: deque[Pause], step_s: float) -> float:
+        """Of those since the machine's speed changed, as long as it would be now."""
+        newest = pauses[-1].changes
+        return max(pause.now(step_s) for pause in pauses if pause.changes == newest)
 
     def _keep_recent(self, seconds: float, count: int) -> None:
         self._recent.append((seconds, count))
@@ -229,12 +260,12 @@ class Pace:
             self.changes += 1
 
     def _forget_far(self) -> None:
-        """It was no change: what a stall took was a pause."""
+        """It was no change, but a stall of several steps."""
         assert self.step_s is not None
         for mean, steps in self._far:
             if mean > self.step_s:
-                self._paused += (mean - self.step_s) * steps
-                self._paused_until = self.steps
+                self._stalled += (mean - self.step_s) * steps
+                self._stalls += 1
         self._far = []
 
     def _pause(self, seconds: float, count: int) -> None:
@@ -244,13 +275,20 @@ class Pace:
         self._paused += seconds
         if seconds > PAUSE * self.step_s:
             self._paused_until = self.steps
+            self.paused += 1
             self._pauses.append(self._note_long(seconds, count))
+
+    def _note_stall(self, seconds: float, count: int) -> None:
+        self._note_long(seconds, count)
+        if self.steps >= WARM_UP:
+            self._stalled += seconds
+            self._stalls += 1
 
     def _note_long(self, seconds: float, count: int) -> Pause:
         assert self.step_s is not None
         # Where the last steps took longer it did too; when these have come into the average is later.
-        length = seconds / max(self.step_s, self.recent_s)
-        found = Pause(self.changes, length, self.steps, count)
+        around = max(self.step_s, self.recent_s)
+        found = Pause(self.changes, seconds, around, self.steps, count)
         if self.steps >= WARM_UP:
             self._long.append(found)
         return found

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from outpace.plan.countdown import Countdown
 from outpace.plan.outlook import Outlook
-from outpace.plan.pace import FAR
+from outpace.plan.pace import FAR, MOST_SLOWER
 
 EXIT_S = 1.05
 """for a process with torch to end once the script has"""
-MOST_SLOWER = 3.0
-"""times as long that it takes on a busy machine; steps, whose threads wait for each other, may take ten"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
 MARGIN, MOST_MARGIN_S = 0.006, 30.0
 """of the budget, left free"""
 VARY = 1.1
 """times that the last validation may take as long as those before"""
+UNSEEN, UNTOUCHED = 0.25, 0.1
+"""of the budget that is left for a validation that was never seen, and for a test after training"""
 
 
 class TimeLeft:
@@ -28,18 +28,30 @@ class TimeLeft:
 
     def validating(self) -> float:
         """An epoch's validation, the longest that is to be expected."""
-        return VARY * self.outlook.validation()
+        expected = VARY * self.outlook.validation()
+        return expected if self.outlook.pace.paused else min(expected, UNSEEN * self.budget)
+
+    def at_the_end(self) -> float:
+        """What the script judges by once it has trained: its validation again, or data not used so far."""
+        again = self.validating() if self.outlook.evaluates else 0.0
+        return max(again, min(VARY * self.outlook.untouched(), UNTOUCHED * self.budget))
+
+    @property
+    def budget(self) -> float:
+        """Seconds in all."""
+        return self.countdown.elapsed() + self.countdown.left()
 
     def ending(self) -> float:
         """What is needed once no batch is given any more."""
-        budget = self.countdown.elapsed() + self.countdown.left()
-        validations = (self.outlook.epoch() is not None) + self.outlook.evaluates
+        judging = self.at_the_end()
+        if self.outlook.epoch() is not None and not self.outlook.only_within:
+            judging += self.validating()
         saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
         pace = self.outlook.pace
         slower = min(MOST_SLOWER, pace.slowness) if pace.slowness > FAR else 1.0
         exit_s = slower * (EXIT_S + (LAUNCHER_S if self.ranks > 1 else 0.0))
-        margin = min(MOST_MARGIN_S, MARGIN * budget)
-        return exit_s + saving + validations * self.validating() + margin
+        margin = min(MOST_MARGIN_S, MARGIN * self.budget)
+        return exit_s + saving + judging + margin
 
     def for_steps(self) -> float:
         """Until steps have to be over; negative once they should have been."""

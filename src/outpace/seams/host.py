@@ -123,8 +123,14 @@ class Host:
     """look into a sample of very short steps, instead of all"""
     making: int = 0
     """number of the DataLoader whose iterator was made last"""
-    last_record: Any = None
+    last_drawn: Any = None
     """the loader that a batch was last drawn from"""
+    last_record: Any = None
+    """and of those that are not there to validate on"""
+    drawn_unseen: Any = None
+    """the one that gave a batch while steps were not looked into"""
+    drawn_before: Any = None
+    """that of these which gave a batch before it"""
     fed: bool = False
     """a loader feeds the training"""
     mistaken: bool = False
@@ -216,6 +222,7 @@ class Host:
     def saw_validation(self) -> None:
         """The model was called without learning."""
         if self.mode == "train":
+            self._set_apart()
             self.mode = "validation"
             totals = self.phases.totals
             self.phases.idle = "elsewhere"
@@ -224,6 +231,18 @@ class Host:
                 totals[name] = 0
             if self.on_validation is not None:
                 self.guard("validation", self.on_validation, True)
+
+    def _set_apart(self) -> None:
+        """The batch that was drawn last was to validate on, unless its loader is known to train."""
+        record = self.last_record
+        if record is not None and not record.trains:
+            record.judges, self.last_record = True, self.drawn_before
+
+    def saw_drawn(self, record: Any) -> None:
+        """A loader gave a batch."""
+        self.last_drawn = record
+        if record is not self.last_record and not record.judges:
+            self.drawn_before, self.last_record = self.last_record, record
 
     def saw_training(self) -> None:
         """Training goes on: a batch was drawn for it, or the model was called to learn."""
@@ -254,8 +273,12 @@ class Host:
         self.backwards_in_step += 1
         if self.mode != "train":
             self.saw_training()
-        if self.last_record is not None:
-            self.last_record.trains = self.fed = True
+        record = self.last_record
+        if record is None or not (record.drawn or record is self.drawn_unseen):
+            record = self.last_drawn  # what was judged by before may be trained on all the same
+        if record is not None:
+            record.trains, record.judges, self.fed = True, False, True
+            self.last_record = record
         if loss is not None:
             self.pending.append(loss)
         if self.boundary == "backward":
@@ -309,7 +332,7 @@ class Host:
         self.steps += 1
         self.in_group += 1
         if not self.phases.resting:
-            self.micro_steps = self._batches_of_step()
+            self.micro_steps, self.drawn_unseen = self._batches_of_step(), None
         self.samples += self.batch_size * self.micro_steps
         if self.in_group < self.group and self.mode == "train":
             self.backwards_in_step = 0

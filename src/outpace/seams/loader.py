@@ -281,6 +281,7 @@ class LoaderSeam:
         if not phases.resting:
             return self.draw(record, original, iterator)
         phases.stack.append("input")
+        self.host.drawn_unseen = record
         try:
             return original(iterator)
         except StopIteration:
@@ -329,7 +330,7 @@ class LoaderSeam:
                 record.starts[-1] += waited
         else:
             record.wait += waited
-        self.host.last_record = record
+        self.host.saw_drawn(record)
         if self.switching and not self.feeding.setup.free_input:
             record.recent.see(batch)
         if record.draws <= 2 and (record.trains or not self.host.steps):

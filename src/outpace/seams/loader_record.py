@@ -42,6 +42,8 @@ class Record:
     """as one that trains, by where it was made"""
     beside: bool = False
     """batches were drawn between steps of the training, as from a second loader that feeds it"""
+    judges: bool = False
+    """its batches are there to validate on"""
     interrupted: bool = False
     """a validation came between two batches of an epoch"""
     length: int | None = None

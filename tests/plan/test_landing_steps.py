@@ -18,6 +18,7 @@ from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
 from outpace.seams.loader_record import Record
 from outpace.seams.phases import NAMES
+from tests.plan.hosts import fed_by
 from tests.plan.test_crew import Store
 
 
@@ -94,7 +95,8 @@ def test_a_busy_spell_does_not_take_the_time_of_many_validations(
     """Steps are ten times as slow for a while; the last validation is not taken to be so."""
     monkeypatch.setattr(Landing, "leave", lambda landing: None)
     run = Run(tmp_path, 120.0)
-    record = run.host.last_record = Record(trains=True, length=200)
+    record = Record(trains=True, length=200)
+    fed_by(record, run.host)
     while not run.landing.over and run.now < 130.0:
         begins = record.given == 200
         record.given = 1 if begins else record.given + 1

@@ -13,6 +13,7 @@ from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.phases import NAMES
+from tests.plan.hosts import fed_by
 from tests.remedies.trainings import hosted
 
 
@@ -25,7 +26,7 @@ def step(host: Host, *, clean: bool = True) -> Step:
 
 def fed(length: int) -> Host:
     """A host that has met the loader of a training."""
-    return Host(last_record=Record(trains=True, length=length))
+    return fed_by(Record(trains=True, length=length))
 
 
 def test_a_validation_that_was_not_met_yet_is_reckoned_with() -> None:
@@ -108,13 +109,13 @@ def test_the_length_of_an_epoch_is_that_of_the_loader_that_feeds_it_now() -> Non
     outlook = Outlook(host)
     outlook.note(step(host))
     assert outlook.epoch() == 10
-    host.last_record = Record(trains=True, length=40, given=30)
+    fed_by(Record(trains=True, length=40, given=30), host)
     assert outlook.epoch() == 40
     assert outlook.to_epochs_end() == 10
 
 
 def test_an_epoch_ends_where_those_before_were_left() -> None:
-    host = Host(last_record=Record(trains=True, length=40, given=5, steps=20, stepped=2, begun=20))
+    host = fed_by(Record(trains=True, length=40, given=5, steps=20, stepped=2, begun=20))
     host.steps = 24
     assert Outlook(host).to_epochs_end() == 6
     host.steps = 35

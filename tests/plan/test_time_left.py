@@ -15,16 +15,17 @@ from outpace.plan.time_left import (
     VARY,
     TimeLeft,
 )
-from outpace.seams.host import Host, Step
+from outpace.seams.host import Step
 from outpace.seams.loader_record import Record
 from outpace.seams.phases import NAMES
+from tests.plan.hosts import fed_by
 
 STEP_S, VALIDATION_S = 0.1, 2.0
 
 
 def left(budget: float = 100.0, *, ranks: int = 1) -> TimeLeft:
     """Before the last step of an epoch of ten."""
-    outlook = Outlook(Host(last_record=Record(trains=True, length=10, given=9)))
+    outlook = Outlook(fed_by(Record(trains=True, length=10, given=9)))
     for _ in range(200):
         outlook.pace.note(STEP_S)
     outlook.pace.note(STEP_S + VALIDATION_S, clean=False)
@@ -78,7 +79,7 @@ def test_a_test_after_training_is_left_time(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("at_ends", [True, False])
 def test_epochs_that_end_without_a_validation_leave_no_time_for_one(at_ends: bool) -> None:
     record = Record(trains=True, length=100, stepped=2, steps=200)
-    outlook = Outlook(Host(last_record=record))
+    outlook = Outlook(fed_by(record))
     for index in range(500):
         record.given = 1 + index % 100
         pauses = record.given == (1 if at_ends else 50)

@@ -77,6 +77,27 @@ class Step:
 
 
 @dataclass
+class Drawn:
+    """The loaders that gave batches, weakly: what is known of one ends with it."""
+
+    last: Weak = None
+    learnt_from: Weak = None
+    """the last of those that are not there to validate on"""
+    before: Weak = None
+    """and the one before it"""
+    unseen: Weak = None
+    """the one that gave a batch to a step that was not looked into"""
+
+
+Weak = Callable[[], Any] | None
+
+
+def alive(reference: Weak) -> Any:
+    """What a weak reference stands for; None where that is gone, or nothing was referred to."""
+    return None if reference is None else reference()
+
+
+@dataclass
 class Host:
     """The seams, the objects of the target that they have met, and who listens."""
 
@@ -123,14 +144,6 @@ class Host:
     """look into a sample of very short steps, instead of all"""
     making: int = 0
     """number of the DataLoader whose iterator was made last"""
-    last_drawn: Any = None
-    """the loader that a batch was last drawn from"""
-    last_record: Any = None
-    """and of those that are not there to validate on"""
-    drawn_unseen: Any = None
-    """the one that gave a batch while steps were not looked into"""
-    drawn_before: Any = None
-    """that of these which gave a batch before it"""
     fed: bool = False
     """a loader feeds the training"""
     mistaken: bool = False
@@ -138,6 +151,7 @@ class Host:
     dirty: bool = False
     """something other than training happened in the running step, an epoch's start for one"""
 
+    _drawn: Drawn = field(default_factory=Drawn)
     _wall: int = 0
     _cpu: int = 0
     _outside: dict[str, int] = field(default_factory=dict)
@@ -236,13 +250,32 @@ class Host:
         """The batch that was drawn last was to validate on, unless its loader is known to train."""
         record = self.last_record
         if record is not None and not record.trains:
-            record.judges, self.last_record = True, self.drawn_before
+            record.judges, self.last_record = True, alive(self._drawn.before)
 
     def saw_drawn(self, record: Any) -> None:
         """A loader gave a batch."""
-        self.last_drawn = record
-        if record is not self.last_record and not record.judges:
-            self.drawn_before, self.last_record = self.last_record, record
+        drawn, newest = self._drawn, self.last_record
+        drawn.last = weakref.ref(record)
+        if record is not newest and not record.judges:
+            drawn.before, self.last_record = drawn.learnt_from, record
+
+    def saw_drawn_unseen(self, record: Any) -> None:
+        """A loader gave a batch to a step that is not looked into."""
+        self._drawn.unseen = weakref.ref(record)
+
+    @property
+    def last_record(self) -> Any:
+        """The loader that a batch was last drawn from, of those that are not there to validate on."""
+        return alive(self._drawn.learnt_from)
+
+    @last_record.setter
+    def last_record(self, record: Any) -> None:
+        self._drawn.learnt_from = None if record is None else weakref.ref(record)
+
+    @property
+    def last_drawn(self) -> Any:
+        """The loader that a batch was last drawn from, whatever for."""
+        return alive(self._drawn.last)
 
     def saw_training(self) -> None:
         """Training goes on: a batch was drawn for it, or the model was called to learn."""
@@ -274,7 +307,7 @@ class Host:
         if self.mode != "train":
             self.saw_training()
         record = self.last_record
-        if record is None or not (record.drawn or record is self.drawn_unseen):
+        if record is None or not (record.drawn or record is alive(self._drawn.unseen)):
             record = self.last_drawn  # what was judged by before may be trained on all the same
         if record is not None:
             record.trains, record.judges, self.fed = True, False, True
@@ -332,7 +365,8 @@ class Host:
         self.steps += 1
         self.in_group += 1
         if not self.phases.resting:
-            self.micro_steps, self.drawn_unseen = self._batches_of_step(), None
+            self.micro_steps = self._batches_of_step()
+            self._drawn.unseen = None
         self.samples += self.batch_size * self.micro_steps
         if self.in_group < self.group and self.mode == "train":
             self.backwards_in_step = 0

@@ -281,7 +281,7 @@ class LoaderSeam:
         if not phases.resting:
             return self.draw(record, original, iterator)
         phases.stack.append("input")
-        self.host.drawn_unseen = record
+        self.host.saw_drawn_unseen(record)
         try:
             return original(iterator)
         except StopIteration:

@@ -15,7 +15,7 @@ from outpace.plan.time_left import (
     VARY,
     TimeLeft,
 )
-from outpace.seams.host import Step
+from outpace.seams.host import Host, Step
 from outpace.seams.loader_record import Record
 from outpace.seams.phases import NAMES
 from tests.plan.hosts import fed_by
@@ -89,3 +89,10 @@ def test_epochs_that_end_without_a_validation_leave_no_time_for_one(at_ends: boo
     time = TimeLeft(Countdown(0.0, seconds=100.0, now=lambda: 0.0), outlook)
     judged = VARY * VALIDATION_S if at_ends else 0.0
     assert time.ending() == pytest.approx(EXIT_S + judged + MARGIN * 100, rel=0.01)
+
+
+@pytest.mark.parametrize(("import_s", "exit_s"), [(0.2, 0.4), (1.0, 0.7), (30.0, EXIT_S)])
+def test_a_process_ends_about_as_quickly_as_it_began(import_s: float, exit_s: float) -> None:
+    countdown = Countdown(0.0, seconds=100.0, now=lambda: 0.0)
+    time = TimeLeft(countdown, Outlook(Host()), import_s=import_s)
+    assert time.ending() == pytest.approx(exit_s + MARGIN * 100)

@@ -45,7 +45,7 @@ class Landing:
 
     ``tell`` is given the progress twice a second, ``say`` what the user should read, with a hint.
     ``ranks``: processes that train together, of which the first decides for all. ``stood_still``:
-    seconds that this process stood still since it was last asked.
+    seconds that this process stood still since it was last asked. ``import_s``: that torch's import took.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Landing:
         say: Callable[[str, str | None], None],
         ranks: int = 1,
         stood_still: Callable[[], float] = lambda: 0.0,
+        import_s: float = 60.0,
     ) -> None:
         self.host, self.countdown, self.land = host, countdown, land
         self.stood_still = stood_still
@@ -67,7 +68,7 @@ class Landing:
         self.crew: Crew | None = None
         self.outlook = Outlook(host)
         self.pace = self.outlook.pace
-        self.time = TimeLeft(countdown, self.outlook, ranks)
+        self.time = TimeLeft(countdown, self.outlook, ranks, import_s)
         self.told = float("-inf")
         self.late = self.waits = False
         """the forecast is; and: there is none, so that the script goes on at its own rate"""

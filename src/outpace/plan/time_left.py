@@ -6,8 +6,10 @@ from outpace.plan.countdown import Countdown
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import FAR, MOST_SLOWER
 
-EXIT_S = 1.05
-"""for a process with torch to end once the script has"""
+EXIT_S, QUICKEST_EXIT_S = 1.05, 0.4
+"""for a process with torch to end once the script has, at the most and at the least"""
+EXIT_OF_IMPORT = 0.7
+"""of the time that the import of torch takes: seen were 0.54 s where that took 0.9"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
 MARGIN, MOST_MARGIN_S = 0.006, 30.0
@@ -19,9 +21,12 @@ UNSEEN, UNTOUCHED = 0.25, 0.1
 
 
 class TimeLeft:
-    """All in seconds. ``ranks``: processes that train together."""
+    """All in seconds. ``ranks``: processes that train together; ``import_s``: that torch took to import."""
 
-    def __init__(self, countdown: Countdown, outlook: Outlook, ranks: int = 1) -> None:
+    def __init__(
+        self, countdown: Countdown, outlook: Outlook, ranks: int = 1, import_s: float = 60.0
+    ) -> None:
+        self.exit_s = min(EXIT_S, max(QUICKEST_EXIT_S, EXIT_OF_IMPORT * import_s))
         self.countdown, self.outlook, self.ranks = countdown, outlook, ranks
         self.saved_s: float | None = None
         """that it took to save what was learnt"""
@@ -49,7 +54,7 @@ class TimeLeft:
         saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
         pace = self.outlook.pace
         slower = min(MOST_SLOWER, pace.slowness) if pace.slowness > FAR else 1.0
-        exit_s = slower * (EXIT_S + (LAUNCHER_S if self.ranks > 1 else 0.0))
+        exit_s = slower * (self.exit_s + (LAUNCHER_S if self.ranks > 1 else 0.0))
         margin = min(MOST_MARGIN_S, MARGIN * self.budget)
         return exit_s + saving + judging + margin
 

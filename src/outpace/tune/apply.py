@@ -144,6 +144,7 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         say=say if first else silent,
         ranks=ranks,
         stood_still=Stops().take,
+        import_s=(perf_counter_ns() - spec["import_began_ns"]) / 1e9,
     )
 
 

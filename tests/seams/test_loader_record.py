@@ -122,6 +122,7 @@ def test_a_validation_between_a_batch_and_its_step_does_not_train(every: int, be
         assert seam.record_of(batches).trains
         assert not seam.record_of(others).trains
         assert seam.record_of(batches).steps_of_epoch(1.0) == 12
+        assert seam.record_of(batches).interrupted
 
 
 def test_what_was_judged_by_may_be_trained_on_later() -> None:

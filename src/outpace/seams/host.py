@@ -282,6 +282,8 @@ class Host:
         if self.mode == "startup":
             self._begin()
         elif self.mode == "validation":
+            if (record := self.last_record) is not None and record.trains and record.within:
+                record.interrupted = True
             if self.on_validation is not None:
                 self.guard("validation", self.on_validation, False)
             self._close_validation()

@@ -296,7 +296,6 @@ class LoaderSeam:
         """One batch, timed, from whichever feed is in force."""
         host, phases = self.host, self.host.phases
         if record.trains and host.mode != "train":
-            record.interrupted |= host.mode == "validation" and record.within
             host.saw_training()
         if record.trains and not record.remembered:
             self._remember(record)

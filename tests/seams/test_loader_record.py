@@ -12,6 +12,7 @@ from tests.remedies.trainings import hosted
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS
@@ -19,6 +20,12 @@ from outpace.seams.setup import AS_IS
 
 def loader(batches: int = 6) -> DataLoader[tuple[torch.Tensor, ...]]:
     return DataLoader(TensorDataset(torch.randn(2 * batches, 3)), batch_size=2)
+
+
+def seam_of(host: Host) -> LoaderSeam:
+    seam = host.seams["loader"]
+    assert isinstance(seam, LoaderSeam)
+    return seam
 
 
 def test_two_models_that_learn_from_a_batch_take_it_once() -> None:
@@ -74,8 +81,7 @@ def test_a_validation_between_two_batches_is_seen(validates_at: int | None, insi
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     batches = loader()
     with hosted() as host:
-        seam = host.seams["loader"]
-        assert isinstance(seam, LoaderSeam)
+        seam = seam_of(host)
         for _ in range(2):
             for index, (x,) in enumerate(batches):
                 model(x).mean().backward()
@@ -108,8 +114,7 @@ def test_a_validation_between_a_batch_and_its_step_does_not_train(every: int, be
         model.train()
 
     with hosted() as host:
-        seam = host.seams["loader"]
-        assert isinstance(seam, LoaderSeam)
+        seam = seam_of(host)
         if before:  # by what is trained on as well
             judge(others)
             judge(batches)
@@ -130,8 +135,7 @@ def test_what_was_judged_by_may_be_trained_on_later() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     first, then = loader(), loader()
     with hosted() as host:
-        seam = host.seams["loader"]
-        assert isinstance(seam, LoaderSeam)
+        seam = seam_of(host)
         for batches in (first, then):
             for (x,) in batches:
                 model(x).mean().backward()
@@ -148,8 +152,7 @@ def test_epochs_that_are_left_early_are_as_long_as_they_were(leaves_at: int) -> 
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     batches = loader()
     with hosted() as host:
-        seam = host.seams["loader"]
-        assert isinstance(seam, LoaderSeam)
+        seam = seam_of(host)
         for _ in range(3):
             for index, (x,) in enumerate(batches):
                 if index == leaves_at:
@@ -167,8 +170,7 @@ def test_epochs_of_persistent_workers_that_are_left_early() -> None:
     data = TensorDataset(torch.randn(12, 3))
     batches = DataLoader(data, batch_size=2, num_workers=1, persistent_workers=True)
     with hosted() as host:
-        seam = host.seams["loader"]
-        assert isinstance(seam, LoaderSeam)
+        seam = seam_of(host)
         for _ in range(3):
             for index, (x,) in enumerate(batches):
                 if index == 4:
@@ -183,8 +185,7 @@ def test_epochs_whose_end_went_by_unseen_do_not_count() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     batches = loader()
     with hosted() as host:
-        seam = host.seams["loader"]
-        assert isinstance(seam, LoaderSeam)
+        seam = seam_of(host)
         for epoch in range(7):
             if epoch in (2, 5):
                 seam.remove()
@@ -208,8 +209,7 @@ def test_an_epoch_that_begins_unwatched_is_served_once_steps_are_watched() -> No
         optimizer.step()
 
     with hosted(switching=True) as host:
-        seam = host.seams["loader"]
-        assert isinstance(seam, LoaderSeam)
+        seam = seam_of(host)
         for (x,) in batches:
             learn(x)
         kept = [x for (x,) in seam.record_of(batches).recent.batches]
@@ -238,8 +238,7 @@ def test_a_loader_made_anew_for_each_epoch_is_known_again() -> None:
         return DataLoader(dataset, batch_size=2)
 
     with hosted() as host:
-        seam = host.seams["loader"]
-        assert isinstance(seam, LoaderSeam)
+        seam = seam_of(host)
         for _ in range(2):
             for (x,) in made(trained):
                 model(x).mean().backward()

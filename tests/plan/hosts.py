@@ -13,5 +13,5 @@ def fed_by(record: Record, host: Host | None = None) -> Host:
     """A host to which that loader gave the last batch."""
     host = host or Host()
     KEPT.append(record)
-    host.last_record = record
+    host.drawn.learnt_from = record
     return host

@@ -172,7 +172,7 @@ def test_what_is_kept_goes_with_its_data_set() -> None:
         assert len(cache._kept) >= 1
         gone = weakref.ref(data)
         host.seams["loader"].newest = None  # type: ignore[attr-defined]
-        host.last_record = None
+        host.drawn.learnt_from = None
         del data
         gc.collect()
         assert loader() is None
@@ -188,7 +188,7 @@ def test_a_loader_is_let_go(setup: Setup) -> None:
         seam = host.seams["loader"]
         assert isinstance(seam, LoaderSeam)
         seam.newest = None
-        host.last_record = None
+        host.drawn.learnt_from = None
         del loader
         gc.collect()
         assert gone() is None

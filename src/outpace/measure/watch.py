@@ -9,7 +9,7 @@ from outpace.measure.recurring import Came
 from outpace.measure.retained import Look, find_retained, look
 from outpace.measure.subjects import forget_epochs, main_root, steps_of_epoch, training_loader
 from outpace.measure.validation import ValidationLosses
-from outpace.seams.fetch import LOADERS, Fetches, FetchSeam
+from outpace.seams.fetch import LOADERS, Fetches, FetchSeam, counted_as
 from outpace.seams.host import Host, Step
 
 KEEP = 4000
@@ -101,7 +101,7 @@ class Watcher:
         begin, end = self.fetch_begin, self.fetch_end or self._fetches()
         if begin is None or end is None:
             return None
-        at = min(loader, LOADERS - 1)
+        at = counted_as(loader)
         one, other = begin[at][workers], end[at][workers]
         return Fetches(
             *(b - a for a, b in zip(vars(one).values(), vars(other).values(), strict=True))

@@ -9,6 +9,7 @@ end by itself before.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +60,7 @@ class Landing:
         say: Callable[[str, str | None], None],
         ranks: int = 1,
         stood_still: Callable[[], float] = lambda: 0.0,
-        import_s: float = 60.0,
+        import_s: float = math.inf,
     ) -> None:
         self.host, self.countdown, self.land = host, countdown, land
         self.stood_still = stood_still
@@ -253,8 +254,8 @@ class Landing:
             return not self.may_wait()
         for_steps, elapsed = self.time.for_steps(), self.countdown.elapsed()
         # It is not taken back: early on a stall or a pause looks as if it came again and again.
-        soon = elapsed > SURE_AT * (elapsed + max(0.0, for_steps))
-        return (found.estimate if soon else found.low) > for_steps
+        early = elapsed <= SURE_AT * (elapsed + max(0.0, for_steps))
+        return (found.low if early else found.estimate) > for_steps
 
     def may_wait(self) -> bool:
         """Whether a script of unknown length goes on as it is: on a plateau, until it is to fall."""

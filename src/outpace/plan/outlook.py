@@ -117,7 +117,7 @@ class Outlook:
 
     def _record(self) -> Record | None:
         """Of the loader that feeds the training now."""
-        newest: Record | None = self.host.last_record
+        newest = self.host.drawn.learnt_from
         if newest is not None and newest.trains:
             return newest
         if not isinstance(self._loader, LoaderSeam):

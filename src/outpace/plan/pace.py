@@ -135,10 +135,8 @@ class Pace:
         """
         step_s = self.step_s or 0.0
         running, pausing = steps * step_s, pauses_s
-        stalling, few = (
-            steps * self._stalled / max(1, self.steps),
-            Z80 / max(1, self._stalls) ** 0.5,
-        )
+        stalling = steps * self._stalled / max(1, self.steps)
+        chance = Z80 / math.sqrt(max(1, self._stalls))
         if self._paused_until:
             pausing = steps * self._paused / self._paused_until
         block_s = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
@@ -148,8 +146,8 @@ class Pace:
         doubt = 1.0 if self._paused_until else 2.0
         return Estimate(
             running + pausing + stalling,
-            running / factor + pausing / doubt + stalling * max(0.0, 1 - few),
-            running * factor + pausing * doubt + stalling * (1 + few),
+            running / factor + pausing / doubt + stalling * max(0.0, 1 - chance),
+            running * factor + pausing * doubt + stalling * (1 + chance),
         )
 
     @property

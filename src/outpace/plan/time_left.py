@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from outpace.plan.countdown import Countdown
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import FAR, MOST_SLOWER
@@ -24,7 +26,7 @@ class TimeLeft:
     """All in seconds. ``ranks``: processes that train together; ``import_s``: that torch took to import."""
 
     def __init__(
-        self, countdown: Countdown, outlook: Outlook, ranks: int = 1, import_s: float = 60.0
+        self, countdown: Countdown, outlook: Outlook, ranks: int = 1, import_s: float = math.inf
     ) -> None:
         self.exit_s = min(EXIT_S, max(QUICKEST_EXIT_S, EXIT_OF_IMPORT * import_s))
         self.countdown, self.outlook, self.ranks = countdown, outlook, ranks

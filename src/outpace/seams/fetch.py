@@ -94,7 +94,7 @@ class FetchSeam:
 
     def totals(self, loader: int, *, workers: bool) -> Fetches:
         """What was measured of a DataLoader's fetches, in its workers or in the training process."""
-        rows = self.rows[min(loader, LOADERS - 1)]
+        rows = self.rows[counted_as(loader)]
         return Fetches(*(sum(c) for c in zip(*(rows[1:] if workers else rows[:1]), strict=True)))
 
     def numbered(self, original: Any) -> Any:
@@ -104,7 +104,7 @@ class FetchSeam:
         @functools.wraps(original)
         def __init__(fetcher: Any, *args: Any, **kwargs: Any) -> None:
             original(fetcher, *args, **kwargs)
-            fetcher._outpace_loader = min(host.making, LOADERS - 1)
+            fetcher._outpace_loader = counted_as(host.making)
 
         return __init__
 
@@ -173,6 +173,11 @@ class FetchSeam:
                 row[2] += perf_counter_ns() - start
 
         return collate
+
+
+def counted_as(loader: int) -> int:
+    """The number that a DataLoader's fetches are counted under."""
+    return min(loader, LOADERS - 1)
 
 
 def _queued() -> float:

@@ -19,7 +19,7 @@ def of_the_step(host: Host, facts: RootFacts) -> bool:
     if facts.asked_at != host.steps:
         facts.asked = facts.asked + 1 if facts.asked_at == host.steps - 1 else 1
         facts.asked_at = host.steps
-    record = host.last_drawn
+    record = host.drawn.last
     if host.fed:
         placed = record is not None and record.trains and record.drawn > 0
     else:

@@ -21,6 +21,7 @@ from threading import get_ident
 from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from outpace.seams.drawn import Drawn
 from outpace.seams.phases import Phases
 from outpace.seams.setup import AS_IS, Setup
 
@@ -77,27 +78,6 @@ class Step:
 
 
 @dataclass
-class Drawn:
-    """The loaders that gave batches, weakly: what is known of one ends with it."""
-
-    last: Weak = None
-    learnt_from: Weak = None
-    """the last of those that are not there to validate on"""
-    before: Weak = None
-    """and the one before it"""
-    unseen: Weak = None
-    """the one that gave a batch to a step that was not looked into"""
-
-
-Weak = Callable[[], Any] | None
-
-
-def alive(reference: Weak) -> Any:
-    """What a weak reference stands for; None where that is gone, or nothing was referred to."""
-    return None if reference is None else reference()
-
-
-@dataclass
 class Host:
     """The seams, the objects of the target that they have met, and who listens."""
 
@@ -144,6 +124,7 @@ class Host:
     """look into a sample of very short steps, instead of all"""
     making: int = 0
     """number of the DataLoader whose iterator was made last"""
+    drawn: Drawn = field(default_factory=Drawn)
     fed: bool = False
     """a loader feeds the training"""
     mistaken: bool = False
@@ -151,7 +132,6 @@ class Host:
     dirty: bool = False
     """something other than training happened in the running step, an epoch's start for one"""
 
-    _drawn: Drawn = field(default_factory=Drawn)
     _wall: int = 0
     _cpu: int = 0
     _outside: dict[str, int] = field(default_factory=dict)
@@ -236,7 +216,7 @@ class Host:
     def saw_validation(self) -> None:
         """The model was called without learning."""
         if self.mode == "train":
-            self._set_apart()
+            self.drawn.set_apart()
             self.mode = "validation"
             totals = self.phases.totals
             self.phases.idle = "elsewhere"
@@ -246,43 +226,12 @@ class Host:
             if self.on_validation is not None:
                 self.guard("validation", self.on_validation, True)
 
-    def _set_apart(self) -> None:
-        """The batch that was drawn last was to validate on, unless its loader is known to train."""
-        record = self.last_record
-        if record is not None and not record.trains:
-            record.judges, self.last_record = True, alive(self._drawn.before)
-
-    def saw_drawn(self, record: Any) -> None:
-        """A loader gave a batch."""
-        drawn, newest = self._drawn, self.last_record
-        drawn.last = weakref.ref(record)
-        if record is not newest and not record.judges:
-            drawn.before, self.last_record = drawn.learnt_from, record
-
-    def saw_drawn_unseen(self, record: Any) -> None:
-        """A loader gave a batch to a step that is not looked into."""
-        self._drawn.unseen = weakref.ref(record)
-
-    @property
-    def last_record(self) -> Any:
-        """The loader that a batch was last drawn from, of those that are not there to validate on."""
-        return alive(self._drawn.learnt_from)
-
-    @last_record.setter
-    def last_record(self, record: Any) -> None:
-        self._drawn.learnt_from = None if record is None else weakref.ref(record)
-
-    @property
-    def last_drawn(self) -> Any:
-        """The loader that a batch was last drawn from, whatever for."""
-        return alive(self._drawn.last)
-
     def saw_training(self) -> None:
         """Training goes on: a batch was drawn for it, or the model was called to learn."""
         if self.mode == "startup":
             self._begin()
         elif self.mode == "validation":
-            if (record := self.last_record) is not None and record.trains and record.within:
+            if (record := self.drawn.learnt_from) is not None and record.trains and record.within:
                 record.interrupted = True
             if self.on_validation is not None:
                 self.guard("validation", self.on_validation, False)
@@ -308,12 +257,8 @@ class Host:
         self.backwards_in_step += 1
         if self.mode != "train":
             self.saw_training()
-        record = self.last_record
-        if record is None or not (record.drawn or record is alive(self._drawn.unseen)):
-            record = self.last_drawn  # what was judged by before may be trained on all the same
-        if record is not None:
-            record.trains, record.judges, self.fed = True, False, True
-            self.last_record = record
+        if self.drawn.learn() is not None:
+            self.fed = True
         if loss is not None:
             self.pending.append(loss)
         if self.boundary == "backward":
@@ -368,7 +313,7 @@ class Host:
         self.in_group += 1
         if not self.phases.resting:
             self.micro_steps = self._batches_of_step()
-            self._drawn.unseen = None
+            self.drawn.step_ended()
         self.samples += self.batch_size * self.micro_steps
         if self.in_group < self.group and self.mode == "train":
             self.backwards_in_step = 0
@@ -415,7 +360,7 @@ class Host:
 
     def _batches_of_step(self) -> int:
         """Its backward passes, less those that go back through a batch once more."""
-        passes, record = self.backwards_in_step, self.last_record
+        passes, record = self.backwards_in_step, self.drawn.learnt_from
         if record is not None and record.drawn:
             # Fewer than passes, as of a GAN, whose two models learn from each batch.
             passes = min(passes, record.drawn)

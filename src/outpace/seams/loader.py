@@ -281,7 +281,7 @@ class LoaderSeam:
         if not phases.resting:
             return self.draw(record, original, iterator)
         phases.stack.append("input")
-        self.host.saw_drawn_unseen(record)
+        self.host.drawn.gave_unseen(record)
         try:
             return original(iterator)
         except StopIteration:
@@ -329,7 +329,7 @@ class LoaderSeam:
                 record.starts[-1] += waited
         else:
             record.wait += waited
-        self.host.saw_drawn(record)
+        self.host.drawn.gave(record)
         if self.switching and not self.feeding.setup.free_input:
             record.recent.see(batch)
         if record.draws <= 2 and (record.trains or not self.host.steps):

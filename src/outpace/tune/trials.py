@@ -175,17 +175,18 @@ class Trials:
     def attempt(self, candidate: Candidate, predicted: Gain) -> Iterator[Contest]:
         """One trial."""
         name, base = candidate.remedy.name, self.recipe()
-        arms = {"accepted": steady(base), name: steady(candidate.on(base))}
+        after = candidate.on(base)
+        arms = {"accepted": steady(base), name: steady(after)}
         seconds = min(TRIAL_S, max(3.0, self.left() - FINAL_S))
         contest = Contest(arms, seconds, f"trying {name}", narrow=0.03)
         self.graphs = []
         yield contest
         measured = contest.gain(name) if contest.pairs.get(name) else None
-        if measured is not None and candidate.on(base).decoded_bytes and not base.decoded_bytes:
-            measured = mixed(measured, found(self.evidence, candidate.on(base)))
+        if measured is not None and after.decoded_bytes and not base.decoded_bytes:
+            measured = mixed(measured, found(self.evidence, after))
         accepted = measured is not None and measured.low > 1.0 and measured.speedup >= 1.01
         reason = contest.failed.get(name) or _why(measured, accepted)
-        compiles = candidate.on(base).compiled and not base.compiled
+        compiles = after.compiled and not base.compiled
         again = compiled_again(self.graphs) if compiles else 0
         if again > MOST_COMPILED_AGAIN:
             accepted, reason = False, f"its shapes change: compiled {again} times more in the trial"

@@ -1,0 +1,73 @@
+"""Which DataLoader's batches are learnt from, and which ones are there to validate on.
+
+The batch drawn last need not be the one that a step learns from: a script may validate between drawing a
+batch and learning from it. Loaders are known weakly: what is known of one ends with it.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+from outpace.seams.loader_record import Record
+
+Weak = weakref.ref[Record] | None
+
+
+class Drawn:
+    """The loaders that gave batches lately."""
+
+    def __init__(self) -> None:
+        self._last: Weak = None
+        self._learnt_from: Weak = None
+        self._before: Weak = None
+        """the one that was learnt from before it"""
+        self._unseen: Weak = None
+        """the one that gave a batch to a step that was not looked into"""
+
+    @property
+    def last(self) -> Record | None:
+        """The loader that a batch was last drawn from, whatever for."""
+        return _alive(self._last)
+
+    @property
+    def learnt_from(self) -> Record | None:
+        """The same, of those that are not there to validate on."""
+        return _alive(self._learnt_from)
+
+    @learnt_from.setter
+    def learnt_from(self, record: Record | None) -> None:
+        self._learnt_from = None if record is None else weakref.ref(record)
+
+    def gave(self, record: Record) -> None:
+        """A loader gave a batch."""
+        self._last = weakref.ref(record)
+        if record is not self.learnt_from and not record.judges:
+            self._before, self._learnt_from = self._learnt_from, self._last
+
+    def gave_unseen(self, record: Record) -> None:
+        """A loader gave a batch to a step that is not looked into."""
+        self._unseen = weakref.ref(record)
+
+    def step_ended(self) -> None:
+        """Of a step that was looked into."""
+        self._unseen = None
+
+    def set_apart(self) -> None:
+        """The batch drawn last is validated on: so are its loader's others, unless it is known to train."""
+        record = self.learnt_from
+        if record is not None and not record.trains:
+            record.judges, self._learnt_from = True, self._before
+
+    def learn(self) -> Record | None:
+        """The loader that a backward pass learnt from: it trains."""
+        record = self.learnt_from
+        if record is None or not (record.drawn or record is _alive(self._unseen)):
+            record = self.last  # what was judged by before may be trained on all the same
+        if record is not None:
+            record.trains, record.judges = True, False
+            self.learnt_from = record
+        return record
+
+
+def _alive(reference: Weak) -> Record | None:
+    return None if reference is None else reference()

@@ -168,7 +168,9 @@ def main() -> None:
     )
     parser.add_argument("--gpu", action="store_true", help="the cases in gpu/ instead")
     parser.add_argument("--peers", action="store_true", help="ask other tools too")
-    parser.add_argument("--rounds", type=int, default=10, help="pairs of runs, for the truth")
+    parser.add_argument(
+        "--rounds", type=int, default=10, help="pairs of runs for a truth, at most; 4 at least"
+    )
     parser.add_argument("--output", type=Path, help="a file for the table, as RESULTS.md")
     parser.add_argument("--shard", default="1/1", help="part of the work, as 2/4")
     parser.add_argument("--again", action="store_true", help="forget what is kept")

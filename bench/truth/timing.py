@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from pathlib import Path
 
 from cases import Case, output_of
 
+from outpace.measure.statistics import paired_gain
+
 SECONDS = 1.0
 """of steps that are timed in a run, where the plant is in the steps"""
 WARM_UP = 10
 """steps"""
 ROUNDS_OF_RUNS = 6
+LEAST_ROUNDS = 4
+NARROW = 0.05
+"""half the width of the 95 % interval of the truth's logarithm that is narrow enough"""
 TIMER = f"""
 import json, os, runpy, sys, time
 import torch
@@ -113,13 +119,19 @@ def run_times(case: Case, amounts: list[str], folder: Path) -> list[float]:
 def time_dose(case: Case, amount: str, rounds: int, folder: Path) -> dict[str, list[float]]:
     """Seconds with the plant and with "0" of it; the i-th ones are of one round.
 
-    Whole runs, and ranks that are started anew, are steadier and dear: `ROUNDS_OF_RUNS` at most.
+    Two rounds are added until what the plant costs is known to `NARROW`, or there are ``rounds``:
+    the width is looked at, never whether anything is lost. Whole runs, and ranks that are started
+    anew, are dear: `ROUNDS_OF_RUNS` at most.
     """
     if case.bound == "outside" or case.ranks > 1:
         rounds = min(rounds, ROUNDS_OF_RUNS)
-    order = [a for i in range(rounds) for a in (("0", amount) if i % 2 == 0 else (amount, "0"))]
-    times = (run_times if case.bound == "outside" else step_times)(case, order, folder)
-    return {
-        which: [seconds for at, seconds in zip(order, times, strict=True) if at == which]
-        for which in ("0", amount)
-    }
+    times: dict[str, list[float]] = {"0": [], amount: []}
+    timed = run_times if case.bound == "outside" else step_times
+    while len(times["0"]) < rounds:
+        order = ["0", amount, amount, "0"] * (1 if times["0"] else LEAST_ROUNDS // 2)
+        for which, seconds in zip(order, timed(case, order, folder), strict=True):
+            times[which].append(seconds)
+        gain = paired_gain(times[amount], times["0"])
+        if math.log(gain.high / gain.low) <= 2 * NARROW:
+            break
+    return times

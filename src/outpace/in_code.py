@@ -9,8 +9,9 @@ _metrics: dict[str, float] = {}
 
 
 def log(**metrics: float) -> None:
-    """Report metrics such as ``outpace.log(accuracy=0.93)``; larger is better, but for those with "loss",
-    "error" or "perplexity" in their name.
+    """Report metrics such as ``outpace.log(accuracy=0.93)``. Which way is better is told from the name:
+    smaller for a loss, error, perplexity, rmse, wer and their like, larger for accuracy, precision, recall,
+    score, auc and theirs; one of another name is not to change either way.
 
     Where a script reports metrics, the proof judges by their last values and by the loss.
     Without outpace around the script this does nothing.

@@ -11,13 +11,13 @@ import pytest
 from outpace.adapters import work
 from outpace.adapters.work import Work
 from outpace.api import tuning
-from outpace.errors import RecipeError
+from outpace.errors import NotProven, RecipeError
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
 from outpace.records.machine import Ceilings
 from outpace.records.session import Session
 from outpace.records.target import Target
-from outpace.records.trial import Trial
+from outpace.records.trial import Proof, Trial
 from outpace.tune.files import TRIALS, write
 from tests.remedies.some_evidence import IMAGES
 
@@ -74,3 +74,29 @@ def test_a_folder_that_cannot_be_written_is_known_before(
     with pytest.raises(RecipeError, match="is read-only here"):
         tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / "new" / "fast.toml")
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("require", [False, True])
+def test_a_recipe_that_none_takes_the_place_of_is_set_aside(
+    require: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`outpace run` is not to apply what this tuning did not find."""
+    recipe = tmp_path / "outpace.toml"
+    recipe.write_text("old")
+    proof = Proof(True, False, reason="no")
+    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
+    monkeypatch.setattr(tuning, "_try", lambda *_: ([], {}))
+    monkeypatch.setattr(tuning, "_try_anew", lambda *_: [])
+    monkeypatch.setattr(tuning, "_prove", lambda *_: (proof, []))
+    target = Target("script", "train.py", (), str(tmp_path))
+    given: dict[str, Any] = {"session": tmp_path / "s", "recipe": recipe, "force": True}
+    if require:
+        with pytest.raises(NotProven):
+            tuning.tune(target, **given, require_proof=True)
+    else:
+        tuning.tune(target, **given)
+    assert not recipe.exists()
+    assert (tmp_path / "outpace.toml.old").read_text() == "old"
+    found = read_json(tmp_path / "s" / "session.json", Session)
+    assert any("outpace.toml.old now" in note for note in found.notes)

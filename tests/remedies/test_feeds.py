@@ -255,6 +255,17 @@ LOADERS = {
     "own generator": lambda: DataLoader(
         Rows(30), batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(4)
     ),
+    "lasting workers": lambda: DataLoader(
+        Rows(30), batch_size=4, shuffle=True, num_workers=1, persistent_workers=True
+    ),
+    "lasting workers, own generator": lambda: DataLoader(
+        Rows(30),
+        batch_size=4,
+        shuffle=True,
+        num_workers=1,
+        persistent_workers=True,
+        generator=torch.Generator().manual_seed(4),
+    ),
     "eager batch sampler": lambda: DataLoader(Rows(12), batch_sampler=Eager()),
     "no batches": lambda: DataLoader(Rows(9), batch_size=None),
     "many at once": lambda: DataLoader(Many(30), batch_size=4, shuffle=True),
@@ -277,6 +288,23 @@ def test_batches_come_in_the_same_order(what: str, how: str) -> None:
     if what == "eager batch sampler" and how == "processes":
         pytest.skip("torch itself asks such a sampler twice where there are workers")
     assert same(LOADERS[what], SETUPS[how])
+
+
+def test_a_data_set_that_grows_is_drawn_from_again() -> None:
+    data = [torch.tensor(float(i)) for i in range(8)]
+
+    class Growing(Dataset[Any]):
+        def __len__(self) -> int:
+            return len(data)
+
+        def __getitem__(self, index: int) -> Any:
+            return data[index]
+
+    with hosted(CACHED):
+        loader = DataLoader(Growing(), batch_size=4)
+        assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        data.append(torch.tensor(8.0))
+        assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
 
 
 class Stream(IterableDataset[Any]):
@@ -459,3 +487,24 @@ def test_a_validation_in_mid_epoch_draws_too(
     )
     evidence = msgspec.structs.replace(IMAGES, input=source)
     assert Prefetch().kept(evidence, {"batches": 2}) == kept
+
+
+def test_an_epoch_that_is_left_is_begun_anew_in_a_trial_too() -> None:
+    """Under a recipe each `next(iter(loader))` makes its batches, and throws away those made ahead."""
+    made = []
+
+    class Noting(Rows):
+        def __getitem__(self, index: int) -> Any:
+            made.append(index)
+            return super().__getitem__(index)
+
+    with hosted(fed(executor="inline", fetch="items"), switching=True) as host:
+        loader = DataLoader(Noting(12), batch_size=4)
+        net = nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(4):
+            x, _ = next(iter(loader))
+            net(x[:, :8]).sum().backward()
+            optimizer.step()
+        assert not host.broken
+    assert set(made) == {0, 1, 2, 3}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from outpace.seams.backend import BackendSeam
 from outpace.seams.host import Host
 from outpace.seams.setup import AS_IS
+from outpace.serve.executors import fetch_threads
 
 
 def test_where_the_script_sets_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,3 +47,42 @@ def test_what_the_script_sets_later_does_not_undo_a_recipe() -> None:
     finally:
         seam.remove()
         torch.set_num_threads(before)
+
+
+def with_threads(count: int, do: Callable[[BackendSeam], None]) -> None:
+    """Do it while a Setup's number of threads is in force, and put the process's own back."""
+    before = torch.get_num_threads()
+    seam = BackendSeam(Host())
+    seam.install()
+    try:
+        seam.reconcile(replace(AS_IS, threads=count))
+        do(seam)
+    finally:
+        seam.remove()
+        torch.set_num_threads(before)
+
+
+def test_a_worker_limits_its_own_threads() -> None:
+    def fork(seam: BackendSeam) -> None:
+        child = os.fork()
+        if not child:
+            torch.set_num_threads(1)  # as a DataLoader's worker does
+            os._exit(torch.get_num_threads())
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        assert torch.get_num_threads() == 3
+
+    with_threads(3, fork)
+
+
+def test_threads_that_fetch_have_one_each_and_the_scripts_number_stays() -> None:
+    own = torch.get_num_threads()
+
+    def fetch(seam: BackendSeam) -> None:
+        pool = fetch_threads(2)
+        assert pool.submit(torch.get_num_threads).result() == 1
+        pool.shutdown()
+        assert torch.get_num_threads() == own + 1
+        seam.reconcile(AS_IS)
+        assert torch.get_num_threads() == own
+
+    with_threads(own + 1, fetch)

@@ -23,7 +23,7 @@ from outpace.train.optimizers import times_the_rate
 from outpace.train.run import Run
 from outpace.train.strategies import BatchSize, Constant, LrFinder, OneCycle, Strategy
 from outpace.train.strategies import batch_size as module
-from tests.train.toys import Stop, Time, fit, model, points, ready, same
+from tests.train.toys import Size, Stop, Time, fit, model, points, ready, same
 
 # --- against a grid --------------------------------------------------------------------------
 
@@ -72,8 +72,10 @@ def learnt(size: int, rate: float, *strategies: Strategy, seed: int = 0) -> tupl
     net = Costly(time)
     x, y = regression(seed)
     train = Loader(TensorDataset(x, y), size, executor="none", seed=seed)
+    at_end = Size()
     result = fit(
         model=net,
+        callbacks=[at_end],
         train=train,
         valid=[(x[:256], y[:256])],
         loss=F.mse_loss,
@@ -87,7 +89,8 @@ def learnt(size: int, rate: float, *strategies: Strategy, seed: int = 0) -> tupl
         seed=seed,
     )
     assert result.stopped == "target"
-    return train.batch_size, result.steps * (FIXED_S + SAMPLE_S * train.batch_size), result
+    size = at_end.samples
+    return size, result.steps * (FIXED_S + SAMPLE_S * size), result
 
 
 def test_the_size_is_nearly_the_best_of_a_grid() -> None:
@@ -229,6 +232,14 @@ def noted(found: int, *strategies: Strategy, noise: float = math.inf, **given: A
     return seen
 
 
+def test_a_loader_of_the_users_has_its_own_size_again() -> None:
+    loader, at_end = Loader(TensorDataset(*points()), 24, executor="none"), Size()
+    given: dict[str, Any] = {"train": loader, "epochs": 20, "callbacks": [at_end]}
+    fit(strategies=[BatchSize("largest"), OneCycle(rate=0.01)], **given)
+    assert at_end.samples > 24
+    assert loader.batch_size == 24
+
+
 def test_the_clock_knows_how_long_an_epoch_is() -> None:
     seen = noted(100, OneCycle(rate=0.02))
     assert set(seen.sizes) == {100}
@@ -280,8 +291,9 @@ def test_where_the_finder_finds_none_the_rate_goes_with_the_size() -> None:
 
 def test_the_largest_is_no_larger_than_the_data() -> None:
     train = Loader(data(300), 24, executor="none")
-    result = fit(train=train, epochs=10, strategies=[BatchSize("largest"), OneCycle(rate=0.01)])
-    assert train.batch_size == 300
+    at_end, strategies = Size(), [BatchSize("largest"), OneCycle(rate=0.01)]
+    result = fit(train=train, epochs=10, strategies=strategies, callbacks=[at_end])
+    assert at_end.samples == 300
     assert "batch_size: 300, not 24: there are no more samples, the rate is 3.5 " in result.notes[0]
     assert result.steps == 10
 
@@ -294,10 +306,11 @@ def test_the_largest_is_no_larger_than_the_data() -> None:
     ],
 )
 def test_short_trainings_keep_their_size(given: dict[str, Any], said: str) -> None:
-    train = Loader(TensorDataset(*points()), 24, executor="none")
-    result = fit(**{"train": train, **given}, strategies=["batch_size", "one_cycle"])
+    train, at_end = Loader(TensorDataset(*points()), 24, executor="none"), Size()
+    given = {"train": train, "callbacks": [at_end], **given}
+    result = fit(**given, strategies=["batch_size", "one_cycle"])
     assert said in result.notes[0]
-    assert train.batch_size == 24
+    assert at_end.samples == 24
 
 
 def test_noise_that_is_not_told_leaves_the_size() -> None:

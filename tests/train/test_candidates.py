@@ -37,8 +37,10 @@ def facts(given: Any, batches: list[Any], loss: Any = F.cross_entropy, metric: A
     return facts_of(given, Objective(loss, metric), Batches(batches, CPU), batches)
 
 
-def names(found: Facts) -> list[str]:
-    return [each.name for each in candidates.CANDIDATES if each.why(found)]
+def names(found: Facts, *, steps: bool = False) -> list[str]:
+    """Of what speaks for something else, or for other ways to compute a step."""
+    told = [each for each in candidates.CANDIDATES if each.why(found)]
+    return [each.name for each in told if (each.by == "the time of a step") == steps]
 
 
 def recall(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -62,6 +64,20 @@ def test_facts_speak_for_what_they_should() -> None:
     assert "sequence_length" in names(read._replace(timed=True, classes=()))
     assert names(plain._replace(falls=False)) == ["schedule_free", "ema"]
     assert names(plain._replace(falls=False, batch_norm=True)) == ["ema"]
+
+
+def test_other_ways_to_compute_a_step() -> None:
+    coloured = [(torch.cat([x, x], 1), y) for x, y in images()]
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), *convolutional()[1:])
+    linear, conv = facts(model(), ready()), facts(net, coloured)
+    assert names(conv._replace(halves=True), steps=True) == ["bf16", "channels_last"]
+    assert names(linear._replace(halves=True), steps=True) == ["bf16"]
+    assert not names(linear._replace(halves=False), steps=True)
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert not facts(net, coloured).turned
+    assert not facts(model().double(), [(x.double(), y) for x, y in ready()]).halves
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not facts(model(), ready()).halves
 
 
 def test_rare_classes_are_looked_after_where_the_metric_is_more_than_accuracy() -> None:
@@ -124,7 +140,7 @@ def test_looking_leaves_all_as_it_was() -> None:
 def test_each_candidate_is_a_strategy() -> None:
     for each in candidates.CANDIDATES:
         assert each.name in STRATEGIES
-        assert not (each.free and each.own_rate)
+        assert each.by == "trials" or not each.own_rate
 
 
 def test_signals_of_one_sample_say_nothing() -> None:

@@ -251,6 +251,56 @@ def test_trials_keep_to_their_share_of_the_time(
     assert bool(result.tried) == (budget >= 3500.0)
 
 
+class Quick(Strategy):
+    """Its steps take half a second where others take one."""
+
+    name = "quick"
+    time: Time
+
+    def batch(self, run: Run, batch: Any) -> None:
+        self.time.s -= 0.5
+
+
+class Off(Quick):
+    """The same, but other gradients."""
+
+    name = "off"
+
+    def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+        return -loss
+
+
+class Longer(Quick):
+    """Its steps take longer."""
+
+    name = "longer"
+
+    def batch(self, run: Run, batch: Any) -> None:
+        self.time.s += 0.5
+
+
+@pytest.mark.parametrize("target", [None, 1e-9])
+@pytest.mark.parametrize(("budget", "room"), [(60.0, False), (200.0, True), (300.0, True)])
+def test_what_makes_steps_faster_is_taken(
+    budget: float, room: bool, target: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time, begun = Time(), Begun()
+    monkeypatch.setattr(Quick, "time", time, raising=False)
+    planted(monkeypatch, Off, Quick, Longer)
+    rows = [each._replace(by="the time of a step") for each in choose.CANDIDATES]
+    monkeypatch.setattr(choose, "CANDIDATES", tuple(rows))
+    given: dict[str, Any] = {"loss": Ticking(time), "now": time, "budget": budget, "epochs": None}
+    result = auto(**given, target=target, callbacks=[begun])
+    told = "\n".join(result.notes)
+    assert ("quick" in begun.names) == room
+    assert ("quick (planted): steps 2.00 times as fast [" in told) == room
+    assert "off" not in begun.names
+    assert "longer" not in begun.names
+    if room:
+        assert "off (planted): gradients 200.0% apart: left out" in told
+        assert ("longer (planted): steps 0.50 times as fast" in told) == (budget > 200.0)
+
+
 def test_trials_keep_to_their_share_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     planted(monkeypatch, Useless, Useful)
     for epochs in (2, 20, 200, 280, 1000):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from outpace.train.run import Run
 from outpace.train.strategies import (
@@ -180,3 +181,19 @@ def test_drops_of_the_rate_stay_dropped_and_counted(monkeypatch: pytest.MonkeyPa
     assert any("back to the weights of step 0" in note for note in result.notes)
     assert sum(note.startswith("plateau") for note in result.notes) == 2
     assert peaks[-1] == pytest.approx(0.02 * 0.5**3)
+
+
+def test_numbers_lost_in_the_last_steps_are_not_kept() -> None:
+    class Late:
+        steps = 0
+
+        def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            self.steps += 1
+            return F.cross_entropy(outputs, targets) * (math.nan if self.steps > 35 else 1.0)
+
+    for strategies, kept in (([Divergence()], True), ([], False)):
+        given = {"valid": None, "metric": None, "loss": Late(), "steps": 40}
+        result = fit(strategies=[*strategies, Constant(rate=0.01)], **given)
+        finite = all(bool(w.isfinite().all()) for w in result.weights.values())
+        assert finite == kept
+        assert ("the last losses are no numbers" in " ".join(result.notes)) == kept

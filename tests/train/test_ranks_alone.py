@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from outpace.errors import UsageError
+from outpace.serve.loader import Loader
+from outpace.train.data import Batches
+from outpace.train.seeds import best_of
 from tests.train.launching import launch
+from tests.train.toys import points, ready, trainer
 
 TEXT = """
 import json, os, sys
@@ -70,3 +77,32 @@ def test_each_goes_on_with_its_own_batches_and_one_speaks(
     assert other["weights"] == two["weights"]
     assert one["weights"] == two["weights"]
     assert one["losses"] != two["losses"]
+
+
+def test_a_loader_made_before_ranks_meet_has_its_part_of_each_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = TensorDataset(*points())
+    own, given = Loader(data, 12), Loader(data, 12, rank=0, world=3)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    trainer(train=own, valid=given).data()
+    assert (own.rank, own.world, len(own)) == (1, 2, 10)
+    assert (given.rank, given.world) == (0, 3)
+
+
+def test_whether_ranks_share_the_samples_is_seen() -> None:
+    data = TensorDataset(*points())
+    sampler = DistributedSampler(data, num_replicas=2, rank=0)
+    cpu = torch.device("cpu")
+    assert Batches(DataLoader(data, 12, sampler=sampler), cpu).shared
+    assert Batches(Loader(data, 12), cpu).shared
+    assert not Batches(DataLoader(data, 12, shuffle=True), cpu).shared
+    assert not Batches(ready(), cpu).shared
+
+
+def test_several_seeds_are_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="a launcher has started several"):
+        best_of(lambda seed: trainer(seed=seed), seeds=2)

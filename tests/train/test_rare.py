@@ -77,6 +77,20 @@ def test_targets_are_weighted_by_the_effective_number(loss: Any) -> None:
     assert float(ours(outputs, some)) == pytest.approx(float(each[::2].mean()), rel=1e-5)
 
 
+def test_what_the_loss_ignores_does_not_count() -> None:
+    x, y = imbalanced(300)
+    padded = torch.where(torch.arange(300) % 3 == 0, 1, y)
+    loss = nn.CrossEntropyLoss(ignore_index=1)
+    ours, _ = learning(ClassWeights(0.99), train=[(x, padded)], loss=loss)
+    known = padded != 1
+    n = torch.bincount(padded[known], minlength=3) + 1.0
+    weights = effective(n, 0.99)
+    weights *= n.sum() / (n * weights).sum()
+    outputs = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    each = weights[padded] * F.cross_entropy(outputs, padded, reduction="none")
+    assert float(ours(outputs, padded)) == pytest.approx(float(each[known].mean()), rel=1e-5)
+
+
 def test_ones_and_zeros_of_each_output_are_two_classes() -> None:
     chance = torch.Generator().manual_seed(0)
     y = (torch.rand(200, 3, generator=chance) < torch.tensor([0.5, 0.1, 0.02])).float()

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.errors import DataError
 from outpace.serve.loader import Loader
+from outpace.train import trainer
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, EarlyStopping, Ema, OneCycle, Plateau
 from outpace.train.strategies.base import Course
@@ -33,7 +34,9 @@ from tests.train.toys import (
 @pytest.mark.parametrize(
     ("way", "at"),
     [
-        *itertools.product(("batches", "Loader", "DataLoader"), (1, 7, 9, 10, 11, 25, 39)),
+        *itertools.product(
+            ("batches", "Loader", "DataLoader", "own generator"), (1, 7, 9, 10, 11, 25, 39)
+        ),
         ("persistent workers", 25),
     ],
 )
@@ -45,6 +48,9 @@ def test_it_goes_on_from_any_step(tmp_path: Path, way: str, at: int) -> None:
             "batches": ready,
             "Loader": lambda: Loader(data, 24, executor="none"),
             "DataLoader": lambda: DataLoader(data, 24, shuffle=True),
+            "own generator": lambda: DataLoader(
+                data, 24, shuffle=True, generator=torch.Generator().manual_seed(3)
+            ),
             "persistent workers": lambda: DataLoader(
                 data, 24, shuffle=True, num_workers=1, persistent_workers=True
             ),
@@ -60,6 +66,24 @@ def test_it_goes_on_from_any_step(tmp_path: Path, way: str, at: int) -> None:
 
     whole = go(tmp_path / "whole")
     goes_on_exactly(go, tmp_path / "cut", at, whole)
+
+
+def test_a_target_is_not_reached_by_having_reached_another(tmp_path: Path) -> None:
+    one = fit(checkpoint=tmp_path, target=0.5, epochs=20)
+    assert one.time_to_target_s is not None
+    assert fit(checkpoint=tmp_path, target=0.5, epochs=20).time_to_target_s == one.time_to_target_s
+    assert fit(checkpoint=tmp_path, target=2.0, epochs=20).time_to_target_s is None
+
+
+def test_a_full_disk_costs_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, *_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trainer, "write", full)
+    result = fit(checkpoint=tmp_path, epochs=2)
+    assert result.epochs == 2
+    assert result.weights
+    assert "the best weights are in the result only: [Errno 28]" in result.notes[-1]
 
 
 def test_what_has_ended_gives_the_same_result_again(tmp_path: Path) -> None:

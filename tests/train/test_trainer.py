@@ -20,7 +20,7 @@ from outpace.serve.loader import Loader
 from outpace.train.progress import Telling
 from outpace.train.result import Row
 from outpace.train.run import Run
-from outpace.train.strategies import OneCycle, Strategy
+from outpace.train.strategies import Ema, OneCycle, Strategy
 from outpace.train.trainer import Trainer
 from tests.train.toys import Slow, Time, accuracy, fit, model, points, ready, same, trainer
 
@@ -217,6 +217,24 @@ def test_steps_end_it_in_the_middle_of_an_epoch() -> None:
     result = fit(steps=25)
     assert (result.stopped, result.steps, result.epochs) == ("steps", 25, 2)
     assert result.history[-1].step == 25
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"valid": None, "metric": None},
+        {"strategies": [OneCycle(rate=0.03), Ema()]},
+        {"steps": 25, "validate_every": 25},
+    ],
+)
+@pytest.mark.parametrize("learning", [True, False])
+def test_layers_are_left_in_the_mode_they_came_in(given: dict[str, Any], learning: bool) -> None:
+    net = model(norm=True).train(learning)
+    net[1].eval()
+    before = [layer.training for layer in net.modules()]
+    fit(model=net, **given)
+    assert [layer.training for layer in net.modules()] == before
 
 
 def test_validation_every_so_many_steps() -> None:

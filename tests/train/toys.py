@@ -118,7 +118,7 @@ def suited(name: str) -> dict[str, Any]:
         return {"model": deep()}
     if name in ("batch_size", "batch_warmup"):
         return {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
-    if name == "progressive_resizing":
+    if name in ("progressive_resizing", "channels_last"):
         return {"model": convolutional(), "train": images(), "valid": images(seed=1)}
     if name == "sequence_length":
         return {
@@ -160,6 +160,15 @@ class Stop:
         run.checkpoints.wait()
         if run.step == self.at:
             raise KeyboardInterrupt
+
+
+class Size:
+    """Of a Loader's batches at the end of a training."""
+
+    samples = 0
+
+    def end(self, run: Run) -> None:
+        self.samples = run.train.source.batch_size
 
 
 def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

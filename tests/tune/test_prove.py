@@ -112,6 +112,11 @@ def test_a_run_that_fails_proves_nothing() -> None:
         ("accuracy", 0.001, True),
         ("val_loss", 0.4, False),
         ("val_loss", -0.001, True),
+        ("rmse", 0.4, False),
+        ("rmse", -0.4, True),
+        ("test/WER", 0.4, False),
+        ("mAP", -0.4, False),
+        ("top1", 0.4, True),
     ],
 )
 def test_a_metric_is_judged_too(name: str, worse: float, proven: bool) -> None:
@@ -122,6 +127,32 @@ def test_a_metric_is_judged_too(name: str, worse: float, proven: bool) -> None:
     proof = prove(run, seeds=3, steps=60, margin=0.01)
     assert proof.proven == proven
     assert proven or proof.measure == name
+
+
+@pytest.mark.parametrize(("change", "proven"), [(0.4, False), (-0.4, False), (0.001, True)])
+def test_a_metric_whose_better_way_is_not_known_is_to_stay(change: float, proven: bool) -> None:
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        plain = curve(seed, steps=steps)
+        return Losses(plain.samples, plain.values, {"wobble": 0.9 + (change if recipe else 0.0)})
+
+    proof = prove(run, seeds=3, steps=60, margin=0.01)
+    assert proof.proven == proven
+    assert proven or "wobble, which may be better larger or smaller," in shortfall(proof)
+
+
+@pytest.mark.parametrize("short", ["steps", "metrics"])
+def test_a_run_of_the_recipe_that_tells_less_proves_nothing(short: str) -> None:
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        plain = curve(seed, steps=steps // 2 if recipe and short == "steps" else steps)
+        metrics = {} if recipe and short == "metrics" else {"accuracy": 0.9 + 0.001 * seed}
+        return Losses(plain.samples, plain.values, metrics)
+
+    proof = prove(run, seeds=3, steps=60, margin=0.5)
+    assert not proof.proven
+    said = {"steps": "ended after 30 of 60 losses", "metrics": "did not tell accuracy"}
+    assert said[short] in proof.reason
+    if short == "steps":
+        assert not prove_equal(run, 60).proven
 
 
 @pytest.mark.parametrize("metric", [{"epoch": 3.0}, {}])

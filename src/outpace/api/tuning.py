@@ -67,6 +67,7 @@ def tune(
         _cut_off(work, diagnosis, evidence)
         raise
     if require_proof and proof is not None and not proof.proven:
+        set_aside(recipe, work)
         finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
         raise NotProven(shortfall(proof), "give it more --time or --seeds, or a wider --margin")
     if _accepted(trials) != compared:
@@ -89,6 +90,14 @@ def check_recipe(path: Path, *, force: bool) -> None:
         raise RecipeError(
             f"{path} cannot be written: {above} is read-only here", "--recipe names another"
         )
+
+
+def set_aside(path: Path, work: Work) -> None:
+    """A recipe that was to be replaced, and by none: `outpace run` is not to apply it unasked."""
+    if path.exists():
+        aside = path.with_name(f"{path.name}.old")
+        path.replace(aside)
+        work.notes.append(f"{path} was there before; as nothing takes its place it is {aside} now")
 
 
 def _cut_off(work: Work, diagnosis: Diagnosis, evidence: Evidence) -> None:
@@ -182,6 +191,8 @@ def _conclude(
     record = recipe_of(work.target, work.machine, accepted, speedup, proof) if accepted else None
     if record is not None:
         write_recipe(path, record)
+    else:
+        set_aside(path, work)
     return finish(
         work,
         diagnosis,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -23,18 +24,23 @@ class BackendSeam:
         self.own: dict[str, Any] = {}
         self.parked: ParkedTeams | None = None
         self.set_threads: Callable[[int], None] | None = None
+        self.pid = 0
         self.threads_where: str | None = None
         """file:line at which the script chose its number of threads"""
 
     def install(self) -> None:
         """Note where the script sets its threads."""
         if self.set_threads is None:
+            self.pid = os.getpid()
             self.set_threads = torch.set_num_threads
             torch.set_num_threads = self._noted  # type: ignore[assignment]
 
     def _noted(self, threads: int) -> None:
-        self.threads_where = caller()
         assert self.set_threads is not None
+        if os.getpid() != self.pid or not self.host.on_main_thread():
+            self.set_threads(threads)  # a worker's, or a pool's, for itself alone
+            return
+        self.threads_where = caller()
         if "threads" in self.own:  # ours are in force: the script's come back with our end
             self.own["threads"] = (threads, self.set_threads)
         else:

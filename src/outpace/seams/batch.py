@@ -41,6 +41,11 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(item)
 
 
+def to_float32(tensor: torch.Tensor) -> torch.Tensor:
+    """A half-precision tensor in float32, so that a loss outside of the module keeps its range."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
 def first_tensor(value: Any) -> torch.Tensor | None:
     """The first tensor with a batch dimension in a nested batch."""
     return next((tensor for tensor in tensors_in(value) if tensor.dim()), None)

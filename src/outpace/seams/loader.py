@@ -206,6 +206,8 @@ class LoaderSeam:
             host.dirty = True
         elif record.begun is None or host.steps > record.begun + 1:
             host.dirty = True  # a validation; a loader that begins anew in each step belongs to it
+        if self.switching and record.within and not record.runs:
+            record.endless.clear()  # what is left of an epoch is made anew under a recipe too
         record.begin_epoch(host.steps)
         host.making = record.number
         self.newest = loader

@@ -19,9 +19,10 @@ import torch
 from torch import nn
 
 from outpace.seams.alter import alter
-from outpace.seams.batch import map_tensors, tensors_in
+from outpace.seams.batch import map_tensors, tensors_in, to_float32
 from outpace.seams.helper import of_the_step
 from outpace.seams.host import Evaluations, Host, RootFacts
+from outpace.seams.layout import as_rows, lay_out, to_channels_last
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import caller, user_frames
 
@@ -255,10 +256,12 @@ class ModuleSeam:
                 return compiled(*a, **k)
 
         if setup.autocast is None or torch.is_autocast_enabled(device_of(module)):
-            return call(module, *args, **kwargs)
-        with torch.autocast(device_of(module), getattr(torch, setup.autocast)):
             out = call(module, *args, **kwargs)
-        return map_tensors(out, to_float32)
+        else:
+            with torch.autocast(device_of(module), getattr(torch, setup.autocast)):
+                out = call(module, *args, **kwargs)
+            out = map_tensors(out, to_float32)
+        return map_tensors(out, as_rows) if setup.channels_last else out
 
 
 def behaves_otherwise(module: nn.Module) -> bool:
@@ -288,33 +291,11 @@ def device_of(module: nn.Module) -> str:
     return "cpu" if parameter is None else parameter.device.type
 
 
-def to_channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    """An image batch with its channels last in memory; other tensors as they are."""
-    if tensor.dim() == 4 and tensor.is_floating_point():
-        return tensor.contiguous(memory_format=torch.channels_last)
-    return tensor
-
-
-def to_float32(tensor: torch.Tensor) -> torch.Tensor:
-    """A half-precision tensor in float32, so that a loss outside of the module keeps its range."""
-    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
-
-
 def bring_format(host: Host, module: nn.Module, facts: RootFacts, channels_last: bool) -> None:
     """Lay a root's weights, and their optimizer states, out as asked."""
     if facts.channels_last == channels_last:
         return
-    wanted = torch.channels_last if channels_last else torch.contiguous_format
-    for weight in (*module.parameters(), *module.buffers()):
-        if (
-            weight.dim() == 4
-        ):  # torch's own way takes those of 3-D convolutions for images too, and fails
-            weight.data = weight.data.contiguous(memory_format=wanted)
-    for optimizer in host.optimizers:
-        for state in optimizer.state.values():
-            for key, value in state.items():
-                if isinstance(value, torch.Tensor) and value.dim() == 4:
-                    state[key] = value.contiguous(memory_format=wanted)
+    lay_out(module, host.optimizers, channels_last=channels_last)
     facts.channels_last = channels_last
 
 

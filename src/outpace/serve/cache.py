@@ -104,6 +104,8 @@ class SampleCache:
         rows = np.asarray(indices)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise Unlike("the sampler gives something other than numbers")
+        if rows.size and rows.max() >= len(self.samples.have):
+            raise Unlike("the data set has grown")
         wanted = self.items(indices) if self.to_check else None
         for index in rows[~self.samples.have[rows]]:
             self.samples.add(int(index), self.collate([self.dataset[int(index)]]), self.limit)

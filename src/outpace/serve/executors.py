@@ -164,5 +164,5 @@ def fetch_threads(count: int) -> ThreadPoolExecutor:
         pool.shutdown()
         raise
     finally:
-        torch.set_num_threads(own)
+        torch._C.set_num_threads(own)  # what a script calls may be noted as its own wish
     return pool

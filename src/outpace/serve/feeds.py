@@ -119,7 +119,8 @@ class InProcess:
     def _indices(self) -> Iterator[Any]:
         loader: Any = self.loader
         indices = iter(loader._index_sampler)
-        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        if draws_seed(loader):
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         if self.feed.pool:
             if len(self.pool) < self.feed.pool:
                 self.pool = list(itertools.islice(indices, self.feed.pool))
@@ -175,6 +176,19 @@ class InProcess:
         self.go.set()
         if self.threads is not None:
             self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+_seeded: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+"""DataLoaders with persistent workers, for which their seed was drawn by a feed"""
+
+
+def draws_seed(loader: DataLoader[Any]) -> bool:
+    """Whether its own iterator would draw a seed for workers now: persistent ones have one drawn once."""
+    if not loader.persistent_workers:
+        return True
+    drawn = loader._iterator is not None or loader in _seeded
+    _seeded.add(loader)
+    return not drawn
 
 
 def _own_iterator(loader: DataLoader[Any]) -> Iterator[Any]:
@@ -254,6 +268,7 @@ class Processes:
 
     def __init__(self, loader: DataLoader[Any], feed: Feed) -> None:
         own: Any = loader
+        self.own = weakref.ref(loader)
         self.places = _places(loader, feed)
         common: dict[str, Any] = {
             "dataset": loader.dataset,
@@ -292,6 +307,9 @@ class Processes:
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
         loader: Any = self.loader
+        draws = (own := self.own()) is None or draws_seed(own)
+        # A new iterator draws a seed from this one; where the script's would not, from another.
+        loader.generator = self.beside["generator"] if draws else torch.Generator()
         if not loader.persistent_workers:
             with no_heirs():
                 self.newest = loader._get_iterator()
@@ -305,7 +323,7 @@ class Processes:
             self.kept = self.newest = (
                 None  # the script's own would be forked with the data set as it is
             )
-        self.seeding.begun = self.kept is not None
+        self.seeding.begun = self.kept is not None and draws
         if self.kept is not None:
             self.kept._reset(loader)
         else:

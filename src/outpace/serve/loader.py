@@ -103,6 +103,7 @@ class Loader:
                 raise UsageError(f"{number} {what}", f"{what}= is how long the training will be")
         self.source = open_source(source)
         self.batch_size, self.drop_last = batch_size, drop_last
+        self._given = (rank, world)
         self.rank, self.world = ranks(rank, world)
         self.after, self.device = after, torch.device(device) if device is not None else None
         if self.device is None:
@@ -351,6 +352,10 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Have the next iteration be of that epoch, from its start."""
         self._epoch, self._consumed, self._begun = epoch, 0, False
+
+    def meet(self) -> None:
+        """Have this rank's share of each batch, where ranks have met since and none was given."""
+        self.rank, self.world = ranks(*self._given)
 
     def leave(self) -> None:
         """Have the next iteration be of a whole epoch, where one was begun and left."""

@@ -1,8 +1,9 @@
 """Strategies that "auto" thinks of beyond its default: what speaks for each, and how it is settled.
 
-A row is a strategy's name and a function that tells, from the facts, why it may help. ``free`` ones cost
-nothing: they are taken where they lower the loss before the first step. All others are tried in short
-trainings, and taken where they are better beyond doubt.
+A row is a strategy's name and a function that tells, from the facts, why it may help. Some cost nothing,
+and are taken where they lower the loss before the first step; some compute the same steps in another way,
+and are taken where steps are faster beyond doubt. All others are tried in short trainings, and taken where
+they are better beyond doubt.
 
 Not here: what short trainings favour, or not, whatever the long ones would (SGD; batch_warmup, as gradients
 agree the most at first); what shows after many epochs only (loss_sampling, subset, early stopping); what
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from outpace.train.facts import Facts
 
@@ -33,15 +34,18 @@ MOSTLY, CHEAP = 0.5, 0.2
 """of the weights that are to be matrices, and of a step that Muon may take for them"""
 
 
+Settled = Literal["the first loss", "the time of a step", "trials"]
+
+
 class Candidate(NamedTuple):
-    """``begins``: it makes first weights, and is tried before the rate; ``timed``: its steps take
-    another time; ``own_rate``: a rate has to be found anew for it; ``own_optimizer``: it brings one;
-    ``by_metric``: the loss cannot tell what it is worth.
+    """``by``: what settles it. ``begins``: it makes first weights, and is tried before the rate;
+    ``timed``: its steps take another time; ``own_rate``: a rate has to be found anew for it;
+    ``own_optimizer``: it brings one; ``by_metric``: the loss cannot tell what it is worth.
     """
 
     name: str
     why: Callable[[Facts], str | None]
-    free: bool = False
+    by: Settled = "trials"
     begins: bool = False
     timed: bool = False
     own_rate: bool = False
@@ -130,8 +134,22 @@ def long_sequences(facts: Facts) -> str | None:
     return f"sequences are {facts.length} tokens long, with a target for each"
 
 
+def full_precision(facts: Facts) -> str | None:
+    """Half of it may do."""
+    return (
+        "weights are in float32, and the device computes in bfloat16 too" if facts.halves else None
+    )
+
+
+def channels_first(facts: Facts) -> str | None:
+    """Convolutions may want images the other way."""
+    return "convolutions look at images channel by channel" if facts.turned else None
+
+
 CANDIDATES = (
-    Candidate("class_prior", unequal_classes, free=True),
+    Candidate("class_prior", unequal_classes, by="the first loss"),
+    Candidate("bf16", full_precision, by="the time of a step"),
+    Candidate("channels_last", channels_first, by="the time of a step"),
     Candidate("lsuv", fading_signal, begins=True, own_rate=True),
     Candidate("schedule_free", no_fall_nor_batch_norm, own_rate=True, own_optimizer=True),
     Candidate("muon", mostly_matrices, timed=True, own_optimizer=True),

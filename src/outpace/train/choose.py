@@ -1,16 +1,17 @@
 """What "auto" chooses by trying: the largest rate, and strategies that the facts speak for.
 
-First what costs nothing. Then the rate: lr_finder's, then trainings at three times what it tells
-and at a third, on in the direction that is better, and what that ends at against the first one from
-more seeds. First weights are tried before that, the other candidates after it, each on top of what was
-taken, and then the rate once more if something was. All of it, lr_finder included, takes at most `SHARE`
-of the training's time or steps, and next to nothing where that is too short for an answer. What is not
-better beyond doubt is left out.
+First what costs nothing, and other ways to compute the same steps, which a handful of steps settle
+(`outpace.train.faster`). Then the rate: lr_finder's, then trainings at three times what it tells and at a
+third, on in the direction that is better, and what that ends at against the first one from more seeds.
+First weights are tried before that, the other candidates after it, each on top of what was taken, and
+then the rate once more if something was. All of it, lr_finder included, takes at most `SHARE` of the
+training's time or steps, and next to nothing where that is too short for an answer. What is not better
+beyond doubt is left out.
 
 Of several ranks all try together; what the first one chose is what all of them do.
 
 The rate is looked at only where both the rate and its course are left to "auto". With a target nothing
-but first weights is: it may be reached in less time than the trials of a whole budget take.
+but steps and first weights is: it may be reached in less time than the trials of a whole budget take.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 from outpace.errors import UsageError
-from outpace.train import ranks
+from outpace.train import faster, ranks
 from outpace.train.auto import Asked, Known, automatic, chosen
-from outpace.train.candidates import CANDIDATES, Candidate
+from outpace.train.candidates import CANDIDATES, Candidate, Settled
 from outpace.train.facts import Facts, facts_of
 from outpace.train.result import Choice, Tried
 from outpace.train.strategies import STRATEGIES, Strategy
@@ -82,9 +83,11 @@ class Choosing:
             return
         few = self.trials(LOOKS, None)
         facts = self.facts(few)
-        for candidate, why in self.suggested(facts, free=True):
+        for candidate, why in self.suggested(facts, "the first loss"):
             self.take_free(few, candidate, why)
-        begins = any(candidate.begins for candidate, _ in self.suggested(facts, free=False))
+        for candidate, why in self.suggested(facts, "the time of a step"):
+            self.take_faster(few, candidate, why)
+        begins = any(candidate.begins for candidate, _ in self.suggested(facts, "trials"))
         if self.known.target is not None and not begins:
             return  # it may be reached long before the end, of which trials would take their share
         total = self.steps_ahead(few)
@@ -97,7 +100,7 @@ class Choosing:
         facts = facts._replace(epochs=total / (self.parts.train.length or 1))
         finds = self.finds_rate()
         base = self.found(trials) if finds else self.variant("without it")
-        tried = self.suggested(facts, free=False)
+        tried = self.suggested(facts, "trials")
         for candidate, why in (each for each in tried if each[0].begins):
             base = self.attempt(trials, base, candidate, why)
         if self.known.target is not None:
@@ -150,11 +153,11 @@ class Choosing:
             return None
         return total if self.purse.holds(0.0, steps * step_s) else None
 
-    def suggested(self, facts: Facts, *, free: bool) -> list[tuple[Candidate, str]]:
+    def suggested(self, facts: Facts, by: Settled) -> list[tuple[Candidate, str]]:
         """Candidates that something speaks for, and that go with what there is."""
         found = []
         for candidate in CANDIDATES:
-            why = candidate.why(facts) if candidate.free == free else None
+            why = candidate.why(facts) if candidate.by == by else None
             if why is None or (candidate.own_optimizer and self.parts.optimizer is not None):
                 continue
             if self.goes(candidate):
@@ -211,6 +214,23 @@ class Choosing:
             f"{'taken' if saves else 'left out'}"
         )
         if saves:
+            self.take(candidate.name)
+
+    def take_faster(self, few: Trials, candidate: Candidate, why: str) -> None:
+        """Take what makes steps faster, on top of what does already."""
+        few.untrained(Variant("pace"))  # what was timed so far warmed up
+        if not self.purse.holds(faster.COSTS, faster.COSTS * few.step_s):
+            return
+        names = [each.name for each in CANDIDATES if each.by == candidate.by]
+        before = tuple(STRATEGIES[name]() for name in self.choice.taken if name in names)
+        other = Variant(candidate.name, (*before, STRATEGIES[candidate.name]()))
+        try:
+            found = faster.compared(few, Variant("as it is", before), other)
+        except Exception as error:
+            self.note(f"{candidate.name} ({why}): {error}")
+            return
+        self.note(f"{candidate.name} ({why}): {found.told()}")
+        if found.taken:
             self.take(candidate.name)
 
     def finds_rate(self) -> bool:

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, final
 
+import torch
+
 from outpace.plan.countdown import since_boot
 
 RECENT, FEWEST = 5, 3
@@ -148,3 +150,10 @@ class Clock:
         self._recent.extend(state["recent"])
         self.validation_s, self.save_s, self.validation_steps = state["endings"]
         self._began = self.now() - self.elapsed
+
+
+def done(now: Callable[[], float]) -> float:
+    """The time when all that was asked of the device is done."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return now()

@@ -9,7 +9,7 @@ depend on this process's generators alone: not where persistent workers of a Dat
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -20,6 +20,9 @@ from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept, random_states, restore_random
 from outpace.serve.loader import Loader
 from outpace.serve.nests import each
+
+OWN, NOW = "own", "now"
+"""states of a source's own generators, where the epoch began and where training is"""
 
 
 @final
@@ -50,10 +53,17 @@ class Batches:
         """from the source"""
         self._resized = False
         """its batches have had another size since they were begun"""
+        self.generators = generators_of(source)
         self._random: dict[str, Any] | None = None
-        """states of the generators where this epoch began"""
+        """states of the generators where this epoch began, the source's own included"""
         self._goes_on = self._looked_at = self._again = False
         """an epoch is gone on with; source was gone through; and before the epoch at hand already"""
+
+    @property
+    def shared(self) -> bool:
+        """Whether each of several ranks has its own part of the samples, as far as is known."""
+        by_rank = (getattr(each, "num_replicas", 1) for each in samplers_of(self.source))
+        return isinstance(self.source, Loader) or self.stateful or max(by_rank) > 1
 
     @property
     def whole(self) -> int | None:
@@ -107,7 +117,7 @@ class Batches:
         if self.stateful:
             return iter(self.source)
         if not going_on or self._random is None:
-            self._random = random_states()
+            self._random = {**random_states(), OWN: self._states()}
             self._again, self._looked_at = self._looked_at, True
             return iter(self.source)
         self._looked_at = True
@@ -115,20 +125,24 @@ class Batches:
             if self._again and getattr(self.source, "persistent_workers", False):
                 iter(self.source)  # it draws another number the first time
             restore_random(self._random)
+            self._restore(self._random.get(OWN))
             batches = iter(self.source)
             for _ in range(self.drawn):
                 next(batches, None)
         return batches
 
+    def _states(self) -> list[torch.Tensor]:
+        """Of the source's own generators."""
+        return [generator.get_state() for generator in self.generators]
+
+    def _restore(self, states: Sequence[torch.Tensor] | None) -> None:
+        """Put them back."""
+        for generator, state in zip(self.generators, states or (), strict=False):
+            generator.set_state(state)
+
     def _tell_epoch(self) -> None:
         """To those of a DataLoader that order samples by it."""
-        by_batch = getattr(self.source, "batch_sampler", None)
-        samplers = (
-            getattr(self.source, "sampler", None),
-            by_batch,
-            getattr(by_batch, "sampler", None),
-        )
-        for sampler in {id(one): one for one in samplers}.values():
+        for sampler in {id(one): one for one in samplers_of(self.source)}.values():
             set_epoch = getattr(sampler, "set_epoch", None)
             if set_epoch is not None:
                 set_epoch(self.epochs - 1)
@@ -161,7 +175,7 @@ class Batches:
             self.source.leave()  # else what another training had left of an epoch would be gone on with
         state = self.source.state_dict() if self.stateful else None  # type: ignore[attr-defined]
         self._looked_at = True
-        with generators_kept():
+        with generators_kept(*self.generators):
             batches = iter(self.source)
             found: list[Any] = []
             for batch in itertools.islice(batches, count):
@@ -221,7 +235,8 @@ class Batches:
         }
         if self.stateful:
             return {**own, "source": self.source.state_dict()}  # type: ignore[attr-defined]
-        return {**own, "random": self._random, "again": self._again}
+        random = self._random and {**self._random, NOW: self._states()}
+        return {**own, "random": random, "again": self._again}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there in the next `epoch`; with another batch size, or other ranks, a Loader does so
@@ -236,6 +251,28 @@ class Batches:
         elif state["length"] and self.whole:
             self.drawn = round(self.drawn * self.whole / state["length"])
         self._random, self._again = state.get("random"), state.get("again", False)
+        if self._random is not None:
+            self._restore(self._random.get(NOW))
+
+
+def samplers_of(source: Any) -> tuple[Any, ...]:
+    """A DataLoader's, None where it has none of a kind."""
+    by_batch = getattr(source, "batch_sampler", None)
+    return getattr(source, "sampler", None), by_batch, getattr(by_batch, "sampler", None)
+
+
+def generators_of(source: Any) -> list[torch.Generator]:
+    """Those that a DataLoader and its samplers draw the order of samples from."""
+    by_batch = getattr(source, "batch_sampler", None)
+    holders = (
+        source,
+        getattr(source, "sampler", None),
+        by_batch,
+        getattr(by_batch, "sampler", None),
+    )
+    found = [getattr(each, "generator", None) for each in holders]
+    own = {id(each): each for each in found if isinstance(each, torch.Generator)}
+    return list(own.values())
 
 
 def batches(

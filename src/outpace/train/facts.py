@@ -14,6 +14,7 @@ from outpace.serve.loader import Loader
 from outpace.train.data import Batches
 from outpace.train.layers import look_at, traceless
 from outpace.train.objective import PAIRS, Objective
+from outpace.train.strategies.class_prior import ignored
 from outpace.train.strategies.dropout_off import dropped
 from outpace.train.strategies.muon import hidden
 from outpace.train.strategies.progressive_resizing import side_of
@@ -32,7 +33,9 @@ class Facts(NamedTuple):
     rate is zero there. ``alone``: each sample has one target; ``told``: the loss can tell that of each;
     ``accuracy``: the metric is the share of targets that are told right. ``dropout``: the highest;
     ``epochs``: of the training. ``hidden``: share of the weights in matrices of linear layers between the
-    first and the last; ``muon``: of a step's time that Muon would take for them.
+    first and the last; ``muon``: of a step's time that Muon would take for them. ``halves``: weights are
+    in float32, and the device has bfloat16 too; ``turned``: there are images, and convolutions whose
+    weights do not lie with their channels innermost.
     """
 
     classes: tuple[float, ...] = ()
@@ -52,13 +55,15 @@ class Facts(NamedTuple):
     epochs: float = math.inf
     hidden: float = 0.0
     muon: float = math.inf
+    halves: bool = False
+    turned: bool = False
 
 
 def facts_of(
     module: torch.nn.Module, objective: Objective, train: Batches, batches: Sequence[Any]
 ) -> Facts:
     """What can be seen of them; what the training is to be is left as it is."""
-    classes = classes_of(batches)
+    classes = classes_of(batches, ignored(objective.loss))
     inner, muon = matrices_of(module, batches[0])
     return Facts(
         classes=classes,
@@ -74,6 +79,30 @@ def facts_of(
         dropout=max((each.share for each in dropped(module)), default=0.0),
         hidden=inner,
         muon=muon,
+        halves=halves(module),
+        turned=side_of(batches[0]) is not None and turned(module),
+    )
+
+
+def halves(module: torch.nn.Module) -> bool:
+    """Whether it could be called in bfloat16, and is not."""
+    weights = [weight for weight in module.parameters() if weight.is_floating_point()]
+    kinds = {(weight.device.type, weight.dtype) for weight in weights}
+    if kinds == {("cuda", torch.float32)}:
+        has = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        # Other CPUs emulate it, some fifty times as slow.
+        has = kinds == {("cpu", torch.float32)} and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    device = next(iter(kinds), ("cpu", None))[0]
+    return bool(has) and not torch.is_autocast_enabled(device)
+
+
+def turned(module: torch.nn.Module) -> bool:
+    """Whether its convolutions of images look at them channel by channel."""
+    kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
+    found = [each.weight for each in module.modules() if isinstance(each, kinds)]
+    return bool(found) and not all(
+        weight.is_contiguous(memory_format=torch.channels_last) for weight in found
     )
 
 
@@ -82,7 +111,7 @@ def has_batch_norm(module: torch.nn.Module) -> bool:
     return any(isinstance(each, NORMS) for each in module.modules())
 
 
-def classes_of(batches: Sequence[Any]) -> tuple[float, ...]:
+def classes_of(batches: Sequence[Any], ignore: int = -100) -> tuple[float, ...]:
     """The share of each class that is seen; none where targets are no numbers of classes."""
     targets = [batch[1] for batch in batches if isinstance(batch, PAIRS) and len(batch) == 2]
     if not targets or not all(isinstance(each, torch.Tensor) for each in targets):
@@ -90,7 +119,7 @@ def classes_of(batches: Sequence[Any]) -> tuple[float, ...]:
     flat = torch.cat([each.flatten().cpu() for each in targets])
     if flat.is_floating_point() or flat.is_complex() or flat.dtype == torch.bool:
         return ()
-    counts = torch.unique(flat[flat >= 0], return_counts=True)[1].tolist()  # below 0: to be ignored
+    counts = torch.unique(flat[(flat >= 0) & (flat != ignore)], return_counts=True)[1].tolist()
     if len(counts) > MOST_CLASSES:
         return ()
     return tuple(count / sum(counts) for count in counts)
@@ -163,5 +192,5 @@ def deviations_of(module: torch.nn.Module, objective: Objective, batch: Any) -> 
         # Over samples: what is the same for all of them, a bias, tells nothing of them.
         found.append(float(output.float().std(0).mean()))
 
-    look_at(module, lambda: objective(module, batch), look)
+    look_at(module, objective, batch, look)
     return tuple(found[:-1])

@@ -9,7 +9,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -17,6 +17,9 @@ from torch.optim import Optimizer
 
 from outpace.measure.generators import generators_kept
 from outpace.seams.batch import tensors_in
+
+if TYPE_CHECKING:
+    from outpace.train.objective import Objective
 
 KINDS = (
     nn.Linear,
@@ -90,8 +93,8 @@ def shared(model: nn.Module) -> set[int]:
     return {each for each, count in owned.items() if count > 1}
 
 
-def look_at(model: nn.Module, forward: Callable[[], Any], look: Look) -> None:
-    """Call ``look`` for each linear or convolutional layer as ``forward`` comes to it."""
+def look_at(model: nn.Module, objective: Objective, batch: Any, look: Look) -> None:
+    """Call ``look`` for each linear or convolutional layer as the loss of a batch comes to it."""
 
     def hook(name: str) -> Callable[..., torch.Tensor | None]:
         return lambda layer, given, output: look(name, layer, given, output)
@@ -102,8 +105,8 @@ def look_at(model: nn.Module, forward: Callable[[], Any], look: Look) -> None:
         if isinstance(layer, KINDS)
     ]
     try:
-        with traceless(model):
-            forward()
+        with traceless(model), objective.kept():
+            objective(model, batch)
     finally:
         for handle in handles:
             handle.remove()

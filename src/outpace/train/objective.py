@@ -10,13 +10,14 @@ sum is the loss.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, final
 
 import torch
 
 from outpace.errors import UsageError
-from outpace.seams.batch import batch_size
+from outpace.seams.batch import batch_size, map_tensors, to_float32
 
 PAIRS = (tuple, list)
 
@@ -55,6 +56,8 @@ class Objective:
         self.metric = metric
         self.losses = {n: each for n, each in parts.items() if isinstance(each, torch.nn.Module)}
         self.gathers = all(hasattr(metric, name) for name in ("update", "compute", "reset"))
+        self.precision: Callable[[], AbstractContextManager[Any]] | None = None
+        """what the model is called in where it is learnt from"""
         self.sign = 1.0 if metric is not None and larger_is_better else -1.0
 
     def to(self, device: torch.device) -> None:
@@ -62,6 +65,39 @@ class Objective:
         for each in (*self.losses.values(), self.metric):
             if isinstance(each, torch.nn.Module):
                 each.to(device)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """What losses and the metric learn inside of the batches they are given is forgotten afterwards."""
+        modules = [
+            module
+            for each in (*self.losses.values(), self.metric)
+            if isinstance(each, torch.nn.Module)
+            for module in each.modules()
+        ]
+        buffers = [
+            (module, name, buffer, None if buffer is None else buffer.clone())
+            for module in modules
+            for name, buffer in module._buffers.items()
+        ]
+        weights = [
+            (weight, weight.grad)
+            for module in modules
+            for weight in module._parameters.values()
+            if weight is not None
+        ]
+        for weight, _ in weights:
+            weight.grad = None
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for module, name, buffer, before in buffers:
+                    module._buffers[name] = buffer
+                    if buffer is not None and before is not None:
+                        buffer.copy_(before)
+            for weight, gradient in weights:
+                weight.grad = gradient
 
     def own(self, learned: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
         """What losses keep from step to step: their buffers, and those of their weights that are among
@@ -78,13 +114,26 @@ class Objective:
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The loss of a batch that is learnt from."""
-        loss: Any = self.learning(*self.given(model, batch))
+        if self.precision is None:
+            loss: Any = self.learning(*self.given(model, batch))
+        else:
+            loss = self.in_precision(model, batch)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise UsageError(
                 f"loss= gives {described(loss)} for a batch, and one number is learnt from",
                 "give the mean over its samples; of several tasks loss={'name': function, ...}",
             )
         return loss
+
+    def in_precision(self, model: torch.nn.Module, batch: Any) -> Any:
+        """The same with the model called in ``precision``; outputs are in float32 again for the loss."""
+        assert self.precision is not None
+        if self.takes_model:
+            with self.precision():
+                return self.learning(model, batch)
+        with self.precision():
+            outputs, targets = self.given(model, batch)
+        return self.learning(map_tensors(outputs, to_float32), targets)
 
     def judged(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         """The loss of a batch that is validated on."""
@@ -96,14 +145,15 @@ class Objective:
         losses, metrics, counts = [], [], []
         if self.gathers:
             self.metric.reset()
-        for batch in batches:
-            given = self.given(model, batch)
-            losses.append(self.loss(*given))
-            counts.append(batch_size(batch))
-            if self.gathers:
-                self.metric.update(*given)
-            elif self.metric is not None:
-                metrics.append(self.metric(*given))
+        with judging(self.losses.values()):
+            for batch in batches:
+                given = self.given(model, batch)
+                losses.append(self.loss(*given))
+                counts.append(batch_size(batch))
+                if self.gathers:
+                    self.metric.update(*given)
+                elif self.metric is not None:
+                    metrics.append(self.metric(*given))
         if not counts:
             raise UsageError("there is nothing to validate on", "valid= gives no batch")
         metric = _mean("metric", metrics, counts) if metrics else None
@@ -123,6 +173,19 @@ class Objective:
             "loss(outputs, targets) needs the pair (inputs, targets)",
             "give a function of other batches: def loss(model, batch)",
         )
+
+
+@contextmanager
+def judging(losses: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """Inside, losses are in evaluation mode, as the model is."""
+    modes = [(module, module.training) for loss in losses for module in loss.modules()]
+    for module, _ in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def takes_model(function: Callable[..., Any]) -> bool:

@@ -24,9 +24,14 @@ def met(device: torch.device) -> int:
         return 1
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
-    if not distributed.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if not distributed.is_initialized() and expected() > 1:
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def expected() -> int:
+    """How many processes a launcher has started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def leads() -> bool:

@@ -242,7 +242,7 @@ class Run:
             "clock": self.clock.state_dict(),
             "rates": self.rates.state_dict(),
             "losses": self.losses.state_dict(),
-            "progress": {"step": self.step, "epoch": self.epoch, "reached_s": self.reached_s},
+            "progress": {"step": self.step, "epoch": self.epoch},
             "history": [_plain(row) for row in self.history],
             "notes": list(self.notes),
             "choice": msgspec.to_builtins(self.choice),
@@ -257,7 +257,6 @@ class Run:
         self.resumed = True
         progress = state["progress"]
         self.step, self.epoch = progress["step"], progress["epoch"]
-        self.reached_s = progress["reached_s"]
         self.history = [Row(**row) for row in state["history"]]
         self.notes = list(state["notes"])
         self.choice = msgspec.convert(state["choice"], Choice)

@@ -24,6 +24,7 @@ import torch
 from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
 from outpace.plan.budget import duration, seconds_of
+from outpace.train import ranks
 from outpace.train.progress import Telling
 from outpace.train.result import Kept, Result
 
@@ -102,6 +103,11 @@ def best_of(
     """
     if seeds < 2:
         raise UsageError(f"seeds={seeds}", "two or more can be compared")
+    if ranks.expected() > 1:
+        raise UsageError(
+            "best_of trains in one process, and a launcher has started several",
+            "train each seed by a Trainer of its own",
+        )
     with tempfile.TemporaryDirectory(prefix="outpace-") as folder:
         return Halving(make, seeds, budget, Path(folder), average=average, quiet=quiet).best()
 

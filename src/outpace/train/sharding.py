@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import nn
@@ -118,7 +118,8 @@ class Shards:
         if isinstance(state, torch.Tensor):
             own = state.detach()
             if isinstance(own, DTensor):
-                own = own.full_tensor()
+                # The best weights were taken to the CPU, where a group of GPUs exchanges nothing.
+                own = cast(DTensor, own.to(self.device)).full_tensor()
             return own.to("cpu", copy=True) if keep else None
         if isinstance(state, Mapping):
             return {key: self.gathered(value, keep=keep) for key, value in state.items()}

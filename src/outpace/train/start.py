@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
 from outpace.errors import DataError
 from outpace.plan.budget import duration
@@ -31,6 +32,17 @@ def put_back(run: Run) -> Iterator[None]:
         for tell in run.events.over:
             told.callback(tell, run)
         yield
+
+
+@contextmanager
+def modes_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Afterwards layers are in training or in evaluation mode as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def start(run: Run, found: Found) -> None:

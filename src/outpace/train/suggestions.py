@@ -17,6 +17,7 @@ from outpace.measure.generators import generators_kept
 from outpace.measure.statistics import paired_gain
 from outpace.records.gain import Gain
 from outpace.seams.alter import DEAR, DROPOUT, PassingThrough, alter
+from outpace.train.clock import done
 from outpace.train.objective import Objective
 
 BLOCK, WARM = 4, 1
@@ -55,7 +56,7 @@ def suggestions(
     """The changes that make steps faster beyond doubt, best first. ``model`` and ``optimizer``: copies,
     which are trained; ``seconds``: to measure them in.
     """
-    with generators_kept():
+    with generators_kept(), objective.kept():
         model.train()
         drawn = itertools.cycle(batches)
         changes = [AS_IT_IS, *changes_of(model, objective, batches[0])]
@@ -112,13 +113,6 @@ def block(
         optimizer.step()
         optimizer.zero_grad()
     return done(now) - began
-
-
-def done(now: Callable[[], float]) -> float:
-    """The time when all that was asked of the device is done."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return now()
 
 
 def name_of(change: Change, model: torch.nn.Module) -> str:

@@ -34,7 +34,14 @@ from outpace.train.progress import Telling, ended
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Choice, Result, Tried
 from outpace.train.run import Run
-from outpace.train.start import check_course, choice_of, first_batches, put_back, start
+from outpace.train.start import (
+    check_course,
+    choice_of,
+    first_batches,
+    modes_kept,
+    put_back,
+    start,
+)
 from outpace.train.strategies.base import Events, check
 from outpace.train.suggestions import Suggestion, suggestions
 from outpace.train.trials import SEEDS, Parts
@@ -145,7 +152,7 @@ class Trainer:
         found = checkpoints.newest() if checkpoints is not None else None
         run = self.put_together(telling, checkpoints, choice_of(found))
         try:
-            with settings_kept(self.optimizer), put_back(run):
+            with settings_kept(self.optimizer), modes_kept(self.model), put_back(run):
                 start(run, found)
                 run.train.lasts(self.epochs, self.left_s(run))
                 with recipe_applied(self.recipe, run):
@@ -241,6 +248,16 @@ class Trainer:
             choice=choice or Choice(),
         )
         run.notes += [*reasons, left_out] if left_out else reasons
+        if idle := unlearnt(run):
+            run.note(
+                f"weights of {' and '.join(idle)} are not learnt, as no optimizer has them: give "
+                "optimizer= all that is to be learnt"
+            )
+        if world > 1 and not train.shared:
+            run.note(
+                "each rank goes through all of train=: give its DataLoader a DistributedSampler, or "
+                "give the data set itself"
+            )
         return run
 
     def left_s(self, run: Run) -> float | None:
@@ -319,6 +336,9 @@ class Trainer:
                 "train= and valid= are one Loader, whose place in the data is that of training",
                 "give valid= a Loader of its own, or the data set",
             )
+        for each in (self.train, self.valid):
+            if isinstance(each, Loader):
+                each.meet()  # it may have been made before ranks had met
         ways = {**self.both, "seed": self.seed or 0}
         train = batches(
             self.train, self.batch_size, self.device, transform=self.transform, shuffle=True, **ways
@@ -335,7 +355,10 @@ class Trainer:
             weights = run.shards.gathered(weights)
         self.model.load_state_dict(weights)
         if self.checkpoint is not None and ranks.leads():
-            write(self.checkpoint / BEST, weights)
+            try:
+                write(self.checkpoint / BEST, weights)
+            except OSError as error:
+                run.note(f"the best weights are in the result only: {error}")
         assert run.stopped is not None
         return Result(
             stopped=run.stopped,
@@ -350,6 +373,16 @@ class Trainer:
             weights=weights,
             tried=run.choice.tried,
         )
+
+
+def unlearnt(run: Run) -> list[str]:
+    """Names of losses with weights that are to learn, and that the optimizer does not have."""
+    has = {id(weight) for group in run.optimizer.param_groups for weight in group["params"]}
+    return [
+        name
+        for name, loss in run.objective.losses.items()
+        if any(weight.requires_grad and id(weight) not in has for weight in loss.parameters())
+    ]
 
 
 def closed(*data: Batches | None) -> None:

@@ -30,7 +30,7 @@ import torch
 
 from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
-from outpace.seams.batch import tensors_in
+from outpace.seams.batch import batch_size, tensors_in
 from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.checkpoint import seed_all
@@ -53,7 +53,7 @@ MARGIN, FLOOR = 0.005, 0.002
 STUDENT = (3.08, 1.89, 1.64, 1.53, 1.48)
 """quantiles of Student's t, 90 %, for two seeds and more: what is taken for better by luck is no worse"""
 FORWARD = 1 / 3
-"""of a step that a batch takes to be judged by"""
+"""of a step that as many samples take to be judged by"""
 BYTES = 256 * 2**20
 """that drawn batches may take"""
 SPARE = 1.2
@@ -149,6 +149,8 @@ class Trials:
         self.batches, self.held_out = drawn(parts.train, parts.valid, steps, purse, self.world)
         if not (self.batches and self.held_out):
             raise UsageError("an epoch has too few batches to hold some out")
+        self.judging = FORWARD * samples(self.held_out) / samples(self.batches[:1])
+        """steps that it is worth to judge a model"""
         self.batch_s = (parts.clock.read() - began) / len(self.batches)
         """that one took to make"""
         self.step_s = 0.0
@@ -163,7 +165,7 @@ class Trials:
     @property
     def costs(self) -> float:
         """Steps that a trial is worth, judging included."""
-        return self.steps + FORWARD * len(self.held_out)
+        return self.steps + self.judging
 
     def room(self, count: int, more: float = 0.0) -> bool:
         """Whether so many trials can be paid for, and so many steps more."""
@@ -220,7 +222,7 @@ class Trials:
         """Train a copy: for ``steps``, or for as long as another took."""
         began = self.clock.read()
         steps = self.steps if seconds is None else None
-        with generators_kept():
+        with generators_kept(), self.objective.kept():
             run = self.begun(variant, seed, Clock(seconds, steps, self.clock.now))
             train_loop(run)
         row = run.history[-1]
@@ -235,19 +237,19 @@ class Trials:
     def untrained(self, variant: Variant) -> Ended:
         """What its first weights are worth."""
         began = self.clock.read()
-        with generators_kept():
+        with generators_kept(), self.objective.kept():
             model = self.begun(variant, 0, Clock(None, 1, self.clock.now)).module.eval()
             with torch.no_grad():
                 found = self.objective.judge(model, self.held_out)
         loss, metric, _ = ranks.judged(found, self.world, self.train.device)
-        taken = self.spent(FORWARD * len(self.held_out), began)
+        taken = self.spent(self.judging, began)
         return self.ended_at(loss, metric, taken)
 
     def rate_of(self, variant: Variant) -> tuple[float, str]:
         """The rate that lr_finder tells for a variant, and its words."""
         finder, began = LrFinder(), self.clock.read()
         total = None if self.total is None else int(self.total)
-        with generators_kept():
+        with generators_kept(), self.objective.kept():
             run = self.begun(variant, 0, Clock(None, total, self.clock.now))
             finder.begin(run)
         made = finder.made
@@ -363,11 +365,18 @@ def drawn(
         return bool(ranks.least(size < BYTES and in_time, world))
 
     found = train.peek(steps if whole else steps + held, go_on)
-    if whole:
+    if whole and found:
         assert valid is not None
-        return found, valid.peek(2 * held)
+        others = valid.peek(2 * held)
+        if samples(others) <= 2 * held * samples(found[:1]):
+            return found, others
     held = min(held, len(found) // 4)
     return found[held:], found[:held]
+
+
+def samples(batches: Sequence[Any]) -> int:
+    """In all of them, at least one."""
+    return max(1, sum(map(batch_size, batches)))
 
 
 def held_of(steps: int) -> int:

@@ -24,8 +24,18 @@ from outpace.records.trial import Curve, Proof
 LAST = 2 / 3
 FIRST = 0.05
 FEWEST_STEPS = 60
-SMALLER_IS_BETTER = re.compile(r"loss|error|perplexity", re.IGNORECASE)
-"""names of metrics"""
+SMALLER_IS_BETTER = re.compile(
+    r"loss|error|perplexity|distance|entropy|"
+    r"(?<![a-z])(rmse|rmsle|mse|mae|mape|smape|wer|cer|per|ter|eer|ece|fid|kid|ppl|nll|bpc|bpb|crps|lpips)"
+    r"(?![a-z])",
+    re.IGNORECASE,
+)
+LARGER_IS_BETTER = re.compile(
+    r"acc|precision|recall|score|reward|likelihood|correlation|dice|bleu|rouge|psnr|ssim|jaccard|kappa|"
+    r"(?<![a-z])(f1|f2|f|auc|auroc|auprc|roc|ap|map|ar|iou|miou|r2|top|hits?|mrr|ndcg|elo|win)(?![a-z])",
+    re.IGNORECASE,
+)
+"""names of metrics; one that neither knows is to change by less than the margin either way"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,12 @@ def prove_equal(run: Runner, steps: int) -> Proof:
     curves = tuple(_curve(0, r, side) for side, r in ((False, base), (True, other)) if r)
     if base is None or other is None or not base.values:
         return Proof(False, False, reason="a run for the comparison failed", curves=curves)
-    count = min(len(base.values), len(other.values))
+    if len(other.values) != len(base.values):
+        reason = (
+            f"the recipe's run made {len(other.values)} losses, and {len(base.values)} without it"
+        )
+        return Proof(False, False, seeds=1, reason=reason, curves=curves)
+    count = len(base.values)
     same = all(_same(a, b) for a, b in zip(base.values[:count], other.values[:count], strict=True))
     at = next((i for i in range(count) if not _same(base.values[i], other.values[i])), count)
     reason = (
@@ -148,15 +163,27 @@ def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Mea
     for name in pairs[0][0].metrics:
         if not all(name in run.metrics for pair in pairs for run in pair):
             continue
-        sign = -1.0 if SMALLER_IS_BETTER.search(name) else 1.0
-        differences = [sign * (b.metrics[name] - o.metrics[name]) for b, o in pairs]
-        if any(differences):
+        falls = [b.metrics[name] - o.metrics[name] for b, o in pairs]
+        if any(falls):
             whole = max(abs(b.metrics[name]) for b, _ in pairs)
-            found.append(Measure(name, whole, differences))
+            sign, told = direction(name, falls)
+            found.append(Measure(told, whole, [sign * fall for fall in falls]))
     yield from found
     fall = sum(_start(b, count) - _end(b, count) for b, _ in pairs) / len(pairs)
     if not found or not fall <= 0:
         yield Measure("loss", fall, [_end(o, count) - _end(b, count) for b, o in pairs])
+
+
+def direction(name: str, falls: Sequence[float]) -> tuple[float, str]:
+    """1 where larger values of a metric are better, -1 where smaller ones are; and how it is told.
+
+    Where its name does not say, what came is taken for the worse.
+    """
+    if SMALLER_IS_BETTER.search(name):
+        return -1.0, name
+    if LARGER_IS_BETTER.search(name):
+        return 1.0, name
+    return math.copysign(1.0, sum(falls)), f"{name}, which may be better larger or smaller,"
 
 
 def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measure]) -> str:
@@ -164,6 +191,11 @@ def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measur
     finite = [all(map(math.isfinite, other.values)) for _, other in pairs]
     if not all(finite) and all(math.isfinite(v) for base, _ in pairs for v in base.values):
         return "the loss became NaN or infinite under the recipe only"
+    for base, other in pairs:
+        if len(other.values) < len(base.values):
+            return f"the recipe's run ended after {len(other.values)} of {len(base.values)} losses"
+        if missing := sorted(base.metrics.keys() - other.metrics.keys()):
+            return f"the recipe's run did not tell {', '.join(missing)}"
     for name, whole, differences in measures:
         if not all(map(math.isfinite, (whole, *differences))):
             return f"the {name} became NaN or infinite"

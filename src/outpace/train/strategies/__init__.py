@@ -4,6 +4,8 @@ from outpace.train.strategies.accumulation import Accumulation
 from outpace.train.strategies.base import Strategy
 from outpace.train.strategies.batch_size import BatchSize
 from outpace.train.strategies.batch_warmup import BatchWarmup
+from outpace.train.strategies.bf16 import Bf16
+from outpace.train.strategies.channels_last import ChannelsLast
 from outpace.train.strategies.class_prior import ClassPrior
 from outpace.train.strategies.class_weights import ClassWeights
 from outpace.train.strategies.constant import Constant
@@ -38,6 +40,8 @@ __all__ = [
     "Accumulation",
     "BatchSize",
     "BatchWarmup",
+    "Bf16",
+    "ChannelsLast",
     "ClassPrior",
     "ClassWeights",
     "Constant",
@@ -97,6 +101,8 @@ STRATEGIES: dict[str, type[Strategy]] = {
         ProgressiveResizing,
         SequenceLength,
         DropoutOff,
+        Bf16,
+        ChannelsLast,
         Ema,
         Pruning,
         QuantizationAware,

@@ -76,7 +76,7 @@ class Accumulation(Sizing):
             return
         began = run.clock.read()
         try:
-            with generators_kept():
+            with generators_kept(), run.objective.kept():
                 count, said = self.found(run, began)
         except (RuntimeError, TypeError) as error:
             run.note(f"accumulation: none: no steps on a copy ({error})")

@@ -68,6 +68,8 @@ class BatchSize(Sizing):
         super().__init__()
         self.size = size
         self.loader: Loader | None = None
+        self.before = 0
+        """samples of its batches as it came"""
 
     def prepare(self, run: Run) -> None:
         """See that the size can be set."""
@@ -78,6 +80,12 @@ class BatchSize(Sizing):
                 "give train= a data set or a tuple of tensors",
             )
         self.loader = run.train.source
+        self.before = self.loader.batch_size
+
+    def over(self, run: Run) -> None:
+        """Leave the Loader as it came."""
+        if self.loader is not None:
+            self.loader.resize(self.before)
 
     def first_batches(self, run: Run) -> None:
         """Find the size and set it."""
@@ -89,7 +97,7 @@ class BatchSize(Sizing):
             run.note(f"batch_size: {before}, as it was: {steps} are too few to try others")
             return
         try:
-            with generators_kept():
+            with generators_kept(), run.objective.kept():
                 found = self.found(run, before, most, began)
         except (RuntimeError, TypeError) as error:
             run.note(f"batch_size: {before}, as it was: no steps on a copy ({error})")

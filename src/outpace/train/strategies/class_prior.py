@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import torch
@@ -78,7 +79,7 @@ class ClassPrior(Strategy):
                     "give one above 0 for each output",
                 )
         else:
-            found = counted(batches, size)
+            found = counted(batches, size, ignored(run.objective.loss))
         if found is None:
             raise UsageError(
                 f"class_prior: targets are no classes of the {size} outputs of {name}",
@@ -99,7 +100,7 @@ def head(run: Run, batch: Any) -> tuple[str, nn.Parameter]:
     def look(name: str, layer: nn.Module, given: tuple[Any, ...], output: torch.Tensor) -> None:
         called.append((name, layer))
 
-    look_at(run.module, lambda: run.objective(run.module, batch), look)
+    look_at(run.module, run.objective, batch, look)
     if not called:
         raise UsageError("class_prior: the model calls no linear layer", "leave it out")
     name, layer = called[-1]
@@ -111,8 +112,22 @@ def head(run: Run, batch: Any) -> tuple[str, nn.Parameter]:
     return name or "the model", layer.bias
 
 
-def counted(batches: Sequence[Any], size: int) -> Counted | None:
-    """How often each class comes, once more than that; None where targets are no classes."""
+def ignored(loss: Any) -> int:
+    """The class that a loss is told to leave out; torch's own default where it is told none."""
+    keywords = (
+        loss.keywords
+        if isinstance(loss, partial)
+        else vars(loss)
+        if hasattr(loss, "__dict__")
+        else {}
+    )
+    return int(keywords.get("ignore_index", -100))
+
+
+def counted(batches: Sequence[Any], size: int, ignore: int = -100) -> Counted | None:
+    """How often each class comes, once more than that; None where targets are no classes. ``ignore``:
+    targets that do not count, as those below 0 do not.
+    """
     pairs = all(isinstance(batch, tuple | list) and len(batch) == 2 for batch in batches)
     if not pairs or not all(isinstance(batch[1], torch.Tensor) for batch in batches):
         return None
@@ -123,7 +138,7 @@ def counted(batches: Sequence[Any], size: int) -> Counted | None:
     flat = torch.cat([targets.flatten() for targets in found])
     if flat.is_floating_point() or flat.dtype == torch.bool or size == 1 or flat.max() >= size:
         return None
-    counts = torch.bincount(flat[flat >= 0], minlength=size) + 1.0  # below 0: to be ignored
+    counts = torch.bincount(flat[(flat >= 0) & (flat != ignore)], minlength=size) + 1.0
     return Counted(counts.tolist(), float(counts.sum()), True)
 
 

@@ -12,7 +12,7 @@ from outpace.errors import UsageError
 from outpace.train import ranks
 from outpace.train.layers import traceless
 from outpace.train.strategies.base import Strategy
-from outpace.train.strategies.class_prior import BATCHES, Counted, counted
+from outpace.train.strategies.class_prior import BATCHES, Counted, counted, ignored
 from outpace.train.unreduced import Each, unreduced
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class ClassWeights(Strategy):
     def prepare(self, run: Run) -> None:
         """Count, and have the loss weighted."""
         each = unreduced(run.objective.loss, self.name)
+        self.ignored = ignored(run.objective.loss)
         found = self.epoch_counts(run)
         n = torch.tensor(found.counts, dtype=torch.float64)
         if not found.exclusive:
@@ -65,10 +66,10 @@ class ClassWeights(Strategy):
         if self.counts is not None:
             return Counted(list(self.counts), sum(self.counts), True)
         batches = run.train.peek(BATCHES)
-        with traceless(run.module):
+        with traceless(run.module), run.objective.kept():
             outputs, _ = run.objective.given(run.module, batches[0])
         size = outputs.shape[1] if outputs.dim() > 1 else 1
-        found = counted(batches, size)
+        found = counted(batches, size, ignored(run.objective.loss))
         if found is None:
             raise UsageError(
                 f"class_weights: targets are no classes of the {size} outputs", "leave it out"
@@ -88,7 +89,7 @@ class ClassWeights(Strategy):
         """The weighted mean."""
         losses = each(outputs, targets)
         if self.weights.dim() == 1:
-            known = targets >= 0  # below: to be ignored
+            known = (targets >= 0) & (targets != self.ignored)
             weights = self.weights[targets.clamp(min=0)] * known
             return (weights * losses).sum() / known.sum()
         zeros, ones = self.weights.reshape(2, -1, *[1] * (targets.dim() - 2))

@@ -70,6 +70,18 @@ class Divergence(Strategy):
             # Before this one the losses were good until here, so the one before it is good.
             self.copies = [self.copies[-1], (run.step, copied(run.learned(but=(self.name,))))]
 
+    def end(self, run: Run) -> None:
+        """What came since the last look may not be kept; where there are validations they judge it."""
+        if run.best is not None or self.times > self.most:
+            return
+        (off,) = run.mean_of_ranks([float(not all(map(math.isfinite, run.losses.read())))])
+        if off:
+            step, state = self.copies[-1]
+            run.load_learned(state)
+            run.note(
+                f"divergence: the last losses are no numbers: the weights of step {step:,} are kept"
+            )
+
     def problem(self, losses: Sequence[float]) -> str | None:
         """What is wrong with the last losses."""
         bad = next((loss for loss in losses if not math.isfinite(loss)), None)

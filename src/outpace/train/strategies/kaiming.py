@@ -69,7 +69,7 @@ class Kaiming(Strategy):
             following.layer_called(layer)
 
         with following:
-            look_at(run.module, lambda: run.objective(run.module, batch), look)
+            look_at(run.module, run.objective, batch, look)
         chance = torch.Generator().manual_seed(drawn_seed(run))
         others = shared(run.module)
         kinds: Counter[str] = Counter()

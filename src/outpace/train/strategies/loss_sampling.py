@@ -60,6 +60,7 @@ class LossSampling(Drawing):
             )
         self.by, self.least, self.most = by, least, most
         self.world, self.begun = 1, False
+        self.device = torch.device("cpu")
         self.scores = self.sums = self.counts = torch.empty(0)
         """of each sample: its score; and of the epoch at hand the sum of its losses and how many they
         are, on this rank
@@ -72,7 +73,7 @@ class LossSampling(Drawing):
 
     def prepare(self, run: Run) -> None:
         """Have losses told sample by sample."""
-        loader, self.world = self.loader_of(run), run.world
+        loader, self.world, self.device = self.loader_of(run), run.world, run.device
         loss = run.objective.loss
         if self.by == "learnability" and not logarithm(loss):
             raise UsageError(
@@ -133,7 +134,7 @@ class LossSampling(Drawing):
         """Sums and counts."""
         if self.world == 1:
             return self.sums, self.counts
-        both = ranks.summed([*self.sums.tolist(), *self.counts.tolist()], torch.device("cpu"))
+        both = ranks.summed([*self.sums.tolist(), *self.counts.tolist()], self.device)
         sums, counts = torch.tensor(both, dtype=torch.float64).chunk(2)
         return sums, counts
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from outpace.errors import UsageError
 from outpace.train import ranks
 from outpace.train.climb import UNKNOWN, Climb, Found, climb, suggestion
+from outpace.train.clock import done
 from outpace.train.drawing import svg
 from outpace.train.layers import traceless
 from outpace.train.strategies.base import Sizing, Strategy
@@ -108,9 +109,10 @@ class LrFinder(Strategy):
         held = batches[-min(held_of(steps), max(1, len(batches) // 4)) :]
         learnt = batches[: len(batches) - len(held)] or batches
         try:
-            self.made = climb(
-                run.copies, run.objective, (learnt, held), steps, go_on, run.mean_of_ranks
-            )
+            with run.objective.kept():
+                self.made = climb(
+                    run.copies, run.objective, (learnt, held), steps, go_on, run.mean_of_ranks
+                )
         except (RuntimeError, TypeError) as error:
             return f"no rate can be tried on a copy ({error})"
         self.found = suggestion(self.made, total or UNKNOWN)
@@ -140,10 +142,10 @@ def cost(steps: int) -> float:
 
 def steps_of(run: Run, batch: Any) -> int | None:
     """How many there will be: where a budget ends them, by how long a forward pass takes."""
-    with traceless(run.module):
+    with traceless(run.module), run.objective.kept():
         run.objective(run.module, batch)  # the first one warms up
-        began = run.clock.read()
+        began = done(run.clock.read)
         run.objective(run.module, batch)
-    step_s = PASSES * (run.clock.read() - began)
+        step_s = PASSES * (done(run.clock.read) - began)
     by_time = int(run.clock.seconds / step_s) if step_s > 0 else None
     return min((n for n in (run.clock.steps, by_time) if n is not None), default=None)

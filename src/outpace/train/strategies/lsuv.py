@@ -65,7 +65,7 @@ class Lsuv(Strategy):
             return made
 
         batch = run.train.peek(1)[0]
-        look_at(run.module, lambda: run.objective(run.module, batch), scale)
+        look_at(run.module, run.objective, batch, scale)
         run.note(f"lsuv: the outputs of {len(seen)} layers begin with a variance of 1")
 
 

@@ -60,7 +60,7 @@ class ProgressiveResizing(Strategy):
         sides = [smaller_side(whole, self.share(level)) for level in range(self.sizes)]
         for side in sides[:-1]:
             try:
-                with traceless(run.module):
+                with traceless(run.module), run.objective.kept():
                     run.objective(run.module, resized(batch, whole, side))
             except (RuntimeError, ValueError) as error:
                 raise UsageError(

@@ -53,7 +53,7 @@ class SequenceLength(Strategy):
             )
         length = self.length(whole, 0.0)
         try:
-            with traceless(run.module):
+            with traceless(run.module), run.objective.kept():
                 run.objective(run.module, cut(batch, whole, length))
         except (RuntimeError, ValueError, IndexError) as error:
             raise UsageError(

@@ -145,7 +145,7 @@ def learnt(run: Run, task: str, batches: Sequence[Any], steps: int) -> float:
     for group, rate in zip(optimizer.param_groups, run.rates.largest, strict=True):
         set_rate(group, rate * run.rates.scale)
     model.train()
-    with generators_kept():
+    with generators_kept(), run.objective.kept():
         before = mean(run, model, loss, batches)
         for batch in islice((batch for _ in range(steps) for batch in batches), steps):
             loss(*run.objective.given(model, batch)).backward()

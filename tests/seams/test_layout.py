@@ -1,0 +1,61 @@
+"""How weights and what optimizers keep of them lie in memory."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tests.remedies.trainings import hosted
+from torch import nn
+
+from outpace.seams.layout import lay_out, to_channels_last
+from outpace.seams.setup import AS_IS
+
+
+def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    net(torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_fused_optimizer_goes_on_as_it_would(kind: Any, back: bool) -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Conv2d(5, 4, 3))
+    net = copy.deepcopy(plain)
+    more = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    optimizers = [kind(each.parameters(), 0.01, fused=True, **more) for each in (plain, net)]
+    for number in range(4):
+        if number == 1:
+            lay_out(net, optimizers[1:], channels_last=True)
+        if number == 2 and back:
+            lay_out(net, optimizers[1:], channels_last=False)
+        step(plain, optimizers[0])
+        step(net, optimizers[1])
+    for one, other in zip(plain.parameters(), net.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    weight = net[0].weight
+    assert weight.is_contiguous(memory_format=torch.channels_last) != back
+
+
+def test_other_weights_stay_as_they_lie() -> None:
+    net = nn.Sequential(nn.Conv3d(2, 2, 3), nn.Linear(4, 2))
+    lay_out(net, [], channels_last=True)
+    assert all(weight.is_contiguous() for weight in net.parameters())
+    for tensor in (torch.zeros(2, 3), torch.zeros(1, 2, 3, 4, dtype=torch.long)):
+        assert to_channels_last(tensor) is tensor
+
+
+def test_what_a_model_gives_lies_as_it_would() -> None:
+    """A metric may ask for a view of it."""
+    net = nn.Conv2d(3, 4, 3)
+    images = torch.randn(2, 3, 8, 8, requires_grad=True)
+    wanted = net(images)
+    with hosted(replace(AS_IS, channels_last=True)):
+        for _ in range(2):
+            found = net(images)
+            assert torch.allclose(found.view(2, -1), wanted.view(2, -1), atol=1e-5)

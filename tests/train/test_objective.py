@@ -1,0 +1,127 @@
+"""Losses that keep something from batch to batch: what is tried on the way leaves them alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from outpace.train.objective import Objective
+from outpace.train.run import Run
+from outpace.train.strategies import Accumulation, BatchSize, Constant, LrFinder, OneCycle
+from tests.train.toys import deep, fit, model, points, ready
+
+
+class Centred(nn.Module):
+    """Takes the mean of what it was given so far off the outputs, times a weight."""
+
+    mean: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = self.mean.lerp(outputs.detach().mean(0), 0.5)
+        return F.cross_entropy(self.scale * (outputs - self.mean), targets)
+
+
+class First:
+    """The loss as the first step finds it."""
+
+    def __init__(self, loss: Centred) -> None:
+        self.of, self.found = loss, list[Any]()
+
+    def batch(self, run: Run, batch: Any) -> None:
+        if not self.found:
+            self.found = [self.of.mean.clone(), self.of.scale.grad]
+
+
+def test_what_is_kept_comes_back_whatever_happens() -> None:
+    loss = Centred()
+    loss(*_given()).backward()
+    mean, gradient = loss.mean.clone(), loss.scale.grad
+    objective = Objective(loss)
+
+    def interrupted() -> None:
+        with objective.kept():
+            assert loss.scale.grad is None
+            loss(*_given()).backward()
+            assert not torch.equal(loss.mean, mean)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert torch.equal(loss.mean, mean)
+    assert loss.scale.grad is gradient
+
+
+def _given() -> Any:
+    x, y = points(24)
+    return model()(x), y
+
+
+def test_validation_teaches_a_loss_nothing() -> None:
+    loss = Centred()
+    Objective(loss).judge(model(), ready())
+    assert torch.equal(loss.mean, torch.zeros(3))
+    assert loss.training
+
+
+@pytest.mark.parametrize(
+    "strategies",
+    [
+        [LrFinder(), OneCycle()],
+        [Accumulation(), OneCycle(rate=0.01)],
+        [BatchSize(), OneCycle(rate=0.01)],
+        "auto",
+    ],
+    ids=["lr_finder", "accumulation", "batch_size", "auto"],
+)
+def test_training_begins_with_the_loss_as_it_came(strategies: Any) -> None:
+    loss = Centred()
+    first, net = First(loss), deep()
+    data: dict[str, Any] = {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
+
+    def both(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.AdamW([*parameters, loss.scale], 0.01)
+
+    fit(
+        model=net,
+        loss=loss,
+        metric=None,
+        **data,
+        epochs=200,
+        optimizer=both,
+        strategies=strategies,
+        callbacks=[first, Until(3)],
+    )
+    mean, gradient = first.found
+    assert torch.equal(mean, torch.zeros(3))
+    assert gradient is None
+
+
+class Until:
+    """Ends a training at a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def step_end(self, run: Run) -> None:
+        if run.step == self.step:
+            run.stop("seen")
+
+
+def test_weights_of_a_loss_that_no_optimizer_has_are_named() -> None:
+    said = "weights of loss are not learnt, as no optimizer has them"
+    loss, net = Centred(), model()
+    result = fit(model=net, loss=loss, epochs=1)
+    assert any(said in note for note in result.notes)
+    optimizer = torch.optim.SGD([*net.parameters(), *loss.parameters()], 0.01)
+    result = fit(model=net, loss=loss, epochs=1, optimizer=optimizer, strategies=[Constant()])
+    assert not any(said in note for note in result.notes)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -54,3 +55,22 @@ def test_a_stretch_that_ends_in_a_damaged_block_is_found(tmp_path: Path) -> None
     blocks.check(np.array([0, BLOCK - 10]), 10)
     with pytest.raises(DataError, match=r"data\.bin: bytes 65,536 to 131,072 are damaged"):
         blocks.check(np.array([0, BLOCK - 9]), 10)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "flipped"])
+def test_damaged_checksums_are_told(tmp_path: Path, damage: str) -> None:
+    written(tmp_path)
+    path = tmp_path / "checksums.npz"
+    data = bytearray(path.read_bytes())
+    for at in range(0, len(data), 7):
+        path.write_bytes(data)
+        if damage == "flipped":
+            flip(path, at)
+        else:
+            path.write_bytes(data[:at])
+        with contextlib.suppress(DataError):
+            blocks = read_checksums(tmp_path)["data.bin"]
+            blocks.check(np.array([0]), 4 * BLOCK)
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match=r"checksums\.npz"):
+        read_checksums(tmp_path)

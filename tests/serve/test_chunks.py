@@ -153,6 +153,7 @@ def test_a_loader_shuffles_them_fully_and_goes_on(
 def test_they_pack_and_their_files_are_compared(tmp_path: Path, make: Any) -> None:
     folder = make(tmp_path / "data")
     told: list[Forecast] = []
+    (folder / "README.md").write_text("not read")
     meta = pack(folder, tmp_path / "packed", begin=told.append)
     assert told[0].reason == "samples hold more than numbers and arrays"
     source, packed = open_source(folder), open_source(tmp_path / "packed")

@@ -225,3 +225,17 @@ def test_workers_together_keep_no_more_than_the_limits(tmp_path: Path) -> None:
         assert 0 < sum(memory for memory, _ in kept.values()) <= 80_000
         assert 0 < sum(disk for _, disk in kept.values()) <= 60_000
         del loader
+
+
+@pytest.mark.parametrize("memory", [1 << 24, 1], ids=["in memory", "on disk"])
+def test_each_frame_of_a_file_has_its_own_pixels(tmp_path: Path, memory: int) -> None:
+    frames = [Image.new("RGB", (50, 40), (i, i, i)) for i in range(3)]
+    path = tmp_path / "frames.tiff"
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    with hosted(replace(AS_IS, decoded_bytes=memory, decoded_disk_bytes=1 << 24)) as host:
+        for _ in range(3):
+            with Image.open(path) as image:
+                for i in (0, 1, 2, 1):
+                    image.seek(i)
+                    assert (np.asarray(image) == i).all()
+        assert not host.broken

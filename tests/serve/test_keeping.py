@@ -6,6 +6,7 @@ import random
 import shutil
 import tempfile
 from collections import namedtuple
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,59 @@ def test_a_folder_that_others_could_write_to_is_not_read_from(
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(UsageError, match="belongs to somebody else"):
         default_folder()
+
+
+class Plain:
+    """Compares by where it is."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@dataclass
+class Pair:
+    x: Any
+    y: Any
+
+
+def test_objects_that_do_not_compare_are_kept(tmp_path: Path) -> None:
+    def prepare(sample: Any) -> Any:
+        return {"of": Plain(sample["id"]), "pair": Pair(sample["x"], sample["x"] + 1)}
+
+    def numbers() -> list[int]:
+        return [one["of"].number for batch in loader for one in batch]
+
+    loader = Loader(
+        Squares(), 8, prepare=prepare, collate=list, executor="none", shuffle=False, keep=tmp_path
+    )
+    assert numbers() == numbers() == list(range(64))
+    assert loader.maker.shelf is not None
+    assert not loader.maker.shelf.void
+    changing = iter(range(1000))
+    maker = BatchMaker(Squares(), seed=0, prepare=lambda sample: Plain(next(changing)))
+    with pytest.raises(UsageError, match="prepared twice is not the same"):
+        shelf_for(maker, tmp_path, None)
+
+
+class Forgetful(dict[str, Any]):
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "told"),
+    [
+        (lambda sample: {"of": [Forgetful(x=1)]}, "a Forgetful comes back as a dict"),
+        (lambda sample: {"of": lambda: 1}, "sample 0 cannot be kept: "),
+    ],
+)
+def test_what_would_not_come_back_is_not_kept(prepare: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=told):
+        shelf_for(BatchMaker(Squares(), seed=0, prepare=prepare), tmp_path, None)
+
+
+def test_a_place_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match=r"samples cannot be kept in .*file: ") as told:
+        next(iter(Loader(Squares(), 8, executor="none", keep=tmp_path / "file")))
+    assert "folder" in str(told.value.hint)

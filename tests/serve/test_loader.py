@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import TensorDataset
 
 from outpace.errors import DataError, OutpaceError, UsageError
@@ -61,6 +62,14 @@ class Wide(Numbers):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"id": index, "x": np.full(1 << 14, index, np.float32)}
+
+
+class Slow(Numbers):
+    """Is still being made when the training forks."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        time.sleep(2e-3)
+        return super().__getitem__(index)
 
 
 class Global(Numbers):
@@ -127,6 +136,29 @@ def test_all_workers_give_the_same_bits(loaders: Any, source: Any) -> None:
 def test_threads_are_refused_to_samples_that_draw_from_the_process(loaders: Any) -> None:
     with pytest.raises(UsageError, match="which threads would share"):
         next(iter(loaders(Global(), 8, executor="threads")))
+
+
+@pytest.mark.parametrize(("kind", "workers"), WAYS)
+def test_an_epoch_under_way_goes_on_in_a_fork(loaders: Any, kind: str, workers: int) -> None:
+    wanted = ids(loaders(Numbers(), 8, executor="none"))
+    loader = loaders(Slow(), 8, executor=kind, workers=workers)
+    batches = iter(loader)
+    first = ids([next(batches)])
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+
+    def rest() -> None:
+        theirs.send(ids(batches))
+        loader.close()
+
+    child = multiprocessing.get_context("fork").Process(target=rest)
+    child.start()
+    try:
+        assert ours.poll(60), "the fork hangs"
+        assert first + ours.recv() == wanted
+    finally:
+        child.kill()
+        child.join()
+    assert first + ids(batches) == wanted
 
 
 def test_the_trainings_generators_are_left_alone(loaders: Any) -> None:
@@ -242,6 +274,109 @@ def test_samples_may_come_more_often_than_once(loaders: Any) -> None:
         loader.repeat([1.0, 2.0, 3.0])
     with pytest.raises(UsageError, match="factors are 0 or more"):
         loader.repeat([1.0, 2.0, -1.0, 1.0])
+
+
+def test_a_state_knows_how_often_samples_come(loaders: Any) -> None:
+    def repeated(factors: list[float] | None) -> Loader:
+        loader: Loader = loaders(Numbers(4), batch_size=2, executor="none")
+        if factors is not None:
+            loader.repeat(factors)
+        return loader
+
+    begun = repeated([2.0, 1.0, 1.0, 0.0])
+    batches = iter(begun)
+    next(batches)
+    state = begun.state_dict()
+    for other in (None, [1.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 2.0]):
+        with pytest.raises(DataError, match="the state is of a loader with repeats"):
+            repeated(other).load_state_dict(state)
+    begun.repeat([0.0, 1.0, 1.0, 3.0])  # for the next epoch
+    assert begun.state_dict() == state
+    assert begun.left == 1
+    again = repeated([2.0, 1.0, 1.0, 0.0])
+    again.load_state_dict(state)
+    assert ids(again) == ids(batches)
+    assert begun.state_dict()["samples"] == 5
+
+
+def test_numbers_of_numpy_are_numbers(loaders: Any) -> None:
+    loader = loaders(Numbers(), 8, executor="none", workers=np.int64(0), seed=np.int64(3))
+    loader.set_epoch(np.int64(2))
+    assert {type(value) for value in loader.state_dict().values()} == {int, bool, type(None)}
+    other = loaders(Numbers(), 8, executor="none", seed=3)
+    other.set_epoch(2)
+    assert digest(loader) == digest(other)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [*WAYS, ("auto", "auto")])
+def test_batches_are_of_any_class(loaders: Any, kind: str, workers: Any) -> None:
+    def collate(samples: list[Any]) -> Any:
+        return pack_sequence([torch.ones(3, 2), torch.ones(2, 2)]), torch.ones(2, 3).shape
+
+    loader = loaders(Numbers(), 8, executor=kind, workers=workers, collate=collate)
+    for packed, shape in loader:
+        assert isinstance(packed, PackedSequence)
+        assert shape == torch.Size([2, 3])
+
+
+def test_a_batch_that_cannot_be_handed_over_is_told_also_later(loaders: Any) -> None:
+    def collate(samples: list[Any]) -> Any:
+        return [sample["id"] if sample["id"] < 60 else lambda: 1 for sample in samples]
+
+    loader = loaders(Numbers(), 8, executor="processes", workers=1, collate=collate, shuffle=False)
+    with pytest.raises(DataError, match="a batch cannot be handed over by a process"):
+        list(loader)
+
+
+def test_memory_is_blamed_only_for_workers_that_were_ended(
+    loaders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun(*args: Any) -> Any:
+        raise RuntimeError("unable to mmap")
+
+    loader = loaders(Numbers(), 8, executor="processes", workers=1)
+    next(iter(loader))
+    monkeypatch.setattr(loader._executor, "_begun", begun)
+    with pytest.raises(DataError, match="cannot go on: unable to mmap") as told:
+        next(iter(loader))
+    assert told.value.hint is None
+
+
+@pytest.fixture
+def spawned() -> Any:
+    """Worker processes begin anew instead of as forks."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
+
+
+@pytest.mark.usefixtures("spawned")
+def test_what_cannot_be_handed_to_processes_goes_by_threads(
+    loaders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outpace.serve.tuner.CHEAP_S", 0.0)
+    monkeypatch.setattr("outpace.serve.tuner.CLOSE", 1e9)
+    monkeypatch.setattr("outpace.serve.tuner.PROBED", 1e9)
+    monkeypatch.setattr("outpace.serve.tuner.TRY_S", 0.05)
+    loader = loaders(Numbers(), 8, transform=lambda sample: sample)
+    assert sorted(ids(loader)) == list(range(SIZE))
+    assert loader.choice.kind != "processes"
+    assert loader.notes[0].startswith("processes are left out: transform cannot be pickled: ")
+    assert "lambda" in loader.notes[0]
+    with pytest.raises(UsageError, match="transform cannot be pickled"):
+        next(iter(loaders(Numbers(), 8, transform=lambda sample: sample, executor="processes")))
+
+
+@pytest.mark.usefixtures("spawned")
+def test_processes_that_are_not_forked_make_the_same(loaders: Any) -> None:
+    rows = TensorDataset(torch.arange(40.0))
+    loader = loaders(rows, 8, executor="none", shuffle=False)
+    wanted = [batch[0].tolist() for batch in loader]
+    assert loader.maker._slicer is not None
+    loader._wanted, loader.choice = ("processes", 1), None
+    loader.close()
+    assert [batch[0].tolist() for batch in loader] == wanted
 
 
 def test_batches_may_get_another_size(loaders: Any) -> None:
@@ -593,6 +728,9 @@ def test_the_choice_says_why(loaders: Any) -> None:
         ({"batch_size": 0}, "a batch of 0"),
         ({"on_error": "ignore"}, "'ignore'"),
         ({"rank": 2, "world": 2}, "rank 2 of 2"),
+        ({"executor": "thread"}, "executor is 'thread'"),
+        ({"workers": -1}, "workers is -1"),
+        ({"workers": "two"}, "workers is 'two'"),
     ],
 )
 def test_settings_that_cannot_be(kwargs: dict[str, Any], match: str) -> None:

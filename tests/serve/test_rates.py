@@ -111,3 +111,12 @@ def test_threads_are_no_more_than_keep_the_cores_busy() -> None:
     for scaling in (1.2, 1.5, 2.0):
         assert best(Facts(0.02, 0.02, scaling, MIB, cores=2), kinds=("threads",))[1] <= 2
         assert best(Facts(0.02, 0.005, scaling, MIB, cores=2), kinds=("threads",))[1] <= 8
+
+
+def test_no_more_threads_are_reckoned_with_than_batches_are_on_their_way() -> None:
+    facts = Facts(0.3, 0.002, 2.0, 200 * MIB, cores=4)
+    (choice,) = candidates(
+        facts, kinds=("threads",), workers=None, prefetch_bytes=256 * MIB, ram=2**40
+    )
+    assert (choice.workers, choice.depth) == (2, 2)
+    assert choice.predicted == pytest.approx(2 / 0.3, rel=0.01)

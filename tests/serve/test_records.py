@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from outpace.serve.batches import same_bits
 from outpace.serve.files import Files
 from outpace.serve.pack import pack
 from outpace.serve.records import Records
+from outpace.serve.rows import split
+from outpace.serve.verify import verify
 
 KEPT: list[Any] = [
     {"__key__": "cat/0001", "jpg": b"\xff\xd8", "cls": 3},
@@ -34,6 +37,10 @@ KEPT: list[Any] = [
 
 class Point(NamedTuple):
     x: int
+
+
+class Tagged(torch.Tensor):
+    """As torchvision's tv_tensors are."""
 
 
 @pytest.mark.parametrize("sample", KEPT, ids=range(len(KEPT)))
@@ -60,12 +67,30 @@ def test_arrays_may_be_written_to_and_lie_as_numbers_have_to(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "sample",
-    [object(), Point(1), np.array([object()]), 2**65, {"x": {1, 2}}, np.zeros(2, "i4,f4")],
-    ids=["object", "named tuple", "array of objects", "huge", "set", "structured"],
+    [
+        *(object(), Point(1), np.array([object()]), 2**65, {"x": {1, 2}}, np.zeros(2, "i4,f4")),
+        *(Tagged(torch.ones(2)), np.ma.masked_less(np.arange(3), 1), torch.eye(2).to_sparse()),
+        np.arange(3).view(np.recarray),
+    ],
+    ids=[
+        *("object", "named tuple", "array of objects", "huge", "set", "structured"),
+        *("class of tensors", "masked", "sparse", "class of arrays"),
+    ],
 )
 def test_what_would_not_come_back_is_refused(sample: Any) -> None:
-    with pytest.raises(DataError, match="cannot be packed"):
-        samples.encode(sample)
+    for make in (samples.encode, split):
+        with pytest.raises(DataError, match="cannot be packed"):
+            make(sample)
+
+
+def test_a_parameter_and_an_array_in_a_file_are_no_more_than_their_numbers(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    sample = {"parameter": torch.nn.Parameter(torch.ones(2)), "mapped": mapped}
+    back = samples.decode(samples.encode(sample))
+    assert torch.equal(back["parameter"], torch.ones(2))
+    assert back["mapped"].tolist() == [0, 1, 2]
+    assert [row.tolist() for row in split(sample)[1]] == [[1.0, 1.0], [0, 1, 2]]
 
 
 @pytest.fixture
@@ -147,3 +172,32 @@ def test_a_file_that_is_cut_off(packed: Path, name: str, message: str) -> None:
     (packed / name).write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=message):
         Records(packed)
+
+
+@pytest.mark.parametrize("name", ["offsets.npy", "checksums.npy", "meta.json", "listing.npz"])
+def test_flipped_bytes_of_an_index_are_told(packed: Path, name: str) -> None:
+    """Wherever they are: as an error or by their records, never by a traceback."""
+    right = (packed / name).read_bytes()
+    wanted = [Records(packed)[i] for i in range(20)]
+    rng = np.random.default_rng(0)
+    for at in rng.integers(len(right), size=100).tolist():
+        data = bytearray(right)
+        data[at] ^= 1 << int(rng.integers(8))
+        (packed / name).write_bytes(data)
+        with contextlib.suppress(DataError):
+            found = verify(packed, lambda phase, done, total: None)
+            records = Records(packed)
+            for index, one in enumerate(wanted):
+                if f"record {index}" not in found.damaged:
+                    assert records[index] == one
+
+
+@pytest.mark.parametrize("place", [2**63, 2**40, 2**64 - 1])
+def test_places_that_no_file_has(packed: Path, place: int) -> None:
+    offsets = np.load(packed / "offsets.npy")
+    offsets[7] = place
+    np.save(packed / "offsets.npy", offsets)
+    found = verify(packed, lambda phase, done, total: None)
+    assert found.damaged == ("record 6", "record 7")
+    with pytest.raises(DataError, match="the place of record 7 is damaged"):
+        Records(packed)[7]

@@ -4,13 +4,15 @@ import gc
 import multiprocessing
 import os
 import signal
+from collections import OrderedDict, defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_sequence
 
 from outpace.serve.loader import Loader
 from outpace.serve.shelf import Shelf, packed, unpacked
@@ -262,3 +264,74 @@ def test_what_was_found_to_have_changed_is_not_given_to_the_next_run(
     source.factor = 3
     first()
     assert first() == {i: (3 if i % 9 else 1) * i**2 for i in range(64)}
+
+
+class Boxes(torch.Tensor):
+    """As torchvision's tv_tensors are."""
+
+    canvas: tuple[int, int]
+
+
+class Named(list[Any]):
+    name = "none"
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+def test_classes_come_back(tmp_path: Path) -> None:
+    boxes = torch.arange(4.0).as_subclass(Boxes)
+    boxes.canvas = (3, 5)
+    named = Named([1])
+    named.name = "some"
+    sample = {
+        "boxes": boxes,
+        "named": named,
+        "ordered": OrderedDict(a=torch.ones(2)),
+        "counts": defaultdict(list, a=[1]),
+        "masked": np.ma.masked_less(np.arange(3.0), 1),
+        "shape": torch.ones(2, 3).shape,
+        "packed": pack_sequence([torch.arange(3), torch.arange(2)]),
+        "point": Point(torch.ones(1), np.zeros(2)),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "sparse": torch.eye(2).to_sparse(),
+    }
+    shelf = Shelf(tmp_path / "s", 10, MIB)
+    assert shelf.put(0, sample)
+    back = shelf.get(0)
+    assert {name: type(one) for name, one in back.items()} == {
+        name: type(one) for name, one in sample.items()
+    }
+    assert back["boxes"].canvas == (3, 5)
+    assert back["named"].name == "some"
+    assert back["counts"]["b"] == []
+    assert back["masked"].mask.tolist() == [True, False, False]
+    assert torch.equal(back["packed"].data, sample["packed"].data)
+    assert torch.equal(back["sparse"].to_dense(), torch.eye(2))
+
+
+def test_kept_samples_are_of_their_classes_in_every_epoch(tmp_path: Path) -> None:
+    def prepare(sample: Any) -> Any:
+        return OrderedDict(x=torch.ones(2).as_subclass(Boxes))
+
+    kinds = []
+    loader = Loader(
+        Squares(8), 4, prepare=prepare, executor="none", keep=tmp_path, collate=lambda some: some
+    )
+    for _ in range(2):
+        kinds += [(type(one), type(one["x"])) for batch in loader for one in batch]
+    assert set(kinds) == {(OrderedDict, Boxes)}
+
+
+def test_what_lay_in_a_file_that_is_gone_is_kept_anew(tmp_path: Path) -> None:
+    writing = Shelf(tmp_path / "s", 10, MIB)
+    writing.put(3, np.arange(5))
+    for path in (tmp_path / "s").glob("*.kept"):
+        path.unlink()
+    for shelf in (Shelf(tmp_path / "s", 10, MIB), writing):
+        assert shelf.get(3) is None
+        assert shelf.put(3, np.arange(5))
+        assert shelf.get(3).tolist() == [0, 1, 2, 3, 4]
+        shelf.index[3, 0] = 0

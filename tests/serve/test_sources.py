@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.errors import DataError, OutpaceError, UsageError
 from outpace.serve.files import Files
@@ -85,6 +86,16 @@ def test_folders_and_tars(tmp_path: Path) -> None:
     assert torch.equal(next(iter(loader))["cls"], torch.tensor([0]))
 
 
+class Stream(IterableDataset[int]):
+    """Knows its length, but cannot be asked for one of its samples."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     unfinished = tmp_path / "unfinished"
@@ -97,6 +108,8 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         (unfinished, DataError, "not finished"),
         ("no_such_module:x", DataError, "ModuleNotFoundError"),
         (3, UsageError, "int is no data set"),
+        (Stream(), UsageError, "Stream is no data set"),
+        (f"{__name__}:Stream", DataError, "Stream without __getitem__"),
         ([tmp_path / "a.tar", tmp_path / "a.txt"], UsageError, r"a\.txt"),
     ]
     for spec, kind, message in wrong:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from outpace.errors import DataError
@@ -109,3 +111,33 @@ def test_what_is_no_whole_tar(shards: list[Path], tmp_path: Path) -> None:
     tar(twice, {"a.jpg": b"1", "a.JPEG": b"2"})
     with pytest.raises(DataError, match=r"twice\.tar: member a\.JPEG is there twice"):
         Tars([twice])
+
+
+@pytest.mark.parametrize("name", ["members.npy", "first.npy", "keys.npy", "ends.npy"])
+def test_flipped_bytes_of_an_index_are_told(shards: list[Path], tmp_path: Path, name: str) -> None:
+    """Wherever they are: as an error or as damage, never by a traceback."""
+    pack(shards, tmp_path / "index")
+    path = tmp_path / "index" / name
+    right, rng = path.read_bytes(), np.random.default_rng(0)
+    for at in rng.integers(len(right), size=200).tolist():
+        data = bytearray(right)
+        data[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(data)
+        with contextlib.suppress(DataError):
+            found = Tars.packed(tmp_path / "index")
+            found.damaged(lambda done, total: None)
+            for index in range(len(found)):
+                with contextlib.suppress(DataError):
+                    assert found[index]
+
+
+def test_a_member_of_a_shard_that_is_not_there(shards: list[Path], tmp_path: Path) -> None:
+    pack(shards, tmp_path / "index")
+    members = np.load(tmp_path / "index/members.npy")
+    members["shard"][4] = 99
+    members["size"][7] = 2**63
+    np.save(tmp_path / "index/members.npy", members)
+    found = Tars.packed(tmp_path / "index")
+    with pytest.raises(DataError, match="its index is damaged: member 4"):
+        found[1]
+    assert found.damaged(lambda done, total: None) == ["member 4", f"{shards[0]}: 0002.cls"]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_sequence
 
 from outpace.serve.making import Made
 from outpace.serve.transfer import transferred
@@ -32,3 +33,18 @@ def test_copied_ahead_they_are_whole_when_they_are_used() -> None:
     made = (each.batch["x"] for each in transferred(batches(50, pin=True), device))
     sums = [(x @ x.T).mean() for x in made]
     assert [round(float(s) / 100) for s in sums] == [i * i for i in range(50)]
+
+
+def test_packed_sequences_are_moved_as_a_whole() -> None:
+    packed = pack_sequence([torch.arange(3.0), torch.arange(2.0)])
+    (made,) = transferred([Made((packed, packed.data.shape))], torch.device("meta"))
+    assert made.batch[0].data.device.type == "meta"
+    assert made.batch[0].batch_sizes.tolist() == [2, 2, 1]
+    assert made.batch[1] == (5,)
+
+
+@pytest.mark.gpu
+def test_packed_sequences_are_copied_ahead() -> None:
+    made = [Made(pack_sequence([torch.full((3,), float(i))]).pin_memory()) for i in range(5)]
+    found = [one.batch.data for one in transferred(made, torch.device("cuda"))]
+    assert [data.tolist() for data in found] == [[float(i)] * 3 for i in range(5)]

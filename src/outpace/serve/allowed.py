@@ -7,10 +7,12 @@ place in an open file. Workers of a `multiprocessing.Pool` and other daemonic pr
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 from outpace.errors import UsageError
+from outpace.serve.crossing import UNPICKLABLE
 from outpace.serve.executors import Kind
 from outpace.serve.held import in_words
 from outpace.serve.making import BatchMaker
@@ -34,6 +36,10 @@ CHILDLESS = Choice(
     "processes: batches are made where they are drawn",
     0.0,
 )
+UNPICKLED = CHILDLESS._replace(
+    reason="samples draw from generators that threads would share, and cannot be handed to processes: "
+    "batches are made where they are drawn"
+)
 
 
 def kinds(
@@ -41,12 +47,13 @@ def kinds(
     kind: Kind | Literal["auto"],
     workers: int | Literal["auto"],
     after: Callable[[Any], Any] | None = None,
+    say: Callable[[str], None] = lambda told: None,
 ) -> Choice | list[Kind]:
     """Those to choose among, or the choice where none is left to make; by trying a few samples. ``after``:
-    what threads would do with a batch.
+    what threads would do with a batch; ``say`` is told why processes are left out.
 
-    Raises UsageError for threads that samples do not bear. Processes are never refused: a file may be
-    opened by each.
+    Raises UsageError for threads that samples do not bear, and for processes that they cannot be handed to.
+    A file that is open is no reason to refuse those: each may open it.
     """
     streams = maker.look(after)
     if kind == "none" or workers == 0:
@@ -63,13 +70,51 @@ def kinds(
                 "open the file anew where it is read, or leave out executor=",
             )
         return OPEN_FILE
+    told = unpicklable(maker) if kind != "threads" and not forks() else None
+    if kind == "processes" and told:
+        raise UsageError(
+            f"worker processes that are not forked are handed everything pickled, and {told}",
+            "name functions and classes at the top of a module, or use threads",
+        )
     if kind != "auto":
         return [kind]
     found: list[Kind] = [] if streams else ["threads"]
-    if not multiprocessing.current_process().daemon:
+    daemon = multiprocessing.current_process().daemon
+    if not daemon and told is None:
         found.append("processes")
+    elif told is not None:
+        say(f"processes are left out: {told}")
     if not found:
-        return CHILDLESS
+        return CHILDLESS if daemon else UNPICKLED
     if workers == "auto":
         found.append("none")
     return found
+
+
+def forks() -> bool:
+    """Whether worker processes begin as forks, which have all that this one has."""
+    method = multiprocessing.get_start_method(allow_none=True)
+    return (method or multiprocessing.get_all_start_methods()[0]) == "fork"
+
+
+def unpicklable(maker: BatchMaker) -> str | None:
+    """What of a maker's cannot be pickled, and why."""
+    for name in ("source", "prepare", "transform", "collate"):
+        try:
+            pickle.Pickler(_Nowhere(), pickle.HIGHEST_PROTOCOL).dump(getattr(maker, name))
+        except UNPICKLABLE as error:
+            return f"{name} cannot be pickled: {error}"
+        except (
+            RuntimeError
+        ):  # a lock of multiprocessing's, which does go along where a process begins
+            continue
+    return None
+
+
+@final
+class _Nowhere:
+    """A file that keeps nothing: a data set may be as large as the memory."""
+
+    def write(self, data: Any) -> int:
+        """As if it had been."""
+        return memoryview(data).nbytes

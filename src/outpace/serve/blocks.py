@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.errors import DataError
+from outpace.serve.meta import load_arrays
 from outpace.serve.reading import ReadAt, unreadable
 
 FILE = "checksums.npz"
@@ -81,11 +82,8 @@ def write_checksums(folder: Path, names: list[str]) -> None:
 
 def read_checksums(folder: Path) -> dict[str, Blocks]:
     """By file. Raises DataError where they are missing, or a file is cut off."""
-    try:
-        with np.load(folder / FILE) as kept:
-            return {name: Blocks(folder / name, kept[name]) for name in kept.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise unreadable(folder / FILE, error) from error
+    kept = load_arrays(folder / FILE)
+    return {name: Blocks(folder / name, checksums) for name, checksums in kept.items()}
 
 
 def damaged(files: list[Blocks], progress: Callable[[int, int], None]) -> list[str]:

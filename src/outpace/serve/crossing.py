@@ -31,6 +31,7 @@ SEGMENT_S, LEAF_S = 3e-4, 1.5e-5
 """of a tensor in shared memory, and of one among many in one piece: CPU seconds on both sides together, on
 a busy machine of two cores"""
 UNPICKLABLE = (pickle.PicklingError, AttributeError, TypeError)
+SIMPLE = (torch.Tensor, str, bytes, int, float, complex, bool, type(None))
 NESTS = (torch.Tensor, dict, list, tuple)
 NAMES = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
@@ -246,6 +247,16 @@ def check_picklable(batch: Any) -> None:
     """
     _, rest = Packer()._laid(batch, most=np.inf)
     ForkingPickler.dumps([one for one in rest if not isinstance(one, torch.Tensor)])
+
+
+def is_simple(value: Any) -> bool:
+    """Whether there is nothing in a batch but what can be pickled for sure."""
+    kind = type(value)
+    if kind is dict:
+        return all(is_simple(key) and is_simple(part) for key, part in value.items())
+    if kind is list or kind is tuple:
+        return all(map(is_simple, value))
+    return kind in SIMPLE or (kind is np.ndarray and not value.dtype.hasobject)
 
 
 def stacked_in_own_memory() -> None:

@@ -147,10 +147,16 @@ def copy_of(image: Any) -> Any:
 
 
 def key_of(image: Any) -> Any:
-    """What tells an image's pixels: its file, that file's size and time, and how it is decoded."""
+    """What tells an image's pixels: its file, that file's size and time, and how it is decoded; None of
+    one that is not to be kept.
+    """
     name = getattr(image, "filename", "")
     if not isinstance(name, str | os.PathLike) or not name or image.mode in ("P", "PA"):
         return None
+    if getattr(image, "is_animated", False) or image.tell():
+        return (
+            None  # of several frames each has pixels of its own, and the file stays open for them
+        )
     try:
         state = os.fstat(image.fp.fileno())
     except (AttributeError, OSError, ValueError):

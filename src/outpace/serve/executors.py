@@ -7,11 +7,12 @@ where it comes out of a worker process.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, Protocol, final
+from typing import Literal, NamedTuple, Protocol, final
 
 import torch
 
@@ -21,6 +22,8 @@ from outpace.serve.processes import Processes
 
 Kind = Literal["none", "threads", "processes"]
 AS_MADE = Arrival()
+LEAST = 2
+"""batches on their way: one is made while the training has the one before"""
 
 
 class Executor(Protocol):
@@ -78,6 +81,14 @@ class Here:
         """Nothing to end."""
 
 
+class _OnItsWay(NamedTuple):
+    """A batch that threads of a process make."""
+
+    request: Request
+    future: Future[Made]
+    process: int
+
+
 @final
 class Threads:
     """In threads of this process, for samples that let other threads run while they are made."""
@@ -91,26 +102,30 @@ class Threads:
 
     def made(self, requests: Iterable[Request]) -> Iterator[Made]:
         """Each request's batch."""
-        on_their_way: deque[tuple[Request, Future[Made]]] = deque()
+        on_their_way: deque[_OnItsWay] = deque()
         try:
             for request in requests:
-                on_their_way.append((request, self._begun(request)))
-                while len(on_their_way) >= max(1, self.depth):
-                    yield self._taken(*on_their_way.popleft())
+                on_their_way.append(self._begun(request))
+                while len(on_their_way) >= max(LEAST, self.depth):
+                    yield self._taken(on_their_way.popleft())
             while on_their_way:
-                yield self._taken(*on_their_way.popleft())
+                yield self._taken(on_their_way.popleft())
         finally:
-            for _, future in on_their_way:
-                future.cancel()
+            for one in on_their_way:
+                if one.process == os.getpid():
+                    one.future.cancel()
 
-    def _begun(self, request: Request) -> Future[Made]:
+    def _begun(self, request: Request) -> _OnItsWay:
         if self.pool is None:
             self.pool = fetch_threads(self.workers)
-        return self.pool.submit(self._make, request)
+        return _OnItsWay(request, self.pool.submit(self._make, request), os.getpid())
 
-    def _taken(self, request: Request, future: Future[Made]) -> Made:
-        """A batch; one that was not begun when the threads were ended is made now."""
-        return (self._begun(request) if future.cancelled() else future).result()
+    def _taken(self, one: _OnItsWay) -> Made:
+        """A batch; one that was not begun when the threads were ended is made now, and in a fork those
+        that its parent's threads make: what they hold locked stays so there.
+        """
+        again = one.process != os.getpid() or one.future.cancelled()
+        return (self._begun(one.request) if again else one).future.result()
 
     def _make(self, request: Request) -> Made:
         return self.arrival(self.maker(request))

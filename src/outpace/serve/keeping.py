@@ -17,6 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
 from outpace.serve.arrays import Arrays
@@ -29,13 +32,14 @@ from outpace.serve.making import BatchMaker
 from outpace.serve.meta import FILE as META
 from outpace.serve.records import Records
 from outpace.serve.repaid import Left, costs, made_twice, repaid
-from outpace.serve.shelf import Shelf, packed
+from outpace.serve.shelf import Shelf, kept_and_read, packed
 from outpace.serve.tables import Table
 from outpace.serve.tars import Tars
-from outpace.serve.telling import of_sample
+from outpace.serve.telling import of_sample, short
 
 NAMED_BY = 8
 """samples that are prepared for the name"""
+PLAIN = "have prepare(sample) give numbers, text, arrays and tensors, in dicts, lists and tuples"
 SHARE_OF_DISK = 0.5
 ENDLESS = Left()
 FULL = (errno.ENOSPC, errno.EDQUOT, None)
@@ -79,7 +83,10 @@ def shelf_for(
         shelf = opened(folder, size, limit or 0)
     except OSError as error:
         if error.errno not in FULL:
-            raise
+            raise UsageError(
+                f"samples cannot be kept in {parent}: {error.strerror}",
+                "name a folder that may be written to: keep='folder'",
+            ) from error
         return None, f"samples are not kept: the disk of {parent} is full"
     said = f"{len(shelf):,} of {size:,} samples are kept in {shelf.folder}"
     if not pays:
@@ -104,12 +111,36 @@ def prepared_twice(maker: BatchMaker, index: int) -> tuple[Any, float] | None:
         if maker.on_error == "skip":
             return None
         raise of_sample(maker.where(index), index, error) from error
-    if not same_bits(sample, again):
+    where = maker.where(index)
+    try:
+        kept = kept_and_read(sample)
+        alike = same_bits(kept, kept_and_read(again))
+    except Exception as error:
+        raise UsageError(f"{where} cannot be kept: {short(error)}", PLAIN) from error
+    if not alike:
         raise UsageError(
-            f"{maker.where(index)} prepared twice is not the same: kept, it would stay as it was once",
+            f"{where} prepared twice is not the same: kept, it would stay as it was once",
             "give what is random to transform(sample, rng) and keep what prepare(sample) gives",
         )
+    if told := lost(sample, kept):
+        raise UsageError(f"{where} cannot be kept: {told}", PLAIN)
     return sample, seconds
+
+
+def lost(sample: Any, kept: Any) -> str:
+    """What a sample would not have any more once it was kept; "" where nothing is lost. Objects of other
+    classes are as pickle has them: of those only the class is looked at.
+    """
+    kind, other = type(sample), type(kept)
+    if kind is not other:
+        return f"a {kind.__qualname__} comes back as a {other.__qualname__}"
+    if isinstance(sample, dict | list | tuple):
+        parts = (one.values() if isinstance(one, dict) else one for one in (sample, kept))
+        if len(sample) != len(kept):
+            return f"a {kind.__qualname__} comes back with {len(kept)} of {len(sample)} parts"
+        return next(filter(None, map(lost, *parts)), "")
+    whole = kind not in (torch.Tensor, np.ndarray) or same_bits(sample, kept)
+    return "" if whole else f"a {kind.__qualname__} comes back with other values"
 
 
 def files_of(source: Any) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.serve.meta import Skipped
+from outpace.serve.meta import Skipped, load_arrays
 from outpace.serve.reading import unreadable
 from outpace.serve.strings import PackedStrings
 
@@ -58,12 +58,12 @@ class Listing:
     @staticmethod
     def load(folder: Path) -> Listing:
         """Raises DataError where it cannot be read."""
+        kept = load_arrays(folder / FILE)
         try:
-            with np.load(folder / FILE) as kept:
-                names = PackedStrings.of(kept["data"], kept["offsets"])
-                root = os.fsdecode(kept["root"].tobytes())
-                return Listing(root, names, kept["sizes"], kept["times"])
-        except (OSError, ValueError, KeyError, EOFError) as error:
+            names = PackedStrings.of(kept["data"], kept["offsets"])
+            root = os.fsdecode(kept["root"].tobytes())
+            return Listing(root, names, kept["sizes"], kept["times"])
+        except KeyError as error:
             raise unreadable(folder / FILE, error) from error
 
 

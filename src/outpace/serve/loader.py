@@ -36,6 +36,7 @@ from outpace.serve.transfer import transferred
 from outpace.serve.tuner import PROBED, choose
 
 PREFETCH_BYTES = 256 * 2**20
+EXECUTORS = ("auto", "none", "threads", "processes")
 SHARE_OF_MEMORY = 0.25
 """of free memory that workers and batches may take unless told otherwise"""
 LOOKED_AT = 16
@@ -59,8 +60,9 @@ class Loader:
     repays it (`notes` tells).
 
     ``workers`` and ``executor``: chosen by trying unless given. ``ram``: bytes that workers and batches
-    may take together. ``on_error="skip"`` leaves out samples that cannot be made; they are in
-    ``skipped``.
+    may take together; ``prefetch_bytes``: batches that are made ahead, of which there is one at the least.
+    ``on_error="skip"`` leaves out samples that cannot be made; they are in ``skipped``. A batch of which
+    none can be made raises all the same.
 
     Under torch.distributed each rank gets its share of a batch of ``batch_size`` x ranks samples; the
     last batch is filled up from the epoch's first samples, so that all ranks make equally many steps.
@@ -98,6 +100,13 @@ class Loader:
             raise UsageError(f"a batch of {batch_size} samples", "batch_size is 1 or more")
         if on_error not in ("raise", "skip"):
             raise UsageError(f"on_error is {on_error!r}", "it is 'raise' or 'skip'")
+        if executor not in EXECUTORS:
+            known = ", ".join(map(repr, EXECUTORS))
+            raise UsageError(f"executor is {executor!r}", f"it is one of {known}")
+        count: Any = workers
+        if count != "auto" and not (isinstance(count, int | np.integer) and count >= 0):
+            raise UsageError(f"workers is {count!r}", "it is 'auto' or a number, 0 or more")
+        seed = int(seed)
         for what, number in (("epochs", epochs), ("seconds", seconds)):
             if number is not None and number <= 0:
                 raise UsageError(f"{number} {what}", f"{what}= is how long the training will be")
@@ -128,12 +137,14 @@ class Loader:
         self.skipped: list[Skipped] = []
         self.notes: list[str] = []
         self.choice: Choice | None = None
-        self._wanted = (executor, workers)
+        self._wanted = (executor, int(workers) if workers != "auto" else workers)
         self._executor: Executor | None = None
         self._climb: Climb | None = None
         self._epoch = self._consumed = 0
         self._drawn: NDArray[np.int64] = np.zeros(0, np.int64)
         self._begun = False
+        self._running: Order | Repeated | None = None
+        """of the epoch at hand, once it is drawn from"""
         self._resized = False
         """workers are to be chosen anew"""
         self._waited_s = self._choosing_s = 0.0
@@ -158,7 +169,11 @@ class Loader:
     @property
     def left(self) -> int:
         """Batches that are left of the epoch at hand, on each rank."""
-        return self._batches(self.order.size - self._consumed)
+        return self._batches(self._at_hand.size - self._consumed)
+
+    @property
+    def _at_hand(self) -> Order | Repeated:
+        return self._running or self.order
 
     def _batches(self, left: int) -> int:
         together = self.batch_size * self.world
@@ -168,7 +183,7 @@ class Loader:
         """The batches of an epoch, or those that are left of it after `load_state_dict`."""
         if self._begun:
             self._epoch, self._consumed = self._epoch + 1, 0
-        self._begun = True
+        self._begun, self._running = True, None
         filled = self._filling and self._kept() == len(self.source)
         if filled or self._resized or self._may_choose_again():  # other workers may be best
             self.close()
@@ -184,6 +199,7 @@ class Loader:
     def _epoch_from(self, epoch: int, consumed: int) -> Iterator[Any]:
         # Whatever is set meanwhile is for the next iteration.
         order, batch_size = self.order, self.batch_size
+        self._running = order
         count = self._batches(order.size - consumed)
         asked: deque[Request] = deque()
         rank, world = self.rank, self.world
@@ -209,7 +225,7 @@ class Loader:
             waited, since, done = got - done, done, time.perf_counter()
             self._waited_s += waited
             self._adjust(waited, done - since, made.batch)
-        self._epoch, self._consumed, self._begun = epoch + 1, 0, False
+        self.set_epoch(epoch + 1)
         if skipped := self.skipped[before:]:
             first = f"the first {skipped[0].where}: {skipped[0].reason}"
             self.notes.append(f"epoch {epoch}: {len(skipped)} samples left out, {first}")
@@ -241,7 +257,7 @@ class Loader:
 
     def _left(self) -> Left:
         """Of the whole training."""
-        begun = self._epoch + self._consumed / max(1, self.order.size)
+        begun = self._epoch + self._consumed / max(1, self._at_hand.size)
         return Left(
             self.epochs - begun if self.epochs is not None else None,
             self._deadline - time.monotonic() if self._deadline is not None else None,
@@ -257,7 +273,8 @@ class Loader:
             self.notes.append(said)
             self.keep = self.maker.shelf is not None and self.keep
             self._filling = self._kept() < len(self.source)
-        found = kinds(self.maker, kind, workers, self.after if self.device is None else None)
+        after = self.after if self.device is None else None
+        found = kinds(self.maker, kind, workers, after, self.notes.append)
         if told := weighed(self.maker):
             self.notes.append(told)
         if isinstance(found, Choice):
@@ -298,13 +315,7 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training is: what has been drawn, not what has been made ahead."""
-        return {
-            "epoch": self._epoch,
-            "consumed": self._consumed,
-            "seed": self.order.seed,
-            "samples": self.order.size,
-            "shuffle": self.order.shuffle,
-        }
+        return {"epoch": self._epoch, "consumed": self._consumed, **_told(self._at_hand)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, with any workers, ranks and batch size.
@@ -314,15 +325,14 @@ class Loader:
         """
         if torchdata.is_state(state):
             state = torchdata.as_ours(state, self)
-        own = self.state_dict()
-        for name, what in (("samples", "samples"), ("seed", "seed"), ("shuffle", "order")):
-            if state.get(name) != own[name]:
+        for name, own in _told(self.order).items():
+            if state.get(name) != own:
                 raise DataError(
-                    f"the state is of a loader with {what} {state.get(name)}, this one has {own[name]}",
-                    "go on with the same data, seed and shuffle",
+                    f"the state is of a loader with {name} {state.get(name)}, this one has {own}",
+                    "go on with the same data, seed, shuffle and what repeat() was given",
                 )
-        self._epoch, self._consumed = int(state["epoch"]), int(state["consumed"])
-        self._begun = False
+        self.set_epoch(state["epoch"])
+        self._consumed = int(state["consumed"])
 
     def repeat(self, factors: Sequence[float] | NDArray[np.float64]) -> None:
         """Have sample i come ``factors[i]`` times an epoch on average, from the next iteration on.
@@ -351,7 +361,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next iteration be of that epoch, from its start."""
-        self._epoch, self._consumed, self._begun = epoch, 0, False
+        self._epoch, self._consumed, self._begun, self._running = int(epoch), 0, False, None
 
     def meet(self) -> None:
         """Have this rank's share of each batch, where ranks have met since and none was given."""
@@ -367,6 +377,16 @@ class Loader:
         if self._executor is not None:
             self._executor.close()
             self._executor = self._climb = None
+
+
+def _told(order: Order | Repeated) -> dict[str, Any]:
+    """What a state says of an order, by which alone it can be gone on with."""
+    return {
+        "seed": order.seed,
+        "samples": order.size,
+        "shuffle": order.shuffle,
+        "repeats": order.repeats,
+    }
 
 
 def ranks(rank: int | None, world: int | None) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, default_collate
 
 from outpace.errors import DataError, OutpaceError
@@ -25,7 +26,7 @@ from outpace.serve.held import all_kept, held_by, seed_all
 from outpace.serve.nests import each, leaves
 from outpace.serve.open_files import Unopened
 from outpace.serve.order import generator
-from outpace.serve.shelf import Shelf
+from outpace.serve.shelf import Shelf, kept_and_read
 from outpace.serve.telling import of_sample, place_of, short, with_trace
 from outpace.serve.worker_seeds import text_of
 
@@ -114,6 +115,10 @@ class BatchMaker:
         """the source, while samples are looked at before workers begin"""
         self.slices = False
         self._slicer: Callable[[Any], Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What another process makes anew.
+        return {**self.__dict__, "_slicer": None, "unopened": None}
 
     def look(self, after: Callable[[Any], Any] | None = None) -> tuple[str, ...]:
         """Draw a few samples: which generators do they draw from, alone and put together? ``after``: what
@@ -287,7 +292,7 @@ class BatchMaker:
         sample = self.prepared(index)
         if kept is None:
             shelf.put(index, sample)
-        elif not same_bits(kept, sample):
+        elif not same_bits(kept, kept_and_read(sample)):
             shelf.give_up()
             self.shelf = None
             told = (
@@ -346,7 +351,7 @@ def _own(leaf: Any) -> Any:
 
 
 def _pinned(leaf: Any) -> Any:
-    return leaf.pin_memory() if isinstance(leaf, torch.Tensor) else leaf
+    return leaf.pin_memory() if isinstance(leaf, torch.Tensor | PackedSequence) else leaf
 
 
 def _tensor(leaf: Any) -> Any:

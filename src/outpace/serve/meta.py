@@ -65,7 +65,7 @@ def read_meta(folder: Path) -> Meta:
     path = folder / FILE
     try:
         meta = msgspec.json.decode(path.read_bytes(), type=Meta)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise unreadable(path, error) from error
     if meta.outpace_pack > VERSION:
         raise DataError(
@@ -78,7 +78,15 @@ def read_meta(folder: Path) -> Meta:
 def load_array(path: Path) -> NDArray[Any]:
     """An array that stays in its file. Raises DataError where that is missing, cut off or no array."""
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except Exception as error:  # a broken head makes numpy raise all kinds of them
         raise unreadable(path, error) from error
-    return np.asarray(found)
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Those of an .npz, by name. Raises DataError where it is missing, cut off or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            return {name: kept[name] for name in kept.files}
+    except Exception as error:  # as zipfile and zlib raise their own
+        raise unreadable(path, error) from error

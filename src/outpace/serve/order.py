@@ -7,6 +7,7 @@ another number of ranks or another batch size, and sees the very same samples.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from abc import ABC, abstractmethod
@@ -120,6 +121,8 @@ class Epochs(ABC):
     """of an epoch"""
     seed: int
     shuffle: bool
+    repeats: str | None = None
+    """a digest of how often each sample comes, where that is not once"""
     _chunk: tuple[int, int, Indices] | None = None
     """epoch, first position and indices of what was made last"""
 
@@ -178,7 +181,9 @@ class Repeated(Epochs):
         self, factors: Sequence[float] | NDArray[np.float64], seed: int, *, shuffle: bool
     ) -> None:
         self.seed, self.shuffle = seed, shuffle
-        self.ends = np.cumsum(np.asarray(factors, dtype=np.float64))
+        given = np.asarray(factors, dtype=np.float64)
+        self.repeats = hashlib.sha256(given.tobytes()).hexdigest()[:16]
+        self.ends = np.cumsum(given)
         self.size = max(1, math.ceil(self.ends[-1] - 1e-9))
         self.ends *= self.size / self.ends[-1]
         self._order = Order(self.size, seed, shuffle=shuffle)

@@ -46,7 +46,7 @@ class Journal(msgspec.Struct):
         """The one in the folder; None where there is none that can be read."""
         try:
             return msgspec.json.decode((folder / JOURNAL).read_bytes(), type=Journal)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, ValueError, msgspec.MsgspecError):
             return None
 
 

@@ -188,9 +188,7 @@ def _files_of(spec: Spec, source: Any) -> tuple[str, Listing | None]:
         return listing.root, listing
     if isinstance(source, Table):
         return _single(source.path, [source.path])
-    if isinstance(source, Chunks):
-        return _single(source.folder, source.files)
-    if isinstance(source, HuggingFace):  # not its folder, where the package keeps other files too
+    if isinstance(source, Chunks | HuggingFace):  # not its folder, where there are other files too
         return _single(source.files[0], source.files)
     if not isinstance(source, Tars):
         return str(spec), None

@@ -21,9 +21,9 @@ from outpace.serve.allocating import keep_freed
 from outpace.serve.changes import state_of
 from outpace.serve.crossing import (
     SMALL,
-    UNPICKLABLE,
     Packer,
     check_picklable,
+    is_simple,
     stacked_in_own_memory,
     unpacked,
 )
@@ -35,6 +35,9 @@ from outpace.serve.places import SLACK, SPARE, Places
 SHARED = Path("/dev/shm")
 SHARE = 0.5
 """of free shared memory that batches on their way may take"""
+ENDED = ("exited unexpectedly", "killed by signal")
+"""what torch tells of workers that were ended from outside"""
+MEMORY = "the system ends those that take too much memory: fewer workers=, or a smaller ram="
 _of_parents: list[Any] = []
 """iterators of a parent's, in its fork: kept, as torch knows them by their address"""
 
@@ -116,7 +119,8 @@ class Processes:
         if not all(worker.is_alive() for worker in workers):
             self.close()  # Ctrl-C ends workers, also of a training that goes on
         maker = self.maker
-        before, self.state = self.state, state_of(maker.source, maker.prepare, maker.transform)
+        now = state_of(maker.source, maker.prepare, maker.transform, maker.collate)
+        before, self.state = self.state, now
         if before != self.state:
             self.close()  # they have the data set as it was
         with _no_warning(), no_heirs():
@@ -135,9 +139,9 @@ class Processes:
             yield
         except RuntimeError as error:
             self.close()
+            ended = any(said in str(error) for said in ENDED)
             raise DataError(
-                f"worker processes cannot go on: {error}",
-                "the system ends those that take too much memory: fewer workers=, or a smaller ram=",
+                f"worker processes cannot go on: {error}", MEMORY if ended else None
             ) from error
         except BaseException:
             self.close()
@@ -219,18 +223,15 @@ class _InWorker:
 
     def __init__(self, maker: BatchMaker, pack: Packer) -> None:
         self.maker, self.pack = maker, pack
-        self.picklable = False
-        """a batch was"""
 
     def __getitem__(self, request: Request) -> Made:
         made = self.maker(request)
         if made.error is not None:
             return made
         try:
-            if not self.picklable:
+            if not is_simple(made.batch):  # each one: what is in the next may be of another class
                 check_picklable(made.batch)
-                self.picklable = True
-        except UNPICKLABLE as error:
+        except Exception as error:
             told = DataError(
                 f"a batch cannot be handed over by a process: {error}",
                 "executor='threads', or parts of classes that can be imported",

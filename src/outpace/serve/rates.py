@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outpace.serve.executors import Kind
+from outpace.serve.executors import LEAST, Kind
 from outpace.serve.looking import BY_THREAD_S, Facts
 from outpace.serve.places import SLACK, SPARE
 from outpace.serve.processes import ahead_of
@@ -53,12 +53,15 @@ class Choice(NamedTuple):
     """
 
 
-def rate(facts: Facts, kind: Kind, workers: int) -> float:
-    """Batches a second, with nothing else on the cores."""
+def rate(facts: Facts, kind: Kind, workers: int, depth: int | None = None) -> float:
+    """Batches a second, with nothing else on the cores. ``depth``: batches on their way, where they are
+    limited; no more threads than these are at work.
+    """
     wall, cpu = max(1e-9, facts.wall_s), max(1e-9, facts.cpu_s)
     if kind == "none" or workers == 0:
         return 1 / wall
     if kind == "threads":
+        workers = min(workers, depth or workers)
         most = queued(workers, wall + BY_THREAD_S, facts.held_s + BY_THREAD_S)
         return min(most, facts.cores / (cpu + BY_THREAD_S))
     made = max(0.0, wall - facts.arrival_s)
@@ -88,9 +91,9 @@ def memory(facts: Facts, kind: Kind, workers: int, depth: int) -> int:
 
 
 def depth_of(workers: int, batch_bytes: int, prefetch_bytes: int) -> int:
-    """Batches on their way: two a worker, as many more as fit, and one at the least."""
+    """Batches on their way: two a worker, fewer where they do not fit, and LEAST of them."""
     room = prefetch_bytes // max(1, batch_bytes)
-    return int(max(1, min(room, max(2 * workers, 4))))
+    return int(max(LEAST, min(room, max(2 * workers, 4))))
 
 
 def candidates(
@@ -111,7 +114,7 @@ def candidates(
             depth = depth_of(count, facts.batch_bytes, prefetch_bytes)
             if best is not None and memory(facts, kind, count, depth) > ram:
                 break
-            told = rate(facts, kind, count)
+            told = rate(facts, kind, count, depth)
             if best is None or told > GAIN * best.predicted:
                 best = Choice(kind, count, depth, "", told)
         if best is not None and (kind == "none" or memory(facts, *best[:3]) <= ram):

@@ -44,8 +44,8 @@ class ReadAt:
                 with open(self.path, "rb", buffering=0) as file:
                     return self._read(file.fileno(), offset, size)
             return self._read(self._descriptor(), offset, size)
-        except OSError as error:
-            raise unreadable(self.path, error) from error
+        except (OSError, ValueError, OverflowError, MemoryError) as error:
+            raise unreadable(self.path, error) from error  # also of a place that no file can have
 
     def _descriptor(self) -> int:
         """This process's own."""

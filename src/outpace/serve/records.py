@@ -39,14 +39,21 @@ class Records:
         self.path = self.folder / DATA
         self.offsets = load_array(self.folder / "offsets.npy")
         self.checksums = load_array(self.folder / "checksums.npy")
-        self.checked = np.zeros(len(self), np.bool_)
         self._read = ReadAt(self.path)
         size = self.path.stat().st_size if self.path.exists() else 0
-        if len(self.offsets) != len(self) + 1 or size != int(self.offsets[-1]):
+        for array, length in (
+            (self.checksums, self.meta.count),
+            (self.offsets, self.meta.count + 1),
+        ):
+            if array.shape != (length,) or array.dtype.kind != "u":
+                raise DataError(f"{self.folder}: its index is damaged", "copy or pack it anew")
+        if size != int(self.offsets[-1]):
             raise DataError(
                 f"{self.path}: {size:,} bytes, and not the {int(self.offsets[-1]):,} that were written",
                 "copy or pack it anew",
             )
+
+        self.checked = np.zeros(len(self), np.bool_)
 
     def __reduce__(self) -> Any:
         return Records, (self.folder,)
@@ -60,6 +67,10 @@ class Records:
     def raw(self, index: int) -> memoryview:
         """A record's bytes, read anew. Raises DataError where they are not those that were written."""
         start, end = int(self.offsets[index]), int(self.offsets[index + 1])
+        if not start <= end <= int(self.offsets[-1]):
+            raise DataError(
+                f"{self.folder}: the place of record {index} is damaged", "pack it anew"
+            )
         data = self._read(start, end - start)
         if not self.checked[index]:
             if zlib.crc32(data) != self.checksums[index]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.errors import DataError
-from outpace.serve.samples import is_tensor, plain_array, refused, tensor_bytes
+from outpace.serve.samples import is_array, is_tensor, plain_array, refused, tensor_bytes
 
 Row = NDArray[Any]
 ONE = "sample"
@@ -55,7 +55,7 @@ def _leaf(value: Any) -> tuple[str, Row]:
         name, data = tensor_bytes(value)
         kind = np.dtype(name) if hasattr(np, name) else np.dtype(f"u{value.element_size()}")
         return f"torch.{name}", data.view(kind).reshape(tuple(value.shape))
-    if isinstance(value, np.ndarray | np.generic):
+    if is_array(value):
         array = plain_array(value)
         if array.dtype.kind in "SU":  # of another length in each sample
             raise refused(value)

@@ -1,8 +1,8 @@
 """A sample as bytes and back: msgpack, with extensions for tuples, numpy arrays and torch tensors.
 
 Nests of dict, list, tuple, None, bool, int, float, str, bytes, arrays, numpy scalars and dense tensors
-come back as they were (tensors on the CPU, without gradients). Anything else is refused: objects of
-other classes could only be kept by pickle, which runs code when it is read.
+come back as they were (tensors on the CPU, without gradients). Anything else is refused, classes derived
+from these among it: objects of other classes could only be kept by pickle, which runs code when it is read.
 """
 
 from __future__ import annotations
@@ -37,9 +37,16 @@ def decode(data: bytes | memoryview) -> Any:
 
 
 def is_tensor(value: Any) -> bool:
-    """Without importing torch."""
+    """Whether it is a dense tensor, and nothing besides. Without importing torch."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return value.layout is torch.strided and not value.is_nested and not value.is_quantized
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array or a numpy scalar, and nothing besides; where an array lies does not count."""
+    return type(value) in (np.ndarray, np.memmap) or isinstance(value, np.generic)
 
 
 def tensor_bytes(value: Any) -> tuple[str, NDArray[np.uint8]]:
@@ -77,7 +84,7 @@ def _plain(value: Any) -> Any:
         return [_plain(inner) for inner in value]
     if kind is tuple:
         return _extension(TUPLE, [_plain(inner) for inner in value])
-    if isinstance(value, np.ndarray | np.generic):
+    if is_array(value):
         array = plain_array(value)
         code = SCALAR if isinstance(value, np.generic) else ARRAY
         return _extension(code, [array.dtype.str, array.shape, array.tobytes()])

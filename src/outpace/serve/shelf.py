@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from outpace.serve.forks import lock_for_forks
 from outpace.serve.nests import each
-from outpace.serve.samples import tensor_bytes
+from outpace.serve.samples import is_tensor, tensor_bytes
 
 ALIGN = 64
 INDEX = "index.npy"
@@ -86,10 +86,10 @@ class Shelf:
             return None
         try:
             data = memoryview(self._mapped(number, start + length))[start : start + length]
-        except OSError:
-            return None
-        except ValueError:  # cut short
+        except (FileNotFoundError, ValueError):  # gone, or cut short
             self.index[index, FILE] = 0
+            return None
+        except OSError:
             return None
         if not self.checked[index]:
             if zlib.crc32(data) != check:
@@ -127,9 +127,11 @@ class Shelf:
 
     def _written(self, data: bytes) -> tuple[int, int]:
         """Into this process's own file: its number, and where in it."""
-        if self._own is None or self._own[0] != os.getpid():
-            self._own, self._end = (os.getpid(), self._new_file()), 0
-        number, start = self._own[1], self._end
+        own = self._own
+        if own is None or own[0] != os.getpid() or not (self.folder / f"{own[1]}.kept").exists():
+            self._own = own = (os.getpid(), self._new_file())
+            self._end = 0
+        number, start = own[1], self._end
         with (self.folder / f"{number}.kept").open("r+b", buffering=0) as file:
             if os.pwrite(file.fileno(), data, start) < len(data):
                 raise OSError(errno.ENOSPC, "the disk is full")
@@ -137,7 +139,9 @@ class Shelf:
         return number, start
 
     def _new_file(self) -> int:
-        number = 1 + len(list(self.folder.glob("*.kept")))
+        number = 1 + int(
+            self.index[:-1, FILE].max(initial=0)
+        )  # that of a file that is gone is told too
         while True:
             with contextlib.suppress(FileExistsError):
                 descriptor = os.open(
@@ -181,7 +185,7 @@ class _Tensor:
 
 
 def _plain(leaf: Any) -> Any:
-    if not isinstance(leaf, torch.Tensor):
+    if type(leaf) is not torch.Tensor or not is_tensor(leaf):  # pickle knows other classes
         return leaf
     kind, data = tensor_bytes(leaf)
     return _Tensor(kind, tuple(leaf.shape), data)
@@ -199,7 +203,9 @@ def _again(leaf: Any) -> Any:
 def packed(sample: Any) -> bytes:
     """A sample with its arrays behind one another, so that they can be read where they lie."""
     buffers: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(each(sample, _plain), protocol=5, buffer_callback=buffers.append)
+    head = pickle.dumps(
+        each(sample, _plain, exact=True), protocol=5, buffer_callback=buffers.append
+    )
     parts = [bytes(buffer.raw()) for buffer in buffers]
     sizes = [len(head), *map(len, parts)]
     found = bytearray()
@@ -218,4 +224,9 @@ def unpacked(data: memoryview) -> Any:
     for size in sizes:
         parts.append(data[at : at + size])
         at += -(-size // ALIGN) * ALIGN
-    return each(pickle.loads(parts[0], buffers=parts[1:]), _again)
+    return each(pickle.loads(parts[0], buffers=parts[1:]), _again, exact=True)
+
+
+def kept_and_read(sample: Any) -> Any:
+    """What a shelf would give of a sample."""
+    return unpacked(memoryview(packed(sample)))

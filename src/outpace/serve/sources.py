@@ -60,7 +60,7 @@ def open_source(spec: Any, *, skipped: list[Skipped] | None = None) -> Source:
     if isinstance(spec, list | tuple) and spec and all(_is_path(part) for part in spec):
         return _tars([os.fspath(part) for part in spec])
     if not _is_path(spec):
-        if hasattr(spec, "__len__") and hasattr(spec, "__getitem__"):
+        if hasattr(spec, "__len__") and hasattr(spec, "__getitem__") and not is_iterable(spec):
             return spec  # type: ignore[no-any-return]
         raise UsageError(f"a {type(spec).__name__} is no data set", "it needs len() and [index]")
     if "://" in str(spec):
@@ -78,6 +78,14 @@ def open_source(spec: Any, *, skipped: list[Skipped] | None = None) -> Source:
         known = ", ".join((".tar", *SUFFIXES))
         raise DataError(f"{spec}: not a kind of file that is known", f"known are folders, {known}")
     raise DataError(f"there is no {spec}", "name a folder, a tar, a table, or module:name")
+
+
+def is_iterable(source: Any) -> bool:
+    """Whether it is torch's data set that only gives one sample after the other, which has a method for
+    [index] that does nothing. Without importing torch.
+    """
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and isinstance(source, data.IterableDataset)
 
 
 def _is_path(spec: Any) -> bool:
@@ -144,7 +152,7 @@ def named(spec: str) -> Source:
     except Exception as error:
         raise DataError(f"{spec}: {type(error).__name__}: {error}") from error
     for needed in ("__len__", "__getitem__"):
-        if not hasattr(found, needed):
+        if not hasattr(found, needed) or (needed == "__getitem__" and is_iterable(found)):
             kind = type(found).__name__
             raise DataError(
                 f"{spec}: a {kind} without {needed}", "a map-style data set has len and [index]"

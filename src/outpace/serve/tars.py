@@ -54,9 +54,13 @@ class Tars:
         found = Tars.__new__(Tars)
         found.folder = folder = Path(folder)
         found.meta = meta = read_meta(folder)
-        parts = [
-            load_array(folder / f"{name}.npy") for name in ("members", "first", "keys", "ends")
-        ]
+        names = ("members", "first", "keys", "ends")
+        parts = [load_array(folder / f"{name}.npy") for name in names]
+        wanted = [(MEMBER, len(parts[0])), (np.int64, meta.count + 1)]
+        wanted += [(np.uint8, len(parts[2])), (np.int64, meta.count + 1)]
+        for name, part, (kind, length) in zip(names, parts, wanted, strict=True):
+            if part.dtype != kind or part.shape != (length,):
+                raise found._damaged(f"{name}.npy")
         index = parts[0], parts[1], PackedStrings.of(parts[2], parts[3])
         found._set(meta.shards, *index, meta.fields, meta.structure["level"], meta.classes)
         return found
@@ -89,16 +93,23 @@ class Tars:
         key = self.keys[at]
         sample: dict[str, Any] = {"__key__": key}
         for number in range(int(self.first[at]), int(self.first[at + 1])):
-            name = self.fields[int(self.members[number]["field"])]
             data = self.member(number)
+            name = self.fields[int(self.members[number]["field"])]
             sample[name] = int(data) if name == "cls" and data.strip().isdigit() else data
         if self.classes is not None:
-            sample["cls"] = self._number[key.split("/")[self.level]]
+            folders = key.split("/")
+            if len(folders) <= self.level or folders[self.level] not in self._number:
+                raise self._damaged(f"the key {key!r}")
+            sample["cls"] = self._number[folders[self.level]]
         return sample
 
     def member(self, number: int) -> bytes:
         """A member's bytes. Raises DataError where they are not those that were indexed."""
-        shard, _, offset, size, checksum = self.members[number].tolist()
+        if not 0 <= number < len(self.members):
+            raise self._damaged(f"member {number}")
+        shard, kind, offset, size, checksum = self.members[number].tolist()
+        if shard >= len(self.shards) or kind >= len(self.fields):
+            raise self._damaged(f"member {number}")
         data = bytes(self._files[shard](offset, size))
         if self.folder is not None and not self.checked[number]:
             if zlib.crc32(data) != checksum:
@@ -122,8 +133,15 @@ class Tars:
         numbers = range(int(self.first[index]), int(self.first[index + 1]))
         return [zlib.crc32(self.member(number)) for number in numbers]
 
+    def _damaged(self, what: str) -> DataError:
+        """Of the index itself."""
+        return DataError(
+            f"{self.folder}: its index is damaged: {what} is not as it was written",
+            f"index it anew: outpace pack --force SOURCE {self.folder}",
+        )
+
     def _name(self, number: int) -> str:
-        sample = int(np.searchsorted(self.first, number, side="right")) - 1
+        sample = min(int(np.searchsorted(self.first, number, side="right")), len(self)) - 1
         return f"{self.keys[sample]}.{self.fields[int(self.members[number]['field'])]}"
 
     def where(self, index: int) -> str:
@@ -133,14 +151,24 @@ class Tars:
 
     def damaged(self, progress: Callable[[int, int], None]) -> list[str]:
         """Read all and tell what is not as it was indexed."""
-        found = []
-        self.checked[:] = False
+        ends = (
+            ("first.npy", self.first, len(self.members)),
+            ("ends.npy", self.keys.offsets, len(self.keys.data)),
+        )
+        found = [
+            name
+            for name, part, last in ends
+            if part[0] != 0 or part[-1] != last or (np.diff(part) < 0).any()
+        ]
+        named, self.checked[:] = not found, False
         for number in range(len(self.members)):
             try:
                 self.member(number)
             except DataError:
+                shard, kind = self.members[number].tolist()[:2]
+                known = named and shard < len(self.shards) and kind < len(self.fields)
                 found.append(
-                    f"{self.shards[int(self.members[number]['shard'])]}: {self._name(number)}"
+                    f"{self.shards[shard]}: {self._name(number)}" if known else f"member {number}"
                 )
             progress(number + 1, len(self.members))
         return found

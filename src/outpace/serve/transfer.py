@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from outpace.serve.making import Arrival, Made
 from outpace.serve.nests import each, leaves
@@ -41,7 +42,7 @@ def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:
         torch.cuda.current_stream(device).wait_stream(stream)
         # The memory is not given out again before the step is done with it.
         for leaf in leaves(moved):
-            if isinstance(leaf, torch.Tensor):
+            if isinstance(leaf, torch.Tensor) and leaf.is_cuda:  # lengths of sequences stay
                 leaf.record_stream(torch.cuda.current_stream(device))
         coming = made._replace(batch=moved)
     if coming is not None:
@@ -49,4 +50,5 @@ def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:
 
 
 def _moved(leaf: Any, device: torch.device) -> Any:
-    return leaf.to(device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+    movable = isinstance(leaf, torch.Tensor | PackedSequence)
+    return leaf.to(device, non_blocking=True) if movable else leaf

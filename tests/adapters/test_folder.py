@@ -59,6 +59,14 @@ def test_two_at_once_have_a_folder_each(tmp_path: Path) -> None:
         assert again == folder
 
 
+def test_two_diagnoses_do_not_share_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('hello')")
+    with reserved(tmp_path / "mine", exactly=True):
+        done = outpace("diagnose", "--session", "mine", "train.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "another run is using the session folder" in done.stderr
+
+
 def test_a_run_beside_another_says_where_its_notes_are(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('hello')")
     with reserved(tmp_path / ".outpace" / "last-run", exactly=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,33 @@ def test_a_recipe_that_none_takes_the_place_of_is_set_aside(
     assert (tmp_path / "outpace.toml.old").read_text() == "old"
     found = read_json(tmp_path / "s" / "session.json", Session)
     assert any("outpace.toml.old now" in note for note in found.notes)
+    recipe.write_text("newer")
+    given["session"] = tmp_path / "s2"
+    with contextlib.suppress(NotProven):
+        tuning.tune(target, **given, require_proof=require)
+    assert (tmp_path / "outpace.toml.old").read_text() == "old"
+    assert (tmp_path / "outpace.toml-2.old").read_text() == "newer"
+
+
+def test_a_recipe_that_came_meanwhile_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tmp_path / "outpace.toml"
+    gain = Gain(2.0, 1.9, 2.1, "measured")
+    trial = Trial("bf16", {}, "numerics", gain, gain, True, "it is faster")
+    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
+    monkeypatch.setattr(tuning, "_try", lambda *_: ([trial], {}))
+    monkeypatch.setattr(tuning, "_try_anew", lambda *_: [trial])
+
+    def prove(*_: Any) -> Any:
+        recipe.write_text("another's")
+        return Proof(True, True), [trial]
+
+    monkeypatch.setattr(tuning, "_prove", prove)
+    target = Target("script", "train.py", (), str(tmp_path))
+    found = tuning.tune(target, session=tmp_path / "s", recipe=recipe)
+    assert recipe.read_text() == "another's"
+    assert found.recipe == str(tmp_path / "outpace-2.toml")
+    assert "bf16" in (tmp_path / "outpace-2.toml").read_text()
+    assert any("is another recipe by now" in note for note in found.notes)

@@ -22,7 +22,8 @@ from outpace import cli
 from outpace.cli.options import Duration, session_folder
 from outpace.cli.progress import ProgressLine
 from outpace.cli.settings import OPTIONS
-from outpace.errors import NotProven, UsageError
+from outpace.errors import NotProven, TargetError, UsageError
+from outpace.plan.question import Question
 from outpace.records.files import write_json
 from outpace.records.session import Session
 from outpace.records.target import Target
@@ -212,6 +213,34 @@ def test_a_flag_wins_over_what_pyproject_says_instead_of_it(
     assert "exclude each other" in told
 
 
+def test_what_pyproject_says_for_other_command_lines_is_left_out(
+    called: Called, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.outpace]\nreserve = ['deploy=2h']\nland = true\nsteps = 50\ndevice = 'h100'"
+    )
+    assert say("run", "--no-recipe", "train.py")[0] == 5
+    assert called.get("deadline") is called.get("land") is None
+    assert say("run", "--no-recipe", "--deadline", "9h", "train.py")[0] == 5
+    assert called["deadline"].seconds == 7 * 3600
+    assert called["land"] == "plateau"
+    assert say("run", "--no-recipe", "--land", "train.py")[0] == 2
+    asked: list[Question] = []
+
+    def measure(*_: Any) -> Any:
+        raise TargetError("not measured here")
+
+    monkeypatch.setattr("outpace.cli.plan.measure", measure)
+
+    def check(question: Question) -> None:
+        asked.append(question)
+
+    monkeypatch.setattr(Question, "check_script", check)
+    say("plan", "train.py")
+    say("plan", "--steps", "7", "train.py")
+    assert [(one.steps, one.device) for one in asked] == [(None, None), (7, None)]
+
+
 def test_one_value_in_pyproject_for_an_option_that_may_be_repeated(
     called: Called, say: Say, tmp_path: Path
 ) -> None:
@@ -252,6 +281,8 @@ def test_every_option_can_be_set_by_a_variable() -> None:
         command = importlib.import_module(f"outpace.cli.{name}").command
         options = [p for p in command.params if isinstance(p, click.Option)]
         wanted = {"OUTPACE_" + word.replace("-", "_").upper() for word in listed.split()}
+        if name == "plan":  # the length of a training; `diagnose` ends after so many
+            wanted = (wanted - {"OUTPACE_STEPS"}) | {"OUTPACE_PLAN_STEPS"}
         assert {p.envvar for p in options} == wanted, name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from outpace.cli.live import changes, news
+from outpace.cli.live import _lines, _phases, changes, news
 from outpace.records.files import write_json
 from tests.report.report_sessions import images_tuned
 
@@ -105,3 +106,35 @@ def test_nothing_to_look_at(tmp_path: Path) -> None:
     done = subprocess.run(LOOK, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert "nothing has run in .outpace" in done.stderr
+
+
+def test_what_is_not_ours_is_no_news(tmp_path: Path) -> None:
+    for text in ("[]", "3", "{}", '{"steps": "many"}', '{"phase": "p", "done": "x", "total": 2}'):
+        (tmp_path / "progress.json").write_text(text)
+        assert news(tmp_path) is None
+
+
+def test_of_two_sessions_at_once_one_is_followed(tmp_path: Path) -> None:
+    sessions = tmp_path / ".outpace"
+    tell(sessions / "one", time.time(), phase="trials")
+    told = changes(sessions)
+    assert next(told).session == sessions / "one"
+    tell(sessions / "two", time.time() + 1, phase="trials")
+    assert next(told).session == sessions / "one"
+    tell(sessions / "one", time.time() - 60, phase="trials")
+    assert next(told).session == sessions / "one", "silent"
+    assert next(told).session == sessions / "two"
+
+
+def test_stdout_that_is_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(tmp_path, 100, phase="training", note="step 3 · loss 1")
+    found = news(tmp_path)
+    assert found is not None
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    for way in (_phases, _lines):
+        with way() as show:
+            show(found)
+    said = raw.getvalue().splitlines()
+    assert said[0] == b"training  0 %  step 3 . loss 1"
+    assert json.loads(said[1])["note"] == "step 3 · loss 1"

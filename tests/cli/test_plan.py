@@ -61,6 +61,20 @@ def test_a_device_for_the_time_there_is() -> None:
     assert "; $6.88 (AWS us-east-1 on demand (8-GPU node / 8), 2025-11-30)" in printed
 
 
+def test_compute_on_a_device_takes_its_time() -> None:
+    words = ("--flops", "5.76e23", "--device", "h100", "--count", "64")
+    found = document(*words, "--deadline", "24h", "--usd-per-hour", "2")
+    seconds = 5.76e23 / (64 * 0.4 * 989e12)
+    assert found["forecast"]["finish_s"]["estimate"] == pytest.approx(seconds)
+    assert found["forecast"]["fits"] is False
+    code, printed = asked(*words, "--deadline", "24h", "--usd-per-hour", "2")
+    assert code == 3
+    assert "5.76e+23 FLOPs take" in printed
+    assert "which does not fit" in printed
+    assert f"; ${2 * 64 * seconds / 3600:,.0f} (your price)" in printed
+    assert asked(*words, "--deadline", "400d")[0] == 0
+
+
 def test_a_training_that_does_not_fit() -> None:
     words = ("--device", "h100", "--count", "64", "--params", "7B", "--tokens", "140B")
     code, printed = asked(*words, "--deadline", "1d")
@@ -75,11 +89,17 @@ def test_a_training_that_does_not_fit() -> None:
 def test_repeated_data_are_worth_less() -> None:
     _, printed = asked("--params", "1B", "--tokens", "40B", "--unique-tokens", "10B")
     assert "4 epochs of 10B tokens, worth 37.3B fresh ones" in printed
+    given = document("--params", "1B", "--tokens", "40B", "--unique-tokens", "10B")["given"]
+    assert given["tokens"] == 40e9
+    assert given["fresh_tokens"] == pytest.approx(37.3e9, rel=0.01)
 
 
 def test_a_model_that_is_served() -> None:
     _, printed = asked("--params", "175B", "--tokens", "300B", "--served-tokens", "10T")
     assert "to serve 10T tokens at the same loss" in printed
+    found = document("--flops", "1e21", "--served-tokens", "10T")
+    assert found["served"]["parameters"] < found["optimal"]["parameters"]
+    assert found["served"]["tokens"] > found["optimal"]["tokens"]
 
 
 def test_a_law_of_ones_own(tmp_path: Path) -> None:
@@ -96,6 +116,10 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
     assert found["fit"]["runs"] == 9
     assert found["fit"]["alpha"]["estimate"] == pytest.approx(law.alpha, rel=0.01)
     assert found["optimal"]["parameters"] == pytest.approx(law.parameters(1e21), rel=0.02)
+    loss = document(*("--fit", str(tmp_path / "runs.csv"), "--params", "1B", "--tokens", "20B"))[
+        "given"
+    ]["loss"]
+    assert loss["low"] < loss["estimate"] < loss["high"]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +140,13 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--device", "abacus", "--hours", "1"), "no device that is known"),
         (("--device", "t4", "--hours", "1"), "no bf16 rate is known of T4"),
         (("--flops", "0"), "train nothing"),
+        (("--flops", "1e21", "--deadline", "1h"), "how fast is it computed?"),
+        (("--params", "1B", "--tokens", "20B", "--hours", "1"), "how fast is it computed?"),
+        (("--flops", "1e21", "--unique-tokens", "1B"), "--unique-tokens are seen again"),
+        (("--flops", "1e21", "--params", "1B", "--tokens", "20B"), "each say how much"),
+        (("--flops", "1e21", "--epochs", "3"), "--epochs is of a script"),
+        (("--memory", "--deadline", "1h", "train.py"), "--deadline has nothing to do with memory"),
+        (("--objective", "cost", "train.py"), "what does an hour of this machine cost?"),
         (("--params", "1B", "--tokens", "1T", "--unique-tokens", "0"), "--unique-tokens 0 is"),
         (("--flops", "1e21", "train.py"), "--flops is not of a script"),
         (("--hours", "3", "train.py"), "--hours is not of a script"),
@@ -304,6 +335,10 @@ def test_money_is_turned_into_hours() -> None:
     assert found["flops"]["usd"] == pytest.approx(1000, rel=1e-6)
     with pytest.raises(UsageError, match="no price"):
         asked("--device", "MI300X", "--cost", "1000usd")
+    words = ("--count", "8", "--cost", "10000usd", "--usd-per-hour", "2.5")
+    _, printed = asked("--device", "h100", *words)
+    assert "8 H100-SXM for 500h" in printed
+    assert asked("--device", "MI300X", *words)[0] == 0
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

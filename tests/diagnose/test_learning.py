@@ -63,6 +63,10 @@ RISES = (1.9, 1.5, 1.3, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5)
 SPIKES = tuple(2.3 + (9.0 if step % 7 == 3 else 0.0) for step in range(300))
 
 
+RESUMED = tuple(2.10 + 0.06 * math.sin(7 * step) - 3e-5 * step for step in range(400))
+EXPLODES = (2.3, 250.0, 120.0, 90.0, 130.0, 80.0, *(2.31 + 0.02 * (-1) ** s for s in range(294)))
+
+
 def test_a_model_that_has_learnt_what_it_can_hardly_changes() -> None:
     learnt = tuple(1.2 + 1.1 * 0.8**step + 0.001 * (-1) ** step for step in range(300))
     assert rules(evidence(learnt, update_ratio=1e-9)) == ["plateau"]
@@ -73,10 +77,12 @@ def test_a_model_that_has_learnt_what_it_can_hardly_changes() -> None:
     [
         ("nan", (*FALLS[:10], None), {"bad": 10}),
         ("learning_rate_too_high", SPIKES, {"update_ratio": 0.4}),
+        ("learning_rate_too_high", EXPLODES, {"first_update_ratio": 0.4, "update_ratio": 0.0}),
         ("learning_rate_too_high", (*FALLS[:10], None), {"first_update_ratio": 0.4, "bad": 10}),
         ("learning_rate_too_low", FLAT, {"update_ratio": 1e-7}),
         ("learns_nothing", FLAT, {}),
         ("plateau", STAYS, {}),
+        ("plateau", STAYS, {"validated": (1.9, 1.5, 1.4, 1.3, 1.29, 1.3, 1.29, 1.28, 1.3)}),
         ("overfitting", FALLS, {"validated": RISES}),
         ("noisy_loss", LEAPS, {"noise_scale": 60.0, "batch": 1}),
         ("vanishing_gradients", FALLS, {"weakest_gradient": 1e-9}),
@@ -107,7 +113,14 @@ def test_a_fault_is_told(
     ("losses", "facts"),
     [
         (FLAT, {"update_ratio": 1e-7, "warming_up": True}),
+        (FLAT, {"update_ratio": 1e-7, "optimizers": 2}),
+        (RESUMED, {}),
+        (RESUMED, {"classes": 0}),
+        (STAYS, {"validated": (1.9, 1.5, 1.4, 1.3, 1.29, 1.28, 1.27, 1.26, 1.25)}),
+        (STAYS, {"validated": tuple(1.9 - 0.01 * i for i in range(9)), "update_ratio": 1e-9}),
         (FALLS, {"update_ratio": 0.4}),
+        ((100.0, 20.0, 5.0, 4.0, 3.0, *FALLS), {"first_update_ratio": 0.4}),
+        ((0.7, *FALLS), {"first_update_ratio": 0.4, "update_ratio": 0.4}),
         (NOISY, {"first_update_ratio": 0.4}),
         (FLAT, {"optimizers": 2}),
         (FLAT, {"warming_up": True}),
@@ -141,3 +154,21 @@ def test_what_made_a_nan_is_named() -> None:
         evidence((*FALLS[:10], None), bad=10, bad_made=made, bad_gradient="0.weight")
     )
     assert told.reason == f"the loss is not a finite number from step 10 on; {made}"
+
+
+def test_losses_that_are_not_finite_now_and_then_are_told_as_such() -> None:
+    """As where half precision overflows, and a GradScaler skips the step."""
+    (told,) = learning(evidence((*FALLS[:5], None, *FALLS[6:]), bad=5))
+    assert (told.rule, told.severity) == ("nan", "warn")
+    assert "1 of 300 losses, the first at step 5, are not finite, and the" in told.reason
+    (told,) = learning(evidence(bad=601))  # of many losses some are kept
+    assert "a loss is not finite, and the training went on" in told.reason
+
+
+def test_the_step_is_told_where_there_is_one_loss_for_some_steps() -> None:
+    facts = evidence((*FALLS[:10], None, None), bad=10)
+    steps = (*range(6), 13, 21, 29, 37, 45, 53)
+    samples = tuple(64 * (step + 1) for step in steps)
+    (told,) = learning(replace(facts, loss=replace(facts.loss, samples=samples)))
+    assert told.severity == "critical"
+    assert told.reason == "the loss is not a finite number from step 45 on"

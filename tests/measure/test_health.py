@@ -116,6 +116,66 @@ def test_a_layer_that_no_optimizer_has(host: Host) -> None:
     assert watch.health().not_optimized == ("3.weight", "3.bias")
 
 
+def test_steps_of_an_optimizer_tell_of_its_own_parameters(host: Host) -> None:
+    """As an actor's and a temperature's steps, which leave the larger critic as it is."""
+    model, other = net(), nn.Parameter(torch.ones(2, 2))
+    watch = HealthWatch(host)
+    one, two = torch.optim.SGD(model.parameters(), 0.1), torch.optim.SGD([other], 0.1)
+    plain(model, one, 0)
+    one.step()
+    for _ in watch.look(3, 60.0):
+        plain(model, one, 1)
+        one.step()
+        for _ in range(2):
+            two.zero_grad()
+            other.square().sum().backward()
+            two.step()
+    health = watch.health()
+    assert len(watch.ratios) == 3
+    assert health.update_ratio is not None
+    assert health.update_ratio > 1e-4
+
+
+class TwoHeads(nn.Module):
+    """Only the first head is asked; the other one's gradient is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.heads = net(), nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.body(x)
+        found: torch.Tensor = self.heads[0](hidden) + 0.0 * self.heads[1](hidden)
+        return found
+
+
+def test_a_gradient_of_zero_has_not_vanished(host: Host) -> None:
+    health = looked_at(host, TwoHeads())
+    assert health.weakest_gradient is not None
+    assert health.weakest_gradient > 1e-4
+
+
+class Adapted(nn.Module):
+    """A layer whose change is a product of two matrices, the second of which begins at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.down, self.up = nn.Linear(8, 32, bias=False), nn.Linear(32, 4, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.up(self.down(x))
+        return found
+
+
+def test_what_began_at_zero_is_left_out_of_the_ratios(host: Host) -> None:
+    """Its first update is all that it is, its second about as large."""
+    health = looked_at(host, Adapted())
+    assert health.first_update_ratio is not None
+    assert health.first_update_ratio < 0.02
+
+
 def test_units_that_are_dead(host: Host) -> None:
     model = net()
     nn.init.constant_(model[0].bias, -50.0)

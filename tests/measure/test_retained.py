@@ -184,3 +184,18 @@ def test_a_variable_that_nothing_adds_to_is_placed_where_it_is_defined() -> None
     assert place.endswith(f"test_retained.py:{line}")
     assert where_added("no_such_name", sys._getframe()).endswith(f":{sys._getframe().f_lineno}")
     del only_defined
+
+
+def test_a_class_that_answers_to_few_names_is_passed_over() -> None:
+    class Config:
+        def __init__(self, values: dict[str, Any]) -> None:
+            self.__dict__["values"] = values
+
+        def __getattr__(self, name: str) -> Any:
+            return self.values[name]
+
+    config, losses = Config({"rate": 0.1}), [torch.ones(2)]
+    before = look()
+    losses += [torch.ones(2, requires_grad=True) * 2 for _ in range(20)]
+    assert find_retained(before) is not None
+    assert config.rate == 0.1

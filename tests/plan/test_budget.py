@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,7 @@ def test_reserves_that_leave_nothing(reserved: float) -> None:
         ("04:30", 23.5),
         ("2026-03-01T06:00", 1),
         ("2026-03-02T05:00", 24),
+        ("20260302", 19),
         ("2026-03-01T08:00+02:00", 1),
     ],
 )
@@ -69,7 +71,18 @@ def test_the_next_time_in_a_zone_is_found_by_the_day_that_it_is_there() -> None:
     assert seconds_until("20:00+00:00", early) == 4 * HOUR
 
 
-@pytest.mark.parametrize("by", ["2026-03-01T04:59", "2025-01-01", "soon", "25:00", ""])
+def test_an_hour_that_comes_twice() -> None:
+    """Clocks go back from three to two; it is a quarter past two, for the second time."""
+    zone = ZoneInfo("Europe/Berlin")
+    now = datetime(2026, 10, 25, 2, 15, tzinfo=zone, fold=1)
+    assert seconds_until("02:30", now) == HOUR / 4
+    assert seconds_until("02:30", now.replace(fold=0)) == HOUR / 4
+    assert seconds_until("02:10", now.replace(fold=0)) == HOUR * 11 / 12
+
+
+@pytest.mark.parametrize(
+    "by", ["2026-03-01T04:59", "2025-01-01", "20250101", "2026-03", "soon", "25:00", ""]
+)
 def test_times_that_cannot_be_kept(by: str) -> None:
     with pytest.raises(UsageError):
         seconds_until(by, NOW)

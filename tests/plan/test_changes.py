@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from outpace.plan.changes import Change, changes
-from outpace.records.evidence import Arm, Compute, Evidence, Input, Steps
+from outpace.records.evidence import Arm, Compute, Evidence, Input, Memory, Steps
 from outpace.records.gain import Gain
 from outpace.records.machine import Ceilings, Machine
 
@@ -23,7 +23,7 @@ def evidence(*arms: Arm, **source: float) -> Evidence:
         forward_s=0.03,
         backward_s=0.055,
         optimizer_s=0.005,
-        parameters=1_000_000,
+        learnt_bytes=4_000_000,
         flops=10e9,
         operations=100,
         parts={"blocks.0": "Block", "blocks.1": "Block", "blocks.2": "Block", "blocks.3": "Block"},
@@ -90,6 +90,14 @@ def test_accelerators_are_ordered_by_their_rates_and_said_not_to_be_measured() -
         assert change.how == "not measured"
         assert change.low < change.speedup < change.high
         assert change.device is not None
+
+
+def test_frozen_weights_are_not_exchanged_and_a_device_has_to_hold_the_step() -> None:
+    few = replace(evidence(), memory=Memory(peak_bytes=20 * 10**9))
+    assert "on one T4" not in named(few)
+    assert "on one H100-SXM" in named(few)
+    lora = replace(few, compute=replace(few.compute, parameters=7 * 10**9))
+    assert named(lora)["2 machines like this one, at 10 Gbit/s"].speedup > 1.9
 
 
 def test_nothing_is_told_of_what_was_not_measured() -> None:

@@ -53,6 +53,17 @@ def test_limits_hold_the_estimate() -> None:
         assert constant.low < constant.high
 
 
+def test_exponents_stay_within_their_bounds() -> None:
+    """Six runs leave one degree of freedom, so that a resampled loss may be far off."""
+    runs = runs_of(TRUE, 0.02)
+    few = Runs(runs.parameters[:6], runs.tokens[:6], runs.loss[:6])
+    law = fit(few)
+    for found in (law, *resampled(few, law, times=60)):
+        assert min(found.alpha, found.beta) >= 0.01
+        assert max(found.alpha, found.beta) <= 2.0
+        assert found.parameters(1e21) > 0
+
+
 def written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
@@ -77,6 +88,11 @@ def test_columns_go_by_several_names(tmp_path: Path, mark: str) -> None:
         ("parameters,tokens,loss\n1e6,1e9,-3\n", "line 2: '-3'"),
         ("parameters,tokens,loss\n1e6,1e9\n", "line 2: None"),
         ("parameters,tokens,loss\n" + "1e6,1e9,3\n" * 9, "9 runs of 1 sizes"),
+        (
+            "parameters,tokens,loss\n"
+            + "".join(f"{n}e6,{20 * n}e6,{3 - n / 9}\n" for n in range(1, 9)),
+            "larger models have more data throughout (correlation 1.000)",
+        ),
     ],
 )
 def test_files_that_cannot_be_fitted(tmp_path: Path, text: str, said: str) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outpace.errors import UsageError
 from outpace.plan.budget import budget
 from outpace.plan.epochs import notes
-from outpace.plan.forecast import finish, options, steps_of
+from outpace.plan.forecast import RUN_TO_RUN, finish, options, steps_of
 from outpace.plan.question import Question, answer
-from outpace.records.evidence import Evidence, Overhead, Recurring
+from outpace.records.evidence import Evidence, Overhead, Rank, Recurring
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Plan
-from outpace.report.plan import script_lines
+from outpace.report.plan import _mark, script_lines
 from tests.remedies.some_evidence import IMAGES
 from tests.report.report_sessions import images_diagnosed
 
@@ -85,7 +87,7 @@ def test_what_came_once_may_come_no_more() -> None:
     evidence = replace(evidence, ledger=ledger, run=replace(evidence.run, recurring=(came,)))
     found = finish(evidence, 1000)
     assert found.estimate == pytest.approx(1000 + 21 * 3)
-    assert found.low == pytest.approx(1003 / 1.2)
+    assert found.low == pytest.approx(1003 / RUN_TO_RUN)
     (said, *_) = notes(evidence, 1000)
     assert said == (
         "one checkpoint was seen, after 0 steps: with one every 50 steps 1m of that are for those "
@@ -100,6 +102,8 @@ def test_a_length_that_is_said() -> None:
     assert steps_of(evidence, 7, None, None) == 7
     assert steps_of(evidence, None, 3, None) == 75
     assert steps_of(evidence, None, None, 640) == 5
+    ranks = replace(evidence, ranks=2 * (Rank(0, 0.1, Gain(1.0, 1.0, 1.0, "measured"), 0.0),))
+    assert steps_of(ranks, None, None, 2560) == 10
     with pytest.raises(UsageError, match="steps an epoch has"):
         steps_of(replace(evidence, input=replace(IMAGES.input, batches=None)), None, 3, None)
 
@@ -141,6 +145,22 @@ def test_where_start_up_takes_all_the_time_no_fewer_steps_help() -> None:
     ]
 
 
+@given(st.floats(1.0, 1e6), st.floats(1e-6, 0.999))
+def test_what_is_made_to_fit_fits(whole: float, part: float) -> None:
+    """In words too, to the last bit, and never by rounding up; with the time to fill it is no gain."""
+    evidence = seen(count=50, total=1000)
+    evidence = replace(evidence, ledger=tuple(replace(r, seconds=whole * r.share) for r in LEDGER))
+    seconds, available = finish(evidence), whole * (0.1 + 0.9 * part)
+    asked = Question(time=budget(available, {}))
+    found = options(evidence, (), seconds, available, None)
+    for option in (o for o in found if o.change.endswith(" % of the steps")):
+        percent = float(option.change.split()[0])
+        assert 0.9 * 100 * part * (part < 0.01) <= percent <= 100 * part * (1 + 1e-9)
+        assert _mark(asked, option) == "fits     "
+    scaled = options(evidence, (), seconds, available, None, "scale")
+    assert not [option for option in scaled if option.change.endswith(" % of the steps")]
+
+
 def in_words(asked: Question) -> tuple[Plan, list[str]]:
     session = images_diagnosed()
     plan, _ = answer(asked, session)
@@ -154,6 +174,12 @@ def test_in_words() -> None:
     assert not plan.forecast.fits
     assert "less deploy 1m" in lines[0]
     assert "which does not fit" in lines[1]
+    hourly = Question(cost=0.001, usd_per_hour=9.0, time=budget(1e6, {}))
+    plan, lines = in_words(hourly)
+    assert plan.forecast
+    assert not plan.forecast.fits
+    assert "which fits; $" in lines[1]
+    assert lines[1].endswith(", more than $0.0010")
     plan, lines = in_words(Question())
     assert plan.forecast
     assert plan.forecast.fits

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.errors import TargetError
-from outpace.plan.hardware import device
-from outpace.plan.room import CONTEXT_BYTES, law_of, memory_plan, step_flops
+from outpace.plan.hardware import CONTEXT_BYTES, device
+from outpace.plan.room import law_of, memory_plan, step_flops
 from outpace.records.evidence import ByKind
 from outpace.records.plan import Sizes, StepSize
 
@@ -31,11 +31,12 @@ def size(batch: int, activation: int = MB, *, weights: int = 10 * MB) -> StepSiz
         learning=weights + batch * activation,
         optimizer=2 * weights,
         data=batch * 1000,
+        learnt=weights,
         kinds=kinds,
     )
 
 
-def sizes(*steps: StepSize, **more: StepSize) -> Sizes:
+def sizes(*steps: StepSize, limit: int | None = None, **more: StepSize) -> Sizes:
     return Sizes(
         device="cpu",
         steps=steps,
@@ -46,6 +47,7 @@ def sizes(*steps: StepSize, **more: StepSize) -> Sizes:
         flops_forward=3e9,
         step_s=0.1,
         forward_s=0.03,
+        limit=limit,
     )
 
 
@@ -83,7 +85,7 @@ def test_nothing_measured() -> None:
 def test_kinds_add_up_to_the_peak() -> None:
     found = sizes(size(16), size(8))
     for batch in (None, 4, 64):
-        plan = memory_plan(found, batch, None, 1, None)
+        plan = memory_plan(found, batch, None, 1)
         kinds = plan.by_kind
         total = sum(getattr(kinds, name) for name in kinds.__struct_fields__)
         assert total == pytest.approx(plan.peak_bytes, rel=0.15)
@@ -94,7 +96,7 @@ def test_kinds_add_up_to_the_peak() -> None:
 def test_a_device_and_what_makes_room_on_it() -> None:
     found = sizes(size(16), size(8), bf16=size(16, MB // 2), checkpointed=size(16, MB // 8))
     limit = round(device("T4").memory_gb * 1e9)
-    plan = memory_plan(found, 20_000, device("T4"), 8, None)
+    plan = memory_plan(found, 20_000, device("T4"), 8)
     assert plan.device == "T4"
     assert plan.limit_bytes is not None
     assert plan.limit_bytes < limit
@@ -116,16 +118,48 @@ def test_gradients_are_kept_from_one_accumulated_batch_to_the_next(buffers: int)
     """Whatever small things besides the model's states last from step to step."""
     steps = [msgspec.structs.replace(s, entry=s.entry + buffers) for s in (size(16), size(8))]
     found = sizes(*steps)
-    rooms = {room.change: room for room in memory_plan(found, 100, None, 1, None).changes}
+    rooms = {room.change: room for room in memory_plan(found, 100, None, 1).changes}
     of_half = law_of(found).peak(50)
     assert rooms["accumulate 2 batches of 50"].peak_bytes == of_half + 10 * MB
 
 
-def test_a_context_takes_its_part_of_the_accelerator_that_is_here_too() -> None:
-    here = sizes(size(16), size(8))
-    there = msgspec.structs.replace(here, device="cuda")
-    assert memory_plan(here, None, None, 1, 10**10).limit_bytes == 10**10
-    assert memory_plan(there, None, None, 1, 10**10).limit_bytes == 10**10 - CONTEXT_BYTES
+def test_a_context_takes_its_part_of_another_accelerator_alone() -> None:
+    """Of the one that is here it was taken already, as were libraries and the data."""
+    found = sizes(size(16), size(8), limit=10**10)
+    here, there = (memory_plan(found, None, where, 1) for where in (None, device("T4")))
+    assert here.limit_bytes == 10**10
+    assert there.limit_bytes == round(device("T4").memory_gb * 1e9) - CONTEXT_BYTES
+    assert (here.how, there.how) == ("measured", "predicted")
+
+
+def test_what_is_frozen_has_no_gradients() -> None:
+    """A hundred to one is frozen, as under LoRA; the gradients are made in the step."""
+
+    def adapted(batch: int) -> StepSize:
+        kinds = ByKind(parameters=101 * MB, optimizer=2 * MB, activations=batch * MB)
+        return StepSize(batch, 103 * MB, MB + batch * MB, 2 * MB, 0, MB, kinds)
+
+    alone = law_of(sizes(adapted(16)))
+    assert alone.peak(160) == adapted(160).peak
+    rooms = {r.change: r.peak_bytes for r in memory_plan(sizes(adapted(16)), None, None, 4).changes}
+    peak = adapted(16).peak
+    assert rooms["ZeRO 1 over 4"] == pytest.approx(peak - 1.5 * MB)
+    assert "ZeRO 2 over 4" not in rooms or rooms["ZeRO 2 over 4"] >= peak - 2.25 * MB
+    assert rooms["ZeRO 3 over 4"] >= peak - 78 * MB
+    assert rooms["accumulate 2 batches of 8"] == adapted(8).peak + MB
+
+
+def test_what_is_there_whatever_the_batch_stays() -> None:
+    """A data set in one tensor, of which each batch is a part."""
+
+    def seen(batch: int) -> StepSize:
+        step = size(batch)
+        kinds = msgspec.structs.replace(step.kinds, other=500 * MB)
+        return msgspec.structs.replace(step, data=500 * MB, kinds=kinds)
+
+    found = sizes(seen(8), seen(16))
+    assert memory_plan(found, 64, None, 1).peak_bytes == pytest.approx(seen(64).peak, rel=1e-6)
+    assert memory_plan(found, 64, None, 1).by_kind.other == 500 * MB
 
 
 def test_what_is_computed_again_counts_for_the_hardware_alone() -> None:

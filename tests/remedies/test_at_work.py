@@ -211,6 +211,13 @@ def test_lists_within_a_block_are_computed_again_as_they_were(tmp_path: Path) ->
         "    optimizer.step()\n"
         "    optimizer.zero_grad()\n"
         "print(sum(p.double().sum().item() for p in model.parameters()))\n"
+        "import copy, io\n"
+        "averaged, file = copy.deepcopy(model), io.BytesIO()\n"
+        "torch.save(model, file)\n"
+        "torch.nn.init.zeros_(model[0].inner[0].weight)\n"
+        "x = torch.ones(2, 8)\n"
+        "print((averaged(x) - model(x)).abs().max().item() > 0, 'forward' in vars(averaged[0]))\n"
+        "print(len(torch.load(io.BytesIO(file.getvalue()), weights_only=False)))\n"
     )
     applied = [{"name": "checkpoint_activations", "settings": {}}]
     printed = []
@@ -221,3 +228,4 @@ def test_lists_within_a_block_are_computed_again_as_they_were(tmp_path: Path) ->
         assert code == 0, log
         printed.append(log)
     assert printed[0] == printed[1]
+    assert printed[0].splitlines()[1:] == ["True False", "4"]

@@ -101,6 +101,7 @@ def images_evidence() -> Evidence:
             optimizer_s=0.003,
             threads=2,
             parameters=2_812_554,
+            learnt_bytes=4 * 2_812_554,
             tensors=62,
             flops=8.9e9,
             root="ResNet",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 
 from outpace.records.session import Session
@@ -132,3 +133,13 @@ def test_sections_without_data_say_so() -> None:
         "No change to the script is proposed.",
     ):
         assert part in text
+
+
+def test_a_gain_without_bounds_is_told_once() -> None:
+    session = made.images_tuned()
+    gain = made.measured(80.0, 20.0, 90.0)
+    finding = msgspec.structs.replace(session.findings[0], gain=gain)
+    session = msgspec.structs.replace(session, findings=(finding,))
+    text = " ".join(Page(render_html(session)).text.split())
+    assert "over 30× (20.0–over 30)" in text
+    assert "over 30× 30×" not in text

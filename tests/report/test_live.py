@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from outpace.records.gain import Gain
-from outpace.report.live import CURVE, Seen, curve, of_experiments, picture
+from outpace.report.live import CURVE, Seen, curve, newest, of_experiments, picture
 
 
 def shown(seen: Seen | None, losses: list[float] | None = None, silent_s: float = 0.0) -> str:
@@ -51,3 +53,13 @@ def test_a_curve_fits_its_width_and_has_its_lowest_point(losses: list[float]) ->
 def test_losses_that_are_next_to_each_other() -> None:
     assert curve([0.0, 5e-324]) == "▁█"
     assert curve([1.0, 1.0]) == "▁▁"
+
+
+def test_what_the_target_writes_is_not_taken_for_ours(tmp_path: Path) -> None:
+    ours = tmp_path / "s" / "progress.json"
+    its_own = tmp_path / "s" / "scratch" / "home" / "progress.json"
+    for path, when in ((ours, 100), (its_own, 200)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+        os.utime(path, (when, when))
+    assert newest(tmp_path) == (ours, 100)

@@ -107,3 +107,20 @@ def test_an_ascii_terminal_gets_plain_characters() -> None:
 def test_an_ascii_terminal_never_fails_on_a_name(make: Callable[[], Session]) -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
     print_session(make(), Console(file=file, width=80))
+
+
+@pytest.mark.parametrize("width", [34, 40, 46, 50, 56, 60, 80, 100])
+def test_figures_are_whole_however_narrow_a_terminal_is(width: int) -> None:
+    session = made.images_tuned()
+    gain = made.measured(80.0, 20.0, 90.0)
+    finding = msgspec.structs.replace(session.findings[0], gain=gain)
+    row = msgspec.structs.replace(session.ledger[1], seconds=3540.0 + 14)
+    session = msgspec.structs.replace(
+        session, findings=(finding, *session.findings[1:]), ledger=(row, *session.ledger[2:])
+    )
+    file = io.StringIO()
+    print_session(session, Console(file=file, width=width))
+    said = file.getvalue()
+    for figure in ("58.6 %", "59 min 14 s", "over 30× 20.0–over 30", "1.19× 1.14–1.24"):
+        assert figure in said
+    assert "2.38× 2.29–2.47" in said

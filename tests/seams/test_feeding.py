@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -88,3 +89,15 @@ def test_what_cannot_be_fed(feeding: Feeding) -> None:
     feeding.switch(fed(AHEAD), [])
     with pytest.raises(NotImplementedError, match="cannot be fed"):
         feeding.batch(Record(trains=True), own, lambda: DataLoader(Stream()))
+
+
+def test_a_loader_that_keeps_its_iterator_says_itself_where_an_epoch_ends(feeding: Feeding) -> None:
+    loader: Any = DataLoader([0, 1, 2, 3])  # type: ignore[arg-type]
+    iterator = loader.iterator = iter(loader)
+    record = Record(trains=True, length=4, given=4, iterator=weakref.ref(iterator))
+    assert feeding.batch(record, own, lambda: loader) == "own"
+    assert record.given == 0
+    del loader.iterator
+    record.given = 4
+    with pytest.raises(StopIteration):
+        feeding.batch(record, own, lambda: loader)

@@ -57,6 +57,24 @@ def test_a_sample_of_short_steps_is_looked_into() -> None:
     assert 0.15 < len(looked) / len(seen) < 0.4
 
 
+def test_a_listener_that_fails_takes_none_of_the_others_with_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """One of them may have the target to end."""
+    host, seen = Host(), []
+
+    def failing(step: Step) -> None:
+        raise KeyError("rate")
+
+    host.listeners += [failing, seen.append]
+    host.saw_training()
+    for _ in range(3):
+        host.boundary = "optimizer"
+        host.end_step()
+    assert len(seen) == 3
+    assert capfd.readouterr().err.count("KeyError") == 1
+
+
 def test_what_is_not_a_step_wakes_it() -> None:
     host = Host(rests=True)
     host.saw_training()

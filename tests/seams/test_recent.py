@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outpace.seams.batch import scalable
-from outpace.seams.recent import EVERY, KEPT, Recent
+from outpace.seams.recent import APART, KEPT, Recent
 
 
 def seen(count: int = KEPT, change: Any = None) -> Recent:
@@ -28,6 +28,25 @@ def test_they_are_given_in_turn() -> None:
     assert [int(recent.again()["x"][0, 0]) for _ in range(4)] == [1, 2, 0, 1]
     assert len(recent.again(0.5)["x"]) == 2
     assert len(recent.again(2.0)["labels"]) == 8
+
+
+@pytest.mark.parametrize("epoch", [2, 4, 8, 16])
+def test_they_are_not_all_an_epochs_last_one(epoch: int) -> None:
+    """Which has fewer samples than the others."""
+    recent, sizes = Recent(), []
+    for turn in range(1, 40 * epoch + 1):
+        recent.see(torch.zeros(2 if turn % epoch == 0 else 8, 3))
+        sizes.append(len(recent.batches[-1]))
+    assert sizes.count(2) / len(sizes) < 1.7 / epoch
+
+
+def test_the_fullest_alone() -> None:
+    recent = Recent()
+    for size in (2, 8, 8):
+        recent.see(torch.zeros(size, 3))
+    assert recent.only_the_fullest() == 8
+    assert {len(recent.again()) for _ in range(4)} == {8}
+    assert {len(recent.again(2.0)) for _ in range(4)} == {16}
 
 
 @pytest.mark.parametrize(
@@ -53,13 +72,13 @@ def test_numbers_that_are_changed_where_they_are_come_as_they_were() -> None:
     def change(batch: Any) -> None:
         batch["x"].add_(1.0).mul_(0.5)
 
-    recent = seen(4 * EVERY, change)
+    recent = seen(4 * APART[1], change)
     firsts = set()
     for _ in range(3 * KEPT):
         batch = recent.again()
         firsts.add(float(batch["x"][0, 0]))
         change(batch)
-    assert firsts <= set(range(4 * EVERY))
+    assert firsts <= set(range(4 * APART[1]))
 
 
 def test_a_batch_of_the_scripts_own_class_is_apart_too() -> None:

@@ -120,3 +120,62 @@ def test_a_run_puts_in_no_seam_that_its_recipe_has_no_use_for(
 
     assert seams() == ["0", "0"]
     assert seams("bf16") != ["0", "0"]
+
+
+UNUSUAL = """
+    import copy, itertools, json
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    torch.manual_seed(0)
+    data = TensorDataset(torch.arange(40.0).reshape(20, 2), torch.zeros(20))
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+
+    class Boxes(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            with torch._C.DisableTorchFunctionSubclass():
+                made = func(*args, **(kwargs or {}))
+            return made.as_subclass(cls) if func in KEEP else made
+
+    KEEP = {torch.Tensor.to, torch.Tensor.clone}
+
+    def train(rate=0.1, sizes=(5,)):
+        config = locals()
+        batches = itertools.cycle(DataLoader(data, 4, shuffle=True))
+        other = iter(DataLoader(data, 4))
+        again = iter(DataLoader(data, 4))
+        seen = []
+        for step in range(10):
+            x, _ = next(batches)
+            seen.append(x[:, 0].tolist())
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        print(json.dumps(config))
+        print(len(set(map(tuple, seen))), next(other)[0].sum().item())
+        print(type(torch.ones(2).as_subclass(Boxes).to(torch.float64)).__name__)
+
+    train()
+    try:
+        raise ValueError("at the end")
+    except ValueError as error:
+        raise error from error
+    """
+
+
+@pytest.mark.parametrize("entry", ["apply", "observed"])
+def test_scripts_that_do_unusual_things(
+    entry: str, script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A loader held by its iterator alone, locals(), a class of tensors, an error that is its own cause."""
+    path = script(UNUSUAL)
+    plain = plainly(path)
+    assert plain.stdout.splitlines() == ['{"rate": 0.1, "sizes": [5]}', "5 28.0", "Boxes"]
+    remedies = [{"name": "channels_last", "settings": {}}] if entry == "apply" else []
+    code, printed = with_entry(
+        path, tmp_path / "session", f"outpace.tune.{entry}:begin", remedies=remedies
+    )
+    assert code == plain.returncode == 1
+    assert printed.splitlines() == [*plain.stdout.splitlines(), *plain.stderr.splitlines()]

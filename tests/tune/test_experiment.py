@@ -179,3 +179,57 @@ def test_a_training_in_a_forked_process_goes_to_its_end(
 ) -> None:
     done = outpace("diagnose", "--time", "1s", str(script(FORKED)), cwd=tmp_path, timeout=120)
     assert "trained" in done.stdout, done.stderr
+
+
+KEPT_ITERATOR = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Endless:
+        def __init__(self, sampler): self.sampler = sampler
+        def __iter__(self):
+            while True:
+                yield from iter(self.sampler)
+
+    class Kept(DataLoader):
+        def __init__(self, *args, **more):
+            super().__init__(*args, **more)
+            object.__setattr__(self, "batch_sampler", Endless(self.batch_sampler))
+            self.iterator = super().__iter__()
+        def __len__(self): return len(self.batch_sampler.sampler)
+        def __iter__(self):
+            for _ in range(len(self)):
+                yield next(self.iterator)
+
+    class Config:  # as of a dictionary
+        def __init__(self, values): self.__dict__["values"] = values
+        def __getattr__(self, name): return self.values[name]
+
+    config = Config({"rate": 0.1})
+    data = TensorDataset(torch.randn(64, 16), torch.randint(0, 4, (64,)))
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+    optimizer = torch.optim.SGD(model.parameters(), config.rate)
+    loader = Kept(data, batch_size=8, shuffle=True)
+    for epoch in range(1_000_000):
+        count = 0
+        for x, y in loader:
+            count += 1
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        assert count == 8, count
+    """
+
+
+def test_a_loader_that_keeps_its_iterator_and_a_class_that_answers_to_few_names(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As some libraries' loaders are, whose workers outlive an epoch."""
+    path, session = script(KEPT_ITERATOR), tmp_path / "session"
+    words = ("diagnose", "--json", "--quiet", "--time", "3s", "--session", str(session), str(path))
+    done = outpace(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "seam failed" not in done.stderr
+    evidence = evidence_of(session)
+    assert evidence.arm("input_free") is not None
+    assert evidence.arm("seams_off") is not None

@@ -71,7 +71,7 @@ class ThrownAway:
     def variables(self) -> dict[str, str]:
         """What the target's process needs to know."""
         found = {k: v for k, v in TRACKERS_OFF.items() if k not in self.environ}
-        found["OUTPACE_SHADOW"] = os.pathsep.join(self.allow)
+        found["OUTPACE_SHADOW"] = "\n".join(self.allow)
         if self.can_guard:
             found["OUTPACE_GUARDED"] = "1"
         return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from outpace.adapters.folder import claimed
+from outpace.adapters.folder import reserved
 from outpace.adapters.launch import start, stop, wait
 from outpace.measure.ceilings import ceilings
 from outpace.measure.machine import describe
@@ -24,6 +25,15 @@ RANKS_GRACE_S = 5.0
 
 Output = Literal["inherit", "stderr"] | Path
 Progress = Callable[[str, float, float, str], None]
+
+
+@contextmanager
+def working(
+    target: Target, session: Path, output: Output, progress: Progress | None
+) -> Iterator[Work]:
+    """One use, in a session's folder of its own. Raises SessionError where another process is using that."""
+    with reserved(session, exactly=True) as folder:
+        yield Work(target, folder, output, progress)
 
 
 @dataclass
@@ -44,7 +54,6 @@ class Work:
     """what became of the target's files"""
 
     def __post_init__(self) -> None:
-        self.session = claimed(self.session)
         self.machine = msgspec.structs.replace(self.machine, ceilings=ceilings(self.machine))
 
     def launch(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from outpace.adapters.work import Output, Progress, Work
+from outpace.adapters.work import Output, Progress, Work, working
 from outpace.errors import Interrupted
 from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import write_json
@@ -33,10 +33,10 @@ def diagnose(
 
     With ``changes`` it is also seen what a model with less to do would take.
     """
-    work = Work(target, session, output, progress)
-    measured = measure(work, time_s, steps, trace, seed, changes)
-    diagnosis = interpret(target, work.machine, *measured)
-    return finish(work, diagnosis, measured[0], "diagnose")
+    with working(target, session, output, progress) as work:
+        measured = measure(work, time_s, steps, trace, seed, changes)
+        diagnosis = interpret(target, work.machine, *measured)
+        return finish(work, diagnosis, measured[0], "diagnose")
 
 
 def measure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from outpace.errors import DeadlineError
 from outpace.measure.machine import describe
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
+from outpace.records.machine import Machine
 from outpace.records.plan import Landed, Progress
 from outpace.records.recipe import Recipe
 from outpace.records.recipe_file import read_recipe
@@ -80,9 +82,10 @@ def _run(
     def tick() -> None:
         told = read(folder / PROGRESS)
         if told and on_progress is not None:
-            on_progress(msgspec.convert(told, Progress))
+            with contextlib.suppress(OSError):  # nobody reads it any more, and the training goes on
+                on_progress(msgspec.convert(told, Progress))
 
-    env = record.environment if record is not None else {}
+    env = environment_of(record) if record is not None else {}
     child = start(target, session=folder, mode="run", spec=spec, env=env, output=output)
     try:
         code = wait(child, on_tick=tick)
@@ -96,6 +99,23 @@ def _run(
             _why_late(landed=land is not None, seen=(folder / PROGRESS).exists()),
         )
     return code
+
+
+def _elsewhere(recipe: Recipe, here: Machine) -> str:
+    """What tells the recipe's machine from this one, as far as both are told."""
+    own = f"{here.cpu}, {here.cores} cores"
+    if recipe.machine != own:
+        return f"on another machine ({recipe.machine}; here: {own})"
+    if recipe.torch != here.torch:
+        return f"with torch {recipe.torch} (here: {here.torch})"
+    return "with another GPU, or other memory"
+
+
+def environment_of(record: Recipe) -> dict[str, str]:
+    """What a recipe sets, and what its remedies do: a person may have written either."""
+    from outpace.remedies.catalog import setup_of_recipe
+
+    return {**record.environment, **dict(setup_of_recipe(record, Path()).environment)}
 
 
 def _why_late(*, landed: bool, seen: bool) -> str:
@@ -112,7 +132,11 @@ def _checked(path: Path, target: Target) -> Recipe:
 
     recipe, here = read_recipe(path), describe()
     setup_of_recipe(recipe, path)
-    proven = next((word for word in shlex.split(recipe.target) if word != "-m"), "")
+    try:
+        words = shlex.split(recipe.target)
+    except ValueError:  # a quote that a person left open
+        words = recipe.target.split()
+    proven = next((word for word in words if word != "-m"), "")
     if proven and Path(proven).name not in {Path(word).name for word in target.words}:
         print(
             f"warning: {path} was measured and proven with {proven}, not with {target.name}\n"
@@ -121,8 +145,8 @@ def _checked(path: Path, target: Target) -> Recipe:
         )
     if recipe.fingerprint != here.fingerprint:
         print(
-            f"warning: this recipe was measured on another machine ({recipe.machine}; here: "
-            f"{here.cpu}, {here.cores} cores)\nhint: outpace tune {recipe.target}",
+            f"warning: this recipe was measured {_elsewhere(recipe, here)}\n"
+            f"hint: outpace tune {recipe.target}",
             file=sys.stderr,
         )
     return recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outpace.adapters.work import Output, Progress, Work
+from outpace.adapters.work import Output, Progress, working
 from outpace.errors import Interrupted, TargetError
 from outpace.records.files import read_json
 from outpace.records.plan import Sizes
@@ -22,15 +22,15 @@ def sizes(
 
     Raises TargetError where the script trains nothing.
     """
-    work = Work(target, session, output, progress)
-    work.tell("a step's memory", 0, 1)
-    (work.session / SIZES).unlink(missing_ok=True)
-    code = work.launch("outpace.tune.sizes:begin", {}, work.session, SILENT)
-    if code == Interrupted.exit_code:
-        raise KeyboardInterrupt
-    found = None
-    if (work.session / SIZES).exists():
-        found = read_json(work.session / SIZES, Sizes)
+    with working(target, session, output, progress) as work:
+        work.tell("a step's memory", 0, 1)
+        (work.session / SIZES).unlink(missing_ok=True)
+        code = work.launch("outpace.tune.sizes:begin", {}, work.session, SILENT)
+        if code == Interrupted.exit_code:
+            raise KeyboardInterrupt
+        found = None
+        if (work.session / SIZES).exists():
+            found = read_json(work.session / SIZES, Sizes)
     if found is None or not found.steps:
         raise TargetError(
             f"{target.name} ended with exit code {code} before its steps could be measured"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from outpace.adapters.work import Output, Progress, Work
+from outpace.adapters.work import Output, Progress, Work, working
 from outpace.api.diagnosing import finish, interpret, measure
 from outpace.errors import Interrupted, NotProven, RecipeError
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.recipe_file import write_recipe
 from outpace.records.session import Diagnosis, Session
 from outpace.records.target import Target
@@ -47,14 +48,30 @@ def tune(
     the session is written down by then, as it is at Ctrl-C.
     """
     from outpace.tune.cache_limits import cache_limits
-    from outpace.tune.prove import shortfall
 
     check_recipe(recipe, force=force)
     limits = cache_limits(ram_bytes, disk_bytes)
-    work = Work(target, session, output, progress)
+    with working(target, session, output, progress) as work:
+        return _tune(work, recipe, time_s, force, seeds, margin, require_proof, only, skip, limits)
+
+
+def _tune(
+    work: Work,
+    recipe: Path,
+    time_s: float | None,
+    force: bool,
+    seeds: int,
+    margin: float,
+    require_proof: bool,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    limits: CacheLimits,
+) -> Session:
+    from outpace.tune.prove import shortfall
+
     brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
     evidence, code, notes = measure(work, brief, None, limits=limits)
-    diagnosis = interpret(target, work.machine, evidence, code, notes)
+    diagnosis = interpret(work.target, work.machine, evidence, code, notes)
     if diagnosis.outcome != "done":
         return finish(work, diagnosis, evidence, "tune")
     total = time_s or default_time(evidence)
@@ -67,12 +84,12 @@ def tune(
         _cut_off(work, diagnosis, evidence)
         raise
     if require_proof and proof is not None and not proof.proven:
-        set_aside(recipe, work)
+        set_aside(recipe, work, force=force)
         finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
         raise NotProven(shortfall(proof), "give it more --time or --seeds, or a wider --margin")
     if _accepted(trials) != compared:
         final = {}  # the recipe is no longer what was compared as a whole
-    return _conclude(work, diagnosis, evidence, trials, final, proof, recipe)
+    return _conclude(work, diagnosis, evidence, trials, final, proof, recipe, force)
 
 
 def check_recipe(path: Path, *, force: bool) -> None:
@@ -92,12 +109,18 @@ def check_recipe(path: Path, *, force: bool) -> None:
         )
 
 
-def set_aside(path: Path, work: Work) -> None:
+def set_aside(path: Path, work: Work, *, force: bool) -> None:
     """A recipe that was to be replaced, and by none: `outpace run` is not to apply it unasked."""
-    if path.exists():
-        aside = path.with_name(f"{path.name}.old")
+    if force and path.exists():
+        aside = free(path.with_name(f"{path.name}.old"))
         path.replace(aside)
         work.notes.append(f"{path} was there before; as nothing takes its place it is {aside} now")
+
+
+def free(path: Path) -> Path:
+    """That, or the first of "name-2", "name-3" and so on where no file is."""
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], numbered) if not each.exists())
 
 
 def _cut_off(work: Work, diagnosis: Diagnosis, evidence: Evidence) -> None:
@@ -180,6 +203,7 @@ def _conclude(
     final: Mapping[str, Any],
     proof: Proof | None,
     path: Path,
+    force: bool,
 ) -> Session:
     """Write the recipe and the session."""
     from outpace.tune.children import total_gain
@@ -189,10 +213,13 @@ def _conclude(
     whole = total_gain(evidence, final) if accepted else None
     speedup = whole or (product(accepted) if accepted else None)
     record = recipe_of(work.target, work.machine, accepted, speedup, proof) if accepted else None
-    if record is not None:
-        write_recipe(path, record)
+    if record is None:
+        set_aside(path, work, force=force)
     else:
-        set_aside(path, work)
+        if not force and path.exists():  # another one was made meanwhile
+            work.notes.append(f"{path} is another recipe by now; this one is {free(path)}")
+            path = free(path)
+        write_recipe(path, record)
     return finish(
         work,
         diagnosis,

@@ -16,15 +16,21 @@ from outpace.cli.report import session_file
 @option("--markdown", is_flag=True, help="As Markdown.")
 def command(before: Path, after: Path, markdown: bool) -> int:
     """What changed between two sessions."""
+    from rich.console import Console
+
     from outpace.records.files import read_json
     from outpace.records.session import Session
     from outpace.report.compare import compare, compare_markdown
+    from outpace.report.terminal import spelled
 
     one, other = (read_json(session_file(p), Session) for p in (before, after))
+    console = Console()
     if markdown:
-        click.echo(compare_markdown(one, other))
+        text = compare_markdown(one, other) + "\n"
     else:
-        from rich.console import Console
-
-        Console().print(compare(one, other))
+        with console.capture() as capture:
+            console.print(compare(one, other))
+        text = capture.get()
+    console.file.write(spelled(text, ascii_only=console.options.ascii_only))
+    console.file.flush()
     return 0

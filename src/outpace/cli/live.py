@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -53,7 +54,8 @@ def command(session: Path | None, as_json: bool) -> int:
             f"nothing has run in {folder}",
             "outpace diagnose, tune, and run --deadline tell how far they are",
         )
-    way = _lines if as_json else _screen if sys.stdout.isatty() else _phases
+    drawn = sys.stdout.isatty() and not _ascii_only()
+    way = _lines if as_json else _screen if drawn else _phases
     last = None
     try:
         with way() as show:
@@ -67,13 +69,13 @@ def command(session: Path | None, as_json: bool) -> int:
 
 
 def news(folder: Path, now: float | None = None) -> News | None:
-    """The newest word of the sessions in a folder; None where there is none."""
+    """The newest word of the sessions in a folder; None where there is none that is one of ours."""
     from outpace.report.live import newest
     from outpace.tune.files import SIZES, STATUS, read
 
     found = newest(folder)
     told = read(found[0]) if found is not None else None
-    if found is None or told is None:
+    if found is None or told is None or not _is_ours(told):
         return None
     path, when = found
     session = folder
@@ -85,14 +87,30 @@ def news(folder: Path, now: float | None = None) -> News | None:
     return News(session, told, max(0.0, (now or time.time()) - when), over)
 
 
+def _is_ours(told: Any) -> bool:
+    """Whether it says how far a session is: another program's file may have that name too."""
+    try:
+        _seen(told)
+    except (AttributeError, KeyError, TypeError, ValueError, msgspec.ValidationError):
+        return False
+    return True
+
+
 def changes(folder: Path) -> Iterator[News]:
-    """The news, a few times a second until the session is over."""
+    """The news, a few times a second until the session is over.
+
+    Of several that run at once the first one found is followed, as long as it tells anything.
+    """
+    from outpace.report.live import SILENT_S
+
+    followed: Path | None = None
     while True:
-        found = news(folder)
+        found = news(followed or folder)
         if found is not None:
             yield found
             if found.over:
                 return
+            followed = found.session if found.age_s <= SILENT_S else None
         time.sleep(EVERY_S)
 
 
@@ -145,7 +163,7 @@ def _phases() -> Iterator[Show]:
         at = (seen.phase, int(10 * seen.share))
         if at != shown:
             shown = at
-            print(f"{seen.phase}  {100 * seen.share:.0f} %  {seen.note}".rstrip(), flush=True)
+            _say(f"{seen.phase}  {100 * seen.share:.0f} %  {seen.note}".rstrip())
 
     yield show
 
@@ -160,19 +178,30 @@ def _lines() -> Iterator[Show]:
         line = msgspec.json.encode({"session": str(found.session), **found.told}).decode()
         if line != before:
             before = line
-            print(line, flush=True)
+            print(json.dumps(json.loads(line)) if _ascii_only() else line, flush=True)
 
     yield show
+
+
+def _ascii_only() -> bool:
+    """Whether stdout may lack the characters of a picture."""
+    return not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+
+
+def _say(line: str) -> None:
+    from outpace.report.terminal import spelled
+
+    print(spelled(line, ascii_only=_ascii_only()), flush=True)
 
 
 def _end(last: News) -> None:
     """How it ended."""
     if "steps" in last.told:
-        print(f"{last.session}: {_seen(last.told).note}, then it ended")
+        _say(f"{last.session}: {_seen(last.told).note}, then it ended")
         return
     file = last.session / KEPT
     if not file.exists():
-        print(f"{last.session}: measured; its own terminal has the answer")
+        _say(f"{last.session}: measured; its own terminal has the answer")
         return
     from rich.console import Console
 

@@ -84,8 +84,11 @@ def kept(folder: Path, *, quiet: bool) -> Iterator[ProgressLine]:
                 with contextlib.suppress(OSError):
                     folder.rmdir()  # nothing came of it
     if _written_at(session) not in (None, before):
+        from outpace.report.words import command
+
         mark_latest(folder)
-        raise Interrupted("interrupted", f"what was measured by then: outpace report {folder}")
+        report = command("outpace", "report", str(folder))
+        raise Interrupted("interrupted", f"what was measured by then: {report}")
     raise Interrupted("interrupted before anything was measured")
 
 

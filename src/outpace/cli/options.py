@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -85,6 +87,7 @@ class TargetCommand(click.Command):
         dashes = [] if args[at : at + 1] == ["--"] else ["--"]
         left = super().parse_args(ctx, [*args[:at], *dashes, *args[at:]])
         _let_stronger_rivals_win(ctx)
+        _drop_what_lacks_its_deadline(ctx)
         return left
 
     def target_at(self, args: list[str]) -> int:
@@ -113,6 +116,22 @@ def _let_stronger_rivals_win(ctx: click.Context) -> None:
             ctx.params[weaker] = None if weaker != "no_recipe" else False
 
 
+def _drop_what_lacks_its_deadline(ctx: click.Context) -> None:
+    """What a project sets for its deadlines is not for a command line without one."""
+    if not any(ctx.params.get(name) for name in ("deadline", "by")):
+        for name, none in (("reserves", ()), ("land", False), ("schedule", None)):
+            if ctx.params.get(name) and from_settings(ctx, name):
+                ctx.params[name] = none
+
+
+def from_settings(ctx: click.Context, name: str) -> bool:
+    """Whether a parameter was set by a variable or by pyproject.toml, and not on the command line."""
+    return ctx.get_parameter_source(name) in (
+        ParameterSource.ENVIRONMENT,
+        ParameterSource.DEFAULT_MAP,
+    )
+
+
 def _ends_valued(word: str, valued: set[str]) -> bool:
     """Whether flags of one letter stand together, and the last one's value is the next word: ``-qo``."""
     if word.startswith("--"):
@@ -120,9 +139,14 @@ def _ends_valued(word: str, valued: set[str]) -> bool:
     return next((at for at, c in enumerate(word) if f"-{c}" in valued), 0) == len(word) - 1
 
 
-def option(flag: str, *more: str, **settings: Any) -> Callable[[Command], Command]:
-    """An option that also the variable OUTPACE_<FLAG> sets."""
-    variable = "OUTPACE_" + flag.removeprefix("--").replace("-", "_").upper()
+def option(
+    flag: str, *more: str, command: str = "", **settings: Any
+) -> Callable[[Command], Command]:
+    """An option that also the variable OUTPACE_<FLAG> sets; OUTPACE_<COMMAND>_<FLAG> where it means another
+    thing to one ``command``.
+    """
+    name = (f"{command}_" if command else "") + flag.removeprefix("--")
+    variable = "OUTPACE_" + name.replace("-", "_").upper()
     return click.option(flag, *more, envvar=variable, **settings)
 
 
@@ -186,7 +210,11 @@ def mark_latest(session: Path) -> None:
     link = session.parent / "latest"
     if session.parent.name != ".outpace" or session == link:
         return
-    if link.exists() and not link.is_symlink():
-        return
-    link.unlink(missing_ok=True)
-    link.symlink_to(session.name)
+    # Under another name first: another session may end now. Some file systems have no links.
+    with contextlib.suppress(OSError):
+        if link.exists() and not link.is_symlink():
+            return
+        new = link.with_name(f".latest-{os.getpid()}")
+        new.unlink(missing_ok=True)
+        new.symlink_to(session.name)
+        os.replace(new, link)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,6 +16,7 @@ from outpace.cli.options import (
     Duration,
     Number,
     TargetCommand,
+    from_settings,
     mark_latest,
     option,
     session_folder,
@@ -101,7 +103,10 @@ Examples:
     help="Fit the law to runs: CSV with parameters, tokens and loss.",
 )
 @option(
-    "--steps", type=click.IntRange(min=1), help="Steps of the script, where they are not found."
+    "--steps",
+    command="plan",
+    type=click.IntRange(min=1),
+    help="Steps of the script, where they are not found.",
 )
 @option("--epochs", type=click.IntRange(min=1), help="Or its epochs; before its name.")
 @option("--samples", type=click.IntRange(min=1), help="Or the samples that it sees.")
@@ -117,7 +122,7 @@ Examples:
 @option(
     "--batch",
     type=click.IntRange(min=1),
-    help="With --memory: samples of a step (default: its own).",
+    help="With --memory: samples of a batch (default: its own).",
 )
 @option("--cost", type=Money(), help="Money that it may cost, such as 200usd.")
 @option(
@@ -156,10 +161,15 @@ def command(
     The exit code is 3 where the training that was asked about does not fit the time, or the device.
     """
     from outpace.adapters.target import parse_target
-    from outpace.plan.question import Question, answer, of_memory
+    from outpace.plan.question import NOT_OF_A_SCRIPT, OF_A_SCRIPT, Question, answer, of_memory
     from outpace.report import plan as report
 
     time = budget_of(deadline, by, reserves)
+    ctx = click.get_current_context()
+    for name in NOT_OF_A_SCRIPT if words else OF_A_SCRIPT:
+        kept = name == "device" and given["memory"]
+        if from_settings(ctx, name) and not kept:  # a project's, for its other questions
+            given[name] = None
     asked = Question(time=time, usd_per_hour=usd_per_hour, **given)
     if asked.memory and not words:
         raise UsageError("whose memory?", "name the script: outpace plan --memory train.py")
@@ -179,6 +189,8 @@ def command(
     elif words:
         session = measure(parse_target(words), time_s, as_json, quiet)
         check_measured(session)
+        if by is not None:  # the clock has gone on meanwhile
+            asked = replace(asked, time=budget_of(deadline, by, reserves))
         plan, _ = answer(asked, session)
         lines = report.script_lines(asked, plan, session.target.name)
     else:
@@ -208,20 +220,19 @@ def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> 
     return 3 if late or full else 0
 
 
-def measured_sizes(target: Target, as_json: bool, quiet: bool) -> tuple[Sizes, Machine, int]:
-    """A script's step, the machine, and the memory that it has."""
+def measured_sizes(target: Target, as_json: bool, quiet: bool) -> tuple[Sizes, Machine]:
+    """A script's step, and the machine."""
     from outpace.api import sizes
     from outpace.cli.measuring import kept
     from outpace.measure.ceilings import ceilings
-    from outpace.measure.machine import describe, memory_limit
+    from outpace.measure.machine import describe
 
     folder = session_folder(None, target.name)
     output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
     with kept(folder, quiet=quiet) as progress:
         found = sizes(target, session=folder, output=output, progress=progress)
         machine = describe()
-        limit = machine.accelerators[0].memory_bytes if found.device == "cuda" else memory_limit()
-        return found, msgspec.structs.replace(machine, ceilings=ceilings(machine)), limit
+        return found, msgspec.structs.replace(machine, ceilings=ceilings(machine))
 
 
 def measure(target: Target, time_s: float | None, as_json: bool, quiet: bool) -> Session:

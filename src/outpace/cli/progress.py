@@ -31,6 +31,7 @@ class ProgressLine:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
+        """also once nothing can be written"""
         self.terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self.phase = ""
         self.last = 0.0
@@ -47,10 +48,10 @@ class ProgressLine:
         if self.terminal:
             self._draw(phase, done, total, note)
         else:
-            _write(f"outpace: {phase}\n")
+            self._write(f"outpace: {phase}\n")
 
     def _draw(self, phase: str, done: float, total: float, note: str) -> None:
-        columns, rows = shutil.get_terminal_size()
+        columns, rows = _size()
         if rows < FEWEST_ROWS:
             return
         if rows != self.rows:
@@ -61,12 +62,12 @@ class ProgressLine:
         text = f"outpace  {phase}  {bar}  {100 * share:3.0f} %  {note}"[: columns - 1]
         if colors() is not False:
             text = text.replace("━" * filled, f"\x1b[36m{'━' * filled}\x1b[39m", 1)
-        _write(f"\x1b7\x1b[{rows};1H\x1b[2K{text}\x1b8")
+        self._write(f"\x1b7\x1b[{rows};1H\x1b[2K{text}\x1b8")
 
     def _take_row(self, rows: int) -> None:
         """Have the rows above the last one scroll; the cursor stays with what was written."""
         first = "" if self.rows else "\n\x1b[1A"
-        _write(f"{first}\x1b7\x1b[1;{rows - 1}r\x1b8")
+        self._write(f"{first}\x1b7\x1b[1;{rows - 1}r\x1b8")
         self.rows = rows
 
     def __enter__(self) -> ProgressLine:
@@ -80,10 +81,24 @@ class ProgressLine:
     ) -> None:
         """Give the row back."""
         if self.rows:
-            _write(f"\x1b7\x1b[r\x1b[{self.rows};1H\x1b[2K\x1b8")
+            self._write(f"\x1b7\x1b[r\x1b[{self.rows};1H\x1b[2K\x1b8")
             self.rows = 0
 
+    def _write(self, text: str) -> None:
+        """A terminal that was closed, or a disk that is full, does not stop what is measured."""
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            self.quiet = True
 
-def _write(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+
+def _size() -> tuple[int, int]:
+    """Columns and rows of the terminal that is stderr, where `shutil` asks stdout; COLUMNS and LINES win."""
+    try:
+        seen = os.get_terminal_size(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return shutil.get_terminal_size()
+    told = (os.environ.get(name, "") for name in ("COLUMNS", "LINES"))
+    columns, rows = (int(text) if text.isdecimal() else 0 for text in told)
+    return columns or seen.columns or 80, rows or seen.lines or 24

@@ -45,8 +45,8 @@ def command(name: str | None, as_json: bool) -> int:
         width = max(len(k.name) for k in kinds)
         for kind in kinds:
             advice = " (advice)" if kind.advice_only else ""
-            first = _page(kind).splitlines()[0]
-            click.echo(f"{kind.name:<{width}}  {kind.keeps:<9} {first}{advice}")
+            first = _page(kind).partition("\n")[0]
+            click.echo(f"{kind.name:<{width}}  {kind.keeps:<9} {first}{advice}".rstrip())
     return 0
 
 

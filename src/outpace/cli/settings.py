@@ -33,6 +33,8 @@ OPTIONS = {
     "demo": "",
 }
 """of each command; written down here so that none has to be imported for another's sake"""
+OTHER_MEANING = {("plan", "steps")}
+"""commands and options that mean another thing to them: the length of a training, and not where to stop"""
 PATHS = ("session", "output", "recipe", "trace", "fit")
 
 
@@ -51,7 +53,8 @@ def defaults(folder: Path | None = None) -> dict[str, Any]:
     for name, known in options.items():
         own = tables.get(name, {})
         _check(file, f"tool.outpace.{name}", list(own), known)
-        found[name] = {_plain(k): _value(file, k, v) for k, v in {**shared, **own}.items()}
+        all_ = {k: v for k, v in shared.items() if (name, k) not in OTHER_MEANING}
+        found[name] = {_plain(k): _value(file, k, v) for k, v in {**all_, **own}.items()}
     return found
 
 

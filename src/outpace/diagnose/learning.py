@@ -21,6 +21,8 @@ LARGE_UPDATE = 0.1
 SMALL_UPDATE = 3e-6
 SPIKE = 3.0
 """times the first losses"""
+LEAP = 10.0
+"""times the very first one, which may be low by chance"""
 VANISHED = 1e-7
 """largest |gradient| (Amazon SageMaker Debugger's VanishingGradient, of the mean)"""
 AT_WORK = 1e-4
@@ -46,38 +48,52 @@ Rule = Callable[[Evidence], Iterator[Learning]]
 
 
 def not_a_number(evidence: Evidence) -> Iterator[Learning]:
-    """The loss became NaN or infinite: from there on nothing is learned."""
-    step = evidence.loss.first_bad_step
-    bad = evidence.health.bad_gradient
-    if step is not None:
-        first = f"; the gradient of {bad} is the first that is not" if bad else ""
-        made = f"; {evidence.health.bad_made}" if evidence.health.bad_made else first
+    """The loss became NaN or infinite: if it stays so, nothing is learned from there on."""
+    health, values = evidence.health, evidence.loss.values
+    if evidence.loss.first_bad_step is None:
+        return
+    bad = [index for index, value in enumerate(values) if value is None]
+    first = f"the gradient of {health.bad_gradient} is the first that is not"
+    made = health.bad_made or (first if health.bad_gradient else None)
+    because = f"; {made}" if made else ""
+    anomaly = "torch.autograd.set_detect_anomaly(True) names the operation that made it"
+    step = _step(evidence, bad[0]) if bad else None
+    if _never_finite_again(evidence):
         yield Learning(
             "nan",
             "critical",
-            f"the loss is not a finite number from step {step} on{made}",
-            "lower the learning rate or clip gradients; torch.autograd.set_detect_anomaly(True) "
-            "names the operation that made it",
+            f"the loss is not a finite number from step {step} on{because}",
+            f"lower the learning rate or clip gradients; {anomaly}",
+        )
+    else:
+        some = f"{len(bad)} of {len(values)} losses, the first at step {step}, are"
+        yield Learning(
+            "nan",
+            "warn",
+            f"{some if bad else 'a loss is'} not finite, and the training went on{because}",
+            "nothing is wrong with a few steps that a GradScaler skips until its scale suits; else "
+            f"clip gradients; {anomaly}",
         )
 
 
 def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
     """Steps overshoot: the loss spikes or rises while the weights change by a large part."""
-    health, bad = evidence.health, evidence.loss.first_bad_step is not None
+    health = evidence.health
     ratio = max(health.first_update_ratio or 0.0, health.update_ratio or 0.0)
     values = _finite(evidence)
     if len(values) < 5 or not math.isfinite(ratio) or ratio < LARGE_UPDATE:
         return
-    first, last = values[0], _ends(values)[1]
-    spikes = first > 0 and max(values) > SPIKE * first
-    # Layers that begin at zero change by a large part at first, and nothing is wrong with that.
-    rises = last > max(first, median(values[:5])) and (health.update_ratio or 0.0) >= LARGE_UPDATE
-    if bad or spikes or rises:
+    # One loss is noise. A net that its first steps have killed gets no gradients: later updates are 0.
+    first, last = median(values[:5]), _ends(values)[1]
+    leaps = 0 < LEAP * values[0] < median(values[1:6])
+    spikes = 0 < SPIKE * first < max(values[5:], default=0.0)
+    rises = last > max(values[0], first) and (health.update_ratio or 0.0) >= LARGE_UPDATE
+    if _never_finite_again(evidence) or leaps or spikes or rises:
         yield Learning(
             "learning_rate_too_high",
             "critical",
             f"a step changes the weights by {ratio:.0%} of their size, and the loss went from "
-            f"{first:.3g} to {last:.3g}, at most {max(values):.3g}",
+            f"{values[0] if leaps else first:.3g} to {last:.3g}, at most {max(values):.3g}",
             "lower the learning rate tenfold; warm it up; clip gradients",
         )
 
@@ -87,8 +103,10 @@ def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
     ratio, values = evidence.health.update_ratio, _finite(evidence)
     if ratio is None or ratio > SMALL_UPDATE or evidence.health.warming_up or len(values) < 20:
         return
+    if evidence.health.optimizers > 1:
+        return  # the loss of adversaries, or of a policy, need not fall
     first, last = _ends(values)
-    if last > 0.99 * first and not any(plateau(evidence)):
+    if last > 0.99 * first and _fell_and_stays(evidence) is None:
         yield Learning(
             "learning_rate_too_low",
             "warn",
@@ -99,40 +117,41 @@ def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
 
 
 def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
-    """Weights change as they should, and the loss stays: labels may not belong to the inputs."""
+    """Weights change as they should, and the loss stays that of guessing: labels may not belong to
+    the inputs. Elsewhere a loss stays too, as of a model that was trained before.
+    """
     ratio, values = evidence.health.update_ratio, _finite(evidence)
     if ratio is None or ratio <= SMALL_UPDATE or len(values) < FEWEST_LOSSES:
         return
     if evidence.health.warming_up or evidence.health.optimizers > 1 or min(values) <= 0:
         return  # a warm-up, adversaries or a policy: such a loss need not fall
-    third = len(values) // 3
+    third, classes = len(values) // 3, evidence.health.classes
     early, late = values[:third], values[-third:]
-    if _stays(early, late) and mean(early) - mean(late) < 3 * _error(early, late):
-        chance = math.log(evidence.health.classes) if evidence.health.classes > 1 else None
-        at_chance = chance is not None and abs(mean(late) - chance) < 0.1 * chance
-        guess = f", which is guessing among {evidence.health.classes} classes" if at_chance else ""
+    chance = math.log(classes) if classes > 1 else 0.0
+    at_chance = abs(mean(late) - chance) < 0.1 * chance
+    falls = mean(early) - mean(late) >= 3 * _error(early, late)
+    if at_chance and _stays(early, late) and not falls:
         yield Learning(
             "learns_nothing",
             "warn",
-            f"the loss stays at {mean(late):.3g} over {_seen(evidence)}{guess}",
+            f"the loss stays at {mean(late):.3g} over {_seen(evidence)}, which is guessing among "
+            f"{classes} classes",
             "see that labels belong to their inputs and that a model can overfit one batch",
         )
 
 
 def plateau(evidence: Evidence) -> Iterator[Learning]:
-    """The loss fell, and then stays far from zero for as long again."""
-    values = _finite(evidence)
-    if len(values) < FEWEST_LOSSES or min(values) <= 0 or evidence.health.optimizers > 1:
-        return
-    half = len(values) // 2
-    first, early, late = median(values[:5]), values[half : half + half // 2], values[-(half // 2) :]
-    if _stays(early, late) and 0.2 * first < mean(late) < 0.9 * first:
+    """The loss fell, and then stays far from zero for as long again, and validations with it."""
+    fell = _fell_and_stays(evidence)
+    if fell is not None and not _validates_better(evidence):
+        first, late = fell
         yield Learning(
             "plateau",
             "warn",
-            f"the loss fell from {first:.3g} to {mean(early):.3g} and stays there for the later half "
+            f"the loss fell from {first:.3g} to {late:.3g} and stays there for the later half "
             f"of {_seen(evidence)}",
-            "lower the learning rate (drop it, or let it go to zero on a schedule), or end here",
+            "if your validation metric stays as well, lower the learning rate (drop it, or let it go "
+            "to zero on a schedule)",
         )
 
 
@@ -333,6 +352,36 @@ def learning(evidence: Evidence) -> list[Learning]:
 
 def _finite(evidence: Evidence) -> list[float]:
     return [v for v in evidence.loss.values if v is not None]
+
+
+def _never_finite_again(evidence: Evidence) -> bool:
+    """Whether the loss became NaN or infinite and stayed so."""
+    bad = [value is None for value in evidence.loss.values]
+    return any(bad) and all(bad[bad.index(True) :])
+
+
+def _step(evidence: Evidence, index: int) -> int:
+    """The step of a loss, by the samples of the first step: short ones have one loss for many."""
+    samples = evidence.loss.samples
+    return round(samples[index] / samples[0]) - 1 if samples[0] else index
+
+
+def _fell_and_stays(evidence: Evidence) -> tuple[float, float] | None:
+    """Where the loss came from and where it stayed, if that is what it did."""
+    values = _finite(evidence)
+    if len(values) < FEWEST_LOSSES or min(values) <= 0 or evidence.health.optimizers > 1:
+        return None
+    half = len(values) // 2
+    first, early, late = median(values[:5]), values[half : half + half // 2], values[-(half // 2) :]
+    stays = _stays(early, late) and 0.2 * first < mean(late) < 0.9 * first
+    return (first, mean(early)) if stays else None
+
+
+def _validates_better(evidence: Evidence) -> bool:
+    """Whether the newest validation is the best of those in the later half of what was seen."""
+    seen = evidence.loss.samples
+    later = [v for samples, v in evidence.loss.validated if samples >= (seen[0] + seen[-1]) / 2]
+    return len(later) > 1 and later[-1] < min(later[:-1])
 
 
 def _ends(values: list[float]) -> tuple[float, float]:

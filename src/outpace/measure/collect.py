@@ -236,6 +236,7 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
         "compiled": any("OptimizedModule" in k.__name__ for k in kinds_of)
         or getattr(module, "_compiled_call_impl", None) is not None,
         "parameters": sum(p.numel() for p in module.parameters()),
+        "learnt_bytes": sum(p.nbytes for p in parameters),
         "tensors": len(parameters),
         "convolutions": sum(
             issubclass(k, nn.modules.conv._ConvNd) and "3d" not in k.__name__ for k in kinds_of
@@ -285,12 +286,13 @@ def _loss(watcher: Watcher) -> Loss:
     samples, values = watcher.losses.read()
     end = watcher.loss_until if watcher.loss_until is not None else len(values)
     bad = watcher.losses.first_bad()
+    step = round(samples[bad] / samples[0]) - 1 if bad is not None and samples[0] else bad
     samples, values = samples[:end], values[:end]
     stride = max(1, len(values) // MOST_POINTS)
     return Loss(
         tuple(samples[::stride]),
         tuple(v if math.isfinite(v) else None for v in values[::stride]),
-        bad if bad is not None and bad < end else None,
+        step if bad is not None and bad < end else None,
         tuple(v for v in watcher.validation.read() if math.isfinite(v[1])),
     )
 

@@ -33,6 +33,8 @@ MOST_NUMBERS = 1 << 16
 """of one parameter whose change is looked at"""
 MOST_ACTIVATIONS = 1 << 18
 """of one layer that are looked at, or one row"""
+FIRST = 4
+"""updates whose ratios are the first ones"""
 RESTRAINED = 3.0
 """a rate this far below its schedule's peak is a warm-up's"""
 FEWEST_ROWS = 32
@@ -49,6 +51,10 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.host = host
         self.looks = 0
         self.ratios: list[float] = []
+        self.stepped: set[int] = set()
+        """optimizers (id) that made a step"""
+        self.from_zero: set[int] = set()
+        """parameters (id) that were zero before it, as one of an adapter's two"""
         self.gradients: dict[str, list[float]] = {}
         self.dead: dict[str, list[float]] = {}
         self.saturated: dict[str, list[float]] = {}
@@ -73,6 +79,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.noise = GradientNoise()
         host.on_backward = self._see_loss
         # For good: a look begins and ends in a hook, while torch walks through its hooks.
+        register_optimizer_step_pre_hook(self._before_first)
         register_optimizer_step_pre_hook(self._guarded(self._before_update))
         register_optimizer_step_post_hook(self._guarded(self._after_update))
 
@@ -192,6 +199,21 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             if not any(bool(grad.any()) for grad in held if grad is not None):
                 self.zeroed.add(id(optimizer))
 
+    def _before_first(self, optimizer: Any, *_: Any) -> None:
+        """Which parameters begin at zero: what one changes by is all that it is, for many steps."""
+        if id(optimizer) in self.stepped or self._captured():
+            return
+        self.stepped.add(id(optimizer))
+        watching, self.watching = self.watching, False
+        try:
+            held = [p for g in optimizer.param_groups for p in g["params"]]
+            # Those of other kinds may be shards, which all ranks would have to be asked for.
+            whole = [p for p in held if type(p) is nn.Parameter]
+            self.from_zero |= {id(p) for p in whole if not bool(p.any())}
+        except Exception as error:
+            self.failure = f"{type(error).__name__}: {error}"
+        self.watching = watching
+
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         one = id(optimizer)
         self.updates += one in self.began
@@ -199,7 +221,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.began.discard(one)
         self.zeroed.discard(one)
         held = {id(p) for o in self.host.optimizers for g in o.param_groups for p in g["params"]}
-        held |= {id(p) for g in optimizer.param_groups for p in g["params"]}
+        own = {id(p) for g in optimizer.param_groups for p in g["params"]}
+        held |= own
         named = self._parameters()
         self.not_optimized = tuple(
             n for n, p in named if p.requires_grad and p.grad is not None and id(p) not in held
@@ -212,14 +235,19 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             self.noise.add([_part(grad).float() for grad in grads])
         for name, parameter in named:
             grad = parameter.grad
-            if grad is None or grad.dim() < 2 or grad.is_sparse or not grad.numel():
+            if id(parameter) not in own or grad is None or grad.dim() < 2 or grad.is_sparse:
+                continue
+            if not grad.numel():
                 continue
             largest = float(torch.linalg.vector_norm(grad, torch.inf))
             if not math.isfinite(largest):
                 self.bad_gradient = self.bad_gradient or name
                 continue
+            if largest == 0.0:
+                continue  # it was not asked, as a head of another task or an expert without tokens
             self.gradients.setdefault(name, []).append(largest)
-            self.before[name] = _part(parameter).clone()
+            if id(parameter) not in self.from_zero:
+                self.before[name] = _part(parameter).clone()
 
     def _after_update(self, *_: Any) -> None:
         ratios = []
@@ -244,7 +272,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         return Health(
             looks=self.looks,
             update_ratio=median(self.ratios) if self.ratios else None,
-            first_update_ratio=self.ratios[0] if self.ratios else None,
+            first_update_ratio=median(self.ratios[:FIRST]) if self.ratios else None,
             warming_up=self.warming_up,
             optimizers=len(self.host.optimizers),
             shuffles=_shuffles(self.host),

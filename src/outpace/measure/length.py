@@ -7,7 +7,6 @@ cannot be evaluated so is unknown.
 from __future__ import annotations
 
 import ast
-import dis
 import functools
 import inspect
 import math
@@ -16,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure import libraries
-from outpace.seams.where import is_user_file, user_frames
+from outpace.seams.where import is_user_file, locals_of, user_frames
 
 BARS = ("tqdm", "track", "progress_bar")
 WRAPPERS = (*BARS, "enumerate", "reversed")
@@ -112,29 +111,13 @@ def _between(node: ast.expr, frame: FrameType) -> Any:
 
 def variable(frame: FrameType, name: str) -> Any:
     """The value that a name has in a frame; Unknown where it has none, or cannot be asked for."""
-    code = frame.f_code
-    own = bool(code.co_flags & inspect.CO_OPTIMIZED)  # a function's: else it shares its namespace
-    if own and takes_locals(code):
-        raise Unknown  # to look would change what it was given by then
-    names = frame.f_locals
-    try:
-        for scope in (names, frame.f_globals):
-            if name in scope:
-                return scope[name]
-    finally:
-        # Up to Python 3.12 it is a copy, which would keep all that the function lets go.
-        if own and type(names) is dict:
-            names.clear()
+    names = locals_of(frame)
+    if names is None:
+        raise Unknown
+    for scope in (names, frame.f_globals):
+        if name in scope:
+            return scope[name]
     raise Unknown
-
-
-@functools.lru_cache(maxsize=256)
-def takes_locals(code: CodeType) -> bool:
-    """Whether a function calls ``locals()``."""
-    return "locals" in code.co_names and any(
-        each.opname == "LOAD_GLOBAL" and each.argval == "locals"
-        for each in dis.get_instructions(code)
-    )
 
 
 def _is_librarys(value: Any) -> bool:

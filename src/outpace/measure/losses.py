@@ -62,6 +62,6 @@ class Losses:
         return self.samples[: len(self.values)], self.values
 
     def first_bad(self) -> int | None:
-        """The first step whose loss was NaN or infinite."""
+        """The first loss that was NaN or infinite, by its place among those kept."""
         _, values = self.read()
         return next((i for i, v in enumerate(values) if not math.isfinite(v)), None)

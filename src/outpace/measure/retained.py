@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.added import where_added
-from outpace.seams.where import is_user_file, user_frames
+from outpace.seams.where import is_functions, is_user_file, locals_of, user_frames
 
 CONTAINERS = (list, dict, deque, set)
 FEWEST = 8
@@ -31,8 +31,6 @@ MOST_NODES = 200_000
 """Autograd nodes counted at most, some 0.2 s."""
 MOST_INSIDE = 64
 """Containers or modules looked at inside of one variable."""
-OF_A_FUNCTION = 1
-"""CO_OPTIMIZED: the locals that such a frame shows are a copy, kept by the frame."""
 
 
 class Holder(NamedTuple):
@@ -89,8 +87,8 @@ def holders(frame: FrameType | None) -> Iterator[Holder]:
     seen: set[int] = set()
     for each in user_frames(frame):
         scopes = [(each.f_globals, id(each.f_globals))]
-        if each.f_code.co_flags & OF_A_FUNCTION:
-            scopes.append((_locals(each), id(each)))
+        if is_functions(each.f_code):
+            scopes.append((locals_of(each) or {}, id(each)))
         for variables, scope in scopes:
             if scope in seen:
                 continue
@@ -114,7 +112,13 @@ def _inside(holder: Holder, seen: set[int], depth: int = 2) -> Iterator[Holder]:
         yield holder
     elif depth > 0 and id(value) not in seen and _is_users(value):
         seen.add(id(value))
-        for path, owner in _owners(value):
+        try:
+            owners = list(_owners(value))
+        except (
+            Exception
+        ):  # what a class of the script's has in place of an attribute may raise anything
+            return
+        for path, owner in owners:
             for name, item in list(vars(owner).items()):
                 dotted = ".".join(part for part in (holder.name, path, name) if part)
                 yield from _inside(Holder(dotted, item, id(owner), holder.frame), seen, depth - 1)
@@ -122,7 +126,7 @@ def _inside(holder: Holder, seen: set[int], depth: int = 2) -> Iterator[Holder]:
 
 def _owners(value: Any) -> Iterator[tuple[str, Any]]:
     """An object and, of a module, the user's own modules inside of it, each with its path."""
-    if callable(getattr(value, "named_modules", None)):
+    if hasattr(type(value), "named_modules"):
         inner = (pair for pair in value.named_modules() if _is_users(pair[1]))
         yield from islice(inner, MOST_INSIDE)
     else:
@@ -140,20 +144,15 @@ def _is_users(value: Any) -> bool:
     """Whether an object is of a class that the user wrote."""
     module = sys.modules.get(getattr(type(value), "__module__", ""))
     filename = getattr(module, "__file__", None)
-    return bool(filename) and is_user_file(str(filename)) and hasattr(value, "__dict__")
+    return bool(filename) and is_user_file(str(filename)) and _has_own(value)
 
 
-def _locals(frame: FrameType) -> dict[str, Any]:
-    """A copy of a function's locals.
-
-    Before Python 3.13 the frame itself keeps the copy that it shows, and with it the tensors of
-    this moment: that is emptied again unless the script holds it too.
-    """
-    shown: Any = frame.f_locals
-    found = dict(shown)
-    if isinstance(shown, dict) and sys.getrefcount(shown) <= 3:
-        shown.clear()
-    return found
+def _has_own(value: Any) -> bool:
+    """Whether it has attributes of its own."""
+    try:
+        return type(object.__getattribute__(value, "__dict__")) is dict
+    except AttributeError:
+        return False
 
 
 def size_of(value: Any) -> int:

@@ -49,14 +49,16 @@ def seconds_until(by: str, now: datetime) -> float:
     is past.
     """
     try:
-        clock = time.fromisoformat(by)
+        clock = time.fromisoformat(by) if ":" in by else None  # 20260301 is a date
     except ValueError:
         clock = None
     if clock is not None:
         today = now.astimezone(clock.tzinfo) if clock.tzinfo is not None else now
         at = datetime.combine(today.date(), clock, today.tzinfo)
-        left = at.timestamp() - now.timestamp()
-        return left if left > 0 else (at + timedelta(days=1)).timestamp() - now.timestamp()
+        # An hour that comes twice, as clocks are set back, has a second one.
+        coming = (at, at.replace(fold=1), at + timedelta(days=1))
+        ahead = [then.timestamp() - now.timestamp() for then in coming]
+        return next((left for left in ahead if left > 0), ahead[-1])
     try:
         at = datetime.fromisoformat(by)
     except ValueError:

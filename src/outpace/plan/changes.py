@@ -34,7 +34,6 @@ DISPATCH_S = 8e-6
 """CPU time of one operation that is sent to an accelerator, forward and backward"""
 SCALING = 1.4
 """times that a step on another device may take as long, or as short, as reckoned"""
-BYTES = 4
 HIDDEN = 0.1
 """share of a step that waits for a loader's workers: above it less compute gives nothing"""
 PACKED = 0.5
@@ -127,7 +126,7 @@ def of_the_batch(evidence: Evidence) -> Iterator[Change]:
 
 def more_devices(evidence: Evidence) -> Iterator[Change]:
     """Machines like this one, each with a batch of its own."""
-    weights = BYTES * evidence.compute.parameters
+    weights = evidence.compute.learnt_bytes
     step = evidence.steps.mean_s
     for count in MACHINES if weights else ():
         exchange = 2 * (count - 1) * (weights / count / LINK_BYTES_S + LATENCY_S)
@@ -153,7 +152,7 @@ def other_devices(evidence: Evidence) -> Iterator[Change]:
     for name in OFFERED:
         found = known.get(name)
         rate = found and (found.tf32_tflops or found.fp32_tflops or found.bf16_tflops)
-        if found is None or not rate:
+        if found is None or not rate or evidence.memory.peak_bytes > found.room_bytes:
             continue
         arithmetic = compute.flops / (rate * 1e12 * reached)
         moving = compute.moved_bytes / (found.bandwidth_gb_s * 1e9)

@@ -32,6 +32,10 @@ HUBER = 1.345
 squares where the noise is normal (Holland and Welsch 1977)"""
 LEAST_NOISE = 1e-3
 """of log L: what Hoffmann et al. take"""
+BOUNDS = (0.01, 2.0)
+"""of both exponents"""
+MOST_TOGETHER = 0.995
+"""correlation of log N and log D, above which no law can be told"""
 EXPONENTS = (0.2, 0.35, 0.5, 0.7)
 COLUMNS = {
     "parameters": ("parameters", "params", "n"),
@@ -74,6 +78,12 @@ def read_runs(path: Path) -> Runs:
             f"{path} holds {len(rows)} runs of {distinct[0]} sizes and {distinct[1]} amounts of data",
             f"a law has five constants: give {FEWEST} runs or more, of 3 sizes and amounts at least",
         )
+    together = abs(float(np.corrcoef(np.log(runs.parameters), np.log(runs.tokens))[0, 1]))
+    if together > MOST_TOGETHER:
+        raise UsageError(
+            f"{path}: larger models have more data throughout (correlation {together:.3f})",
+            "what is due to the one and what to the other cannot be told: add runs with other ratios",
+        )
     return runs
 
 
@@ -107,7 +117,7 @@ def _projected(runs: Runs, start: Sequence[float]) -> tuple[float, np.ndarray]:
     def errors(exponents: np.ndarray) -> np.ndarray:
         return _linear(runs, exponents)[1]
 
-    found = least_squares(errors, start, bounds=(0.01, 2.0), x_scale=0.1)
+    found = least_squares(errors, start, bounds=BOUNDS, x_scale=0.1)
     constants, _ = _linear(runs, found.x)
     return float(found.cost), np.array([*constants, *found.x])
 
@@ -122,7 +132,14 @@ def _polished(runs: Runs, start: np.ndarray) -> Parametric:
     begin = np.array([*np.log(np.maximum(start[:3], 1e-9)), *start[3:]])
     noise = 1.4826 * float(np.median(np.abs(errors(begin))))
     scale = HUBER * max(LEAST_NOISE, noise)
-    found = least_squares(errors, begin, loss="huber", f_scale=scale, x_scale="jac")
+    low, high = (
+        np.array([*3 * [free], *2 * [bound]])
+        for free, bound in zip((-np.inf, np.inf), BOUNDS, strict=True)
+    )
+    begin = np.clip(begin, low + 1e-6, high - 1e-6)
+    found = least_squares(
+        errors, begin, bounds=(low, high), loss="huber", f_scale=scale, x_scale="jac"
+    )
     e, a, b = (float(value) for value in np.exp(found.x[:3]))
     return Parametric("fitted", e, a, b, float(found.x[3]), float(found.x[4]))
 

@@ -15,6 +15,9 @@ import msgspec
 
 from outpace.errors import UsageError
 
+CONTEXT_BYTES = 800_000_000
+"""taken on an accelerator by a process's context and libraries; not measured here"""
+
 
 class Device(msgspec.Struct, frozen=True):
     """One accelerator. Rates in TFLOP/s, memory in GB, bandwidths in GB/s; None: not known."""
@@ -35,9 +38,15 @@ class Device(msgspec.Struct, frozen=True):
     confidence: str
 
     @property
+    def room_bytes(self) -> int:
+        """What its memory holds besides a process's context."""
+        return round(self.memory_gb * 1e9) - CONTEXT_BYTES
+
+    @property
     def price(self) -> str | None:
         """Whose price, and of when."""
-        return f"{self.price_source}, {self.price_date}" if self.usd_per_hour else None
+        told = filter(None, (self.price_source, self.price_date))
+        return ", ".join(told) if self.usd_per_hour is not None else None
 
     def flops_per_s(self, dtype: str) -> float:
         """Dense peak. Raises UsageError where the device has none in that format."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,8 @@ NOT_OF_A_SCRIPT = (
     "hours",
     "fit",
 )
+
+OF_A_SCRIPT = ("steps", "epochs", "samples")
 
 
 @dataclass(frozen=True)
@@ -83,15 +86,54 @@ class Question:
                     f"--{name.replace('_', '-')} is not of a script",
                     "ask about the one or about the other",
                 )
-        lengths = [
-            name for name in ("steps", "epochs", "samples") if getattr(self, name) is not None
-        ]
+        lengths = [name for name in OF_A_SCRIPT if getattr(self, name) is not None]
         if len(lengths) > 1:
             raise UsageError(
                 f"--{' and --'.join(lengths)} each say how long the training is", "keep one of them"
             )
-        if self.cost is not None and self.usd_per_hour is None:
+        if self.usd_per_hour is None and (self.cost is not None or self.objective == "cost"):
             raise UsageError("what does an hour of this machine cost?", "say --usd-per-hour")
+        for name in ("time", "cost"):
+            if self.memory and getattr(self, name) is not None:
+                option = "--deadline" if name == "time" else "--cost"
+                raise UsageError(
+                    f"{option} has nothing to do with memory",
+                    "ask once with --memory, once without",
+                )
+
+    def check_law(self) -> None:
+        """Raise UsageError where something is said that the answer would leave out."""
+        for name in ("params", "tokens", "unique_tokens"):
+            if getattr(self, name) == 0:
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} 0 is nothing", "name a number such as 70B or 1.4T")
+        if self.unique_tokens is not None and self.tokens is None:
+            raise UsageError(
+                "--unique-tokens are seen again in a training that is known",
+                "say its --params and --tokens",
+            )
+        if self.flops is not None and (self.params is not None or self.tokens is not None):
+            raise UsageError(
+                "--flops, and --params and --tokens, each say how much is computed",
+                "keep the one or the other",
+            )
+        timed = self.time or self.hours or self.cost
+        if self.device is None and timed and (self.flops is not None or self.params is not None):
+            raise UsageError("how fast is it computed?", "say --device, such as h100, and --count")
+        for name in OF_A_SCRIPT:
+            if getattr(self, name) is not None:
+                raise UsageError(f"--{name} is of a script", "name the script")
+
+    @property
+    def machine(self) -> Device | None:
+        """The device that was asked about, at the price that was said."""
+        if self.device is None:
+            return None
+        found = device(self.device)
+        if self.usd_per_hour is None:
+            return found
+        own = {"usd_per_hour": self.usd_per_hour, "price_source": "your price", "price_date": None}
+        return msgspec.structs.replace(found, **own)
 
 
 @dataclass(frozen=True)
@@ -104,13 +146,18 @@ class Chosen:
     resampled: tuple[scaling.Parametric, ...] = ()
 
     def optimal(self, flops: float) -> Optimal:
-        """The best split; with limits for its loss from the resampled laws."""
+        """The best split."""
         best = scaling.optimal(self.law, flops)
         if not self.resampled:
             return best
-        losses = [law.loss(best.parameters, best.tokens) for law in self.resampled]
-        assert best.loss is not None
-        return msgspec.structs.replace(best, loss=between(losses, best.loss.estimate))
+        return msgspec.structs.replace(best, loss=self.loss(best.parameters, best.tokens))
+
+    def loss(self, parameters: float, tokens: float) -> Estimate | None:
+        """Nats a token; with limits from the resampled laws."""
+        told = scaling.expected_loss(self.law, parameters, tokens)
+        if told is None or not self.resampled:
+            return told
+        return between([law.loss(parameters, tokens) for law in self.resampled], told.estimate)
 
     def sizes(self, flops: float) -> Estimate:
         """Parameters of the best split, with limits."""
@@ -135,13 +182,10 @@ def answer(asked: Question, measured: Session | None = None) -> tuple[Plan, Chos
     """
     if measured is not None:
         return _of_script(asked, measured), None
-    for name in ("params", "tokens", "unique_tokens"):
-        if getattr(asked, name) == 0:
-            option = name.replace("_", "-")
-            raise UsageError(f"--{option} 0 is nothing", "name a number such as 70B or 1.4T")
+    asked.check_law()
     law = chosen(asked)
     time = asked.time
-    machine = device(asked.device) if asked.device is not None else None
+    machine = asked.machine
     given = _given(asked, law)
     flops = _flops(asked, machine)
     if time is None and flops is None and law.fit is None:
@@ -158,10 +202,15 @@ def answer(asked: Question, measured: Session | None = None) -> tuple[Plan, Chos
         found.update(law=law.name, fit=law.fit)
     if given is not None:
         found["given"] = given
-        if machine is not None:
-            found["forecast"] = _forecast(asked, machine)
+    if machine is not None and flops is not None and flops.peak_per_s is None:
+        found["forecast"] = _forecast(asked, machine, flops.total)
     if flops is not None:
-        found.update(law=law.name, optimal=law.optimal(flops.total))
+        best = law.optimal(flops.total)
+        found.update(law=law.name, optimal=best)
+        if asked.served_tokens is not None:
+            loss = given.loss if given is not None else best.loss
+            wanted = loss.estimate if loss is not None else math.nan
+            found["served"] = scaling.with_inference(law.law, wanted, asked.served_tokens)
     return Plan(**found), law  # type: ignore[arg-type]
 
 
@@ -194,19 +243,23 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     )
 
 
-def of_memory(asked: Question, sizes: Sizes, machine: Machine, limit: int | None) -> Plan:
+def of_memory(asked: Question, sizes: Sizes, machine: Machine) -> Plan:
     """What a step's memory and arithmetic are, here or on the device that was asked about."""
     wanted = device(asked.device) if asked.device is not None else None
     rates = machine.ceilings.matmul_flops if machine.ceilings is not None else {}
-    step = step_flops(sizes.flops, sizes.flops_forward, sizes.step_s, rates.get("float32"))
+    step = step_flops(sizes.flops, sizes.flops_forward, sizes.step_s, rates.get(sizes.dtype))
     return Plan(
         flops=step,
-        memory=memory_plan(sizes, asked.batch, wanted, asked.count, limit),
+        memory=memory_plan(sizes, asked.batch, wanted, asked.count),
     )
 
 
 def peak_of(machine: Machine, compute: Compute) -> float | None:
-    """FLOP/s of this machine's matrix products in a model's format, as measured."""
+    """FLOP/s of this machine's matrix products in a model's format, as measured; None where it is not
+    known which a GPU computes them in, as float32 may be TF32.
+    """
+    if compute.device == "cuda" and (compute.autocast or compute.dtype) == "float32":
+        return None
     rates = machine.ceilings.matmul_flops if machine.ceilings is not None else {}
     return rates.get(compute.autocast or compute.dtype)
 
@@ -217,11 +270,12 @@ def hours_of(asked: Question) -> float | None:
     if asked.time is not None:
         hours.append(asked.time.available_s / 3600)
     if asked.cost is not None:
-        price = device(asked.device).usd_per_hour if asked.device is not None else None
+        machine = asked.machine
+        price = machine.usd_per_hour if machine is not None else None
         if not price:
             raise UsageError(
                 "no price is known by which a cost could be turned into hours",
-                "--cost goes with a --device of known price, or a script and --usd-per-hour",
+                "say --device, and --usd-per-hour where no price of it is known",
             )
         hours.append(asked.cost / (price * asked.count))
     return min(hours, default=None)
@@ -236,7 +290,10 @@ def _given(asked: Question, law: Chosen) -> Given | None:
     tokens = asked.tokens
     if asked.unique_tokens is not None:
         tokens = scaling.tokens_worth(asked.unique_tokens, tokens / asked.unique_tokens)
-    return scaling.judged(law.law, asked.params, tokens, asked.tokens)
+    found = scaling.judged(law.law, asked.params, tokens, asked.tokens)
+    return msgspec.structs.replace(
+        found, loss=law.loss(asked.params, tokens)
+    )  # of the fit's limits too
 
 
 def _flops(asked: Question, machine: Device | None) -> Flops | None:
@@ -257,10 +314,8 @@ def _flops(asked: Question, machine: Device | None) -> Flops | None:
     return Flops(total, peak, asked.mfu, usd, machine.price)
 
 
-def _forecast(asked: Question, machine: Device) -> Forecast:
+def _forecast(asked: Question, machine: Device, flops: float) -> Forecast:
     hours = hours_of(asked)
-    assert asked.params is not None
-    assert asked.tokens is not None
     rate = machine.flops_per_s(asked.dtype) * asked.mfu * asked.count
-    seconds = scaling.PER_PARAMETER_AND_TOKEN * asked.params * asked.tokens / rate
+    seconds = flops / rate
     return Forecast(Estimate(seconds, seconds, seconds), hours is None or seconds <= 3600 * hours)

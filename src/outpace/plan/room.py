@@ -1,8 +1,9 @@
 """How much memory a step would take: with another batch, on another device, with other remedies.
 
 The memory of a step is a line over its batch size, one for forward and backward and one for the
-optimizer's step; the higher one is the peak. Both are measured at two batch sizes, where the script's
-batches can be given again in part; else what is not the model's own is taken to be in proportion.
+optimizer's step; the higher one is the peak. What came from outside of the step has a line too. All are
+measured at two batch sizes, where the script's batches can be given again in part; else what is not the
+model's own is taken to be in proportion.
 
 States over n devices: ZeRO 1 shares out the optimizer's, 2 the gradients as well, 3 the parameters as
 well (Rajbhandari et al. 2020, arXiv 1910.02054).
@@ -21,8 +22,6 @@ from outpace.records.plan import MemoryPlan, Room, Sizes, StepFlops, StepSize
 
 How = Literal["measured", "predicted"]
 
-CONTEXT_BYTES = 800_000_000
-"""taken on an accelerator by its context and libraries; not measured here"""
 ACCUMULATED = (2, 4)
 MOST_BATCH = 1 << 30
 
@@ -73,17 +72,17 @@ def law_of(sizes: Sizes) -> StepLaw:
         )
     largest = max(sizes.steps, key=lambda size: size.batch)
     smallest = min(sizes.steps, key=lambda size: size.batch)
-    data = Line(0.0, largest.data / max(1, largest.batch))
     if largest.batch == smallest.batch:
         # Gradients that are made in the step are as large whatever the batch.
         made = 0 if gradients_at_entry(largest) else min(gradients_of(largest), largest.learning)
         grown = (largest.learning - made) / max(1, largest.batch)
+        data = Line(0.0, largest.data / max(1, largest.batch))
         return StepLaw(largest.entry, Line(made, grown), Line(largest.optimizer, 0.0), data)
     return StepLaw(
         largest.entry,
         _through(smallest, largest, lambda size: size.learning),
         _through(smallest, largest, lambda size: size.optimizer),
-        data,
+        _through(smallest, largest, lambda size: size.data),
     )
 
 
@@ -93,32 +92,26 @@ def _through(small: StepSize, large: StepSize, value: object) -> Line:
     return Line(value(large) - slope * large.batch, slope)
 
 
-def memory_plan(
-    sizes: Sizes, batch: int | None, device: Device | None, count: int, limit: int | None
-) -> MemoryPlan:
-    """The peak with so many samples, whether it fits, and what would make room.
-
-    ``limit``: bytes of the memory here, of which an accelerator's context takes some.
-    """
+def memory_plan(sizes: Sizes, batch: int | None, device: Device | None, count: int) -> MemoryPlan:
+    """The peak with so many samples, whether it fits, and what would make room."""
     law = law_of(sizes)
     own = sizes.steps[0]
     asked = batch or own.batch
-    if device is not None:
-        limit = round(device.memory_gb * 1e9) - CONTEXT_BYTES
-    elif limit is not None and sizes.device != "cpu":
-        limit -= CONTEXT_BYTES
+    limit = sizes.limit if device is None else device.room_bytes
+    how: How = "measured" if asked == own.batch and device is None else "predicted"
     peak = own.peak if asked == own.batch else law.peak(asked)
     changes = [
-        Room(change, bytes_, None if limit is None else bytes_ <= limit, time, how)
-        for change, bytes_, time, how in _changes(sizes, law, own, asked, count)
+        Room(change, bytes_, None if limit is None else bytes_ <= limit, time, known)
+        for change, bytes_, time, known in _changes(sizes, law, own, asked, count, how)
         if bytes_ < peak
     ]
     return MemoryPlan(
         batch=asked,
+        micro_steps=sizes.micro_steps,
         peak_bytes=peak,
         by_kind=_kinds(own, law, asked),
         layers=sizes.layers,
-        how="measured" if asked == own.batch else "predicted",
+        how=how,
         device=device.name if device is not None else None,
         limit_bytes=limit,
         fits=None if limit is None else peak <= limit,
@@ -134,7 +127,7 @@ def _kinds(own: StepSize, law: StepLaw, batch: int) -> ByKind:
     rest = law.peak(batch) - states if batch != own.batch else own.peak - states
     before = kinds.activations + kinds.other
     scale = batch / max(1, own.batch)
-    activations, other = round(kinds.activations * scale), round(kinds.other * scale)
+    activations, other = round(kinds.activations * scale), round(law.data.at(batch))
     if before and activations + other > rest:
         activations = max(0, rest - other)
     return ByKind(
@@ -148,10 +141,9 @@ def _kinds(own: StepSize, law: StepLaw, batch: int) -> ByKind:
 
 
 def _changes(
-    sizes: Sizes, law: StepLaw, own: StepSize, batch: int, count: int
+    sizes: Sizes, law: StepLaw, own: StepSize, batch: int, count: int, how: How
 ) -> Iterator[tuple[str, int, float | None, How]]:
     """Each change alone: what the peak would be, a step's time, and how that is known."""
-    how: How = "measured" if batch == own.batch else "predicted"
     forward = 1 + sizes.forward_s / sizes.step_s if sizes.step_s else None
     for change, size, time in (
         ("bf16", sizes.bf16, None),
@@ -169,7 +161,7 @@ def _changes(
     if count > 1:
         kinds = own.kinds
         shared = 0
-        for stage, part in ((1, kinds.optimizer), (2, gradients_of(own)), (3, kinds.parameters)):
+        for stage, part in ((1, kinds.optimizer), (2, kinds.gradients), (3, kinds.parameters)):
             shared += part
             peak = law.peak(batch) - round(shared * (1 - 1 / count))
             yield f"ZeRO {stage} over {count}", peak, None, "predicted"
@@ -182,8 +174,8 @@ def gradients_at_entry(size: StepSize) -> bool:
 
 
 def gradients_of(size: StepSize) -> int:
-    """Bytes of all gradients: as many as of the parameters."""
-    return max(size.kinds.gradients, size.kinds.parameters)
+    """Bytes of all gradients: as many as of what is learnt."""
+    return max(size.kinds.gradients, size.learnt)
 
 
 def step_flops(flops: float, forward: float, step_s: float, peak_per_s: float | None) -> StepFlops:

@@ -128,7 +128,8 @@ def judged(law: Law, parameters: float, tokens: float, seen: float | None = None
         verdict = "balanced"
     else:
         verdict = "compute-inefficient" if tokens < best.tokens else "data-inefficient"
-    return Given(parameters, tokens, expected_loss(law, parameters, tokens), verdict, wasted)  # type: ignore[arg-type]
+    loss = expected_loss(law, parameters, tokens)
+    return Given(parameters, seen or tokens, tokens, loss, verdict, wasted)  # type: ignore[arg-type]
 
 
 def _wasted(law: Law, parameters: float, tokens: float, flops: float) -> float | None:

@@ -151,6 +151,8 @@ class Compute(msgspec.Struct, frozen=True):
     """the half precision that most of a step's FLOPs are done in, as under autocast"""
     compiled: bool = False
     parameters: int = 0
+    learnt_bytes: int = 0
+    """of the parameters that gradients are made for"""
     tensors: int = 0
     """parameter tensors: what an optimizer loops over"""
     convolutions: int = 0
@@ -281,7 +283,7 @@ class Loss(msgspec.Struct, frozen=True):
     values: tuple[float | None, ...] = ()
     """None where the loss was not a number"""
     first_bad_step: int | None = None
-    """first step whose loss was NaN or infinite"""
+    """of the first loss that was NaN or infinite"""
     validated: tuple[tuple[int, float], ...] = ()
     """of each validation: samples trained on by then, and mean loss"""
 

@@ -15,6 +15,12 @@ T = TypeVar("T")
 SCHEMA = 1
 
 
+class Schema(msgspec.Struct, frozen=True):
+    """What of a record is looked at first: in another schema the rest may be anything."""
+
+    schema: int = SCHEMA
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: into a temporary neighbour that then takes its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,12 +72,12 @@ def write_json(path: Path, record: object) -> None:
 def read_json(path: Path, kind: type[T]) -> T:
     """Read a record; raise SessionError that names the file and what is wrong with it."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=kind)
+        encoded = path.read_bytes()
+        schema = msgspec.json.decode(encoded, type=Schema).schema
+        if schema != SCHEMA:
+            raise SessionError(f"{path} has schema {schema}; this outpace reads schema {SCHEMA}")
+        return msgspec.json.decode(encoded, type=kind)
     except FileNotFoundError:
         raise SessionError(f"{path} does not exist", "name a session folder or file") from None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SessionError(f"{path} cannot be read: {error}") from error
-    schema = getattr(found, "schema", SCHEMA)
-    if schema != SCHEMA:
-        raise SessionError(f"{path} has schema {schema}; this outpace reads schema {SCHEMA}")
-    return found

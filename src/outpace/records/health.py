@@ -10,9 +10,11 @@ class Health(msgspec.Struct, frozen=True):
 
     looks: int = 0
     update_ratio: float | None = None
-    """|change of the weights| / |weights| a step: median over weight matrices, then over looks"""
+    """|change of the weights| / |weights| a step: median over weight matrices, then over looks
+
+    Matrices that began at zero, or whose gradient is 0, are left out."""
     first_update_ratio: float | None = None
-    """the same at the first look"""
+    """the same at the first looks"""
     warming_up: bool = False
     """a schedule holds the learning rate far below what it will be"""
     optimizers: int = 1

@@ -79,6 +79,8 @@ class Given(msgspec.Struct, frozen=True):
 
     parameters: float
     tokens: float
+    fresh_tokens: float
+    """that they are worth, where some are seen again"""
     loss: Estimate | None
     verdict: Literal["balanced", "compute-inefficient", "data-inefficient"]
     wasted: float | None
@@ -127,7 +129,8 @@ class StepSize(msgspec.Struct, frozen=True):
     """Memory of a step of so many samples, in bytes, as measured.
 
     ``learning`` and ``optimizer`` are the most held above ``entry`` in forward and backward and in the
-    optimizer's step, with what kernels took besides; ``data`` was made outside of the step.
+    optimizer's step, with what kernels took besides; ``data`` was made outside of the step. ``learnt`` is
+    what the weights take that gradients are made for.
     """
 
     batch: int
@@ -135,6 +138,7 @@ class StepSize(msgspec.Struct, frozen=True):
     learning: int
     optimizer: int
     data: int
+    learnt: int
     kinds: ByKind
 
     @property
@@ -151,7 +155,11 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """What was measured of a step's memory and arithmetic; FLOPs and seconds are a step's."""
+    """What was measured of a step's memory and arithmetic; FLOPs and seconds are a step's.
+
+    ``limit``: bytes that the device has for the step, all that it held already included; None where nothing
+    tells. ``micro_steps``: batches of one step. ``dtype``: that most of its FLOPs are done in.
+    """
 
     device: str
     steps: tuple[StepSize, ...]
@@ -163,6 +171,9 @@ class Sizes(msgspec.Struct, frozen=True):
     flops_forward: float
     step_s: float
     forward_s: float
+    limit: int | None = None
+    micro_steps: int = 1
+    dtype: str = "float32"
     notes: tuple[str, ...] = ()
 
 
@@ -177,9 +188,13 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
-    """Memory of a step, in bytes; ``device`` and ``limit_bytes`` where one was asked about."""
+    """Memory of a step, in bytes; ``device`` and ``limit_bytes`` where one was asked about.
+
+    ``batch``: samples that go through the model at once, ``micro_steps`` times in a step.
+    """
 
     batch: int
+    micro_steps: int
     peak_bytes: int
     by_kind: ByKind
     layers: tuple[Layer, ...]
@@ -201,6 +216,8 @@ class Plan(msgspec.Struct, frozen=True):
     law: LawName | UnsetType = UNSET
     fit: Fit | UnsetType = UNSET
     optimal: Optimal | UnsetType = UNSET
+    served: Optimal | UnsetType = UNSET
+    """the model of the same loss for which training and serving together cost least"""
     given: Given | UnsetType = UNSET
     flops: Flops | StepFlops | UnsetType = UNSET
     memory: MemoryPlan | UnsetType = UNSET

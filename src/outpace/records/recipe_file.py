@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import msgspec
 
 from outpace.errors import RecipeError
-from outpace.records.files import write_text
+from outpace.records.files import SCHEMA, Schema, write_text
 from outpace.records.gain import Gain
 from outpace.records.recipe import Recipe
 
@@ -16,8 +17,9 @@ HEAD = "# Made by outpace. Apply it with: outpace run --recipe {name} {target}\n
 
 
 def recipe_text(recipe: Recipe, name: str = "outpace.toml") -> str:
-    """A recipe as TOML."""
-    lines = [HEAD.format(name=name, target=" ".join(recipe.target.split()))]
+    """A recipe as TOML; ``name``: its file, as a command names it."""
+    head = HEAD.format(name=_line(shlex.quote(name)), target=_line(recipe.target))
+    lines = [head]
     keys = ("schema", "target", "outpace", "python", "torch", "machine", "fingerprint")
     lines += [f"{key} = {_value(getattr(recipe, key))}" for key in keys]
     if recipe.speedup is not None:
@@ -44,6 +46,11 @@ def recipe_text(recipe: Recipe, name: str = "outpace.toml") -> str:
     return "\n".join(lines) + "\n"
 
 
+def _line(text: str) -> str:
+    """Text without what a comment in TOML cannot hold."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -61,17 +68,18 @@ def _gain(gain: Gain) -> str:
 
 def write_recipe(path: Path, recipe: Recipe) -> None:
     """Write a recipe, whole or not at all."""
-    write_text(path, recipe_text(recipe, path.name))
+    write_text(path, recipe_text(recipe, str(path)))
 
 
 def read_recipe(path: Path) -> Recipe:
     """Read a recipe; RecipeError names the file and what is wrong with it."""
     try:
-        recipe = msgspec.toml.decode(path.read_bytes(), type=Recipe)
+        text = path.read_bytes()
+        schema = msgspec.toml.decode(text, type=Schema).schema
+        if schema != SCHEMA:
+            raise RecipeError(f"{path} has schema {schema}; this outpace reads schema {SCHEMA}")
+        return msgspec.toml.decode(text, type=Recipe)
     except FileNotFoundError:
         raise RecipeError(f"{path} does not exist", "outpace tune makes a recipe") from None
     except (OSError, msgspec.MsgspecError, ValueError) as error:
         raise RecipeError(f"{path} cannot be read: {error}") from error
-    if recipe.schema != 1:
-        raise RecipeError(f"{path} has schema {recipe.schema}; this outpace reads schema 1")
-    return recipe

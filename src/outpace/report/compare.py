@@ -6,6 +6,7 @@ on the machine counts as a change. The note below the table says so.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -55,12 +56,30 @@ def compare_markdown(a: Session, b: Session) -> str:
 
 
 def headline(a: Session, b: Session) -> str:
-    """The main change in one sentence."""
+    """The main change in one sentence; of samples where a step has another number of them."""
+    if _other_batch(a, b):
+        one, other = a.steps.samples_per_s, b.steps.samples_per_s
+        ratio = _ratio(other, one)
+        if ratio is None:
+            return "The speeds cannot be compared."
+        before, after = words.number(one), words.number(other)
+        return f"{after} samples a second instead of {before}: {words.times(ratio)} as fast."
     ratio = _ratio(a.steps.median_s, b.steps.median_s)
     if ratio is None:
         return "The step times cannot be compared."
     before, after = words.seconds(a.steps.median_s), words.seconds(b.steps.median_s)
     return f"A step takes {after} instead of {before}: {words.times(ratio)} as fast."
+
+
+def _other_batch(a: Session, b: Session) -> bool:
+    """Whether a step is known to have another number of samples than before."""
+    one, other = _samples(a), _samples(b)
+    return one != other and min(one, other) > 0
+
+
+def _samples(session: Session) -> int:
+    """Samples a step; 0 where they are not known."""
+    return session.evidence.steps.batch_size * session.evidence.steps.micro_steps
 
 
 def _ratio(before: float, after: float) -> float | None:
@@ -83,12 +102,17 @@ def _steps(a: Session, b: Session) -> Iterator[Line]:
         ("CPU time", a.steps.cpu_s, b.steps.cpu_s),
     )
     for name, one, other in pairs:
-        change = f"{words.times(_ratio(one, other))} as fast" if _ratio(one, other) else ""
+        change = "" if _other_batch(a, b) else _as_fast(_ratio(one, other))
         yield Line(name, words.seconds(one), words.seconds(other), change)
     one, other = a.steps.samples_per_s, b.steps.samples_per_s
-    yield Line("samples a second", words.number(one), words.number(other))
+    change = _as_fast(_ratio(other, one))
+    yield Line("samples a second", words.number(one), words.number(other), change)
     if a.speedup or b.speedup:
         yield Line("speed-up by its recipe", words.gain(a.speedup), words.gain(b.speedup))
+
+
+def _as_fast(ratio: float | None) -> str:
+    return f"{words.times(ratio)} as fast" if ratio else ""
 
 
 def _bound(session: Session) -> str:
@@ -96,7 +120,7 @@ def _bound(session: Session) -> str:
 
 
 def _ledger(a: Session, b: Session) -> Iterator[Line]:
-    one, other = ({row.name: row.share for row in session.ledger} for session in (a, b))
+    one, other = _shares(a), _shares(b)
     known = [name for name in NAMES if name in one or name in other]
     for name in known + [name for name in {**one, **other} if name not in NAMES]:
         first, second = one.get(name, 0.0), other.get(name, 0.0)
@@ -105,8 +129,18 @@ def _ledger(a: Session, b: Session) -> Iterator[Line]:
         yield Line(words.plain(name), words.share(first), words.share(second), change)
 
 
+def _shares(session: Session) -> dict[str, float]:
+    """Of each kind of time; several places may have a row each of one kind."""
+    shares: dict[str, float] = {}
+    for row in session.ledger:
+        shares[row.name] = shares.get(row.name, 0.0) + row.share
+    return shares
+
+
 def _findings(a: Session, b: Session) -> Iterator[Line]:
-    one, other = ({_named(finding): finding for finding in session.findings} for session in (a, b))
+    counts = (Counter(_named(finding) for finding in session.findings) for session in (a, b))
+    several = {name for count in counts for name in count if count[name] > 1}
+    one, other = _apart(a, several), _apart(b, several)
     for name in {**one, **other}:
         first, second = one.get(name), other.get(name)
         change = "gone" if second is None else "new" if first is None else ""
@@ -115,6 +149,17 @@ def _findings(a: Session, b: Session) -> Iterator[Line]:
 
 def _named(finding: Finding) -> str:
     return words.plain(" · ".join(filter(None, (finding.bound, finding.cause))))
+
+
+def _apart(session: Session, several: set[str]) -> dict[str, Finding]:
+    """Findings by name, and by place where ``several`` have that name: lines move as a script changes."""
+    found: dict[str, Finding] = {}
+    for finding in session.findings:
+        name = _named(finding)
+        if name in several and finding.where:
+            name += f" at {words.place(finding.where, session.target.cwd)}"
+        found.setdefault(name, finding)
+    return found
 
 
 def _gain(finding: Finding | None) -> str:
@@ -139,6 +184,11 @@ def _remarks(a: Session, b: Session) -> Iterator[str]:
         what = words.plain(" ".join(session.target.words))
         yield f"{name}: {session.command} {what}, {words.plain(session.started)}: {said}"
     yield NOTE
+    if _other_batch(a, b):
+        yield (
+            f"A step has {words.count(_samples(b), 'sample')} instead of {_samples(a):,}: "
+            "times of steps are not compared."
+        )
     if a.machine.fingerprint != b.machine.fingerprint:
         yield "They ran on different machines."
     if a.target.words != b.target.words:

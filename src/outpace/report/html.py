@@ -59,7 +59,7 @@ def render_html(session: Session) -> str:
             trials_axis=_axis(*((t.predicted, t.measured) for t in session.trials)),
             proof_chart=curves.chart(proof.curves) if proof else None,
             run_chart=_run_chart(session),
-            recipe=words.block(recipe_text(session.recipe_record)) if session.recipe_record else "",
+            recipe=words.block(_recipe(session)),
             diff=[(_diff_kind(line), line) for line in words.block(session.diff).split("\n")],
             labels=labels,
         )
@@ -78,7 +78,17 @@ def environment() -> jinja2.Environment:
     )
     filters: dict[str, Any] = {
         name: getattr(words, name)
-        for name in ("change", "gain", "number", "plain", "seconds", "share", "size", "times")
+        for name in (
+            "change",
+            "gain",
+            "interval",
+            "number",
+            "plain",
+            "seconds",
+            "share",
+            "size",
+            "times",
+        )
     }
     environment.filters.update(
         filters,
@@ -90,6 +100,11 @@ def environment() -> jinja2.Environment:
         learning=sentences.learning_sentence,
     )
     return environment
+
+
+def _recipe(session: Session) -> str:
+    record = session.recipe_record
+    return recipe_text(record, sentences.recipe_file(session)) if record else ""
 
 
 def _pct(value: float) -> str:

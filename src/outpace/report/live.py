@@ -37,9 +37,14 @@ class Seen(NamedTuple):
 
 
 def newest(session: Path) -> tuple[Path, float] | None:
-    """The progress file that was written last, of all processes of a session, and when."""
+    """The progress file that was written last, of all processes of a session, and when.
+
+    What a target whose files are thrown away writes is its own: it lies in a session's scratch folder.
+    """
     found = []
     for path in session.rglob(PROGRESS):
+        if "scratch" in path.relative_to(session).parts:
+            continue
         try:
             found.append((path.stat().st_mtime, path))
         except OSError:

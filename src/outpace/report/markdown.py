@@ -33,7 +33,8 @@ def _sections(session: Session) -> Iterator[tuple[str, str]]:
     yield "Memory", _memory(session) or "Memory was not measured."
     yield "Proof", text(sentences.proof_sentence(session.proof))
     record = session.recipe_record
-    yield "Recipe", fenced(recipe_text(record), "toml") if record else "No recipe was made."
+    recipe = recipe_text(record, sentences.recipe_file(session)) if record else ""
+    yield "Recipe", fenced(recipe, "toml") if record else "No recipe was made."
     diff = session.diff.strip("\n")
     yield "Diff", fenced(diff, "diff") if diff else "No change to the script is proposed."
     yield "Machine", _machine(session)

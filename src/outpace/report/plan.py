@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-from outpace.plan import scaling
 from outpace.plan.budget import arithmetic, duration
-from outpace.plan.hardware import device
+from outpace.plan.hardware import CONTEXT_BYTES
 from outpace.plan.question import Chosen, Question, hours_of
-from outpace.plan.room import CONTEXT_BYTES
 from outpace.records.plan import (
     Estimate,
     Flops,
@@ -41,10 +38,14 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
     verdict = ""
     if time is not None:
         yield arithmetic(time)
-        verdict = ", which fits" if plan.forecast.fits else ", which does not fit"
+        late = seconds.estimate > time.available_s
+        verdict = ", which does not fit" if late else ", which fits"
     cost = ""
     if asked.usd_per_hour:
-        cost = f"; {money(asked.usd_per_hour * seconds.estimate / 3600)}"
+        usd = asked.usd_per_hour * seconds.estimate / 3600
+        cost = f"; {money(usd)}"
+        if asked.cost is not None:
+            cost += f", {'more than' if usd > asked.cost else 'within'} {money(asked.cost)}"
     yield f"{name} takes {duration(seconds.estimate)} ({takes}){verdict}{cost}"
     yield from plan.forecast.notes
     if isinstance(plan.flops, StepFlops):
@@ -63,7 +64,9 @@ def _mark(asked: Question, option: Option) -> str:
     """Whether it is in time, and within the money."""
     if asked.time is None and asked.cost is None:
         return ""
-    late = asked.time is not None and 3600 * option.hours.estimate > asked.time.available_s
+    hours = option.hours.estimate
+    # One that was made to fit may be a rounding error over.
+    late = asked.time is not None and 3600 * hours > (1 + 1e-9) * asked.time.available_s
     dear = asked.cost is not None and (option.usd is None or option.usd.estimate > asked.cost)
     return "too late " if late else "too dear " if dear else "fits     "
 
@@ -86,8 +89,11 @@ def memory_lines(plan: Plan, name: str) -> Iterator[str]:
     assert plan.memory
     assert isinstance(plan.flops, StepFlops)
     memory = plan.memory
+    samples = words.count(memory.batch, "sample")
+    if memory.micro_steps > 1:
+        samples = f"{memory.micro_steps} batches of {samples}"
     yield (
-        f"a step of {name} with {words.count(memory.batch, 'sample')} takes "
+        f"a step of {name} with {samples} takes "
         f"{words.size(memory.peak_bytes)}, {memory.how}{_against(memory)}"
     )
     kinds = memory.by_kind
@@ -115,7 +121,7 @@ def _against(memory: MemoryPlan) -> str:
         return ""
     fits = "fits" if memory.fits else "does not fit"
     if memory.device is None:
-        return f"; it {fits} in the {words.size(memory.limit_bytes)} there are"
+        return f"; it {fits} in the {words.size(memory.limit_bytes)} that there are for it"
     return (
         f"; it {fits} in the {words.size(memory.limit_bytes)} of {memory.device}, less "
         f"{words.size(CONTEXT_BYTES)} for its context"
@@ -140,7 +146,7 @@ def arithmetic_of(step: StepFlops) -> str:
 
 def lines(asked: Question, plan: Plan, law: Chosen) -> Iterator[str]:
     """What was asked of a model and its data, in words."""
-    machine = device(asked.device) if asked.device is not None else None
+    machine = asked.machine
     flops = plan.flops if isinstance(plan.flops, Flops) else None
     if law.fit is not None:
         yield f"fitted to {law.fit.runs} runs; limits hold 80 % of {len(law.resampled)} resamples"
@@ -160,9 +166,10 @@ def lines(asked: Question, plan: Plan, law: Chosen) -> Iterator[str]:
         seconds = plan.forecast.finish_s.estimate
         usd = machine.usd_per_hour * asked.count * seconds / 3600 if machine.usd_per_hour else None
         fits = "" if plan.forecast.fits else ", which does not fit"
+        what = f"{asked.flops:.3g} FLOPs" if asked.flops is not None else ""
+        what = what or f"{short(asked.params)} parameters on {short(asked.tokens)} tokens"
         yield (
-            f"{short(asked.params)} parameters on {short(asked.tokens)} tokens take "
-            f"{duration(seconds)} on {asked.count} {machine.name}{fits}; not measured, at "
+            f"{what} take {duration(seconds)} on {asked.count} {machine.name}{fits}; not measured, at "
             f"{100 * asked.mfu:g} % of the peak{_price(usd, machine.price)}"
         )
     if plan.given and plan.optimal:
@@ -175,12 +182,9 @@ def lines(asked: Question, plan: Plan, law: Chosen) -> Iterator[str]:
         if law.resampled:
             sizes = law.sizes(flops.total)
             yield f"parameters from {short(sizes.low)} to {short(sizes.high)}"
-    if asked.served_tokens is not None and plan.optimal:
-        target = plan.given.loss if plan.given else plan.optimal.loss
-        wanted = target.estimate if target is not None else math.nan
-        served = scaling.with_inference(law.law, wanted, asked.served_tokens)
+    if plan.served:
         yield (
-            f"to serve {short(asked.served_tokens)} tokens at the same loss: {_split(served)} cost "
+            f"to serve {short(asked.served_tokens)} tokens at the same loss: {_split(plan.served)} cost "
             "least, training and serving together"
         )
     if plan.optimal and law.fit is None:
@@ -193,7 +197,7 @@ def _judgement(asked: Question, law: Chosen, given: Given, best: Optimal) -> Ite
         epochs = asked.tokens / asked.unique_tokens
         worth = (
             f" ({epochs:.3g} epochs of {short(asked.unique_tokens)} tokens, worth "
-            f"{short(given.tokens)} fresh ones)"
+            f"{short(given.fresh_tokens)} fresh ones)"
         )
     lost = f": {100 * given.wasted:.0f} % of the compute is wasted" if given.wasted else ""
     means = {
@@ -235,6 +239,6 @@ def short(count: float | None) -> str:
     """A count as it is spoken of: 72.2B, 1.33T."""
     assert count is not None
     for scale, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if count >= scale:
+        if count >= 0.9995 * scale:  # what rounds to 1000 of the next smaller one
             return f"{count / scale:.3g}{letter}"
     return f"{count:.3g}"

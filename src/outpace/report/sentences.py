@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from outpace.records.evidence import Overhead
 from outpace.records.finding import Finding, Learning
 from outpace.records.session import Session
-from outpace.records.trial import Proof
+from outpace.records.trial import Proof, Trial
 from outpace.report import words
 from outpace.report.labels import BOUNDS, CAUSES
 
@@ -116,27 +116,36 @@ def _as_fast(finding: Finding) -> str:
 
 
 def ceiling_sentence(session: Session) -> str:
-    """The share of the machine's matrix-product speed that a step reaches; empty where unknown."""
+    """The share of the machine's matrix-product speed that a step reaches; empty where unknown.
+
+    It is on a GPU in float32, whose products may be computed in TF32.
+    """
     compute, step = session.evidence.compute, session.steps.median_s
     ceilings = session.machine.ceilings or session.evidence.machine.ceilings
-    top = ceilings.matmul_flops.get(compute.dtype, 0.0) if ceilings else 0.0
-    if not (
+    form = compute.autocast or compute.dtype
+    top = ceilings.matmul_flops.get(form, 0.0) if ceilings else 0.0
+    if (compute.device, form) == ("cuda", "float32") or not (
         words.finite(step) and step > 0 and words.finite(top) and top > 0 and compute.flops > 0
     ):
         return ""
     reached = compute.flops / step
     return (
-        f"A step reaches {words.share(reached / top)} of this machine's {compute.dtype} matrix "
+        f"A step reaches {words.share(reached / top)} of this machine's {form} matrix "
         f"speed ({words.rate(reached, 'FLOP/s')} of {words.rate(top, 'FLOP/s')})."
     )
 
 
 def _tuned(session: Session) -> Verdict:
-    accepted = [words.plain(t.remedy) for t in session.trials if t.accepted]
-    tried = words.count(len(session.trials), "remedy", "remedies")
+    accepted = list(dict.fromkeys(words.plain(t.remedy) for t in session.trials if t.accepted))
+    tried = words.count(len({t.remedy for t in session.trials}), "remedy", "remedies")
     if session.speedup is None or not accepted:
         said = f"{tried} tried." if session.trials else "No remedy was tried."
         detail = f"{said} {bound_sentence(session)}"
+        if unproven := _unproven(session):
+            named = ", ".join(f"{words.plain(t.remedy)} {words.gain(t.measured)}" for t in unproven)
+            found = words.count(len(unproven), "faster remedy was", "faster remedies were")
+            headline = f"{found} found, but quality is not proven."
+            return Verdict(headline, f"Not proven: {named}. {detail}", "warn")
         return Verdict("No remedy made this training faster.", detail, "plain")
     was = bound_sentence(session).replace("Bound", "It was bound", 1)
     detail = f"{len(accepted)} of {tried} accepted: {', '.join(accepted)}. {was}"
@@ -144,6 +153,17 @@ def _tuned(session: Session) -> Verdict:
         return Verdict(f"No speed-up could be shown: {_speed(session)}.", detail, "warn")
     quality, tone = _quality(session.proof)
     return Verdict(f"{_speed(session)}, {quality}.", detail, tone)
+
+
+def _unproven(session: Session) -> list[Trial]:
+    """Remedies that were measured faster and that the proof left out, or did not come to keep."""
+    return [
+        trial
+        for trial in session.trials
+        if trial.measured is not None
+        and trial.measured.is_gain
+        and (trial.accepted or trial.reason.startswith("left out:"))
+    ]
 
 
 def _speed(session: Session) -> str:
@@ -217,6 +237,11 @@ def ledger_span(session: Session) -> str:
     return f"{words.seconds(total)}, {seen}"
 
 
+def recipe_file(session: Session) -> str:
+    """The recipe as it is named in a command that is given in the target's directory."""
+    return words.place(session.recipe, session.target.cwd) or "outpace.toml"
+
+
 def next_steps(session: Session, folder: Path | str | None = None) -> list[Next]:
     """What to type next. ``folder`` is where the session is kept, if it is."""
     steps = _next_commands(session)
@@ -234,10 +259,8 @@ def _next_commands(session: Session) -> list[Next]:
         return [Next(bare, "does it train to its end by itself?")]
     if session.outcome == "interrupted":
         return [Next(words.outpace(session.command, target), "starts again")]
-    recipe = session.recipe
-    if session.command == "tune" and recipe and any(t.accepted for t in session.trials):
-        recipe = words.place(recipe, session.target.cwd)
-        run = words.outpace("run", target, "--recipe", recipe)
+    if session.command == "tune" and session.recipe and any(t.accepted for t in session.trials):
+        run = words.outpace("run", target, "--recipe", recipe_file(session))
         return [Next(run, "trains with the recipe, the script unchanged")]
     if session.command == "diagnose" and any(f.remedies for f in session.findings):
         return [Next(words.outpace("tune", target), "measures the remedies and proves quality")]

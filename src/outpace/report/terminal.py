@@ -7,7 +7,7 @@ on stderr.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console, RenderableType
@@ -24,7 +24,7 @@ from outpace.report.axis import Axis, ratio_axis
 
 WIDEST = 100
 _TONES = {"good": "green", "warn": "yellow", "bad": "red", "plain": "cyan"}
-_ASCII = str.maketrans("█▉▊▋▌▍▎▏━─│●◇◈×–—…µ✓✗·∞┃", "########=-|ooox--.u+x.8|")
+_ASCII = str.maketrans("█▉▊▋▌▍▎▏━─│●◇◈×–—…µ✓✗·∞┃", "########=-|ooox--.u+x.8|") | {ord("≠"): "!="}
 
 
 def print_session(session: Session, console: Console, folder: Path | str | None = None) -> None:
@@ -35,10 +35,13 @@ def print_session(session: Session, console: Console, folder: Path | str | None 
             console.print(part, width=width, soft_wrap=isinstance(part, Text))
         console.print()
     text = "\n".join(line.rstrip() for line in capture.get().split("\n"))
-    if console.options.ascii_only:
-        text = text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
-    console.file.write(text)
+    console.file.write(spelled(text, ascii_only=console.options.ascii_only))
     console.file.flush()
+
+
+def spelled(text: str, *, ascii_only: bool) -> str:
+    """Text as it is, or in plain characters alone."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode("ascii") if ascii_only else text
 
 
 def _parts(
@@ -83,11 +86,14 @@ def _title(name: str, note: str = "") -> Text:
     return Text.assemble("\n  ", (name, "bold"), ("   " + note if note else "", "dim"))
 
 
-def _grid(*widths: int) -> Table:
+def _grid(widths: Sequence[int], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """Rows of cells; a column without width is left out."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1)
-    for width in widths:
+    for width in filter(None, widths):
         grid.add_column(width=width, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        grid.add_row("", *(cell for cell, width in zip(row, widths, strict=True) if width))
     return grid
 
 
@@ -96,32 +102,34 @@ def _ledger(session: Session, width: int) -> Iterator[RenderableType]:
     rows = sorted(session.ledger, key=lambda row: -row.share if words.finite(row.share) else 0.0)
     shown = [row for row in rows if not row.share < 0.005] or rows[:1]
     top = max((row.share for row in shown if words.finite(row.share)), default=1.0) or 1.0
-    long = max(8, min(22, width - 58))
-    place = max(4, width - long - 36)
-    grid = _grid(11, long, 7, 9, place)
+    small = rows[len(shown) :]
+    rest, spent = sum(row.share for row in small), sum(row.seconds for row in small)
+    took = max(9, *(len(words.seconds(each)) for each in (spent, *(row.seconds for row in shown))))
+    left = width - took - 22  # by a name, a share and a time
+    long = max(8, min(22, width - 58)) if left >= 14 else 0
+    place = left - bool(long) - long - 1 if left >= 5 else 0
+    cells: list[tuple[str | Text, ...]] = []
     for row in shown:
         where = words.shorten(words.place(row.where, session.target.cwd), place)
         drawn = Text(bars.bar(row.share / top, long), "cyan")
-        cells = words.share(row.share).rjust(7), words.seconds(row.seconds).rjust(9)
-        grid.add_row("", words.plain(row.name), drawn, *cells, Text(where, "dim"))
-    small = rows[len(shown) :]
+        figures = words.share(row.share).rjust(7), words.seconds(row.seconds).rjust(took)
+        cells.append((words.plain(row.name), drawn, *figures, Text(where, "dim")))
     if small:
-        rest, spent = sum(row.share for row in small), sum(row.seconds for row in small)
-        cells = words.share(rest).rjust(7), words.seconds(spent).rjust(9)
-        grid.add_row("", Text(f"{len(small)} others", "dim"), "", *cells, "")
-    yield grid
+        figures = words.share(rest).rjust(7), words.seconds(spent).rjust(took)
+        cells.append((Text(f"{len(small)} others", "dim"), "", *figures, ""))
+    yield _grid((max(1, min(11, width - took - 11)), long, 7, took, place), cells)
 
 
 def _gain_row(
     mark: Text, name: Text, axis: Axis, width: int, gain: Gain | None, guess: Gain | None
 ) -> Table:
-    long = max(10, min(36, width - 48))
-    grid = _grid(1, 20, long, width - long - 28)
+    long = min(36, width - 48) if width >= 58 else 0  # the bar gives way to the figures
+    label_width = 22 if not long else width - long - 26
     cells = words.times(gain.speedup).rjust(6) if gain else words.MISSING.rjust(6)
     inner = f" {words.interval(gain)}" if gain else ""
     label = Text.assemble((cells, bars.style(gain) if gain else "dim"), (inner, "dim"))
-    grid.add_row("", mark, name, bars.track(axis, gain, long, guess), label)
-    return grid
+    track = bars.track(axis, gain, long, guess) if long else ""
+    return _grid((1, max(1, min(20, width - 27)), long, label_width), [(mark, name, track, label)])
 
 
 def _finding(finding: Finding, cwd: str, axis: Axis, width: int) -> Iterator[RenderableType]:

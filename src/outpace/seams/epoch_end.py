@@ -38,10 +38,13 @@ def lengthened(
     longer: Longer,
     record: Record,
     draw: Callable[[], Any],
-    begin_again: Callable[[], None],
+    begin_again: Callable[[], bool],
     asking: FrameType,
 ) -> Any:
-    """One batch, of the next epoch where this one has none left and is to go on."""
+    """One batch, of the next epoch where this one has none left and is to go on.
+
+    ``begin_again``: whether there is a next one to draw from.
+    """
     host.guard("loader", longer.drawn_in, asking)
     try:
         return draw()
@@ -49,6 +52,7 @@ def lengthened(
         trained = record.begun is not None and host.steps > record.begun
         if not trained or not host.guard("loader", longer.more):
             raise  # no step was made of them: the script judges by its training data
-    begin_again()
+        if not begin_again():
+            raise
     record.given = 0
     return draw()

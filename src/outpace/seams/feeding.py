@@ -72,11 +72,13 @@ class Feeding:
         self,
         record: Record,
         own: Callable[[], Any],
-        loader: Callable[[], DataLoader[Any]],
+        loader: Callable[[], DataLoader[Any] | None],
     ) -> Any:
         """One batch, inside of an epoch; ``own`` draws from the script's ``loader`` itself."""
         if record.length is not None and record.given >= record.length:
-            raise StopIteration
+            if not keeps_iterator(loader(), record):
+                raise StopIteration
+            record.given = 0
         setup = self.setup
         if setup.free_input and record.recent:
             return record.recent.again(setup.batch_scale)
@@ -84,8 +86,8 @@ class Feeding:
             return own()
         return self._from_feed(loader(), record, setup.feed)
 
-    def _from_feed(self, loader: DataLoader[Any], record: Record, feed: Feed) -> Any:
-        runner = self.runner(loader, record, feed)
+    def _from_feed(self, loader: DataLoader[Any] | None, record: Record, feed: Feed) -> Any:
+        runner = self.runner(loader, record, feed) if loader is not None else None
         if runner is None:
             raise NotImplementedError(f"this data set cannot be fed by {feed}")
         for _ in range(2):
@@ -96,3 +98,10 @@ class Feeding:
             except StopIteration:
                 del record.endless[feed]
         raise StopIteration
+
+
+def keeps_iterator(loader: DataLoader[Any] | None, record: Record) -> bool:
+    """Whether a DataLoader draws all of its epochs from one iterator, and knows where one ends."""
+    own = record.own
+    kept = vars(loader).items() if loader is not None else ()
+    return own is not None and any(v is own for k, v in kept if k != "_iterator")

@@ -125,6 +125,8 @@ class Host:
     making: int = 0
     """number of the DataLoader whose iterator was made last"""
     drawn: Drawn = field(default_factory=Drawn)
+    pinned: set[int] = field(default_factory=set)
+    """addresses of the batch that a feed gave last in page-locked memory"""
     fed: bool = False
     """a loader feeds the training"""
     mistaken: bool = False
@@ -392,13 +394,12 @@ class Host:
         return Step(self.steps - 1, wall, cpu, totals, micro, size, clean, count)
 
     def _tell(self, step: Step) -> None:
-        for listener in self.listeners:
+        for listener in list(self.listeners):
             try:
                 listener(step)
             except Exception as error:
                 self.fail("step", error)
-                self.listeners = []
-                break
+                self.listeners.remove(listener)  # the others may have the target to end
 
     def _record_loss(self) -> None:
         pending, self.pending = self.pending, []

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
-from outpace.seams.batch import batch_size
+from outpace.seams.batch import batch_size, tensors_in
 from outpace.seams.epoch_end import Longer, ends_here, lengthened
 from outpace.seams.feeding import Feeding, MakeFeed
 from outpace.seams.host import Host
@@ -134,9 +134,11 @@ class LoaderSeam:
             loader._IterableDataset_len_called = asked
         return record
 
-    def loader_of(self, record: Record) -> DataLoader[Any]:
-        """The DataLoader of which that is known."""
-        return next(k for k, v in self.records.items() if v is record)
+    def loader_of(self, record: Record) -> DataLoader[Any] | None:
+        """The DataLoader of which that is known; None where the script needs no more than its iterator, and
+        has let it go.
+        """
+        return next((k for k, v in list(self.records.items()) if v is record), None)
 
     def _wrap_init(self) -> None:
         original, seam = self.originals["init"], self
@@ -145,7 +147,10 @@ class LoaderSeam:
         def __init__(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
             original(loader, *args, **kwargs)
             where = seam.host.guard("loader", caller)
-            seam.records[loader] = Record(next(seam.numbers), where)
+            with contextlib.suppress(
+                TypeError
+            ):  # one that cannot be referred to weakly is not known
+                seam.records[loader] = Record(next(seam.numbers), where)
 
         DataLoader.__init__ = __init__  # type: ignore[method-assign, assignment]
 
@@ -196,6 +201,8 @@ class LoaderSeam:
     def begin_epoch(self, loader: DataLoader[Any], record: Record) -> None:
         """An epoch of a loader begins."""
         host = self.host
+        with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
+            record.dataset = weakref.ref(loader.dataset)
         self._recognise(loader, record)
         if record.running is not None and record.running() is getattr(loader, "_iterator", None):
             record.running = None  # persistent workers: the one iterator begins anew
@@ -222,11 +229,9 @@ class LoaderSeam:
     def _remember(self, record: Record) -> None:
         """Its DataLoader feeds the training."""
         record.remembered = True
-        if record.where is not None:
-            with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
-                dataset = weakref.ref(self.loader_of(record).dataset)
-                fed = Fed(record.number, dataset, record.recent, record.starts)
-                self.fed_by[record.where] = fed
+        if record.where is not None and record.dataset is not None:
+            fed = Fed(record.number, record.dataset, record.recent, record.starts)
+            self.fed_by[record.where] = fed
 
     def serve(self, loader: DataLoader[Any], record: Record) -> Any:
         """A whole epoch from the Setup's feed, or None where the DataLoader's own is to serve."""
@@ -273,9 +278,12 @@ class LoaderSeam:
 
         _MultiProcessingDataLoaderIter._shutdown_workers = _shutdown_workers  # type: ignore[method-assign, assignment]
 
-    def begin_again(self, record: Record, iterator: Any) -> None:
-        """Let an iterator of a DataLoader go on with the batches of another."""
-        iterator._outpace_more = self.originals["iter"](self.loader_of(record))
+    def begin_again(self, record: Record, iterator: Any) -> bool:
+        """Let an iterator of a DataLoader go on with the batches of another, if there is one."""
+        loader = self.loader_of(record)
+        if loader is not None:
+            iterator._outpace_more = self.originals["iter"](loader)
+        return loader is not None
 
     def draw_or_rest(self, record: Record, original: Any, iterator: Any) -> Any:
         """One batch; only its phase is told where the running steps are not looked into."""
@@ -316,7 +324,7 @@ class LoaderSeam:
             raise
         finally:
             phases.pop()
-        self.note(record, batch, phases.mark - start)
+        host.guard("loader", self.note, record, batch, phases.mark - start)
         return batch
 
     def note(self, record: Record, batch: Any, waited: int) -> None:
@@ -332,6 +340,9 @@ class LoaderSeam:
         else:
             record.wait += waited
         self.host.drawn.gave(record)
+        if self.feeding.setup.feed.pin:
+            found = (tensor.untyped_storage().data_ptr() for tensor in tensors_in(batch))
+            self.host.pinned = set(found)
         if self.switching and not self.feeding.setup.free_input:
             record.recent.see(batch)
         if record.draws <= 2 and (record.trains or not self.host.steps):
@@ -373,6 +384,7 @@ class Epoch:
         """One batch, timed."""
         return self.seam.draw(self.record, lambda _: next(self.batches), None)
 
-    def begin_again(self) -> None:
+    def begin_again(self) -> bool:
         """Go on with the batches of another epoch."""
         self.batches = self.epoch()
+        return True

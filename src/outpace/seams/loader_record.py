@@ -47,6 +47,8 @@ class Record:
     interrupted: bool = False
     """a validation came between two batches of an epoch"""
     length: int | None = None
+    dataset: Any = None
+    """the DataLoader's, weakly; None where it cannot be referred to so"""
     epochs: int = 0
     draws: int = 0
     given: int = 0

@@ -24,7 +24,7 @@ from outpace.seams.helper import of_the_step
 from outpace.seams.host import Evaluations, Host, RootFacts
 from outpace.seams.layout import as_rows, lay_out, to_channels_last
 from outpace.seams.setup import AS_IS, Setup
-from outpace.seams.where import caller, user_frames
+from outpace.seams.where import caller, locals_of, user_frames
 
 _is_compiling = torch.compiler.is_compiling
 _current_graph_task_id = torch._C._current_graph_task_id
@@ -109,7 +109,7 @@ class ModuleSeam:
         for module, facts in list(self.host.roots.items()):
             if facts.has_parameters:
                 bring_format(self.host, module, facts, setup.channels_last)
-                bring_checkpoints(module, setup.checkpointed)
+                bring_checkpoints(module, wanted=False)
         self.bring_altered(setup.altered)
 
     def bring_altered(self, change: tuple[str, str] | None) -> None:
@@ -161,7 +161,6 @@ class ModuleSeam:
             facts.has_parameters = next(module.parameters(), None) is not None
             if facts.has_parameters:
                 bring_format(host, module, facts, self.setup.channels_last)
-                bring_checkpoints(module, self.setup.checkpointed)
         facts.calls += 1
         learns = module.training and torch.is_grad_enabled()
         if not facts.has_parameters:
@@ -197,6 +196,9 @@ class ModuleSeam:
         if self.host.mode != "validation":
             return
         if module.training:
+            record = self.host.drawn.last
+            if record is not None and record.trains and record.drawn > self.host.backwards_in_step:
+                return  # the training's batches judge nothing: batch norms gather statistics of them
             if facts.behaves_otherwise is None:
                 facts.behaves_otherwise = behaves_otherwise(module)
             if facts.behaves_otherwise:
@@ -225,7 +227,8 @@ class ModuleSeam:
         tensors = {id(tensor) for tensor in tensors_in(args)}
         self.callers = []
         for frame in user_frames(sys._getframe(1)):
-            names = tuple(k for k, v in frame.f_locals.items() if holds(v, tensors))
+            variables = locals_of(frame) or {}
+            names = tuple(k for k, v in variables.items() if holds(v, tensors))
             code = frame.f_code
             if names:
                 self.callers.append((code.co_filename, code.co_name, frame.f_lineno, names))
@@ -242,6 +245,24 @@ class ModuleSeam:
         kwargs: dict[str, Any],
     ) -> Any:
         """Call the root as the Setup says."""
+        if not self.setup.checkpointed:
+            return self.as_set(original, module, facts, args, kwargs)
+        bring_checkpoints(module, wanted=True)
+        try:
+            return self.as_set(original, module, facts, args, kwargs)
+        finally:
+            if not self.setup.compiled:  # else its guards would miss them
+                bring_checkpoints(module, wanted=False)  # it may be copied, or saved
+
+    def as_set(
+        self,
+        original: Any,
+        module: nn.Module,
+        facts: RootFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Call the root with its formats as the Setup says."""
         setup = self.setup
         if setup.channels_last:
             args = map_tensors(args, to_channels_last)
@@ -333,7 +354,7 @@ def resting_statistics(block: nn.Module) -> Iterator[None]:
                 tracked.copy_(count)
 
 
-def bring_checkpoints(module: nn.Module, wanted: bool) -> None:
+def bring_checkpoints(module: nn.Module, *, wanted: bool) -> None:
     """Recompute each block's activations in the backward pass, or keep them again."""
     for block in blocks_of(module):
         if wanted and "forward" not in block.__dict__:

@@ -7,16 +7,18 @@ numbers. What is kept is apart from the script's own, and so is what is given ag
 from __future__ import annotations
 
 import copy
+import random
 from collections import deque
 from typing import Any
 
 import torch
 
-from outpace.seams.batch import map_tensors, scalable, scale_batch, tensors_in
+from outpace.seams.batch import batch_size, map_tensors, scalable, scale_batch, tensors_in
 
 KEPT = 3
-EVERY = 8
-"""batches from one that is kept to the next, once there are some"""
+APART = (4, 12)
+"""batches from one that is kept to the next, once there are some: by chance between these, as in an epoch of
+eight batches every eighth one is the last, which has fewer samples"""
 
 
 class Recent:
@@ -29,7 +31,8 @@ class Recent:
         """the script changes the numbers of its batches where they are"""
         self._versions = 0
         """of the newest one's tensors when it was kept: torch counts what changes them"""
-        self._seen = self._turn = 0
+        self._seen = self._turn = self._wanted = 0
+        self._chance = random.Random(0)
 
     def __bool__(self) -> bool:
         return bool(self.batches)
@@ -42,14 +45,23 @@ class Recent:
     def see(self, batch: Any) -> None:
         """A batch is on its way to the script."""
         self._seen += 1
-        if self._seen > KEPT and self._seen % EVERY:
+        if self._seen < self._wanted:
             return
+        self._wanted = self._seen + (1 if self._seen < KEPT else self._chance.randint(*APART))
         if self.batches and not self._changes and versions(self.batches[-1]) != self._versions:
             self._changes = True
             self.batches.clear()
         kept = apart(batch, copied=self._changes)
         self._versions = versions(kept)
         self.batches.append(kept)
+
+    def only_the_fullest(self) -> int:
+        """Give none again but those with the most samples. Returns how many these are."""
+        most = max(map(batch_size, self.batches))
+        fullest = [batch for batch in self.batches if batch_size(batch) == most]
+        self.batches = deque(fullest, maxlen=KEPT)
+        self._scaled.clear()
+        return most
 
     def again(self, scale: float = 1.0) -> Any:
         """One of them, with so many times its samples."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 from threading import get_ident
-from typing import Any
+from types import MethodType
+from typing import Any, final
 
 import torch
 
@@ -23,6 +24,31 @@ LOOKS = 64
 """calls of which the place is looked up; later ones are only counted and timed"""
 
 
+@final
+class InPlace:
+    """A method in the place of another one, which it is equal to.
+
+    Subclasses of tensors are told which method was called, and look it up in tables that were made before it
+    was put here, or while it is.
+    """
+
+    def __init__(self, original: Any, method: Any) -> None:
+        functools.update_wrapper(self, original)
+        self.method = method
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.method(*args, **kwargs)
+
+    def __get__(self, tensor: Any, kind: Any = None) -> Any:
+        return self if tensor is None else MethodType(self.method, tensor)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.__wrapped__  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)  # type: ignore[attr-defined]
+
+
 class TransferSeam:
     """Stands at the methods of ``torch.Tensor`` named above."""
 
@@ -32,7 +58,7 @@ class TransferSeam:
         self.host = host
         self.setup = AS_IS
         self.pins = False
-        """copy from page-locked memory to the device without waiting"""
+        """copy batches from page-locked memory to the device without waiting"""
         self.patched: dict[str, bool] = {}
         self.synchronize: Any = None
         self.counts: dict[str, int] = {}
@@ -49,7 +75,8 @@ class TransferSeam:
         for name in names:
             self.patched[name] = name in torch.Tensor.__dict__
             phase = "transfer" if name in TRANSFERS else "sync"
-            setattr(torch.Tensor, name, self.wrap(name, phase, getattr(torch.Tensor, name)))
+            original = getattr(torch.Tensor, name)
+            setattr(torch.Tensor, name, InPlace(original, self.wrap(name, phase, original)))
         self.synchronize = torch.cuda.synchronize
         torch.cuda.synchronize = self.wrap("synchronize", "sync", self.synchronize)
 
@@ -103,7 +130,9 @@ class TransferSeam:
         return method
 
     def is_copy(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a call copies from page-locked memory and does not say whether to wait."""
+        """Whether a call copies a batch that a feed put into page-locked memory, and does not say whether to
+        wait. Memory of the script's own may be written to meanwhile.
+        """
         source = args[0] if args else None
         return (
             name in ("to", "cuda")
@@ -112,6 +141,7 @@ class TransferSeam:
             and isinstance(source, torch.Tensor)
             and not source.is_cuda
             and source.is_pinned()
+            and source.untyped_storage().data_ptr() in self.host.pinned
         )
 
     def look(self, name: str, args: tuple[Any, ...]) -> None:

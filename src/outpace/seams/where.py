@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
 import os
 import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
-from types import FrameType
+from types import CodeType, FrameType
+from typing import Any
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = tuple(
@@ -39,6 +42,37 @@ def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost of them."""
     return next(user_frames(frame), None)
+
+
+def locals_of(frame: FrameType) -> dict[str, Any] | None:
+    """What the names of a frame stand for; None where to look would change what the script sees.
+
+    Up to Python 3.12 what a function's frame shows is one dict, which its own `locals()` gave it as well, and
+    which keeps what the function lets go: it is emptied again.
+    """
+    if not is_functions(frame.f_code):
+        return frame.f_locals  # a module's namespace itself
+    if takes_locals(frame.f_code):
+        return None
+    shown = frame.f_locals
+    found = dict(shown)
+    if type(shown) is dict:
+        shown.clear()
+    return found
+
+
+def is_functions(code: CodeType) -> bool:
+    """Whether it has variables of its own; a module's and a class's share their namespace."""
+    return bool(code.co_flags & inspect.CO_OPTIMIZED)
+
+
+@lru_cache(maxsize=256)
+def takes_locals(code: CodeType) -> bool:
+    """Whether a function calls ``locals()``, or ``vars()``, which may give the same."""
+    names = {"locals", "vars"}
+    return not names.isdisjoint(code.co_names) and any(
+        each.opname == "LOAD_GLOBAL" and each.argval in names for each in dis.get_instructions(code)
+    )
 
 
 def place(frame: FrameType | None) -> str | None:

@@ -85,10 +85,13 @@ def hide_our_frames() -> None:
     ) -> None:
         if not _is_ours(error):
             trace = without_us(trace)
-            seen: Any = error
-            while seen is not None:
-                seen.__traceback__ = without_us(seen.__traceback__)
-                seen = seen.__cause__ or seen.__context__
+            known, ahead = set(), [error]
+            while ahead:
+                one = ahead.pop()
+                known.add(id(one))  # an error may be its own cause
+                one.__traceback__ = without_us(one.__traceback__)
+                behind = filter(None, (one.__cause__, one.__context__))
+                ahead += [each for each in behind if id(each) not in known]
         shown(kind, error, trace)
 
     sys.excepthook = excepthook
@@ -108,10 +111,11 @@ def _our_frame(trace: TracebackType) -> bool:
 
 def without_us(trace: TracebackType | None) -> TracebackType | None:
     """A traceback with our frames left out."""
-    if trace is None:
-        return None
-    rest = without_us(trace.tb_next)
-    if _our_frame(trace):
-        return rest
-    trace.tb_next = rest
-    return trace
+    theirs = []
+    while trace is not None:
+        if not _our_frame(trace):
+            theirs.append(trace)
+        trace = trace.tb_next
+    for one, following in zip(theirs, [*theirs[1:], None], strict=False):
+        one.tb_next = following
+    return theirs[0] if theirs else None

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import torch
 
 from outpace.measure.allocator import AllocatorPeak
 from outpace.measure.capacity import tightest
@@ -52,6 +54,10 @@ class Measuring:
         self.layers: list[Layer] = []
         self.notes: list[str] = []
         self.flops = self.flops_forward = 0.0
+        self.samples = 0
+        """of the batches that are followed"""
+        self.limit: int | None = None
+        self.dtype = "float32"
         self.pid = os.getpid()
         host.most_in_group = 1
         host.listeners.append(self.on_step)
@@ -79,13 +85,17 @@ class Measuring:
             yield None
         self.flops = float(counter.count.flops)
         self.flops_forward = float(counter.count.flops_forward)
-        loaded = training_loader(self.host) is not None
-        base = replace(AS_IS, free_input=loaded)
+        self.dtype = counter.count.half or plain_dtype(self.device())
+        loader = training_loader(self.host)
+        recent = loader[1].recent if loader is not None else None
+        base = replace(AS_IS, free_input=bool(recent))
+        self.samples = recent.only_the_fullest() if recent else self.host.batch_size
         yield from self.follow(base, 1.0, "steps")
-        if loaded and self.steps:
-            limit = tightest(self.device())
-            roomy = ROOMY * self.steps[0].peak < limit.bytes - limit.used
-            if roomy or self.host.batch_size > 1:
+        if self.steps:
+            own, limit = self.steps[0], tightest(self.device())
+            roomy = ROOMY * own.peak < limit.bytes - limit.used
+            self.limit = limit.bytes - limit.used + own.entry + own.data
+            if recent and recent.scalable and (roomy or self.samples > 1):
                 yield from self.follow(base, 2.0 if roomy else 0.5, "steps")
         yield from self.follow(replace(base, autocast="bfloat16"), 1.0, "bf16")
         yield from self.follow(replace(base, checkpointed=True), 1.0, "checkpointed")
@@ -98,7 +108,11 @@ class Measuring:
             yield None
         rooted = main_root(host)
         root = rooted[0] if rooted else None
-        memory = StepMemory([root] if root is not None else [], list(host.optimizers))
+        models = [root] if root is not None else []
+        models += [model for model in host.roots if model is not root]
+        if self.device() == "cuda":
+            torch.cuda.reset_peak_memory_stats()  # what came before is not of this step
+        memory = StepMemory(models, list(host.optimizers))
         hooks = follow_layers(root, memory, self.layers) if name == "steps" and scale == 1 else []
         memory.__enter__()
         yield None
@@ -118,11 +132,12 @@ class Measuring:
         unseen = max(0, (allocator.bytes or 0) - memory.peak_bytes)
         learning, optimizer = memory.peaks["learning"], memory.peaks["other"]
         size = StepSize(
-            batch=max(1, round(scale * host.batch_size)),
+            batch=max(1, round(scale * self.samples)),
             entry=memory.entry_bytes,
             learning=learning + (unseen if learning >= optimizer else 0),
             optimizer=optimizer + (unseen if learning < optimizer else 0),
             data=kinds.other,
+            learnt=learnt(models),
             kinds=kinds,
         )
         if name == "steps":
@@ -151,9 +166,26 @@ class Measuring:
                 flops_forward=self.flops_forward,
                 step_s=median(wall for wall, _ in self.times) if self.times else 0.0,
                 forward_s=median(forward for _, forward in self.times) if self.times else 0.0,
+                limit=self.limit,
+                micro_steps=self.host.micro_steps,
+                dtype=self.dtype,
                 notes=tuple(self.notes),
             ),
         )
+
+
+def learnt(models: Iterable[torch.nn.Module]) -> int:
+    """Bytes of the weights that gradients are made for."""
+    weights = {id(weight): weight for model in models for weight in model.parameters()}
+    return sum(weight.nbytes for weight in weights.values() if weight.requires_grad)
+
+
+def plain_dtype(device: str) -> str:
+    """What products of float32 are computed in; "" where some may be in TF32 and some not."""
+    if device != "cuda":
+        return "float32"
+    switches = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    return ("float32", "", "tf32")[sum(switches)]
 
 
 def follow_layers(root: Any, memory: StepMemory, found: list[Layer]) -> list[Any]:

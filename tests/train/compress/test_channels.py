@@ -12,6 +12,7 @@ from torch import nn
 from outpace.errors import UsageError
 from outpace.measure.flops import StepCounter
 from outpace.train.compress.channels import importance, least, masked, narrow, remove
+from outpace.train.compress.channels import same as same_outputs
 from outpace.train.compress.groups import groups
 from outpace.train.compress.judging import Judge, Judging
 from outpace.train.compress.weights import prunable
@@ -103,6 +104,56 @@ def test_taylor_sees_channels_that_nobody_reads() -> None:
     assert sorted(least(by_taylor, {"0": 0.25})["0"].tolist()) == [0, 1, 2, 3]
     assert not set(least(by_norm, {"0": 0.25})["0"].tolist()) & {0, 1, 2, 3}
     assert all(p.grad is None for p in model.parameters())
+
+
+class WithoutGradients(nn.Module):
+    """As a model that was written to be used, and not to be trained."""
+
+    def __init__(self, own: nn.Module) -> None:
+        super().__init__()
+        self.own = own
+
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.own(x)
+        return found
+
+
+def test_without_gradients_it_goes_by_norms_and_says_so() -> None:
+    model, valid = learnt()
+    model = WithoutGradients(model).eval()
+    model.own[0].weight.requires_grad_(False)  # type: ignore[index]
+    judging = judging_of(copy.deepcopy(model), valid, nn.functional.cross_entropy)
+    made = narrow(model, judging, 0.05)[0]
+    assert "by L2 norm, as the loss gives no gradients (element 0 of tensors" in made.said
+    assert [p.requires_grad for p in made.model.parameters()].count(False) == 1
+
+
+class Masks(nn.Module):
+    """Gives, beside its numbers, which of them count, and some that are none."""
+
+    def __init__(self, own: nn.Module) -> None:
+        super().__init__()
+        self.own = own
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.own(x), x > 0, x[:0]
+
+
+def test_outputs_that_are_no_numbers_are_compared_too() -> None:
+    model, valid = learnt()
+
+    def first(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+        return accuracy(outputs[0], targets)
+
+    judge = Judge(first, Batches([valid], torch.device("cpu")))
+    model = Masks(model).eval()
+    made = narrow(model, Judging(judge, judge, copy.deepcopy(model), 1.0), 0.05)[0]
+    assert "channels are removed" in made.said
+    one, two = torch.tensor([True, False]), torch.zeros(0)
+    assert same_outputs([one, two], [one.clone(), two.clone()])
+    assert not same_outputs([one, two], [~one, two])
+    assert not same_outputs([two], [torch.zeros(0, 2)])
 
 
 def test_where_no_channel_can_go_it_is_told() -> None:

@@ -15,9 +15,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import outpace
 from outpace.errors import UsageError
+from outpace.records.gain import NO_GAIN
 from outpace.train.compress import compress as compress_module
 from outpace.train.compress import cost
-from outpace.train.compress.cost import file_bytes, paired_times
+from outpace.train.compress.cost import Timed, file_bytes, paired_times
+from outpace.train.compress.result import Made
 from tests.train.compress.nets import learnt
 from tests.train.compress.test_groups import Branching
 from tests.train.compress.test_weights import share_of_zeros
@@ -82,6 +84,26 @@ def test_what_costs_too_much_is_refused_and_the_model_kept() -> None:
     assert same(dict(result.model.state_dict()), dict(model.state_dict()))
     assert result.gain is None
     assert result.before == result.after
+
+
+def test_what_makes_the_file_larger_is_not_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it compresses better, as many zeros do."""
+
+    def padded(model: nn.Module, judging: Any, allowed: float) -> list[Made]:
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.mul_(0.0)
+        model.register_buffer("more", torch.zeros(100))
+        return [Made(model, "weights are zero, and some more of them")]
+
+    model, valid = learnt()
+    monkeypatch.setitem(compress_module.WAYS, "weights", padded)
+    timed = Timed(1.0, 1.0, NO_GAIN)
+    monkeypatch.setattr(compress_module, "paired_times", lambda *_: timed)
+    step = compressed(model, valid, ways=["weights"], tolerance=1.0).steps[0]
+    assert step.after.zipped_bytes < step.before.zipped_bytes
+    assert not step.accepted
+    assert "refused: it is neither smaller nor faster" in step.reason
 
 
 def test_the_ways_share_the_tolerance() -> None:

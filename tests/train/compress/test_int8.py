@@ -89,6 +89,36 @@ def test_what_has_no_int8_layer_stays() -> None:
     assert replace(model, products=True) == 0
 
 
+class Repeats(nn.Module):
+    """One layer under twelve names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers, self.head = nn.ModuleList([nn.Linear(64, 64)] * 12), nn.Linear(64, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        found: torch.Tensor = self.head(x)
+        return found
+
+
+def test_a_layer_of_several_names_stays_one() -> None:
+    model = Repeats()
+    large = file_bytes(model)[0]
+    assert replace(model, products=False) == 1
+    assert len({id(layer) for layer in model.layers}) == 1
+    assert file_bytes(model)[0] < 0.6 * large
+
+
+def test_all_ways_take_a_layer_of_several_names() -> None:
+    model, valid = Repeats().eval(), (torch.randn(100, 64), torch.zeros(100).long())
+    judging = judging_of(model, valid)
+    for each in quantized(model, judging, 1.0):
+        assert len({id(layer) for layer in each.model.layers}) == 1  # type: ignore[arg-type, union-attr]
+
+
 def test_products_in_int8_round_the_inputs_too(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     plain, x = nn.Linear(33, 7), torch.randn(5, 3, 33) * torch.tensor([1e-3, 1.0, 1e3]).view(3, 1)

@@ -17,6 +17,19 @@ LAYERS: list[tuple[nn.Module, torch.Tensor]] = [
 ]
 
 
+def test_gradients_of_a_sparse_embedding_stay_sparse() -> None:
+    """SparseAdam takes no others."""
+    layer = nn.Embedding(40, 16, sparse=True)
+    optimizer, before = torch.optim.SparseAdam(layer.parameters()), layer.weight.detach().clone()
+    round_weights(layer)
+    layer(torch.tensor([3, 5, 3])).square().sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.is_sparse
+    optimizer.step()
+    changed = (layer.weight != before).any(1).nonzero().flatten()
+    assert changed.tolist() == [3, 5]
+
+
 @pytest.mark.parametrize(("layer", "given"), LAYERS)
 def test_a_layer_gives_what_its_int8_one_will(layer: nn.Module, given: torch.Tensor) -> None:
     plain = layer(given)

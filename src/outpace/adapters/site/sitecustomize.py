@@ -6,8 +6,8 @@ folder off the path again, puts the environment back as it was, and lets the use
 to be thrown away, its writes are redirected from here on.
 
 Environment (see `outpace.adapters.launch`): OUTPACE_CHILD names the spec, OUTPACE_PYTHONPATH holds
-PYTHONPATH as it was, OUTPACE_SHADOW is "scratch:folder:..." for a run that is thrown away and
-OUTPACE_GUARDED says that the kernel keeps the user's files too.
+PYTHONPATH as it was, OUTPACE_SHADOW names scratch and other folders of a run that is thrown away, one a
+line, and OUTPACE_GUARDED says that the kernel keeps the user's files too.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -47,7 +47,7 @@ def _outpace():
         try:
             from outpace.seams.writes import install
 
-            scratch, *allow = places.split(os.pathsep)
+            scratch, *allow = places.split("\n")
             install(scratch, allow)
         except Exception as error:
             message = f"outpace: what the target writes can't be redirected ({error!r})"

@@ -43,7 +43,14 @@ def narrow(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
     found = groups(model, judging.args, judging.kwargs)
     if not found:
         raise UsageError(f"no layer of {type(model).__name__} has channels that can be removed")
-    important = importance(model, found, judging.losses)
+    by, losses = "Taylor" if judging.losses else "L2 norm", judging.losses
+    try:
+        important = importance(model, found, losses)
+    except RuntimeError as error:
+        if losses is None:
+            raise
+        by = f"L2 norm, as the loss gives no gradients ({error})"
+        important = importance(model, found)
 
     def fall(shares: Mapping[str, float]) -> float:
         with masked(model, found, least(important, shares)):
@@ -62,14 +69,14 @@ def narrow(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
     flops = arithmetic(model, judging)
     remove(model, found, removed)
     try:
-        close = same(expected, outputs(model, judging))
+        kept = same(expected, outputs(model, judging))
     except RuntimeError as error:
         raise UsageError(f"without its channels the model does not run: {error}") from error
-    if not close:
+    if not kept:
         raise UsageError("without its channels the model gives other values than with them at zero")
     gone, total = sum(map(len, removed.values())), sum(group.size for group in found)
     said = (
-        f"{gone:,} of {total:,} channels are removed, by {'Taylor' if judging.losses else 'L2 norm'}; "
+        f"{gone:,} of {total:,} channels are removed, by {by}; "
         f"{arithmetic(model, judging) / 1e6:.3g} of {flops / 1e6:.3g} MFLOPs a call are left"
     )
     judging.tuned(model)
@@ -85,14 +92,16 @@ def importance(
     scores = {group.name: torch.zeros(group.size) for group in found}
     frozen = [p for p in model.parameters() if not p.requires_grad]
     model.requires_grad_(True)
-    for loss in losses:
+    try:
+        for loss in losses:
+            model.zero_grad()
+            loss(model).backward()  # type: ignore[no-untyped-call]
+            for group in found:
+                scores[group.name] += gate_gradients(model, group).square()
+    finally:
         model.zero_grad()
-        loss(model).backward()  # type: ignore[no-untyped-call]
-        for group in found:
-            scores[group.name] += gate_gradients(model, group).square()
-    model.zero_grad()
-    for parameter in frozen:
-        parameter.requires_grad_(False)
+        for parameter in frozen:
+            parameter.requires_grad_(False)
     return scores
 
 
@@ -224,11 +233,16 @@ def outputs(model: nn.Module, judging: Judging) -> list[torch.Tensor]:
 
 def same(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> bool:
     """Whether outputs are the same but for rounding."""
-    return len(expected) == len(found) and all(
-        one.shape == two.shape
-        and bool((one - two).abs().max() <= CLOSE * one.abs().max().clamp(min=1e-6))
-        for one, two in zip(expected, found, strict=True)
-    )
+    return len(expected) == len(found) and all(map(close, expected, found))
+
+
+def close(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors are the same but for rounding."""
+    if one.shape != two.shape or not one.numel():
+        return one.shape == two.shape
+    if not (one.is_floating_point() or one.is_complex()):
+        return torch.equal(one, two)
+    return bool((one - two).abs().max() <= CLOSE * one.abs().max().clamp(min=1e-6))
 
 
 def arithmetic(model: nn.Module, judging: Judging) -> int:

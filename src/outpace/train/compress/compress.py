@@ -187,7 +187,9 @@ class Compressing:
         before = with_time(self.cost, timed.first_s)
         after = with_time(self.judging.cost(made.model), timed.second_s)
         lost = self.judging.lost(self.judging.metric, after.metric)
-        smaller = after.bytes < before.bytes or after.zipped_bytes < before.zipped_bytes
+        # A file that only compresses better may not be larger for it.
+        zips = after.bytes == before.bytes and after.zipped_bytes < before.zipped_bytes
+        smaller = after.bytes < before.bytes or zips
         reason = made.said
         if too_much := lost > allowed + SLACK:
             reason += (

@@ -95,10 +95,12 @@ def is_linear(layer: nn.Module) -> bool:
 
 def replace(model: nn.Module, *, products: bool) -> int:
     """Have a model's layers store int8, in place, and linear ones multiply in it; how many did."""
-    found = eligible(model)
+    found, made = eligible(model), dict[int, nn.Module]()
     for name, layer in found.items():
-        put(model, name, int8_layer(layer, products=products))
-    return len({id(layer) for layer in found.values()})
+        if id(layer) not in made:  # else it has several names, and stays one layer
+            made[id(layer)] = int8_layer(layer, products=products)
+        put(model, name, made[id(layer)])
+    return len(made)
 
 
 def eligible(model: nn.Module) -> dict[str, nn.Module]:

@@ -32,7 +32,11 @@ def convolved(layer: Any, x: torch.Tensor) -> torch.Tensor:
 def looked_up(layer: Any, x: torch.Tensor) -> torch.Tensor:
     """What an embedding gives."""
     found: torch.Tensor = F.embedding(
-        x, through(layer.weight), layer.padding_idx, scale_grad_by_freq=layer.scale_grad_by_freq
+        x,
+        through(layer.weight),
+        layer.padding_idx,
+        scale_grad_by_freq=layer.scale_grad_by_freq,
+        sparse=layer.sparse,
     )
     return found
 

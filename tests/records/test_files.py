@@ -1,0 +1,35 @@
+"""Reading records: what is wrong with a file is told, and of another schema that it is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from outpace.errors import SessionError
+from outpace.records.files import read_json, write_json
+from outpace.records.session import Session
+from tests.report.report_sessions import quiet
+
+
+def test_a_byte_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "session.json"
+    write_json(path, quiet())
+    path.write_bytes(path.read_bytes().replace(b"train.py", b"tr\xffin.py"))
+    with pytest.raises(SessionError, match=r"session\.json cannot be read"):
+        read_json(path, Session)
+
+
+def test_another_schema_is_told_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "session.json"
+    path.write_text('{"schema": 2, "outcome": ["new"]}')
+    with pytest.raises(SessionError, match="has schema 2; this outpace reads schema 1"):
+        read_json(path, Session)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", '{"schema": "one"}', '{"schema": 1}'])
+def test_no_session(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "session.json"
+    path.write_text(text)
+    with pytest.raises(SessionError, match=r"session\.json cannot be read"):
+        read_json(path, Session)

@@ -1,0 +1,78 @@
+"""The verdict and the sentences around it: what was found is told, and no more than that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from outpace.records.evidence import Compute
+from outpace.records.session import Session
+from outpace.records.trial import Proof, Trial
+from outpace.report.sentences import ceiling_sentence, verdict
+from tests.report import report_sessions as made
+
+replace = msgspec.structs.replace
+
+
+def not_proven(trial: Trial) -> Trial:
+    """As the proof leaves it."""
+    reason = "left out: no proof that quality is kept (loss at most 3 % worse, margin 1 %)"
+    return replace(trial, accepted=False, reason=reason) if trial.accepted else trial
+
+
+def without_recipe(*trials: Trial) -> Session:
+    changes: dict[str, Any] = {"speedup": None, "recipe": None, "recipe_record": None}
+    return replace(made.images_tuned(), trials=trials, proof=Proof(True, False), **changes)
+
+
+def test_faster_remedies_that_are_not_proven_are_told() -> None:
+    said = verdict(without_recipe(*map(not_proven, made.IMAGES_TRIALS)))
+    assert said.headline == "3 faster remedies were found, but quality is not proven."
+    assert "cache_decoded 2.38× (2.29–2.47), bf16 1.41× (1.36–1.46)" in said.detail
+    assert "loader_workers" not in said.detail
+    assert said.tone == "warn"
+
+
+def test_also_where_a_proof_was_required_and_they_are_accepted_still() -> None:
+    said = verdict(without_recipe(*made.IMAGES_TRIALS))
+    assert said.headline == "3 faster remedies were found, but quality is not proven."
+
+
+def test_no_remedy_is_faster() -> None:
+    slower = [trial for trial in made.IMAGES_TRIALS if not trial.accepted]
+    said = verdict(without_recipe(*slower))
+    assert said.headline == "No remedy made this training faster."
+    assert said.tone == "plain"
+
+
+def test_a_remedy_that_was_tried_twice_is_one() -> None:
+    slower = made.IMAGES_TRIALS[2]
+    again = replace(slower, settings={"workers": 2})
+    assert verdict(without_recipe(slower, again)).detail.startswith("1 remedy tried.")
+
+
+@pytest.mark.parametrize(
+    ("compute", "said"),
+    [
+        (Compute(flops=7.1e9), "63.3 % of this machine's float32 matrix speed"),
+        (Compute(flops=7.1e9, autocast="bfloat16"), "16.9 % of this machine's bfloat16 matrix"),
+        (Compute(flops=7.1e9, autocast="bfloat16", device="cuda"), "machine's bfloat16 matrix"),
+    ],
+)
+def test_a_step_is_held_against_the_format_that_it_is_computed_in(
+    compute: Compute, said: str
+) -> None:
+    session = made.quiet()
+    session = replace(session, evidence=replace(session.evidence, compute=compute))
+    assert said in ceiling_sentence(session)
+
+
+def test_float32_on_a_gpu_may_be_tf32() -> None:
+    session = made.quiet()
+    compute = Compute(flops=7.1e9, device="cuda")
+    assert (
+        ceiling_sentence(replace(session, evidence=replace(session.evidence, compute=compute)))
+        == ""
+    )

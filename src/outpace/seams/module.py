@@ -245,25 +245,8 @@ class ModuleSeam:
         kwargs: dict[str, Any],
     ) -> Any:
         """Call the root as the Setup says."""
-        if not self.setup.checkpointed:
-            return self.as_set(original, module, facts, args, kwargs)
-        bring_checkpoints(module, wanted=True)
-        try:
-            return self.as_set(original, module, facts, args, kwargs)
-        finally:
-            if not self.setup.compiled:  # else its guards would miss them
-                bring_checkpoints(module, wanted=False)  # it may be copied, or saved
-
-    def as_set(
-        self,
-        original: Any,
-        module: nn.Module,
-        facts: RootFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Call the root with its formats as the Setup says."""
         setup = self.setup
+        again = recomputing(module, setup) if setup.checkpointed else contextlib.nullcontext()
         if setup.channels_last:
             args = map_tensors(args, to_channels_last)
             kwargs = map_tensors(kwargs, to_channels_last)
@@ -277,9 +260,10 @@ class ModuleSeam:
                 return compiled(*a, **k)
 
         if setup.autocast is None or torch.is_autocast_enabled(device_of(module)):
-            out = call(module, *args, **kwargs)
+            with again:
+                out = call(module, *args, **kwargs)
         else:
-            with torch.autocast(device_of(module), getattr(torch, setup.autocast)):
+            with again, torch.autocast(device_of(module), getattr(torch, setup.autocast)):
                 out = call(module, *args, **kwargs)
             out = map_tensors(out, to_float32)
         return map_tensors(out, as_rows) if setup.channels_last else out
@@ -352,6 +336,17 @@ def resting_statistics(block: nn.Module) -> Iterator[None]:
             norm.momentum = momentum
             if tracked is not None and count is not None:
                 tracked.copy_(count)
+
+
+@contextlib.contextmanager
+def recomputing(module: nn.Module, setup: Setup) -> Iterator[None]:
+    """Have a model's blocks be computed again in the backward pass of what is called meanwhile."""
+    bring_checkpoints(module, wanted=True)
+    try:
+        yield
+    finally:
+        if not setup.compiled:  # else its guards would miss them
+            bring_checkpoints(module, wanted=False)  # it may be copied, or saved
 
 
 def bring_checkpoints(module: nn.Module, *, wanted: bool) -> None:

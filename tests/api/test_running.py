@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outpace.api.running import _checked, environment_of
+from outpace.api.running import _checked
 from outpace.measure.machine import describe
 from outpace.records.recipe import Applied, Recipe
 from outpace.records.recipe_file import write_recipe
@@ -52,10 +52,12 @@ def test_a_quote_that_was_left_open(tmp_path: Path, capfd: pytest.CaptureFixture
     assert "proven with other.py" in warned(tmp_path, capfd, target="other.py --name it's")
 
 
-def test_variables_of_remedies_that_were_written_by_hand() -> None:
+def test_variables_of_remedies_that_were_written_by_hand(tmp_path: Path) -> None:
     remedies = (Applied("allocator", "exact", {"malloc": "keep"}),)
     by_hand = msgspec.structs.replace(RECIPE, environment={"MINE": "1"}, remedies=remedies)
-    found = environment_of(by_hand)
+    write_recipe(tmp_path / "outpace.toml", by_hand)
+    target = Target("script", "train.py", (), str(tmp_path))
+    found = _checked(tmp_path / "outpace.toml", target).environment
     assert found.pop("MINE") == "1"
     assert found
 

@@ -85,7 +85,7 @@ def _run(
             with contextlib.suppress(OSError):  # nobody reads it any more, and the training goes on
                 on_progress(msgspec.convert(told, Progress))
 
-    env = environment_of(record) if record is not None else {}
+    env = record.environment if record is not None else {}
     child = start(target, session=folder, mode="run", spec=spec, env=env, output=output)
     try:
         code = wait(child, on_tick=tick)
@@ -111,13 +111,6 @@ def _elsewhere(recipe: Recipe, here: Machine) -> str:
     return "with another GPU, or other memory"
 
 
-def environment_of(record: Recipe) -> dict[str, str]:
-    """What a recipe sets, and what its remedies do: a person may have written either."""
-    from outpace.remedies.catalog import setup_of_recipe
-
-    return {**record.environment, **dict(setup_of_recipe(record, Path()).environment)}
-
-
 def _why_late(*, landed: bool, seen: bool) -> str:
     if not seen:
         return "no step of a training was seen in the script's process: it could not be watched"
@@ -131,7 +124,9 @@ def _checked(path: Path, target: Target) -> Recipe:
     from outpace.remedies.catalog import setup_of_recipe
 
     recipe, here = read_recipe(path), describe()
-    setup_of_recipe(recipe, path)
+    # A person may have written the variables, or the remedies that need them, or both.
+    needed = dict(setup_of_recipe(recipe, path).environment)
+    recipe = msgspec.structs.replace(recipe, environment={**recipe.environment, **needed})
     try:
         words = shlex.split(recipe.target)
     except ValueError:  # a quote that a person left open

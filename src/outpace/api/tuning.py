@@ -13,7 +13,7 @@ import msgspec
 from outpace.adapters.work import Output, Progress, Work, working
 from outpace.api.diagnosing import finish, interpret, measure
 from outpace.errors import Interrupted, NotProven, RecipeError
-from outpace.records.evidence import CacheLimits, Evidence
+from outpace.records.evidence import Evidence
 from outpace.records.recipe_file import write_recipe
 from outpace.records.session import Diagnosis, Session
 from outpace.records.target import Target
@@ -48,48 +48,32 @@ def tune(
     the session is written down by then, as it is at Ctrl-C.
     """
     from outpace.tune.cache_limits import cache_limits
+    from outpace.tune.prove import shortfall
 
     check_recipe(recipe, force=force)
     limits = cache_limits(ram_bytes, disk_bytes)
     with working(target, session, output, progress) as work:
-        return _tune(work, recipe, time_s, force, seeds, margin, require_proof, only, skip, limits)
-
-
-def _tune(
-    work: Work,
-    recipe: Path,
-    time_s: float | None,
-    force: bool,
-    seeds: int,
-    margin: float,
-    require_proof: bool,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
-    limits: CacheLimits,
-) -> Session:
-    from outpace.tune.prove import shortfall
-
-    brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
-    evidence, code, notes = measure(work, brief, None, limits=limits)
-    diagnosis = interpret(work.target, work.machine, evidence, code, notes)
-    if diagnosis.outcome != "done":
-        return finish(work, diagnosis, evidence, "tune")
-    total = time_s or default_time(evidence)
-    try:
-        trials, final = _try(work, total, only, skip)
-        compared = _accepted(trials)
-        trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
-        proof, trials = _prove(work, evidence, trials, total, seeds, margin)
-    except KeyboardInterrupt:
-        _cut_off(work, diagnosis, evidence)
-        raise
-    if require_proof and proof is not None and not proof.proven:
-        set_aside(recipe, work, force=force)
-        finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
-        raise NotProven(shortfall(proof), "give it more --time or --seeds, or a wider --margin")
-    if _accepted(trials) != compared:
-        final = {}  # the recipe is no longer what was compared as a whole
-    return _conclude(work, diagnosis, evidence, trials, final, proof, recipe, force)
+        brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
+        evidence, code, notes = measure(work, brief, None, limits=limits)
+        diagnosis = interpret(target, work.machine, evidence, code, notes)
+        if diagnosis.outcome != "done":
+            return finish(work, diagnosis, evidence, "tune")
+        total = time_s or default_time(evidence)
+        try:
+            trials, final = _try(work, total, only, skip)
+            compared = _accepted(trials)
+            trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
+            proof, trials = _prove(work, evidence, trials, total, seeds, margin)
+        except KeyboardInterrupt:
+            _cut_off(work, diagnosis, evidence)
+            raise
+        if require_proof and proof is not None and not proof.proven:
+            set_aside(recipe, work, force=force)
+            finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
+            raise NotProven(shortfall(proof), "give it more --time or --seeds, or a wider --margin")
+        if _accepted(trials) != compared:
+            final = {}  # the recipe is no longer what was compared as a whole
+        return _conclude(work, diagnosis, evidence, trials, final, proof, recipe, force)
 
 
 def check_recipe(path: Path, *, force: bool) -> None:

@@ -53,8 +53,8 @@ def defaults(folder: Path | None = None) -> dict[str, Any]:
     for name, known in options.items():
         own = tables.get(name, {})
         _check(file, f"tool.outpace.{name}", list(own), known)
-        all_ = {k: v for k, v in shared.items() if (name, k) not in OTHER_MEANING}
-        found[name] = {_plain(k): _value(file, k, v) for k, v in {**all_, **own}.items()}
+        common = {k: v for k, v in shared.items() if (name, k) not in OTHER_MEANING}
+        found[name] = {_plain(k): _value(file, k, v) for k, v in {**common, **own}.items()}
     return found
 
 

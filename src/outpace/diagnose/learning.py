@@ -57,7 +57,7 @@ def not_a_number(evidence: Evidence) -> Iterator[Learning]:
     made = health.bad_made or (first if health.bad_gradient else None)
     because = f"; {made}" if made else ""
     anomaly = "torch.autograd.set_detect_anomaly(True) names the operation that made it"
-    step = _step(evidence, bad[0]) if bad else None
+    step = evidence.loss.first_bad_step
     if _never_finite_again(evidence):
         yield Learning(
             "nan",
@@ -358,12 +358,6 @@ def _never_finite_again(evidence: Evidence) -> bool:
     """Whether the loss became NaN or infinite and stayed so."""
     bad = [value is None for value in evidence.loss.values]
     return any(bad) and all(bad[bad.index(True) :])
-
-
-def _step(evidence: Evidence, index: int) -> int:
-    """The step of a loss, by the samples of the first step: short ones have one loss for many."""
-    samples = evidence.loss.samples
-    return round(samples[index] / samples[0]) - 1 if samples[0] else index
 
 
 def _fell_and_stays(evidence: Evidence) -> tuple[float, float] | None:

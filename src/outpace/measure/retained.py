@@ -114,9 +114,7 @@ def _inside(holder: Holder, seen: set[int], depth: int = 2) -> Iterator[Holder]:
         seen.add(id(value))
         try:
             owners = list(_owners(value))
-        except (
-            Exception
-        ):  # what a class of the script's has in place of an attribute may raise anything
+        except Exception:  # raised by what the script's class has in place of an attribute
             return
         for path, owner in owners:
             for name, item in list(vars(owner).items()):

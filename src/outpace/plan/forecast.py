@@ -128,8 +128,8 @@ def options(
         price = price * change.count if price is not None else None
         sped_up = _sped_up(seconds, gain, outside)
         found.append(_option(change.name, change.keeps, sped_up, price, change.how))
-    late = available_s is not None and fixed < available_s < seconds.estimate
-    if available_s is not None and late and objective != "scale":
+    cut = objective != "scale"  # what is cut off is no more training in the time
+    if cut and available_s is not None and fixed < available_s < seconds.estimate:
         share = (available_s - fixed) / max(1e-9, seconds.estimate - fixed)
         at_most = Estimate(
             *(fixed + share * (s - fixed) for s in (seconds.estimate, seconds.low, seconds.high))

@@ -93,9 +93,8 @@ class Question:
             )
         if self.usd_per_hour is None and (self.cost is not None or self.objective == "cost"):
             raise UsageError("what does an hour of this machine cost?", "say --usd-per-hour")
-        for name in ("time", "cost"):
-            if self.memory and getattr(self, name) is not None:
-                option = "--deadline" if name == "time" else "--cost"
+        for option, given in (("--deadline", self.time), ("--cost", self.cost)):
+            if self.memory and given is not None:
                 raise UsageError(
                     f"{option} has nothing to do with memory",
                     "ask once with --memory, once without",
@@ -255,13 +254,9 @@ def of_memory(asked: Question, sizes: Sizes, machine: Machine) -> Plan:
 
 
 def peak_of(machine: Machine, compute: Compute) -> float | None:
-    """FLOP/s of this machine's matrix products in a model's format, as measured; None where it is not
-    known which a GPU computes them in, as float32 may be TF32.
-    """
-    if compute.device == "cuda" and (compute.autocast or compute.dtype) == "float32":
-        return None
+    """FLOP/s of this machine's matrix products in a model's format, as measured; None: not known."""
     rates = machine.ceilings.matmul_flops if machine.ceilings is not None else {}
-    return rates.get(compute.autocast or compute.dtype)
+    return rates.get(compute.products) if compute.products is not None else None
 
 
 def hours_of(asked: Question) -> float | None:
@@ -291,9 +286,7 @@ def _given(asked: Question, law: Chosen) -> Given | None:
     if asked.unique_tokens is not None:
         tokens = scaling.tokens_worth(asked.unique_tokens, tokens / asked.unique_tokens)
     found = scaling.judged(law.law, asked.params, tokens, asked.tokens)
-    return msgspec.structs.replace(
-        found, loss=law.loss(asked.params, tokens)
-    )  # of the fit's limits too
+    return msgspec.structs.replace(found, loss=law.loss(asked.params, tokens))
 
 
 def _flops(asked: Question, machine: Device | None) -> Flops | None:

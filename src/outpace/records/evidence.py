@@ -202,6 +202,12 @@ class Compute(msgspec.Struct, frozen=True):
     exchange_where: str | None = None
     """file:line of the first collective that the script calls itself"""
 
+    @property
+    def products(self) -> str | None:
+        """What most matrix products are computed in; None for float32 on a GPU, which may use TF32."""
+        computed = self.autocast or self.dtype
+        return None if (self.device, computed) == ("cuda", "float32") else computed
+
 
 class Sync(msgspec.Struct, frozen=True):
     """Calls that make the host wait for the device or copy to it, a step."""

@@ -116,15 +116,12 @@ def _as_fast(finding: Finding) -> str:
 
 
 def ceiling_sentence(session: Session) -> str:
-    """The share of the machine's matrix-product speed that a step reaches; empty where unknown.
-
-    It is on a GPU in float32, whose products may be computed in TF32.
-    """
+    """The share of the machine's matrix-product speed that a step reaches; empty where unknown."""
     compute, step = session.evidence.compute, session.steps.median_s
     ceilings = session.machine.ceilings or session.evidence.machine.ceilings
-    form = compute.autocast or compute.dtype
-    top = ceilings.matmul_flops.get(form, 0.0) if ceilings else 0.0
-    if (compute.device, form) == ("cuda", "float32") or not (
+    form = compute.products
+    top = ceilings.matmul_flops.get(form, 0.0) if ceilings and form else 0.0
+    if not (
         words.finite(step) and step > 0 and words.finite(top) and top > 0 and compute.flops > 0
     ):
         return ""

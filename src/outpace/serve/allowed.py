@@ -104,9 +104,7 @@ def unpicklable(maker: BatchMaker) -> str | None:
             pickle.Pickler(_Nowhere(), pickle.HIGHEST_PROTOCOL).dump(getattr(maker, name))
         except UNPICKLABLE as error:
             return f"{name} cannot be pickled: {error}"
-        except (
-            RuntimeError
-        ):  # a lock of multiprocessing's, which does go along where a process begins
+        except RuntimeError:  # a lock of multiprocessing's, which goes along as a process begins
             continue
     return None
 

@@ -153,10 +153,9 @@ def key_of(image: Any) -> Any:
     name = getattr(image, "filename", "")
     if not isinstance(name, str | os.PathLike) or not name or image.mode in ("P", "PA"):
         return None
+    # Of several frames each has pixels of its own, and the file stays open for them.
     if getattr(image, "is_animated", False) or image.tell():
-        return (
-            None  # of several frames each has pixels of its own, and the file stays open for them
-        )
+        return None
     try:
         state = os.fstat(image.fp.fileno())
     except (AttributeError, OSError, ValueError):

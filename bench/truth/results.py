@@ -227,16 +227,16 @@ def _said(told: Told, name: str) -> str:
 def results(cases: list[Case], true: dict[str, dict[str, Truth]], rows: list[Row], how: str) -> str:
     """RESULTS.md, from truths by case and amount, and verdicts; ``how`` they were taken."""
     by_name = {case.name: case for case in cases}
-    without = {row["case"]: row for row in rows if row["amount"] in ("", "0")}
+    without = {_twin(row): row for row in rows if row["amount"] in ("", "0")}
     clean = [Told(by_name[r["case"]], r, None, None) for r in rows if r["amount"] in ("", "0")]
     planted, dropped = [], []
     for row in rows:
         case, amount = by_name[row["case"]], row["amount"]
-        if amount in ("", "0") or case.name not in without:
+        if amount in ("", "0") or _twin(row) not in without:
             continue
         truth = true[case.name][amount] if case.timed else None
         if truth is None or truth.shown:
-            planted.append(Told(case, row, truth, without[case.name]))
+            planted.append(Told(case, row, truth, without[_twin(row)]))
     for name, found in true.items():
         dropped += [f"{name} {a} ({truth})" for a, truth in found.items() if not truth.shown]
     groups: dict[str, Callable[[Told], bool]] = {
@@ -244,6 +244,9 @@ def results(cases: list[Case], true: dict[str, dict[str, Truth]], rows: list[Row
         "held out": lambda told: told.case.held_out,
         "the rest": lambda told: not told.case.held_out,
     }
+    seeds = sorted({row["seed"] for row in rows})
+    for seed in seeds if len(seeds) > 1 else ():
+        groups[f"seed {seed}"] = lambda told, seed=seed: told.row["seed"] == seed
     columns = {
         name: scores([*filter(group, planted)], [*filter(group, clean)])
         for name, group in groups.items()
@@ -278,6 +281,11 @@ def results(cases: list[Case], true: dict[str, dict[str, Truth]], rows: list[Row
     if dropped:
         lines += ["", f"Dropped, as nothing could be shown to be lost: {', '.join(dropped)}."]
     return "\n".join(lines) + "\n"
+
+
+def _twin(row: Row) -> tuple[str, int, int]:
+    """What a verdict has in common with that on the same script without the plant."""
+    return row["case"], row["seed"], row["repeat"]
 
 
 def codes(rows: list[Row]) -> str:

@@ -1,6 +1,6 @@
 """The truth bench: scripts with a planted bottleneck, and whether `outpace diagnose` finds it.
 
-    python bench/truth/run.py [--seeds 0 1 2 | --quick | --only parse_json] [--hog] [--shard 1/4]
+    python bench/truth/run.py [--seeds 0 1 2 | --quick | --only parse_json] [--hog] [--repeats 2]
 
 Each script in cases/ is run with the planted thing and without it (AMOUNT 0), in turns: what the
 plant costs is measured, never assumed. A dose that costs nothing that can be shown is dropped and
@@ -10,7 +10,8 @@ docstring; so it is without the plant, where the planted cause must not come fir
 A seed is a pass over all cases, an hour on two cores. It takes one dose of each; the passes of
 three seeds take all three. What is done is kept in .outpace/truth, so that a run that was stopped,
 or made in shards, goes on: verdicts by the code of outpace that gave them, times by the script.
---quick takes the largest dose of a few cases.
+--repeats gives each verdict again, for whether it is the same. --quick takes the largest dose of a
+few cases.
 
 What a training is bound by is the plant where it takes half of the time or more. A smaller one has
 to be found; what comes before it may only be what the script is bound by without it.
@@ -59,19 +60,24 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        self.seconds: dict[str, dict[str, float]] = {}
+        """what was done took so long: times, verdicts, peers; each by its name"""
 
     def once(self, name: str, make: Callable[[Path], Any]) -> Any:
         """What ``make`` gives in an empty folder, or gave before."""
         path = self.kept(name)
-        if path.exists() and not self.options.again:
-            return json.loads(path.read_text())
-        with tempfile.TemporaryDirectory() as folder:
-            made = make(Path(folder))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(made))
-        part.replace(path)
-        return made
+        if self.options.again or not path.exists():
+            begun = time.perf_counter()
+            with tempfile.TemporaryDirectory() as folder:
+                made = make(Path(folder))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(".part")
+            part.write_text(json.dumps({"made": made, "seconds": time.perf_counter() - begun}))
+            part.replace(path)
+        kept = json.loads(path.read_text())
+        kind = name.partition("/")[0].replace(CODE, "verdicts")
+        self.seconds.setdefault(kind, {})[name] = kept["seconds"]
+        return kept["made"]
 
     def kept(self, name: str) -> Path:
         """The file of what is done."""
@@ -84,15 +90,16 @@ class Bench:
         times = self.once(name, lambda folder: time_dose(case, amount, rounds, folder))
         return truth_of(times[amount], times["0"])
 
-    def verdict(self, case: Case, amount: str, seed: int) -> Row:
+    def verdict(self, case: Case, amount: str, seed: int, repeat: int) -> Row:
         """A verdict and how right it is."""
 
         def make(folder: Path) -> Row:
             told = outpace("diagnose", case.target(amount), folder, "--time", SECONDS)
-            facts = {"case": case.name, "amount": amount, "seed": seed, "code": CODE}
-            return facts | {"seconds": told["seconds"], **judged(case, told)}
+            facts = {"case": case.name, "amount": amount, "seed": seed, "repeat": repeat}
+            return facts | {"code": CODE, **judged(case, told)}
 
-        return dict(self.once(f"{CODE}/{case.name}-{amount or 'control'}-{seed}", make))
+        name = f"{CODE}/{case.name}-{amount or 'control'}-{seed}-{repeat}"
+        return dict(self.once(name, make))
 
     def peers(self, case: Case, amount: str) -> dict[str, str] | None:
         """The bound that each peer names; None where they are not to be asked, and were not before."""
@@ -112,16 +119,16 @@ class Bench:
         if truth is not None and not truth.shown:
             print(f"  {case.name} {amount}: dropped, {truth}", flush=True)
             return truth, []
-        rows = [self.verdict(case, amount, seed)]
-        if amount:
-            rows.append(self.verdict(case, "0", 0))
+        doses = [amount, "0"] if amount else [amount]
+        repeats = range(self.options.repeats)
+        rows = [self.verdict(case, dose, seed, repeat) for repeat in repeats for dose in doses]
         half = truth is not None and truth.speedup >= HALF
         if (half or not amount) and (told := self.peers(case, amount)) is not None:
             rows[0]["peers"] = told
         for row in rows:
             said = f"{row['bound']}, {row['cause']}"
             gain = f"{row['gain']['speedup']:.2f}x told of it" if row["gain"] else "it is not told"
-            of = f"truth {truth}" if truth is not None and row is rows[0] else "no plant"
+            of = "no plant" if row["amount"] in ("", "0") else f"truth {truth}"
             print(f"  {case.name} {row['amount']}: {said}; {gain}, {of}", flush=True)
         return truth, rows
 
@@ -141,15 +148,17 @@ def chosen(options: argparse.Namespace) -> list[tuple[Case, str, int]]:
     return found[int(part) - 1 :: int(parts)]
 
 
-def how_run(options: argparse.Namespace, truths: Iterable[Truth]) -> str:
-    """On what, and how thoroughly."""
-    machine = describe()
+def how_run(bench: Bench, truths: Iterable[Truth]) -> str:
+    """On what, how thoroughly, and how long it took."""
+    machine, options = describe(), bench.options
+    minutes = {kind: sum(each.values()) / 60 for kind, each in bench.seconds.items()}
+    took = ", ".join(f"{kind} {m:.0f} min" for kind, m in minutes.items())
     rounds = {truth.rounds for truth in truths} or {0}
     of = f"{min(rounds)} to {max(rounds)}" if len(rounds) > 1 else f"{max(rounds)}"
     doses = "the largest dose of each" if options.quick else f"{len(options.seeds)} of 3 passes"
     return (
         f"{machine.cpu}, {machine.cores} cores, {date.today()}: {doses}, {of} rounds"
-        f"{', beside a program that keeps a core busy' if options.hog else ''}."
+        f"{', beside a program that keeps a core busy' if options.hog else ''}; {took}."
     )
 
 
@@ -172,13 +181,14 @@ def main() -> None:
         "--rounds", type=int, default=10, help="pairs of runs for a truth, at most; 4 at least"
     )
     parser.add_argument("--output", type=Path, help="a file for the table, as RESULTS.md")
+    parser.add_argument("--repeats", type=int, default=1, help="of each verdict")
     parser.add_argument("--shard", default="1/1", help="part of the work, as 2/4")
     parser.add_argument("--again", action="store_true", help="forget what is kept")
     options = parser.parse_args()
     work = chosen(options)
     bench = Bench(options)
     true: dict[str, dict[str, Truth]] = {}
-    rows: dict[tuple[str, str, int], Row] = {}
+    rows: list[Row] = []
     failed: list[str] = []
     begun = time.perf_counter()
     for index, (case, amount, seed) in enumerate(work):
@@ -193,9 +203,9 @@ def main() -> None:
             continue
         if truth is not None:
             true.setdefault(case.name, {})[amount] = truth
-        rows |= {(row["case"], row["amount"], row["seed"]): row for row in verdicts}
-    how = how_run(options, (truth for doses in true.values() for truth in doses.values()))
-    text = results(all_cases("gpu" if options.gpu else "cases"), true, list(rows.values()), how)
+        rows += verdicts
+    how = how_run(bench, (truth for doses in true.values() for truth in doses.values()))
+    text = results(all_cases("gpu" if options.gpu else "cases"), true, rows, how)
     if failed:
         text += f"\nFailed: {', '.join(failed)}.\n"
     print(text)

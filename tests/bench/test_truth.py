@@ -38,6 +38,7 @@ def row(bound: str, cause: str, *, found: bool = True, top: bool = False, **more
         "case": "parse_json",
         "amount": "500",
         "seed": 0,
+        "repeat": 0,
         "code": "1a2b3c4d",
         "where": "parse_json.py:28",
     }
@@ -114,6 +115,28 @@ def test_the_table() -> None:
     assert "| bound right | 1 of 1 (100 %) | 1 of 1 (100 %) | - |" in text
     assert "Dropped, as nothing could be shown to be lost: parse_json 150" in text
     assert "| io | 1 |  |  |  |  |  |" in text
+
+
+def test_a_verdict_is_held_against_its_own_pass() -> None:
+    """Scores of each pass; verdicts of one dose that are given again are to be the same."""
+    true = {"500": truth_of([2.2] * 6, [1.0] * 6)}
+    own = {"gain": {"speedup": 1.1, "low": 1.0, "high": 1.2}, "found": True}
+    rows = [
+        row("io", "parse", top=True) | {"seed": seed, "repeat": repeat}
+        for seed in (0, 1)
+        for repeat in (0, 1)
+    ]
+    rows += [WITHOUT | own | {"seed": r["seed"], "repeat": r["repeat"]} for r in rows]
+    rows[3] |= {"bound": "outside", "cause": "startup", "top": False}
+    text = results(list(CASES.values()), {"parse_json": true}, rows, "how")
+    head = next(line for line in text.split("\n") if line.startswith("| score"))
+    assert head == "| score | all | held out | the rest | seed 0 | seed 1 |"
+    assert (
+        "| bound right | 3 of 4 (75 %) | 3 of 4 (75 %) | - | 2 of 2 (100 %) | 1 of 2 (50 %) |"
+        in text
+    )
+    assert "| the same verdict in repeats | 7 of 8 (88 %) |" in text
+    assert text.count("| 1.82x |") == 4, "2x over what is told without the plant in the same pass"
 
 
 def test_the_lines_that_traceml_asks_for() -> None:

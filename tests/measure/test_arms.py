@@ -105,6 +105,13 @@ def test_the_same_arm_twice_is_no_difference_in_95_percent_of_tries() -> None:
     assert wrong <= 0.05 * tries + 2 * (0.05 * 0.95 * tries) ** 0.5
 
 
+@pytest.mark.parametrize(("spent", "rounds"), [(0.0, 21), (1e9, 2)])
+def test_a_contest_has_the_time_that_an_earlier_run_left_it(spent: float, rounds: int) -> None:
+    gone_on = compete(replace(contest(FAST), spent=spent), FakeHost())
+    assert gone_on.rounds == rounds
+    assert gone_on.spent >= spent
+
+
 @pytest.mark.parametrize(("arm", "truth"), [(FAST, 1.25), (SLOW, 0.8)])
 def test_a_difference_is_found(arm: Setup, truth: float) -> None:
     covered = 0

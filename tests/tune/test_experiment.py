@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from outpace.measure.arms import FEWEST_ROUNDS
 from outpace.records.evidence import FED
+from outpace.seams.setup import AS_IS
+from outpace.tune.experiment import Experiment
 from tests.conftest import evidence_of, outpace
 
 TRAINING = """
@@ -149,6 +152,24 @@ def test_threads_are_tried_beside_what_makes_batches_too(
     done = outpace(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {a.base for a in evidence_of(session).arms if a.name.endswith(FED)} == {"as_is"}
+
+
+def test_a_script_that_is_run_again_does_not_begin_its_time_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each arm has its share of the whole: those that come first had it once a run before."""
+    again = object.__new__(Experiment)
+    pairs = {"input_free": [[2.0, 1.0, 2.0, 1.0]] * FEWEST_ROUNDS}
+    again.earlier = {"contests": {"input": {"pairs": pairs, "spent": 3.0}}}
+    monkeypatch.setattr(again, "left", lambda: 7.0, raising=False)
+    arms = {"as_is": AS_IS, "input_free": AS_IS}
+    over = again.contest(arms, 0.3, "input")
+    assert (over.seconds, over.spent, over.rounds) == (3.0, 3.0, FEWEST_ROUNDS)
+    assert over.gain("input_free").speedup == pytest.approx(2.0)
+    fresh = again.contest(arms, 1.0, "compute")
+    assert (fresh.seconds, fresh.spent, fresh.rounds) == (7.0, 0.0, 0)
+    assert over.late
+    assert not fresh.late
 
 
 FORKED = """

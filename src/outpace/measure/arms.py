@@ -80,6 +80,7 @@ class Contest:
     spare: dict[str, Spare] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     spent: float = 0.0
+    """seconds; not 0 at its begin where an earlier run of the script came to its end in it"""
 
     @property
     def base(self) -> str:
@@ -90,6 +91,11 @@ class Contest:
     def rounds(self) -> int:
         """Those that were measured."""
         return max((len(pairs) for pairs in self.pairs.values()), default=0)
+
+    @property
+    def late(self) -> bool:
+        """Its time is up, and it has something to tell."""
+        return self.spent >= self.seconds and self.rounds >= FEWEST_ROUNDS
 
     def gain(self, arm: str) -> Gain:
         """Speed-up of an arm over the base on the wall clock."""
@@ -258,7 +264,7 @@ class Scheduler:
             for name in list(contest.arms):
                 if name in self.excluded and name != contest.base:
                     contest.failed[name] = self.excluded[name]
-            self.started = perf_counter()
+            self.started = perf_counter() - contest.spent
             self.round = -1
             self._begin_round()
 

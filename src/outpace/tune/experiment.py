@@ -146,9 +146,9 @@ class Experiment:
 
     def keep_contests(self) -> None:
         """Write down what was compared, for a run that goes on with it."""
-        rows = {c.name: c.pairs for c in self.observed.contests}
+        kept = {c.name: {"pairs": c.pairs, "spent": c.spent} for c in self.observed.contests}
         complete = self.observed.stopped
-        write(self.observed.session / CONTESTS, {"pairs": rows, "complete": complete})
+        write(self.observed.session / CONTESTS, {"contests": kept, "complete": complete})
 
     def left(self) -> float:
         """Seconds of the time for experiments that are left."""
@@ -177,11 +177,17 @@ class Experiment:
         observed.watcher.stop_recording()
         evidence = observed.evidence()
         for contest in self.contests(evidence):
-            earlier = self.earlier.get("pairs", {}).get(contest.name, {})
-            for name, pairs in earlier.items():
-                contest.pairs[name] = [tuple(p) for p in pairs]
             observed.contests.append(contest)
-            yield contest
+            if not contest.late:
+                yield contest
+
+    def contest(self, arms: dict[str, Setup], share: float, name: str, **options: Any) -> Contest:
+        """Arms to compare in a share of the time, with what earlier runs of the script measured of them."""
+        earlier = self.earlier.get("contests", {}).get(name, {})
+        pairs = {arm: [tuple(p) for p in rows] for arm, rows in earlier.get("pairs", {}).items()}
+        spent = earlier.get("spent", 0.0)
+        seconds = max(2.0, share * (self.left() + spent))
+        return Contest(arms, seconds, name, pairs=pairs, spent=spent, **options)
 
     def together(self) -> Program:
         """What one of several ranks may do: as all others, at the same steps."""
@@ -300,14 +306,14 @@ class Experiment:
         if evidence.compute.device != "cpu":
             own["transfer_free"] = replace(AS_IS, free_transfer=True)
             own["sync_free"] = replace(AS_IS, free_sync=True)
-        seconds = max(2.0, self.shares.own_arms * self.left())
         most = {"seams_off": ROUNDS_OF_WATCHING}
-        yield Contest(own, seconds, "input and watching", narrow=0.01, most_rounds=most)
+        options: dict[str, Any] = {"narrow": 0.01, "most_rounds": most}
+        yield self.contest(own, self.shares.own_arms, "input and watching", **options)
         scalable = loader is not None and loader[1].recent.scalable
         compute = self.compute_arms(evidence, loaded=loaded, scalable=scalable)
-        yield Contest(compute, max(2.0, self.shares.compute * self.left()), "compute")
+        yield self.contest(compute, self.shares.compute, "compute")
         if self.observed.spec.get("changes"):
-            yield Contest(self.model_arms(loaded), max(2.0, self.left()), "changes of the model")
+            yield self.contest(self.model_arms(loaded), 1.0, "changes of the model")
 
     def model_arms(self, loaded: bool) -> dict[str, Setup]:
         """The model with less to do: one part of each kind left out, dropout, half of it frozen."""

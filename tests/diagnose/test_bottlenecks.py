@@ -226,6 +226,27 @@ def test_threads_are_told_as_they_are_beside_workers() -> None:
     assert "threads" not in [c for _, c in causes(replace(beside, arms=unmeasured))]
 
 
+@pytest.mark.parametrize(
+    ("now", "count", "others_cores", "is_told"),
+    [(2, 1, 0.0, True), (2, 1, 1.0, False), (8, 2, 1.0, True), (1, 2, 1.0, True)],
+    ids=["alone", "beside a program", "more than cores", "fewer than cores"],
+)
+def test_threads_that_wait_for_a_core_that_others_take(
+    now: int, count: int, others_cores: float, is_told: bool
+) -> None:
+    """Fewer of them are quicker beside another program, whatever the script is like."""
+    free = tuple(a for a in IMAGES.arms if a.name == "input_free")
+    evidence = replace(
+        IMAGES,
+        machine=replace(IMAGES.machine, cores=2),
+        run=replace(IMAGES.run, others_cores=others_cores),
+        compute=replace(IMAGES.compute, threads=now),
+        input=replace(IMAGES.input, wait_s=0.0),
+        arms=(*free, arm(f"threads_{count}", 1.7, 0.06)),
+    )
+    assert (("compute", "threads") in causes(evidence)) == is_told
+
+
 def test_a_list_that_keeps_graphs_is_a_leak() -> None:
     memory = replace(
         IMAGES.memory,

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from outpace.records.evidence import FED
+from outpace.remedies.room import ways
 from outpace.remedies.threads import Threads
 from tests.remedies.some_evidence import IMAGES, WORKERS, arm
 
@@ -31,3 +32,21 @@ def test_what_was_measured_beside_input_is_predicted() -> None:
     gain = one.predict(beside, {"threads": 2})
     assert gain.speedup == pytest.approx(0.6)
     assert gain.how == "predicted"
+
+
+def test_fewer_threads_are_not_advised_beside_other_programs() -> None:
+    """They would do harm once these are gone."""
+    alone = replace(
+        IMAGES,
+        machine=replace(IMAGES.machine, cores=2),
+        compute=replace(IMAGES.compute, threads=2),
+    )
+    beside = replace(alone, run=replace(IMAGES.run, others_cores=0.9))
+    assert Threads().counts(alone) == [1]
+    assert {"compute_threads": 1} in ways(alone, 1)
+    refused = Threads().applies(beside)
+    assert not refused.yes
+    assert "0.9 of 2 cores" in refused.reason
+    assert ways(beside, 1) == [{"passive": True}]
+    crowd = replace(beside, compute=replace(IMAGES.compute, threads=8))
+    assert Threads().counts(crowd) == [1, 2]

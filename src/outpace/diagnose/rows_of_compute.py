@@ -63,15 +63,19 @@ def sync(evidence: Evidence) -> Iterator[Told]:
 def threads(evidence: Evidence) -> Iterator[Told]:
     """Too few or too many threads; what makes batches needs them too, or the cores that they take."""
     fed = evidence.makes_batches
-    counts = [
+    arms = [
         a for a in evidence.arms if a.name.startswith("threads_") and a.name.endswith(FED) == fed
     ]
-    best = max((a for a in counts if a.failed is None), key=lambda a: a.gain.speedup, default=None)
-    if best is None or best.gain.low < 1.03:
+    counts = {
+        int(a.name.removeprefix("threads_").removesuffix(FED)): a for a in arms if not a.failed
+    }
+    told = {n: arm for n, arm in counts.items() if not evidence.slowed_by_others(n)}
+    count = max(told, key=lambda n: told[n].gain.speedup, default=None)
+    if count is None or told[count].gain.low < 1.03:
         return
+    best = told[count]
     whole = evidence.steps.mean_s if best.base == "as_is" else evidence.free_s
     what = "a step" if best.base == "as_is" else "the compute of a step"
-    count = best.name.removeprefix("threads_").removesuffix(FED)
     yield Told(
         without(evidence, whole, best.gain),
         evidence.compute.threads_where,

@@ -104,6 +104,7 @@ def collect(
             validation_s=None if "validation" in names else _validation_s(host, phases, micro),
             recurring=() if finished else came,
             starts_s=outside.get("input", 0.0),
+            others_cores=found.others_cores,
             leaves=tuple(watcher.course.limits.others()),
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
             exit_code=exit_code,

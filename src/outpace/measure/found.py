@@ -23,4 +23,5 @@ class Found:
     by_hand: Update | None = None
     memory: Memory = field(default_factory=Memory)
     health: HealthWatch | None = None
+    others_cores: float = 0.0
     notes: list[str] = field(default_factory=list)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from time import perf_counter
 
 from outpace.measure.counters import cores_busy_s, cpu_ns, process_cpu_ns
+from outpace.records.evidence import BESIDE
 from outpace.seams.openmp import cores
 
-LEAST = 0.25
-"""cores that others keep busy before it is worth saying"""
 SHORTEST_S = 1.0
 
 
@@ -35,12 +34,12 @@ class Others:
             return 0.0
         return max(0.0, (busy - self.busy - (self._own() - self.own)) / seconds)
 
-    def said(self) -> str | None:
-        """A sentence for the user where it matters."""
-        others = self.cores()
-        if others < LEAST:
-            return None
-        return (
-            f"other processes kept {others:.1f} of {cores()} cores busy meanwhile: what pays beside "
-            "them, fewer threads for one, may not when they are gone"
-        )
+
+def said(busy: float) -> str | None:
+    """A sentence for the user where it matters that others kept so many cores busy."""
+    if busy < BESIDE:
+        return None
+    return (
+        f"other processes kept {busy:.1f} of {cores()} cores busy meanwhile: all that is told holds "
+        "beside them, and fewer threads are not advised, as they may pay for their sake alone"
+    )

@@ -260,6 +260,8 @@ class Memory(msgspec.Struct, frozen=True):
         return taken / self.limit_bytes if self.limit_bytes else 0.0
 
 
+BESIDE = 0.25
+"""cores that others keep busy, from which on they matter"""
 LITTLE_INPUT = 0.05
 """of a step, up to which its input does not matter for the rest"""
 FED = " with its input"
@@ -357,6 +359,8 @@ class Run(msgspec.Struct, frozen=True):
     """what came outside of steps; empty where the run was seen to its end"""
     starts_s: float = 0.0
     """of the ledger's row for input, what epochs' starts took: making an iterator, starting workers"""
+    others_cores: float = 0.0
+    """cores that other processes kept busy meanwhile, on average"""
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -414,6 +418,15 @@ class Evidence(msgspec.Struct, frozen=True):
         source = self.input
         takes = source.wait_s > LITTLE_INPUT * self.steps.mean_s
         return source.kind in ("loader", "iterable") and (source.workers > 0 or takes)
+
+    def slowed_by_others(self, threads: int) -> bool:
+        """Whether fewer ``threads`` than there are may have paid for other processes' sake alone.
+
+        A thread whose core is taken holds up those that wait for it; more threads than cores do so
+        by themselves.
+        """
+        now = self.compute.threads
+        return self.run.others_cores >= BESIDE and threads < now <= self.machine.cores
 
     @property
     def free_s(self) -> float:

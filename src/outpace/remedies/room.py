@@ -22,7 +22,10 @@ def ways(evidence: Evidence, makers: int) -> list[Settings]:
     if not crowded(evidence, makers):
         return [{}]
     fewer = max(1, min(evidence.compute.threads - 1, evidence.machine.cores - makers))
-    return [{"passive": True}, {"compute_threads": fewer}]
+    sleeping: list[Settings] = [{"passive": True}]
+    if evidence.slowed_by_others(fewer):
+        return sleeping
+    return [*sleeping, {"compute_threads": fewer}]
 
 
 def with_room(setup: Setup, settings: Settings) -> Setup:

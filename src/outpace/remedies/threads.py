@@ -32,10 +32,14 @@ class Threads(Remedy):
     crowds = True
 
     def counts(self, evidence: Evidence) -> list[int]:
-        """Numbers to try: powers of two up to the cores, one core less, but for the present."""
+        """Numbers to try: powers of two up to the cores, one core less, but for the present.
+
+        None that would pay for other processes' sake alone: when these are gone it does harm.
+        """
         cores = max(1, evidence.machine.cores)
         powers = {2**n for n in range(cores.bit_length()) if 2**n <= cores}
-        counts = sorted((powers | {cores, max(1, cores - 1)}) - {evidence.compute.threads})
+        others = (powers | {cores, max(1, cores - 1)}) - {evidence.compute.threads}
+        counts = sorted(n for n in others if not evidence.slowed_by_others(n))
         return [counts[0], *counts[1:][-(MOST_ARMS - 1) :]] if counts else []
 
     def applies(self, evidence: Evidence) -> Verdict:
@@ -43,12 +47,19 @@ class Threads(Remedy):
         if evidence.compute.device != "cpu":
             return Verdict(False, "the model is not on the CPU")
         counts, now = self.counts(evidence), evidence.compute.threads
+        cores, busy = evidence.machine.cores, evidence.run.others_cores
+        if not counts and cores > 1:
+            return Verdict(
+                False,
+                f"other processes kept {busy:.1f} of {cores} cores busy: whether fewer than {now} "
+                "threads pay is to be tried without them",
+            )
         if not counts:
             return Verdict(False, f"{now} thread on one core: there is no other number to try")
         tried = " or ".join(str(n) for n in counts)
         return Verdict(
             True,
-            f"operations run on {now} of {evidence.machine.cores} cores; {tried} may be better",
+            f"operations run on {now} of {cores} cores; {tried} may be better",
         )
 
     def alternatives(self, evidence: Evidence) -> list[Settings]:

@@ -17,7 +17,7 @@ import numpy as np
 from outpace.measure.arms import Contest, Program, Scheduler, settled
 from outpace.measure.fixed_cost import fixed_cost
 from outpace.measure.health import HealthWatch
-from outpace.measure.others import Others
+from outpace.measure.others import Others, said
 from outpace.measure.paging import Paging
 from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.workers import WorkerMemory
@@ -246,8 +246,9 @@ class Experiment:
                 over = enough or spent > 0.6 * self.time_s
             if over:
                 self.observed.found.input["worker_growth_bytes"] = workers.growth()
-                if others := busy.said():
-                    self.observed.found.notes.append(others)
+                self.observed.found.others_cores = others = busy.cores()
+                if note := said(others):
+                    self.observed.found.notes.append(note)
                 return
             watched += 1
             yield None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
 from outpace.diagnose.costs import ceiling_seconds, of_step
-from outpace.records.evidence import FED, ByHand, ByKind, Evidence, Memory, Rank
+from outpace.records.evidence import FED, Arm, ByHand, ByKind, Evidence, Memory, Rank
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
@@ -46,6 +46,22 @@ def test_nothing_seen_nothing_said() -> None:
 )
 def test_the_input_is_told_apart(facts: dict[str, Any], cause: str) -> None:
     assert causes(with_input(**facts))[0] == ("io", cause)
+
+
+@pytest.mark.parametrize(("device", "told"), [("cpu", True), ("cuda", False)])
+def test_what_was_waited_for_tells_where_the_arm_decides_nothing(device: str, told: bool) -> None:
+    """A batch made in the training's own thread takes 160 of 320 ms, whatever else the machine does."""
+    undecided = Arm(
+        "input_free", 5, 0.1, 0.1, Gain(1.7, 0.4, 1.9), Gain(2.1, 1.7, 2.6), None, "as_is"
+    )
+    busy = with_input(workers=0, wait_s=0.16, decode_s=0.0, images=None, parse_s=0.2)
+    arms = (undecided, *(one for one in busy.arms if one.name != "input_free"))
+    compute = replace(busy.compute, device=device)
+    found = [f for f in findings(replace(busy, arms=arms, compute=compute)) if f.bound == "io"]
+    assert bool(found) == told
+    if told:
+        assert found[0].gain.how == "predicted"
+        assert found[0].gain.low > 1.0
 
 
 def test_items_of_a_table_are_laid_at_the_loader() -> None:

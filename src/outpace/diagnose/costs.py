@@ -118,6 +118,11 @@ def input_cost(evidence: Evidence) -> Cost | None:
         # Made in the training thread: what is waited is what is lost, and the clock is steadier.
         low, high = max(tried.low, clocked.low), min(tried.high, clocked.high)
         return of_step(evidence, clocked.seconds, low, high)
+    alone = serial and evidence.compute.device == "cpu"  # nothing else goes on meanwhile
+    if alone and clocked is not None and tried.low <= 0.0 < tried.high < clocked.seconds:
+        # The arm decided nothing, as on a very busy machine.
+        low = min(tried.high, clocked.low)
+        return of_step(evidence, clocked.seconds, low, clocked.high, "predicted")
     return tried
 
 

@@ -199,3 +199,16 @@ def test_a_class_that_answers_to_few_names_is_passed_over() -> None:
     losses += [torch.ones(2, requires_grad=True) * 2 for _ in range(20)]
     assert find_retained(before) is not None
     assert config.rate == 0.1
+
+
+def test_what_is_bounded_is_no_leak() -> None:
+    """A buffer of the last so many is filled, and then grows no more."""
+    bounded: deque[torch.Tensor] = deque(maxlen=1000)
+    unbounded: deque[torch.Tensor] = deque()
+    before = look()
+    bounded.extend(torch.zeros(4) for _ in range(100))
+    assert find_retained(before) is None
+    unbounded.extend(torch.zeros(4) for _ in range(20))
+    named = find_retained(before)
+    assert named is not None
+    assert named[0] == "unbounded"

@@ -76,6 +76,8 @@ def find_retained(
 
 
 def _growth(holder: Holder, before: Look | None) -> int:
+    if isinstance(holder.value, deque) and holder.value.maxlen is not None:
+        return 0  # it is filled, and then grows no more
     size = size_of(holder.value)
     if before is not None and holder.key in before:
         return size - before[holder.key]

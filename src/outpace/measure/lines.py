@@ -11,9 +11,9 @@ import ast
 import linecache
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-from outpace.measure.by_hand import Update
+from outpace.measure.by_hand import Place, Update
 from outpace.measure.length import parse
 from outpace.measure.sampler import Line, place_of
 
@@ -32,8 +32,16 @@ STORAGE_WORDS = re.compile(
 STORAGE_FILES = re.compile(
     r"/(socket|ssl|http/client|urllib|pathlib)(/|\.py)|requests/|urllib3|fsspec|s3fs"
 )
-LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich)(/|\.py)|loguru")
-LOG_WORDS = re.compile(r"\bprint\(|\blog\w*[.(]|\.write\(|add_scalar|progress|\.update\(|wandb")
+LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich|matplotlib)(/|\.py)|loguru")
+LOG_WORDS = re.compile(
+    r"\bprint\(|\.write(?:row|rows|lines)?\(|progress|wandb|savefig|imsave|set_postfix|bar\.update\("
+    r"|\.add_(?:scalars?|histogram|images?|figure|text)\(|\.(?:debug|info|warning|error|critical)\("
+    r"|(?<!torch)(?<!math)(?<!\bnp)(?<!numpy)\.log\((?!\))|\blog\(f?[\"'{]"
+    r"|\blog_(?:\w+_)?(?:metrics?|scalars?|dict|stats?|steps?|epoch|batch|message|msg|line|losses|progress"
+    r"|values|results?|images?|histograms?|figures?|gradients|weights)\("
+)
+"""a logarithm is none: ``log_prob(x)``, ``logits.view(...)``, ``x.log()``"""
+OPTIMIZER_FILES = re.compile(r"/torch/(optim/|nn/utils/clip_grad\.py|amp/grad_scaler\.py)")
 DECODE_FILES = re.compile(r"/PIL/(Jpeg|Png|ImageFile|Image\.py|Webp|Gif|Tiff|Bmp)|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
 OURS = re.compile(r"/outpace/(seams|measure)/")
@@ -100,6 +108,18 @@ def is_input(line: Line, lines: set[tuple[str, str, int]]) -> bool:
 def is_update(line: Line, update: Update | None) -> bool:
     """Whether the sample was in the lines that change parameters."""
     return update is not None and any(update.holds(*frame) for frame in line.lines)
+
+
+def is_optimizers(line: Line) -> bool:
+    """Whether the sample was in what torch has around an optimizer's step: clipping, scaling, rates."""
+    return bool(OPTIMIZER_FILES.search(line.file))
+
+
+def is_loss(line: Line, lines: Container[Place]) -> bool:
+    """Whether the sample was computing what the model is to learn from, in the script's own line."""
+    if not line.lines or line.lines[0] not in lines:
+        return False
+    return line.file == line.lines[0][0] or "/torch/" in line.file
 
 
 def is_logging(line: Line) -> bool:

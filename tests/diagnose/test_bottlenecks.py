@@ -70,6 +70,24 @@ def test_items_of_a_table_are_laid_at_the_loader() -> None:
     assert findings(with_input(**facts))[0].where == "train.py:20"
 
 
+def test_reading_is_told_apart_from_waiting() -> None:
+    facts = {"decode_s": 0.0, "images": None, "fetch_cpu_s": 0.2}
+    read, waited = with_input(**facts, read_s=0.2), with_input(**facts, storage_s=0.2)
+    assert {findings(one)[0].cause for one in (read, waited)} == {"storage"}
+    assert "reads from files or a database" in findings(read)[0].reason
+    assert "off the CPU" in findings(waited)[0].reason
+
+
+def test_workers_that_others_hold_up_are_not_laid_at_the_workers() -> None:
+    """Two workers compute 0.2 s for a batch, and take 1.2 s beside programs that use the cores."""
+    facts = {"decode_s": 0.15, "images": None, "fetch_cpu_s": 0.2, "workers": 2}
+    quiet, busy = with_input(**facts, fetch_s=0.2), with_input(**facts, fetch_s=1.2)
+    for one, told in ((quiet, True), (busy, False)):
+        two_cores = replace(one.machine, cores=2)
+        slow = replace(one, machine=two_cores, steps=replace(one.steps, mean_s=0.6))
+        assert (("io", "ipc") in causes(slow)) == told, causes(slow)
+
+
 def test_a_collate_function_is_told_by_its_line() -> None:
     """Though slices would give the same batches without it."""
     facts = {"decode_s": 0.0, "images": None, "sliceable": True, "where": "train.py:20"}

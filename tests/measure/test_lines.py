@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import linecache
+from collections import Counter
 
 import pytest
 
-from outpace.measure.lines import is_logging, is_loss, is_optimizers
+from outpace.measure.lines import at_work, fetch_kind, is_logging, is_loss, is_optimizers, places
 from outpace.measure.sampler import Line
 
 FILE = "/home/someone/train.py"
@@ -91,3 +92,27 @@ def test_a_loss_is_computed_by_torch(file: str, told: bool) -> None:
     line = line_of("loss, score = criterion(out, y), metric(out, y)", file)
     assert is_loss(line, {(FILE, "train", 1)}) == told
     assert not is_loss(line, {(FILE, "train", 2)})
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "kind"),
+    [
+        ("rows = self.db.execute(", FILE, "storage"),
+        ("group = self.file.read_row_group(index)", FILE, "parse"),
+        ("row = group.to_pylist()[0]", FILE, "parse"),
+        ("with zipfile.ZipFile(path) as z:", "/usr/lib/python3/zipfile.py", "parse"),
+        ("for line in file:", "/usr/lib/python3/gzip.py", "parse"),
+        ("image = image.convert('RGB')", "/site-packages/PIL/ImageFile.py", "decode"),
+        ("image = image.convert('RGB')", "/site-packages/PIL/JpegImagePlugin.py", "decode"),
+        ("image = image.resize((72, 72))", "/site-packages/PIL/Image.py", "augment"),
+    ],
+)
+def test_kinds_of_input(text: str, file: str, kind: str) -> None:
+    assert fetch_kind(line_of(text, file)) == kind
+
+
+def test_workers_at_rest_have_no_place() -> None:
+    """A forked one waits beneath the line of the script that started it."""
+    works, rests = line_of("x = load(path)"), line_of("", "/usr/lib/python3/selectors.py")
+    rests = rests._replace(lines=((FILE, "main", 9),))
+    assert places(at_work(Counter({works: 1, rests: 99}))) == [(f"{FILE}:1", 1.0)]

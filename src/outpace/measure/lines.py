@@ -18,16 +18,18 @@ from outpace.measure.length import parse
 from outpace.measure.sampler import Line, place_of
 
 PARSE_FILES = re.compile(
-    r"/(json|csv|re|pickle|xml|html|tokenize|email|struct|codecs)(/|\.py)|orjson|pandas/io|sre_|"
+    r"/(json|csv|re|pickle|xml|html|tokenize|email|struct|codecs|zipfile|tarfile|gzip|bz2|lzma)(/|\.py)"
+    r"|orjson|pandas/io|sre_|"
     r"tokenizers?/|nltk|simdjson|pyarrow|dateutil|_strptime"
 )
 PARSE_WORDS = re.compile(
     r"json|csv|\.split\(|\bfloat\(|\bint\(|parse|\bre\.|findall|finditer|\.sub\(|strptime|struct\."
-    r"|unpack|pickle|loads?\(|decode|read_csv|fromstring|fromiter|token|\.iloc|\.loc\["
+    r"|unpack|pickle|loads?\(|decode|read_(?:csv|table|row|parquet|json|excel|feather|hdf|sql)"
+    r"|to_py(?:list|dict)|to_pandas|fromstring|fromiter|token|\.iloc|\.loc\["
 )
 STORAGE_WORDS = re.compile(
     r"\bopen\(|\.read\(|\.readline|\.seek\(|sleep\(|urlopen|requests\.|\.recv|\.get\(url|os\.stat|"
-    r"np\.load\(|memmap|pread|h5py|read_bytes|read_text|lmdb|\.fetch"
+    r"np\.load\(|memmap|pread|h5py|read_bytes|read_text|lmdb|\.fetch|\.execute\("
 )
 STORAGE_FILES = re.compile(
     r"/(socket|ssl|http/client|urllib|pathlib)(/|\.py)|requests/|urllib3|fsspec|s3fs"
@@ -42,7 +44,7 @@ LOG_WORDS = re.compile(
 )
 """a logarithm is none: ``log_prob(x)``, ``logits.view(...)``, ``x.log()``"""
 OPTIMIZER_FILES = re.compile(r"/torch/(optim/|nn/utils/clip_grad\.py|amp/grad_scaler\.py)")
-DECODE_FILES = re.compile(r"/PIL/(Jpeg|Png|ImageFile|Image\.py|Webp|Gif|Tiff|Bmp)|imageio|cv2/")
+DECODE_FILES = re.compile(r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
 OURS = re.compile(r"/outpace/(seams|measure)/")
 UNPICKLE_FILES = re.compile(
@@ -163,6 +165,11 @@ def kinds(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dic
     counts.pop("wait", None)
     total = sum(counts.values())
     return {kind: count / total for kind, count in counts.items()} if total else {}
+
+
+def at_work(samples: Counter[Line]) -> Counter[Line]:
+    """Input samples without those of workers that have nothing to do."""
+    return Counter({k: count for k, count in samples.items() if fetch_kind(k) != "wait"})
 
 
 def places(samples: Counter[Line], most: int = 8) -> list[tuple[str, float]]:

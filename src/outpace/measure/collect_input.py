@@ -86,8 +86,9 @@ def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
     n = fetched.batches * 1e9
     wall, collate = fetched.wall / n, fetched.collate / n
     looked = max(1.0, fetched.looked_wall)
-    cpu = min(1.0, fetched.cpu / looked)
-    off = max(0.0, 1.0 - (fetched.cpu + fetched.queued) / looked) if fetched.looked else 0.0
+    cpu = min(1.0, (fetched.cpu + fetched.beside) / looked)
+    busy = fetched.cpu + fetched.beside + fetched.queued
+    off = max(0.0, 1.0 - busy / looked) if fetched.looked else 0.0
     return {
         "fetch_s": wall,
         "fetch_cpu_s": cpu * wall if fetched.looked else wall,

@@ -25,7 +25,7 @@ PARSE_FILES = re.compile(
 PARSE_WORDS = re.compile(
     r"json|csv|\.split\(|\bfloat\(|\bint\(|parse|\bre\.|findall|finditer|\.sub\(|strptime|struct\."
     r"|unpack|pickle|loads?\(|decode|read_(?:csv|table|row|parquet|json|excel|feather|hdf|sql)"
-    r"|to_py(?:list|dict)|to_pandas|fromstring|fromiter|token|\.iloc|\.loc\["
+    r"|to_py(?:list|dict)|to_pandas|[zZ]ip[fF]ile|tarfile|gzip|fromstring|fromiter|token|\.iloc|\.loc\["
 )
 STORAGE_WORDS = re.compile(
     r"\bopen\(|\.read\(|\.readline|\.seek\(|sleep\(|urlopen|requests\.|\.recv|\.get\(url|os\.stat|"

@@ -119,10 +119,12 @@ def input_cost(evidence: Evidence) -> Cost | None:
         low, high = max(tried.low, clocked.low), min(tried.high, clocked.high)
         return of_step(evidence, clocked.seconds, low, high)
     alone = serial and evidence.compute.device == "cpu"  # nothing else goes on meanwhile
-    if alone and clocked is not None and tried.low <= 0.0 < tried.high < clocked.seconds:
-        # The arm decided nothing, as on a very busy machine.
-        low = min(tried.high, clocked.low)
-        return of_step(evidence, clocked.seconds, low, clocked.high, "predicted")
+    if not alone or clocked is None or tried.high <= 0.0:
+        return tried
+    if tried.low <= 0.0 or tried.high - tried.low > clocked.seconds:
+        # The arm decides little, as on a very busy machine; the clock does all the same.
+        low, high = min(clocked.low, tried.high), max(clocked.high, tried.low)
+        return of_step(evidence, clocked.seconds, low, high, "predicted")
     return tried
 
 

@@ -35,6 +35,7 @@ def line_of(text: str, file: str = FILE) -> Line:
         "pbar.update(1)",
         "bar.set_postfix(loss=loss)",
         "fig.savefig(path)",
+        "grid(fake).save(f'samples/{step}.png')",
         "rows.writerow([step, loss])",
     ],
 )

@@ -36,8 +36,9 @@ STORAGE_FILES = re.compile(
 )
 LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich|matplotlib)(/|\.py)|loguru")
 LOG_WORDS = re.compile(
-    r"\bprint\(|\.write(?:row|rows|lines)?\(|progress|wandb|savefig|imsave|set_postfix|bar\.update\("
+    r"\bprint\(|\.write(?:row|rows|lines)?\(|progress|wandb|savefig|imsave|save_image|set_postfix|bar\.update\("
     r"|\.add_(?:scalars?|histogram|images?|figure|text)\(|\.(?:debug|info|warning|error|critical)\("
+    r"|\.save\(.*\.(?:png|jpe?g|gif|svg|pdf)"
     r"|(?<!torch)(?<!math)(?<!\bnp)(?<!numpy)\.log\((?!\))|\blog\(f?[\"'{]"
     r"|\blog_(?:\w+_)?(?:metrics?|scalars?|dict|stats?|steps?|epoch|batch|message|msg|line|losses|progress"
     r"|values|results?|images?|histograms?|figures?|gradients|weights)\("

@@ -15,7 +15,9 @@ import pytest
 from outpace.adapters import guard, thrown_away
 from outpace.adapters.launch import Child, start, stop, wait
 from outpace.adapters.thrown_away import changes, look
+from outpace.adapters.work import Work
 from outpace.errors import SessionError
+from outpace.measure.machine import describe
 from outpace.records.target import Target
 from outpace.seams.writes.areas import areas
 
@@ -139,6 +141,21 @@ print(run.notes)
     assert told.splitlines()[-1] == (
         "['could not be kept from being changed while the target ran: new.txt']"
     )
+
+
+def test_files_of_several_runs_are_told_once(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    text = "import os; open('same', 'w'); open(os.environ['ALSO'], 'w')"
+    (project / "train.py").write_text(text)
+    target = Target("script", "train.py", (), str(project))
+    work = Work(target, tmp_path / "session", tmp_path / "log", machine=describe())
+    for name in ("one", "other"):
+        folder = tmp_path / "session"
+        assert work.launch("builtins:len", {}, folder, {"ALSO": name}) == 0
+    work.notes.append("more")
+    files = "written to a scratch folder and thrown away: one, same, other"
+    assert work.told == [files, "more"]
 
 
 def test_a_removed_file_is_told(tmp_path: Path) -> None:

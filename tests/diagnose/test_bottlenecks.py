@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
 from outpace.diagnose.costs import ceiling_seconds, of_step
-from outpace.records.evidence import FED, ByHand, ByKind, Evidence, Memory, Rank
+from outpace.records.evidence import FED, Arm, ByHand, ByKind, Evidence, Memory, Rank
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
@@ -48,10 +48,53 @@ def test_the_input_is_told_apart(facts: dict[str, Any], cause: str) -> None:
     assert causes(with_input(**facts))[0] == ("io", cause)
 
 
+@pytest.mark.parametrize(("device", "told"), [("cpu", True), ("cuda", False)])
+def test_what_was_waited_for_tells_where_the_arm_decides_nothing(device: str, told: bool) -> None:
+    """A batch made in the training's own thread takes 160 of 320 ms, whatever else the machine does."""
+    undecided = Arm(
+        "input_free", 5, 0.1, 0.1, Gain(1.7, 0.4, 1.9), Gain(2.1, 1.7, 2.6), None, "as_is"
+    )
+    busy = with_input(workers=0, wait_s=0.16, decode_s=0.0, images=None, parse_s=0.2)
+    arms = (undecided, *(one for one in busy.arms if one.name != "input_free"))
+    compute = replace(busy.compute, device=device)
+    found = [f for f in findings(replace(busy, arms=arms, compute=compute)) if f.bound == "io"]
+    assert bool(found) == told
+    if told:
+        assert found[0].gain.how == "predicted"
+        assert found[0].gain.low > 1.0
+
+
 def test_items_of_a_table_are_laid_at_the_loader() -> None:
     """A library takes them one by one: what the script can change is the loader's line."""
     facts = {"decode_s": 0.0, "images": None, "sliceable": True, "where": "train.py:20"}
     assert findings(with_input(**facts))[0].where == "train.py:20"
+
+
+def test_a_wide_arm_does_not_outweigh_what_was_waited_for() -> None:
+    """A batch takes 16 of 320 ms; without it a step was anything from 1.2 to 9 times as fast."""
+    wide = Arm("input_free", 5, 0.1, 0.1, Gain(2.1, 1.2, 9.0), Gain(1.1, 1.0, 1.2), None, "as_is")
+    busy = with_input(workers=0, wait_s=0.016, decode_s=0.0, images=None, parse_s=0.2)
+    found = [f for f in findings(replace(busy, arms=(wide,))) if f.bound == "io"]
+    assert 1.02 < found[0].gain.speedup <= 1 / (1 - 0.016 / busy.steps.mean_s) < 1.06
+    assert found[0].gain.high > 1.2
+
+
+def test_reading_is_told_apart_from_waiting() -> None:
+    facts = {"decode_s": 0.0, "images": None, "fetch_cpu_s": 0.2}
+    read, waited = with_input(**facts, read_s=0.2), with_input(**facts, storage_s=0.2)
+    assert {findings(one)[0].cause for one in (read, waited)} == {"storage"}
+    assert "reads from files or a database" in findings(read)[0].reason
+    assert "off the CPU" in findings(waited)[0].reason
+
+
+def test_workers_that_others_hold_up_are_not_laid_at_the_workers() -> None:
+    """Two workers compute 0.2 s for a batch, and take 1.2 s beside programs that use the cores."""
+    facts = {"decode_s": 0.15, "images": None, "fetch_cpu_s": 0.2, "workers": 2}
+    quiet, busy = with_input(**facts, fetch_s=0.2), with_input(**facts, fetch_s=1.2)
+    for one, told in ((quiet, True), (busy, False)):
+        two_cores = replace(one.machine, cores=2)
+        slow = replace(one, machine=two_cores, steps=replace(one.steps, mean_s=0.6))
+        assert (("io", "ipc") in causes(slow)) == told, causes(slow)
 
 
 def test_a_collate_function_is_told_by_its_line() -> None:

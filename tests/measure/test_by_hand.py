@@ -24,7 +24,7 @@ class Watch(OperatorWatch):
         self.own = OwnOperators(model.parameters())
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
-        self.own.see(operator, args, user_frame(sys._getframe(1)))
+        self.own.see(operator, args, out, user_frame(sys._getframe(1)))
 
 
 def trained() -> nn.Module:
@@ -71,6 +71,27 @@ def test_what_changes_no_parameter_is_none() -> None:
             parameter.detach().norm()
     assert watch.own.operators
     assert watch.own.update() is None
+
+
+def losses(model: nn.Module) -> None:
+    out = model(torch.randn(8, 4))
+    loss = nn.functional.cross_entropy(out, torch.zeros(8, dtype=torch.long))
+    penalty = (out**2).mean()
+    right = (out.argmax(1) == 0).float().mean()
+    scores = out.detach().abs().sum()
+    with torch.no_grad():
+        scores += out.abs().sum()
+    (loss + penalty).item(), right, scores
+
+
+def test_lines_that_make_a_loss() -> None:
+    """Not those of metrics, though these are made of the model's output too."""
+    model = trained()
+    with Watch(model) as watch:
+        losses(model)
+    assert watch.failure is None
+    first = losses.__code__.co_firstlineno
+    assert {line - first for _, _, line in watch.own.losses} == {1, 2, 3, 8}
 
 
 def test_its_time_is_the_optimizers() -> None:

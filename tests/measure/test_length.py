@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from itertools import islice
+
 import pytest
 
 from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
@@ -26,6 +30,26 @@ def test_a_length_given_as_text() -> None:
     words = ["train.py", "7"]
     for _ in range(int(words[1])):
         assert loops_around_step()[0] == Loop(7, True)
+        break
+
+
+def forever() -> Iterator[int]:
+    while True:
+        yield from range(7)
+
+
+def test_the_first_so_many_of_something() -> None:
+    for _ in itertools.islice(forever(), 40):
+        assert loops_around_step()[0] == Loop(40, False)
+        break
+    for _, _ in enumerate(islice(zip(forever(), forever(), strict=False), 10, 40)):
+        assert loops_around_step()[0] == Loop(30, False)
+        break
+    for _ in islice(BATCHES, 40):
+        assert loops_around_step()[0] == Loop(7, False)
+        break
+    for _ in islice(BATCHES, None):
+        assert loops_around_step()[0] == Loop(None, False)
         break
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections import defaultdict, deque
@@ -199,3 +200,40 @@ def test_a_class_that_answers_to_few_names_is_passed_over() -> None:
     losses += [torch.ones(2, requires_grad=True) * 2 for _ in range(20)]
     assert find_retained(before) is not None
     assert config.rate == 0.1
+
+
+def test_what_is_bounded_is_no_leak() -> None:
+    """A buffer of the last so many is filled, and then grows no more."""
+    bounded: deque[torch.Tensor] = deque(maxlen=1000)
+    unbounded: deque[torch.Tensor] = deque()
+    before = look()
+    bounded.extend(torch.zeros(4) for _ in range(100))
+    assert find_retained(before) is None
+    unbounded.extend(torch.zeros(4) for _ in range(20))
+    named = find_retained(before)
+    assert named is not None
+    assert named[0] == "unbounded"
+
+
+@functools.cache
+def squared(x: torch.Tensor) -> torch.Tensor:
+    return x * x
+
+
+@functools.lru_cache(maxsize=200)
+def cubed(x: torch.Tensor) -> torch.Tensor:
+    return x * x * x
+
+
+def test_a_cache_that_tensors_are_the_keys_of() -> None:
+    before = look()
+    for _ in range(100):
+        cubed(torch.zeros(4))
+    assert find_retained(before) is None
+    for _ in range(20):
+        squared(torch.zeros(4))
+    line = inspect.getsourcelines(squared.__wrapped__)[1]
+    named = find_retained(before)
+    assert named is not None
+    assert named[0] == "squared"
+    assert named[1].endswith(f"test_retained.py:{line}")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+import outpace
 from outpace.measure.sampler import LOADING, look, stack_of
 
 SCRIPT = """
@@ -103,8 +104,25 @@ def frame_within(files: list[str]) -> FrameType:
 )
 def test_torch_importing_itself_is_told_apart(files: list[str], loads: bool) -> None:
     line = look(frames_of(frame_within(files)), "startup")
+    assert line is not None
     assert line.file == files[-1]
     assert (line.function == LOADING) == loads
+
+
+@pytest.mark.parametrize(
+    ("module", "phase", "counts"),
+    [
+        ("measure/watch.py", "elsewhere", False),
+        ("tune/experiment.py", "optimizer", False),
+        ("seams/host.py", "elsewhere", False),
+        ("seams/optimizer.py", "optimizer", True),
+        ("measure/again.py", "input", True),
+    ],
+)
+def test_our_own_work_is_no_line_of_the_users(module: str, phase: str, counts: bool) -> None:
+    """The step of the optimizer waits for it."""
+    frames = frames_of(frame_within([str(Path(outpace.__file__).parent / module)]))
+    assert (look(frames, phase) is not None) == counts
 
 
 def test_a_stack_is_of_one_moment() -> None:

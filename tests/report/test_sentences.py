@@ -10,7 +10,7 @@ import pytest
 from outpace.records.evidence import Compute
 from outpace.records.session import Session
 from outpace.records.trial import Proof, Trial
-from outpace.report.sentences import ceiling_sentence, verdict
+from outpace.report.sentences import ceiling_sentence, gain_sentence, verdict
 from tests.report import report_sessions as made
 
 replace = msgspec.structs.replace
@@ -51,6 +51,20 @@ def test_a_remedy_that_was_tried_twice_is_one() -> None:
     slower = made.IMAGES_TRIALS[2]
     again = replace(slower, settings={"workers": 2})
     assert verdict(without_recipe(slower, again)).detail.startswith("1 remedy tried.")
+
+
+def test_a_step_is_told_as_in_the_reason() -> None:
+    """Of steps of which some take far longer the mean is what a gain is of."""
+    made_of = made.images_diagnosed()
+    steps = replace(made_of.evidence.steps, median_s=0.1, mean_s=0.4)
+    first = replace(made_of.findings[0], gain=made.measured(2.0, 1.5, 3.0))
+    session = replace(
+        made_of,
+        steps=replace(made_of.steps, median_s=0.1),
+        evidence=replace(made_of.evidence, steps=steps),
+        findings=(first,),
+    )
+    assert gain_sentence(session).endswith(": 200 ms instead of 400 ms.")
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections import OrderedDict, UserDict, namedtuple
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from outpace.seams.batch import first_tensor, map_tensors, scale_batch, tensors_in
+from outpace.seams.batch import batch_size, first_tensor, map_tensors, scale_batch, tensors_in
 from outpace.tune.assemble import assemble
 
 Pair = namedtuple("Pair", "x y")
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A batch as many a script has it."""
+
+    x: torch.Tensor
+    labels: dict[str, torch.Tensor]
+    names: tuple[str, ...] = ("a", "b", "c", "d")
+
+
+class Own:
+    """Another."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.name, self.x = "own", x
+
+
 X, Y = torch.randn(4, 3), torch.arange(4)
 
 
@@ -20,6 +39,7 @@ X, Y = torch.randn(4, 3), torch.arange(4)
     "batch",
     [
         *(X, (X, Y), [X, {"y": Y}], Pair(X, Y), {"x": X, "n": 3}, OrderedDict(x=X, y=[Y])),
+        Sampled(X, {"y": Y}),
         UserDict(x=X, y=Y),  # as the tokenizers of transformers give
     ],
     ids=lambda batch: type(batch).__name__,
@@ -32,6 +52,11 @@ def test_what_is_given_stays(batch: Any) -> None:
     assert all(torch.equal(d, 2 * b) for d, b in zip(tensors_in(doubled), before, strict=True))
     assert first_tensor(scale_batch(batch, 0.5)).shape[0] == 2  # type: ignore[union-attr]
     assert first_tensor(batch).shape[0] == 4  # type: ignore[union-attr]
+
+
+def test_samples_of_an_object_are_counted() -> None:
+    assert batch_size(Own(X)) == 4
+    assert batch_size(nn.Linear(2, 3)) == 1
 
 
 def test_a_watched_model_gets_its_batch() -> None:

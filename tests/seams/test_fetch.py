@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from tests.remedies.trainings import hosted
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from outpace.seams.fetch import LOADERS, FetchSeam
 from outpace.seams.host import Host
@@ -79,3 +85,40 @@ def test_torch_is_left_as_it_was() -> None:
     with hosted():
         assert base.__init__ is not before
     assert base.__init__ is before
+
+
+class Table(Dataset[torch.Tensor]):
+    """Rows that another thread of the same process makes, as a library's pool does, or waits for."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self.make = make
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        pool = threading.Thread(target=self.make)
+        pool.start()
+        pool.join()
+        return torch.ones(3)
+
+
+def digest() -> None:
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("make", "busy"), [(digest, True), (partial(time.sleep, 0.03), False)])
+def test_threads_that_work_for_a_fetch_are_no_waiting(
+    make: Callable[[], object], busy: bool, workers: int
+) -> None:
+    with hosted() as host:
+        batches = DataLoader(Table(make), batch_size=2, num_workers=workers)
+        for x in batches:
+            nn.Linear(3, 1)(x).mean().backward()
+        seam = host.seams["fetch"]
+        assert isinstance(seam, FetchSeam)
+        found = seam.totals(number_of(host, batches), workers=workers > 0)
+    assert found.looked
+    assert found.cpu < 0.5 * found.looked_wall
+    assert (found.beside > 10 * found.cpu) == busy

@@ -77,9 +77,21 @@ def without_a_loader(student: nn.Module, teacher: nn.Module) -> None:
         optimizer.step()
 
 
+def by_acting(student: nn.Module, _: nn.Module) -> None:
+    """As a policy does, but when it explores: one observation at a time, now and then several."""
+    optimizer = torch.optim.SGD(student.parameters(), 0.01)
+    for step in range(16):
+        for _ in range(step % 3):
+            with torch.no_grad():
+                student(torch.randn(1, 4))
+        student(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+
+
 @pytest.mark.parametrize(
     ("train", "later"),
     [
+        (by_acting, []),
         (with_a_teacher, [8]),
         (with_a_network_as_loss, []),
         (with_its_own_guesses, []),

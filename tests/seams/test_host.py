@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import evidence_of, plainly, with_entry
 
+import outpace.seams.host
 from outpace.seams.host import MIXED_AFTER, TAKES_OVER_AFTER, Host, Step
 from outpace.seams.setup import AS_IS
 
@@ -159,3 +161,17 @@ def test_what_is_in_every_step_belongs_to_it() -> None:
     host.setup = AS_IS
     host.end_step()
     assert not host.mingled
+
+
+def test_phases_take_no_longer_than_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a process may rest between two looks at the clock."""
+
+    def cpu() -> int:
+        time.sleep(0.05)
+        return 0
+
+    monkeypatch.setattr(outpace.seams.host, "process_time_ns", cpu)
+    host, seen = training()
+    for _ in range(3):
+        host.end_step()
+    assert all(sum(step.phases.values()) <= step.wall for step in seen)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.measure.arms import FEWEST_ROUNDS
 from outpace.records.evidence import FED
+from outpace.seams.host import Host, Step
+from outpace.seams.loader import LoaderSeam
+from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS
 from outpace.tune.experiment import Experiment
 from tests.conftest import evidence_of, outpace
@@ -254,3 +262,46 @@ def test_a_loader_that_keeps_its_iterator_and_a_class_that_answers_to_few_names(
     evidence = evidence_of(session)
     assert evidence.arm("input_free") is not None
     assert evidence.arm("seams_off") is not None
+
+
+def test_the_sampler_looks_away_from_the_first_unwatched_step_on() -> None:
+    """Time that no seam clocks would be laid at the lines that run in it."""
+    paused: list[bool] = []
+    host = SimpleNamespace(setup=AS_IS, steps=9)
+    experiment: Any = Experiment.__new__(Experiment)
+    experiment.host, experiment.begun, experiment.slowed = host, 1.0, False
+    experiment.given_time, experiment.max_steps = True, None
+
+    def switch(_: Step) -> None:
+        host.setup = replace(AS_IS, watched=not host.setup.watched)
+
+    experiment.scheduler = SimpleNamespace(on_step=switch)
+    experiment.observed = SimpleNamespace(
+        pause_sampler=paused.append, safely=lambda measure, step: measure(step)
+    )
+    for index in range(2):
+        experiment.on_step(Step(index, 1, 1, {}, 1, 1, True))
+    assert paused == [True, False]
+
+
+def test_batches_of_a_loader_among_others_keep_their_size() -> None:
+    """What a script makes of two loaders' batches breaks where one is twice as large."""
+    host = Host()
+    seam = LoaderSeam(host)
+    host.add(seam)
+    loaders = [DataLoader(TensorDataset(torch.zeros(8, 2)), batch_size=2) for _ in range(2)]
+    main, other = (Record(number, length=4) for number in range(2))
+    for loader, record in zip(loaders, (main, other), strict=True):
+        seam.records[loader] = record
+        record.recent.see([torch.zeros(2, 2)])
+    experiment: Any = Experiment.__new__(Experiment)
+    experiment.host = host
+    experiment.observed = SimpleNamespace(spec={})
+    main.beside = True
+    assert experiment.scalable(main)
+    other.beside, other.running = True, lambda: other
+    assert not experiment.scalable(main)
+    other.running = lambda: None
+    assert experiment.scalable(main), "its epoch is over, and it gives no more"
+    experiment.observed.spec["excluded"] = {"batch_double": "the process ended"}
+    assert not experiment.scalable(main)

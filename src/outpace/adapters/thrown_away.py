@@ -96,6 +96,11 @@ class ThrownAway:
     def _look(self) -> Seen:
         return look(self.cwd, apart=[os.path.realpath(path) for path in self.allow])
 
+    def follow(self, earlier: ThrownAway) -> None:
+        """Tell of the files of an earlier run of the same target as well, each once."""
+        for name in ("written", "removed", "changed"):
+            setattr(self, name, sorted({*getattr(earlier, name), *getattr(self, name)}))
+
     @property
     def notes(self) -> list[str]:
         """What became of the files, in sentences."""

@@ -14,6 +14,7 @@ import msgspec
 
 from outpace.adapters.folder import reserved
 from outpace.adapters.launch import start, stop, wait
+from outpace.adapters.thrown_away import ThrownAway
 from outpace.measure.ceilings import ceilings
 from outpace.measure.machine import describe
 from outpace.records.machine import Machine
@@ -51,7 +52,8 @@ class Work:
     )
     runs: int = 0
     notes: list[str] = field(default_factory=list)
-    """what became of the target's files"""
+    thrown_away: ThrownAway | None = None
+    """the newest run, and what became of the target's files in all of them"""
 
     def __post_init__(self) -> None:
         self.machine = msgspec.structs.replace(self.machine, ceilings=ceilings(self.machine))
@@ -85,7 +87,10 @@ class Work:
         except BaseException:
             stop(child)
             raise
-        self.notes += [note for note in child.notes if note not in self.notes]
+        if child.thrown_away is not None:
+            if self.thrown_away is not None:
+                child.thrown_away.follow(self.thrown_away)
+            self.thrown_away = child.thrown_away
         if child.told_to_end or (child.interrupted and self.runs > 1):
             raise KeyboardInterrupt
         return 0 if stopped else code
@@ -101,6 +106,12 @@ class Work:
         tell(self.session, phase=phase, done=done, total=total, note=note)
         if self.progress is not None:
             self.progress(phase, done, total, note)
+
+    @property
+    def told(self) -> list[str]:
+        """What became of the target's files, and what else there is to say."""
+        files = self.thrown_away.notes if self.thrown_away is not None else []
+        return [*files, *self.notes]
 
     @property
     def seconds(self) -> float:

@@ -128,7 +128,7 @@ def finish(
     """Write the session down."""
     session = Session(
         **{f: getattr(diagnosis, f) for f in Diagnosis.__struct_fields__ if f != "notes"},
-        notes=(*diagnosis.notes, *work.notes),
+        notes=(*diagnosis.notes, *work.told),
         command=command,
         started=work.started,
         seconds=work.seconds,

@@ -118,6 +118,13 @@ def input_cost(evidence: Evidence) -> Cost | None:
         # Made in the training thread: what is waited is what is lost, and the clock is steadier.
         low, high = max(tried.low, clocked.low), min(tried.high, clocked.high)
         return of_step(evidence, clocked.seconds, low, high)
+    alone = serial and evidence.compute.device == "cpu"  # nothing else goes on meanwhile
+    if not alone or clocked is None or tried.high <= 0.0:
+        return tried
+    if tried.low <= 0.0 or tried.high - tried.low > clocked.seconds:
+        # The arm decides little, as on a very busy machine; the clock does all the same.
+        low, high = min(clocked.low, tried.high), max(clocked.high, tried.low)
+        return of_step(evidence, clocked.seconds, low, high, "predicted")
     return tried
 
 
@@ -155,9 +162,22 @@ def beyond_making(evidence: Evidence) -> float:
         return 0.0
     side_by_side = max(1, min(data.workers, evidence.machine.cores))
     made = data.fetch_cpu_s if data.made_here_s is None else min(data.fetch_cpu_s, data.made_here_s)
-    making = made / side_by_side + data.storage_s / data.workers
+    making = made / side_by_side * slowed_by_others(evidence) + data.storage_s / data.workers
     making *= max(1, evidence.steps.micro_steps)
     return max(0.0, 1 - MAKING_ERROR * making / cost.seconds)
+
+
+def slowed_by_others(evidence: Evidence) -> float:
+    """Times as long as workers take for what they compute because other programs use the cores.
+
+    Beyond what follows from their own number, and from the threads that train.
+    """
+    data = evidence.input
+    if not data.fetch_cpu_s:
+        return 1.0
+    crowd = (data.workers + evidence.compute.threads) / evidence.machine.cores
+    taken = (data.fetch_s - data.storage_s) / data.fetch_cpu_s
+    return max(1.0, taken / max(1.0, crowd))
 
 
 def compute_cost(evidence: Evidence) -> float:

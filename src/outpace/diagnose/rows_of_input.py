@@ -10,8 +10,11 @@ from outpace.records.evidence import Evidence
 
 
 def storage(evidence: Evidence) -> Iterator[Told]:
-    """Waiting for files, sockets or a slow disk."""
-    yield from _input(evidence, "storage", "waits off the CPU for data to be read")
+    """Reading, or waiting for files, sockets or a slow disk."""
+    data = evidence.input
+    waits = data.storage_s >= data.read_s
+    what = "waits off the CPU for data to be read" if waits else "reads from files or a database"
+    yield from _input(evidence, "storage", what)
 
 
 def parse(evidence: Evidence) -> Iterator[Told]:

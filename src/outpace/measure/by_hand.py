@@ -1,4 +1,8 @@
-"""A model's parameters changed by the script's own lines, tensor by tensor, and by no optimizer."""
+"""What the script's own lines compute beside the model's call, backward and the optimizer's step.
+
+Parameters that are changed tensor by tensor, and by no optimizer; and the loss: what is made of the
+model's output while gradients are recorded. Lines that the step looked at did not come to stay unknown.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from outpace.measure.dispatch import storage_of
+from outpace.measure.dispatch import storage_of, tensors_in
 
 Function = tuple[str, str]
 """file and name"""
+Place = tuple[str, str, int]
+"""file, function, line"""
+READS = ("detach", "alias", "_local_scalar_dense", "_to_copy", "clone", "copy_")
+"""operators that only hand a tensor on, to a metric as often as to a loss"""
 
 
 class Update(NamedTuple):
@@ -41,11 +49,15 @@ class OwnOperators:
         """how many at each line"""
         self.changes: Counter[Function] = Counter()
         """how many of them change a parameter"""
+        self.losses: set[Place] = set()
+        """lines that make a loss of what the model gave"""
 
-    def see(self, operator: Any, args: tuple[Any, ...], frame: FrameType | None) -> None:
-        """Note the user's frame that called an operator, and whether it wrote to a parameter."""
+    def see(self, operator: Any, args: tuple[Any, ...], out: Any, frame: FrameType | None) -> None:
+        """Note the user's frame that called an operator, and what it works on."""
         if frame is None:
             return
+        if torch.is_grad_enabled() and _is_recorded(operator, args, out):
+            self.losses.add((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
         function = frame.f_code.co_filename, frame.f_code.co_name
         self.operators.setdefault(function, Counter())[frame.f_lineno] += 1
         first = args[0] if args else None
@@ -61,3 +73,12 @@ class OwnOperators:
         lines = self.operators[function]
         busiest = max(lines, key=lambda line: lines[line])
         return Update(*function, min(lines), max(lines), busiest, lines.total())
+
+
+def _is_recorded(operator: Any, args: tuple[Any, ...], out: Any) -> bool:
+    """Whether backward may go through an operator that has just run."""
+    return (
+        operator._schema.name.partition("::")[2] not in READS
+        and any(made.is_floating_point() for made in tensors_in(out))
+        and any(given.requires_grad for given in tensors_in(args))
+    )

@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 
 from outpace.measure.arms import median
 from outpace.measure.found import Found
-from outpace.measure.lines import is_input, kind_places, kinds, places
+from outpace.measure.lines import at_work, is_input, kind_places, kinds, places
 from outpace.measure.sampler import Line, read_dump
 from outpace.measure.subjects import training_loader
 from outpace.measure.watch import Watcher
@@ -62,7 +62,7 @@ def collect_input(
         "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
         "step_streams": (),
         "interrupted": record.interrupted,
-        "places": tuple(places(watched)),
+        "places": tuple(places(at_work(watched) if workers else watched)),
         "kind_places": kind_places(watched, collates),
     }
     if fetched is not None and fetched.batches:
@@ -86,8 +86,9 @@ def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
     n = fetched.batches * 1e9
     wall, collate = fetched.wall / n, fetched.collate / n
     looked = max(1.0, fetched.looked_wall)
-    cpu = min(1.0, fetched.cpu / looked)
-    off = max(0.0, 1.0 - (fetched.cpu + fetched.queued) / looked) if fetched.looked else 0.0
+    cpu = min(1.0, (fetched.cpu + fetched.beside) / looked)
+    busy = fetched.cpu + fetched.beside + fetched.queued
+    off = max(0.0, 1.0 - busy / looked) if fetched.looked else 0.0
     return {
         "fetch_s": wall,
         "fetch_cpu_s": cpu * wall if fetched.looked else wall,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from outpace.measure.by_hand import Update
+from outpace.measure.by_hand import Place, Update
 from outpace.measure.health import HealthWatch
 from outpace.measure.statistics import Line
 from outpace.records.evidence import Images, Memory
@@ -21,6 +21,8 @@ class Found:
     by_batch: Line | None = None
     """seconds of a forward and backward pass over the part of the batch"""
     by_hand: Update | None = None
+    loss_lines: set[Place] = field(default_factory=set)
+    """that compute the loss, beside the model's call"""
     memory: Memory = field(default_factory=Memory)
     health: HealthWatch | None = None
     others_cores: float = 0.0

@@ -9,17 +9,19 @@ run is known the ledger speaks of the whole run, else of the part that was seen.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outpace.measure.by_hand import Update
-from outpace.measure.lines import is_input, is_logging, is_update, places
+from outpace.measure.by_hand import Place, Update
+from outpace.measure.lines import is_input, is_logging, is_loss, is_optimizers, is_update, places
 from outpace.measure.sampler import LOADING, Line
 from outpace.records.ledger import NOW_AND_THEN, Row
 from outpace.seams.host import Step
 
 SMALLEST_ROW = 0.01
 """places with a smaller share of the run are put together"""
+FEWEST = 3
+"""samples that a place is told by"""
 WARM_UP = 2
 
 Totals = defaultdict[tuple[str, str | None], float]
@@ -39,6 +41,7 @@ class Seen:
     samples: Counter[Line] = field(default_factory=Counter)
     input_lines: set[tuple[str, str, int]] = field(default_factory=set)
     by_hand: Update | None = None
+    loss_lines: set[Place] = field(default_factory=set)
     total_steps: int | None = None
     whole: bool = False
     """the run was seen to its end"""
@@ -71,7 +74,7 @@ def build(seen: Seen) -> list[Row]:
         if name != "elsewhere" and not counted:
             seconds[name, _place(seen, name)] += value * times
     for name, value in seen.outside.items():
-        seconds[name, _place(seen, name)] += value
+        _add_outside(seen, name, value, seconds)
     _split_elsewhere(seen, phases.get("elsewhere", 0.0) * times, seconds)
     total = sum(seconds.values()) or 1.0
     kept: Totals = defaultdict(float)
@@ -98,6 +101,19 @@ def _rows(seconds: Mapping[tuple[str, str | None], float]) -> list[Row]:
     return sorted(rows, key=lambda row: -row.seconds)
 
 
+def _add_outside(seen: Seen, name: str, value: float, rows: Totals) -> None:
+    """Add what came between steps; a validation without the figures and files that follow from it."""
+    samples = Counter({k: v for k, v in seen.samples.items() if k.phase == name})
+    told = Counter({k: v for k, v in samples.items() if name == "validation" and is_logging(k)})
+    if told.total() >= FEWEST:
+        part = told.total() / samples.total()
+        rows["logging", places(told, most=1)[0][0]] += part * value
+        value *= 1 - part
+        samples -= told
+    at = places(samples, most=1)
+    rows[name, at[0][0] if at else None] += value
+
+
 def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
     """Give the time that no seam explains to the lines that were seen to run in it."""
     samples = Counter({k: v for k, v in seen.samples.items() if k.phase == "elsewhere"})
@@ -105,12 +121,7 @@ def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
     if not total:
         rows["elsewhere", None] += seconds
         return
-    groups: dict[str, Counter[Line]] = {
-        "input": Counter(),
-        "optimizer": Counter(),
-        "logging": Counter(),
-        "elsewhere": Counter(),
-    }
+    groups: defaultdict[str, Counter[Line]] = defaultdict(Counter)
     for line, count in samples.items():
         groups[_kind(line, seen)][line] += count
     for kind, group in groups.items():
@@ -120,6 +131,7 @@ def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
             if share:
                 rows[kind, at[0][0] if at else None] += share
             continue
+        at = [(where, part) for where, part in at if part * sum(group.values()) >= FEWEST]
         for where, part in at:
             rows[kind, where] += part * share
         rows[kind, None] += share * (1 - sum(part for _, part in at))
@@ -128,17 +140,27 @@ def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
 def _kind(line: Line, seen: Seen) -> str:
     if is_input(line, seen.input_lines):
         return "input"
-    if is_update(line, seen.by_hand):
+    if is_update(line, seen.by_hand) or is_optimizers(line):
         return "optimizer"
-    return "logging" if is_logging(line) else "elsewhere"
+    if is_logging(line):
+        return "logging"
+    return "forward" if is_loss(line, seen.loss_lines) else "elsewhere"
 
 
 def by_hand_share(seen: Seen) -> float:
     """Share of the time that no seam explains in which the script changes parameters itself."""
+    return _share(seen, lambda line: is_update(line, seen.by_hand))
+
+
+def share_of(seen: Seen, kind: str) -> float:
+    """Share of the time that no seam explains which belongs to a phase all the same."""
+    return _share(seen, lambda line: _kind(line, seen) == kind)
+
+
+def _share(seen: Seen, is_mine: Callable[[Line], bool]) -> float:
     samples = {k: v for k, v in seen.samples.items() if k.phase == "elsewhere"}
     total = sum(samples.values())
-    mine = sum(count for line, count in samples.items() if _kind(line, seen) == "optimizer")
-    return mine / total if total else 0.0
+    return sum(count for line, count in samples.items() if is_mine(line)) / total if total else 0.0
 
 
 def _place(seen: Seen, phase: str) -> str | None:

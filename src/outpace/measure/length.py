@@ -133,6 +133,8 @@ def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     try:
         if is_range(over):
             return Loop(len(range_of(over, frame)), True)
+        if isinstance(over, ast.Call) and is_slice(over):
+            return Loop(_turns_of_slice(over, frame), False)
         value = evaluate(over, frame)
         return Loop(len(value) if isinstance(value, SIZED) else None, False)
     except Exception:
@@ -153,6 +155,25 @@ def _unwrapped(over: ast.expr, wrappers: tuple[str, ...] = WRAPPERS) -> ast.expr
 def is_range(over: ast.expr) -> bool:
     """Whether a loop counts."""
     return isinstance(over, ast.Call) and _name(over.func) in ("range", "trange")
+
+
+def is_slice(over: ast.Call) -> bool:
+    """Whether a loop is over the first so many of something."""
+    return _name(over.func) == "islice" and len(over.args) in (2, 3)
+
+
+def _turns_of_slice(over: ast.Call, frame: FrameType) -> int | None:
+    """Items from one place on to another; None where there may be fewer, or all are taken."""
+    first, *limits = over.args
+    begin, end = [0, *(evaluate(each, frame) for each in limits)][-2:]
+    if not isinstance(begin, int) or not isinstance(end, int):
+        return None
+    try:
+        of = evaluate(_unwrapped(first), frame)
+        end = min(end, len(of)) if _is_librarys(of) else end
+    except (Unknown, TypeError):
+        pass  # as of a generator: whoever cuts it off has it go on for longer
+    return max(0, end - begin)
 
 
 def range_of(over: ast.expr, frame: FrameType) -> range:

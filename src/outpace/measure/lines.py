@@ -11,30 +11,41 @@ import ast
 import linecache
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-from outpace.measure.by_hand import Update
+from outpace.measure.by_hand import Place, Update
 from outpace.measure.length import parse
 from outpace.measure.sampler import Line, place_of
 
 PARSE_FILES = re.compile(
-    r"/(json|csv|re|pickle|xml|html|tokenize|email|struct|codecs)(/|\.py)|orjson|pandas/io|sre_|"
+    r"/(json|csv|re|pickle|xml|html|tokenize|email|struct|codecs|zipfile|tarfile|gzip|bz2|lzma)(/|\.py)"
+    r"|orjson|pandas/io|sre_|"
     r"tokenizers?/|nltk|simdjson|pyarrow|dateutil|_strptime"
 )
 PARSE_WORDS = re.compile(
     r"json|csv|\.split\(|\bfloat\(|\bint\(|parse|\bre\.|findall|finditer|\.sub\(|strptime|struct\."
-    r"|unpack|pickle|loads?\(|decode|read_csv|fromstring|fromiter|token|\.iloc|\.loc\["
+    r"|unpack|pickle|loads?\(|decode|read_(?:csv|table|row|parquet|json|excel|feather|hdf|sql)"
+    r"|to_py(?:list|dict)|to_pandas|[zZ]ip[fF]ile|tarfile|gzip|fromstring|fromiter|token|\.iloc|\.loc\["
 )
 STORAGE_WORDS = re.compile(
     r"\bopen\(|\.read\(|\.readline|\.seek\(|sleep\(|urlopen|requests\.|\.recv|\.get\(url|os\.stat|"
-    r"np\.load\(|memmap|pread|h5py|read_bytes|read_text|lmdb|\.fetch"
+    r"np\.load\(|memmap|pread|h5py|read_bytes|read_text|lmdb|\.fetch|\.execute\("
 )
 STORAGE_FILES = re.compile(
     r"/(socket|ssl|http/client|urllib|pathlib)(/|\.py)|requests/|urllib3|fsspec|s3fs"
 )
-LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich)(/|\.py)|loguru")
-LOG_WORDS = re.compile(r"\bprint\(|\blog\w*[.(]|\.write\(|add_scalar|progress|\.update\(|wandb")
-DECODE_FILES = re.compile(r"/PIL/(Jpeg|Png|ImageFile|Image\.py|Webp|Gif|Tiff|Bmp)|imageio|cv2/")
+LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich|matplotlib)(/|\.py)|loguru")
+LOG_WORDS = re.compile(
+    r"\bprint\(|\.write(?:row|rows|lines)?\(|progress|wandb|savefig|imsave|save_image|set_postfix|bar\.update\("
+    r"|\.add_(?:scalars?|histogram|images?|figure|text)\(|\.(?:debug|info|warning|error|critical)\("
+    r"|\.save\(.*\.(?:png|jpe?g|gif|svg|pdf)"
+    r"|(?<!torch)(?<!math)(?<!\bnp)(?<!numpy)\.log\((?!\))|\blog\(f?[\"'{]"
+    r"|\blog_(?:\w+_)?(?:metrics?|scalars?|dict|stats?|steps?|epoch|batch|message|msg|line|losses|progress"
+    r"|values|results?|images?|histograms?|figures?|gradients|weights)\("
+)
+"""a logarithm is none: ``log_prob(x)``, ``logits.view(...)``, ``x.log()``"""
+OPTIMIZER_FILES = re.compile(r"/torch/(optim/|nn/utils/clip_grad\.py|amp/grad_scaler\.py)")
+DECODE_FILES = re.compile(r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
 OURS = re.compile(r"/outpace/(seams|measure)/")
 UNPICKLE_FILES = re.compile(
@@ -102,6 +113,18 @@ def is_update(line: Line, update: Update | None) -> bool:
     return update is not None and any(update.holds(*frame) for frame in line.lines)
 
 
+def is_optimizers(line: Line) -> bool:
+    """Whether the sample was in what torch has around an optimizer's step: clipping, scaling, rates."""
+    return bool(OPTIMIZER_FILES.search(line.file))
+
+
+def is_loss(line: Line, lines: Container[Place]) -> bool:
+    """Whether the sample was computing what the model is to learn from, in the script's own line."""
+    if not line.lines or line.lines[0] not in lines:
+        return False
+    return line.file == line.lines[0][0] or "/torch/" in line.file
+
+
 def is_logging(line: Line) -> bool:
     """Whether the sample was printing or logging."""
     return bool(LOG_FILES.search(line.file) or LOG_WORDS.search(source(line)))
@@ -143,6 +166,11 @@ def kinds(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dic
     counts.pop("wait", None)
     total = sum(counts.values())
     return {kind: count / total for kind, count in counts.items()} if total else {}
+
+
+def at_work(samples: Counter[Line]) -> Counter[Line]:
+    """Input samples without those of workers that have nothing to do."""
+    return Counter({k: count for k, count in samples.items() if fetch_kind(k) != "wait"})
 
 
 def places(samples: Counter[Line], most: int = 8) -> list[tuple[str, float]]:

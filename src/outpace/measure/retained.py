@@ -14,6 +14,8 @@ some steps later.
 
 from __future__ import annotations
 
+import functools
+import gc
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -22,9 +24,11 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.added import where_added
-from outpace.seams.where import is_functions, is_user_file, locals_of, user_frames
+from outpace.seams.where import is_functions, is_user_file, locals_of, short, user_frames
 
 CONTAINERS = (list, dict, deque, set)
+CACHED = type(functools.lru_cache(len))
+"""a function whose results are kept by its arguments; tensors are never found again, each being another"""
 FEWEST = 8
 """Things that something not seen before must hold to be suspected."""
 MOST_NODES = 200_000
@@ -72,14 +76,31 @@ def find_retained(
             continue
         if best is None or (graph, more) > best[0]:
             best = (graph, more), holder
-    return None if best is None else (best[1].name, where_added(best[1].name, best[1].frame))
+    return None if best is None else (best[1].name, _where(best[1]))
+
+
+def _where(holder: Holder) -> str:
+    """``file:line`` of what adds to it."""
+    code = getattr(getattr(holder.value, "__wrapped__", None), "__code__", None)
+    if isinstance(holder.value, CACHED) and code is not None:
+        return f"{short(code.co_filename)}:{code.co_firstlineno}"
+    return where_added(holder.name, holder.frame)
+
+
+def _is_bounded(value: Any) -> bool:
+    """Whether it is filled, and then grows no more."""
+    if isinstance(value, CACHED):
+        return value.cache_parameters()["maxsize"] is not None
+    return isinstance(value, deque) and value.maxlen is not None
 
 
 def _growth(holder: Holder, before: Look | None) -> int:
+    if _is_bounded(holder.value):
+        return 0
     size = size_of(holder.value)
     if before is not None and holder.key in before:
         return size - before[holder.key]
-    return size if isinstance(holder.value, CONTAINERS) and size >= FEWEST else 0
+    return size if isinstance(holder.value, (*CONTAINERS, CACHED)) and size >= FEWEST else 0
 
 
 def holders(frame: FrameType | None) -> Iterator[Holder]:
@@ -108,7 +129,7 @@ def _inside(holder: Holder, seen: set[int], depth: int = 2) -> Iterator[Holder]:
             for key, item in islice(_items(value), MOST_INSIDE):
                 if isinstance(item, CONTAINERS):
                     yield holder._replace(name=f"{holder.name}[{key!r}]", value=item)
-    elif _graph(value) is not None:
+    elif isinstance(value, CACHED) or _graph(value) is not None:
         yield holder
     elif depth > 0 and id(value) not in seen and _is_users(value):
         seen.add(id(value))
@@ -117,7 +138,8 @@ def _inside(holder: Holder, seen: set[int], depth: int = 2) -> Iterator[Holder]:
         except Exception:  # raised by what the script's class has in place of an attribute
             return
         for path, owner in owners:
-            for name, item in list(vars(owner).items()):
+            kept = {k: v for k, v in vars(type(owner)).items() if isinstance(v, CACHED)}
+            for name, item in [*vars(owner).items(), *kept.items()]:
                 dotted = ".".join(part for part in (holder.name, path, name) if part)
                 yield from _inside(Holder(dotted, item, id(owner), holder.frame), seen, depth - 1)
 
@@ -157,6 +179,8 @@ def size_of(value: Any) -> int:
     """How many things a container holds; of a tensor, how many nodes its graph has."""
     if isinstance(value, CONTAINERS):
         return len(value)
+    if isinstance(value, CACHED):
+        return int(value.cache_info().currsize)
     nodes: set[Any] = set()
     ahead = [_graph(value)]
     while ahead and len(nodes) < MOST_NODES:
@@ -178,7 +202,10 @@ def carries_graph(value: Any, depth: int = 3) -> bool | None:
         return False
     if depth == 0:
         return None
-    if isinstance(value, dict):
+    if isinstance(value, CACHED):
+        kept = [each for each in gc.get_referents(value) if type(each) is dict and each]
+        few = chain(*(islice(reversed(each.items()), 4) for each in kept))
+    elif isinstance(value, dict):
         few = chain(islice(value.values(), 1), islice(reversed(value.values()), 4))
     elif isinstance(value, (list, tuple, deque)):
         few = chain(islice(value, 1), islice(reversed(value), 4))

@@ -40,6 +40,12 @@ SET_TIMER_SLACK = 29
 """prctl(2): how late this thread may be woken, in ns; 50 us unless it asks"""
 MOST_WAIT_S = 1.0
 """for a sampler that was told to end; it takes milliseconds"""
+_PACKAGE = Path(__file__).parents[1]
+MEASURING = tuple(
+    str(_PACKAGE / part) for part in (f"measure{os.sep}", f"tune{os.sep}", "seams/host.py")
+)
+"""our own work between two steps; under the other seams calls of the target's run, and its data sets are
+drawn from"""
 IDLE = ("outpace-sampler", "outpace-parked")
 """threads of ours that take no part in what is measured"""
 
@@ -80,8 +86,9 @@ class Sampler(threading.Thread):
                 self.ended.wait(after_s)
                 continue
             stack = stack_of(self.target, after_s)
-            if stack and not self.paused:
-                self.counts[look(stack, self.phase())] += 1  # type: ignore[operator]
+            line = look(stack, self.phase()) if stack else None  # type: ignore[operator]
+            if line is not None and not self.paused:
+                self.counts[line] += 1
             if self.dump is not None and time.monotonic() - last > DUMP_EVERY_S:
                 last = time.monotonic()
                 self.write()
@@ -160,8 +167,8 @@ def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:
     return []
 
 
-def look(stack: list[tuple[CodeType, int]], phase: str) -> Line:
-    """One sample out of a stack."""
+def look(stack: list[tuple[CodeType, int]], phase: str) -> Line | None:
+    """One sample out of a stack; None where a line of the user's only happens to wait for us."""
     innermost = stack[0][0]
     lines = []
     importing = torch = False
@@ -170,6 +177,8 @@ def look(stack: list[tuple[CodeType, int]], phase: str) -> Line:
         if is_user_file(name):
             lines.append((name, code.co_name, number))
         elif not lines:
+            if phase != "input" and name.startswith(MEASURING):
+                return None
             importing |= name.startswith("<frozen importlib")
             torch |= TORCH in name
     function = LOADING if importing and torch else innermost.co_name

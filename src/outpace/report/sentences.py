@@ -104,7 +104,7 @@ def gain_sentence(session: Session) -> str:
         return f"{first.reason[:1].upper()}{first.reason[1:]}."
     what = "the run" if first.bound == "outside" else "a step"
     text = f"Without this cost {what} would be {_as_fast(first)}"
-    before, ratio = session.steps.median_s, first.gain.speedup
+    before, ratio = session.evidence.steps.mean_s, first.gain.speedup  # as in its reason
     if what == "a step" and words.finite(ratio) and words.finite(before) and ratio > 0 < before:
         text += f": {words.seconds(before / ratio)} instead of {words.seconds(before)}"
     return text + "."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 
 def map_tensors(value: Any, change: Any) -> Any:
-    """``change`` applied to every tensor in nested tuples, lists, dicts and what is like a dict.
+    """``change`` applied to every tensor in nested tuples, lists, dicts, dataclasses and what is like a dict.
 
     What is given stays as it is: it may be the script's own batch.
     """
@@ -29,16 +30,39 @@ def map_tensors(value: Any, change: Any) -> Any:
         for key, item in mapped.items():
             copied[key] = item
         return copied
+    if is_dataclass(value):
+        copied = copy.copy(value)
+        for name, item in fields_of(value).items():
+            object.__setattr__(copied, name, map_tensors(item, change))  # it may be frozen
+        return copied
     return value
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested tuples, lists, dicts and what is like a dict, in their order."""
+    """The tensors in nested tuples, lists, dicts, dataclasses and what is like a dict, in their order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list, MutableMapping)):
         for item in value.values() if isinstance(value, MutableMapping) else value:
             yield from tensors_in(item)
+    elif is_dataclass(value):
+        for item in fields_of(value).values():
+            yield from tensors_in(item)
+
+
+def is_dataclass(value: Any) -> bool:
+    """Whether a value is one of a dataclass that is no module."""
+    return (
+        dataclasses.is_dataclass(value)
+        and not isinstance(value, type)
+        and not isinstance(value, torch.nn.Module)
+    )
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """What a dataclass's fields hold, as far as they hold anything yet."""
+    names = (field.name for field in dataclasses.fields(value))
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
 def to_float32(tensor: torch.Tensor) -> torch.Tensor:
@@ -47,8 +71,12 @@ def to_float32(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def first_tensor(value: Any) -> torch.Tensor | None:
-    """The first tensor with a batch dimension in a nested batch."""
-    return next((tensor for tensor in tensors_in(value) if tensor.dim()), None)
+    """The first tensor with a batch dimension in a nested batch, or among an object's attributes."""
+    found = next((tensor for tensor in tensors_in(value) if tensor.dim()), None)
+    if found is None and not isinstance(value, torch.nn.Module):
+        own = tensors_in(list(getattr(value, "__dict__", {}).values()))
+        found = next((tensor for tensor in own if tensor.dim()), None)
+    return found
 
 
 def batch_size(batch: Any) -> int:
@@ -58,7 +86,12 @@ def batch_size(batch: Any) -> int:
 
 
 def scalable(batch: Any) -> bool:
-    """Whether a part of its samples can be taken: all of its tensors have them along the first dimension."""
+    """Whether a part of its samples can be taken: all of its tensors have them along the first dimension.
+
+    What a class of the script's own makes of its tensors is not known.
+    """
+    if is_dataclass(batch):
+        return False
     return len({tensor.shape[0] for tensor in tensors_in(batch) if tensor.dim()}) == 1
 
 

@@ -5,8 +5,9 @@ Workers write what they measure into memory that they share with the training pr
 "spawn" start method there is none, and only the waiting for batches is known.
 
 Time off the CPU is the wall time of a fetch less its CPU time and less its time in the run queue
-(from /proc/thread-self/schedstat), so that a busy machine is not mistaken for slow storage. Looking
-that up costs some 50 us, so quick fetches are looked at one in many.
+(from /proc/thread-self/schedstat), so that a busy machine is not mistaken for slow storage; and less the
+CPU time of the process's other threads, as those that a library decodes tables with, while the
+training waits for the fetch. Looking that up costs some 50 us, so quick fetches are looked at one in many.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import functools
 import mmap
 import os
 from dataclasses import dataclass
-from time import perf_counter_ns, thread_time_ns
+from threading import get_ident
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -29,7 +31,7 @@ LOADERS = 16
 """DataLoaders that are told apart; those made later count together"""
 SLOTS = 65
 FIELDS = ("batches", "wall", "collate", "decode", "images", "pixels",
-          "looked", "looked_wall", "cpu", "queued", "read_bytes")  # fmt: skip
+          "looked", "looked_wall", "cpu", "beside", "queued", "read_bytes")  # fmt: skip
 WIDTH = len(FIELDS)
 LOOK_NS = 25_000_000
 """fetching time after which one fetch is looked at closely"""
@@ -49,6 +51,8 @@ class Fetches:
     """fetches that were looked at closely; the following are of these alone"""
     looked_wall: float
     cpu: float
+    beside: float
+    """CPU time of other threads meanwhile"""
     queued: float
     read_bytes: float
 
@@ -129,9 +133,14 @@ class FetchSeam:
             decode.refresh()
             decoded, images, pixels = decode.nanoseconds, decode.images, decode.pixels
             close = row[1] >= seam.next_look
-            read = queued = cpu = 0.0
+            read = queued = cpu = whole = 0.0
             if close:
-                read, queued, cpu = _bytes_read(), _queued(), thread_time_ns()
+                read, queued, whole, cpu = (
+                    _bytes_read(),
+                    _queued(),
+                    process_time_ns(),
+                    thread_time_ns(),
+                )
             begun = perf_counter_ns()
             try:
                 return original(fetcher, index)
@@ -146,9 +155,12 @@ class FetchSeam:
                 if close:
                     row[6] += 1
                     row[7] += wall
-                    row[8] += thread_time_ns() - cpu
-                    row[9] += _queued() - queued
-                    row[10] += _bytes_read() - read
+                    own, every = thread_time_ns() - cpu, process_time_ns() - whole
+                    row[8] += own
+                    if info is not None or get_ident() == phases.owner:  # else it is the training's
+                        row[9] += max(0.0, every - own)
+                    row[10] += _queued() - queued
+                    row[11] += _bytes_read() - read
                     seam.next_look = row[1] + LOOK_NS
 
         return fetch

@@ -3,18 +3,26 @@ target network, a frozen encoder, a loss that is a network.
 
 Such a call looks like one of a validation. It is told from it by where it stands, after a batch of the
 training was drawn and before the step is over, and by coming in each step. Without a loader only
-models that never learn are taken for helpers.
+models that never learn are taken for helpers, and those that act: in training mode, on a part of a
+batch, as a policy is asked what to do next before it learns from what came of it.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import nn
+
+from outpace.seams.batch import batch_size
 from outpace.seams.host import Host, RootFacts
 
 EACH = 3
 """steps in a row after which a model is known to help"""
+ACTS_ON = 0.25
+"""of a training's batch at the most: what is judged is no less than what is learnt from"""
 
 
-def of_the_step(host: Host, facts: RootFacts) -> bool:
+def of_the_step(host: Host, facts: RootFacts, module: nn.Module, args: tuple[Any, ...]) -> bool:
     """Whether a model's call without learning belongs to the running step."""
     if facts.asked_at != host.steps:
         facts.asked = facts.asked + 1 if facts.asked_at == host.steps - 1 else 1
@@ -25,8 +33,15 @@ def of_the_step(host: Host, facts: RootFacts) -> bool:
     else:
         placed = not facts.training_calls
     judged = facts.evaluations
-    if not placed or not (judged.helps or facts.asked > EACH):
+    if not _acts(host, module, args) and not (placed and (judged.helps or facts.asked > EACH)):
         return False
     if not judged.helps:
         judged.helps = host.mistaken = True
     return True
+
+
+def _acts(host: Host, module: nn.Module, args: tuple[Any, ...]) -> bool:
+    """Whether it is asked for what is learnt from later."""
+    if host.fed or not host.steps or not module.training:
+        return False
+    return 0 < batch_size(args) <= ACTS_ON * host.batch_size

@@ -320,8 +320,8 @@ class Host:
         if self.in_group < self.group and self.mode == "train":
             self.backwards_in_step = 0
             return
-        now, cpu = perf_counter_ns(), process_time_ns()
         totals = self.phases.take()
+        now, cpu = self.phases.mark, process_time_ns()
         self.phases.idle = "elsewhere"
         for name, value in self._outside.items():
             totals[name] += value

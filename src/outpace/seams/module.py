@@ -174,7 +174,7 @@ class ModuleSeam:
             if host.on_backward is not None:
                 self.note_call(module, args, kwargs)
             host.phases.push("forward")
-        elif of_the_step(host, facts):
+        elif of_the_step(host, facts, module, args):
             host.phases.push("forward")
         else:
             host.saw_validation()

@@ -26,6 +26,8 @@ from outpace.remedies.base import Remedy
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.alter import DEAR, DROPOUT, PassingThrough, parts_of
 from outpace.seams.host import Step
+from outpace.seams.loader import LoaderSeam
+from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.files import CONTESTS, MARKER, read, write
 from outpace.tune.observed import Observed
@@ -128,8 +130,9 @@ class Experiment:
             self.scheduler.close()
             self.done()
             return
-        self.observed.pause_sampler(self.slowed or not self.host.setup.watched)
         self.observed.safely(self.scheduler.on_step, step)
+        # Of the step that begins, which an arm may run unseen.
+        self.observed.pause_sampler(self.slowed or not self.host.setup.watched)
 
     def time_for(self, step: Step) -> float:
         """5 % of the run where its length is known, at least 20 s and at most 60.
@@ -310,11 +313,20 @@ class Experiment:
         most = {"seams_off": ROUNDS_OF_WATCHING}
         options: dict[str, Any] = {"narrow": 0.01, "most_rounds": most}
         yield self.contest(own, self.shares.own_arms, "input and watching", **options)
-        scalable = loader is not None and loader[1].recent.scalable
+        scalable = loader is not None and self.scalable(loader[1])
         compute = self.compute_arms(evidence, loaded=loaded, scalable=scalable)
         yield self.contest(compute, self.shares.compute, "compute")
         if self.observed.spec.get("changes"):
             yield self.contest(self.model_arms(loaded), 1.0, "changes of the model")
+
+    def scalable(self, record: Record) -> bool:
+        """Whether steps can be given half and double batches: of one loader alone, and none has failed."""
+        seam = self.host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        every = [one for one in list(seam.records.values()) if one is not record]
+        others = [one for one in every if one.beside and one.runs]
+        failed = self.observed.spec.get("excluded", {}).keys() & {"batch_half", "batch_double"}
+        return record.recent.scalable and not others and not failed
 
     def model_arms(self, loaded: bool) -> dict[str, Setup]:
         """The model with less to do: one part of each kind left out, dropout, half of it frozen."""

@@ -56,7 +56,8 @@ class Observed:
         )
         self.contests: list[Contest] = []
         self.found = Found()
-        self.finished = False
+        self.ended = self.finished = False
+        """the target's process comes to its end; the training has"""
         self.stopped = False
         """we have measured all that we want"""
         self.before_finish: list[Callable[[], None]] = []
@@ -135,10 +136,11 @@ class Observed:
             tell(self.session, phase=phase, done=done, total=total, note=note, gains=gains)
 
     def finish(self) -> None:
-        """The target came to its end: write the evidence down."""
-        if self.finished or os.getpid() != self.pid:
+        """The target came to its end, or an error of its own did: write the evidence down."""
+        if self.ended or os.getpid() != self.pid:
             return
-        self.finished = True
+        self.ended = True
+        self.finished = getattr(sys, "last_value", None) is None  # what nobody caught
         self._write_down()
 
     def safely(self, measure: Callable[[Step], None], step: Step) -> None:

@@ -46,7 +46,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         """Count what forward, backward and optimizer run."""
         phase = self.host.phases.current()
         if phase is None:
-            self.own.see(operator, args, user_frame(sys._getframe(1)))
+            self.own.see(operator, args, out, user_frame(sys._getframe(1)))
         elif phase in ("forward", "backward", "optimizer"):
             before = self.count.flops
             super().see(operator, args, kwargs, out)
@@ -73,6 +73,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         empty_flops=counter.waste.flops,
     )
     observed.found.by_hand = counter.own.update()
+    observed.found.loss_lines = counter.own.losses
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
 

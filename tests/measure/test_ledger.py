@@ -1,0 +1,65 @@
+"""Rows of the ledger: time that no seam explains goes to what the lines in it do."""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+
+import pytest
+
+from outpace.measure.ledger import FEWEST, Seen, build, share_of
+from outpace.measure.sampler import Line
+from outpace.records.ledger import Row
+from outpace.seams.host import Step
+
+FILE = "/home/someone/else.py"
+TEXT = ["loss = criterion(out, y)", "confuse(out, y)", "fig.savefig(path)", "predict(model)"]
+linecache.cache[FILE] = (80, None, [line + "\n" for line in TEXT], FILE)
+TORCH = "/site-packages/torch/nn/functional.py"
+
+
+def at(line: int, phase: str = "elsewhere", file: str = FILE) -> Line:
+    return Line(phase, file, "f", ((FILE, "train", line),))
+
+
+def rows_of(seen: Seen) -> dict[tuple[str, int | None], float]:
+    """Seconds by name and line."""
+
+    def key(row: Row) -> tuple[str, int | None]:
+        return row.name, int(row.where.rpartition(":")[2]) if row.where else None
+
+    return {key(row): row.seconds for row in build(seen)}
+
+
+def steps(elsewhere_s: float) -> list[Step]:
+    phases = {"forward": 10_000_000, "elsewhere": round(elsewhere_s * 1e9)}
+    return [Step(i, 50_000_000, 50_000_000, phases, 1, 8, True) for i in range(10)]
+
+
+def test_the_loss_is_part_of_the_forward_pass() -> None:
+    samples = Counter({at(1, file=TORCH): 30, at(2): 10})
+    seen = Seen(0.0, steps(0.04), 10, {}, samples, loss_lines={(FILE, "train", 1)})
+    rows = rows_of(seen)
+    assert rows["forward", 1] == pytest.approx(0.3)
+    assert rows["elsewhere", 2] == pytest.approx(0.1)
+    assert share_of(seen, "forward") == pytest.approx(0.75)
+
+
+def test_clipping_is_part_of_the_update() -> None:
+    samples = Counter({at(2, file="/site-packages/torch/nn/utils/clip_grad.py"): 30})
+    assert rows_of(Seen(0.0, steps(0.04), 10, {}, samples))["optimizer", 2] == pytest.approx(0.4)
+
+
+def test_a_line_that_was_hardly_seen_is_not_told() -> None:
+    samples = Counter({at(2): FEWEST, at(4): FEWEST - 1})
+    rows = rows_of(Seen(0.0, steps(0.05), 10, {}, samples))
+    assert rows["elsewhere", 2] == pytest.approx(0.5 * 3 / 5)
+    assert rows["elsewhere", None] == pytest.approx(0.5 * 2 / 5)
+
+
+def test_figures_of_a_validation_are_no_validation() -> None:
+    """A model is in evaluation mode until it trains again, whatever comes in between."""
+    samples = Counter({at(3, "validation"): 30, at(4, "validation"): 10})
+    rows = rows_of(Seen(0.0, steps(0.0), 10, {"validation": 4.0}, samples))
+    assert rows["logging", 3] == pytest.approx(3.0)
+    assert rows["validation", 4] == pytest.approx(1.0)

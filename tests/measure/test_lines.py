@@ -1,0 +1,120 @@
+"""What a sampled line was doing, by the words that are in it and the file it was in."""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+
+import pytest
+
+from outpace.measure.lines import at_work, fetch_kind, is_logging, is_loss, is_optimizers, places
+from outpace.measure.sampler import Line
+
+FILE = "/home/someone/train.py"
+
+
+def line_of(text: str, file: str = FILE) -> Line:
+    """A sample at a line that reads so, the innermost function being in ``file``."""
+    linecache.cache[FILE] = (len(text), None, [text + "\n"], FILE)
+    return Line("elsewhere", file, "f", ((FILE, "train", 1),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print(loss)",
+        'log("epoch", epoch)',
+        "log.write(row)",
+        "logger.info(loss.item())",
+        "logging.warning(text)",
+        "self.log_metrics(step, loss)",
+        "wandb.log({'loss': loss})",
+        "self.log('loss', loss)",
+        "writer.add_scalar('loss', loss, step)",
+        "writer.add_histogram(name, values, step)",
+        "pbar.update(1)",
+        "bar.set_postfix(loss=loss)",
+        "fig.savefig(path)",
+        "grid(fake).save(f'samples/{step}.png')",
+        "rows.writerow([step, loss])",
+    ],
+)
+def test_logging(text: str) -> None:
+    assert is_logging(line_of(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "loss = F.cross_entropy(logits.view(-1, size), labels.view(-1))",
+        "logits = logits.reshape(-1, size)",
+        "loss = -policy.log_prob(actions).mean()",
+        "kl = (logvar.exp() - logvar - 1).mean()",
+        "loss = -torch.log(p).mean()",
+        "entropy = -(p * p.log()).sum()",
+        "loss = -math.log(p) + np.log(q)",
+        "loss = nll(F.log_softmax(out, 1), labels) + torch.logsumexp(out, 1).mean()",
+        "ema.update(model)",
+        "metrics.update(out, labels)",
+        "known.update(new)",
+    ],
+)
+def test_logarithms_and_what_is_kept_up_to_date_are_no_logging(text: str) -> None:
+    assert not is_logging(line_of(text))
+
+
+def test_figures_are_logging_wherever_they_are_drawn() -> None:
+    assert is_logging(line_of("draw(matrix)", "/site-packages/matplotlib/axes/_base.py"))
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("/site-packages/torch/nn/utils/clip_grad.py", True),
+        ("/site-packages/torch/optim/lr_scheduler.py", True),
+        ("/site-packages/torch/nn/functional.py", False),
+        (FILE, False),
+    ],
+)
+def test_what_goes_with_a_step_of_the_optimizer(file: str, told: bool) -> None:
+    assert is_optimizers(line_of("around(model)", file)) == told
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        (FILE, True),
+        ("/site-packages/torch/nn/functional.py", True),
+        ("/site-packages/sklearn/metrics/_ranking.py", False),
+    ],
+)
+def test_a_loss_is_computed_by_torch(file: str, told: bool) -> None:
+    """A metric of another package may be in the same line."""
+    line = line_of("loss, score = criterion(out, y), metric(out, y)", file)
+    assert is_loss(line, {(FILE, "train", 1)}) == told
+    assert not is_loss(line, {(FILE, "train", 2)})
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "kind"),
+    [
+        ("rows = self.db.execute(", FILE, "storage"),
+        ("group = self.file.read_row_group(index)", FILE, "parse"),
+        ("row = group.to_pylist()[0]", FILE, "parse"),
+        ("with zipfile.ZipFile(path) as z:", "/usr/lib/python3/zipfile.py", "parse"),
+        ("with zipfile.ZipFile(path) as z:", "/usr/lib/python3/encodings/cp437.py", "parse"),
+        ("for line in file:", "/usr/lib/python3/gzip.py", "parse"),
+        ("image = image.convert('RGB')", "/site-packages/PIL/ImageFile.py", "decode"),
+        ("image = image.convert('RGB')", "/site-packages/PIL/JpegImagePlugin.py", "decode"),
+        ("image = image.resize((72, 72))", "/site-packages/PIL/Image.py", "augment"),
+    ],
+)
+def test_kinds_of_input(text: str, file: str, kind: str) -> None:
+    assert fetch_kind(line_of(text, file)) == kind
+
+
+def test_workers_at_rest_have_no_place() -> None:
+    """A forked one waits beneath the line of the script that started it."""
+    works, rests = line_of("x = load(path)"), line_of("", "/usr/lib/python3/selectors.py")
+    rests = rests._replace(lines=((FILE, "main", 9),))
+    assert places(at_work(Counter({works: 1, rests: 99}))) == [(f"{FILE}:1", 1.0)]

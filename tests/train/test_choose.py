@@ -12,7 +12,7 @@ from torch import nn
 from outpace.errors import UsageError
 from outpace.train import choose, trainer
 from outpace.train.candidates import Candidate
-from outpace.train.climb import Found
+from outpace.train.rate import Found
 from outpace.train.result import Result
 from outpace.train.run import Run
 from outpace.train.strategies import (

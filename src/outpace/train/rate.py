@@ -7,12 +7,14 @@ good, as far as seeds or the batches to judge by can tell. A longer training bea
 each weight by about the rate, and most trainings bear it best to be a tenth of the weights' size
 (`usual_rate`). Where both are very far apart, as with weights that were trained before, trainings count.
 
-Over twenty trainings with Adam (the eight of bench/quality and twelve others, 300 to 5,000 steps to a
-target, best rates by coarse grids), one deviation of the logarithms: usual rates off by 1.7x, what short
-trainings tell by 2.9x, one rate for all by 2.1x. Nine of the others, which the bench has not, took 1.26x
-the time to the target that they take at the best rate of the grid, with three seeds each; 1.7x by a
-parabola through the lowest short training and its neighbours. The range test (Smith 2015, arXiv
-1506.01186) was further off with more steps. A tenth was chosen with these trainings at hand.
+Over twenty trainings to a target with Adam (the eight of bench/quality and twelve others, 200 to 5,000
+steps, best rates by coarse grids), one deviation of the logarithms: usual rates are off by 1.7x, one rate
+for all by 2.1x, what short trainings tell (of fifteen) by 2.9x. A tenth was chosen with these trainings at
+hand: the best share is 0.09 in the bench and 0.16 in the others. Against a parabola
+through the lowest short training and its neighbours the time to the target was 1.5x shorter on ten others
+(counted in steps, one to three seeds; longer in 2 of 28 runs, by 1 and 8 %), and 1.2x on the bench (two
+seeds), where the flights, whose embeddings are most of the model, took 1.2x as long. The range test (Smith
+2015, arXiv 1506.01186) was further off with more steps.
 """
 
 from __future__ import annotations

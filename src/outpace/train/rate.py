@@ -12,7 +12,7 @@ steps, best rates by coarse grids), one deviation of the logarithms: usual rates
 for all by 2.1x, what short trainings tell (of fifteen) by 2.9x. A tenth was chosen with these trainings at
 hand: the best share is 0.09 in the bench and 0.16 in the others. Against a parabola
 through the lowest short training and its neighbours the time to the target was 1.5x shorter on ten others
-(counted in steps, one to three seeds; longer in 2 of 28 runs, by 1 and 8 %), and 1.2x on the bench (two
+(counted in steps, three seeds each; longer in 3 of 30 runs, by 1 to 8 %), and 1.2x on the bench (two
 seeds), where the flights, whose embeddings are most of the model, took 1.2x as long. The range test (Smith
 2015, arXiv 1506.01186) was further off with more steps.
 """

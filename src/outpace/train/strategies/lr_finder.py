@@ -70,8 +70,10 @@ class LrFinder(Strategy):
         why = self.look(run, began)
         rate, low, high = self.found or Found(0.0, 0.0, 0.0)
         if run.world > 1:  # the same on all ranks: the middle of those that found one
-            log, count = ranks.summed([math.log(rate) if rate else 0.0, rate > 0.0], run.device)
-            rate = math.exp(log / count) if count else 0.0
+            own = [math.log(each) if each else 0.0 for each in (rate, low, high)]
+            *logs, count = ranks.summed([*own, rate > 0.0], run.device)
+            rate, low, high = (math.exp(log / count) if count else 0.0 for log in logs)
+            self.found = Found(rate, low, high) if count else None
         if not rate:
             before = run.rates.peak
             for each in run.events.strategies:

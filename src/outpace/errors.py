@@ -25,6 +25,8 @@ class OutpaceError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")  # a traceback in a user's own script tells it too
 
 
 class UsageError(OutpaceError):

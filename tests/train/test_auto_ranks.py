@@ -21,7 +21,7 @@ from outpace.train import choose, ranks
 from outpace.train.candidates import Candidate
 from outpace.train.facts import Facts
 from outpace.train.strategies import lr_finder
-from outpace.train.climb import Found
+from outpace.train.rate import Found
 from outpace.train.trainer import Trainer
 from tests.train.toys import Time, model, points
 

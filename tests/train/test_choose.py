@@ -12,7 +12,7 @@ from torch import nn
 from outpace.errors import UsageError
 from outpace.train import choose, trainer
 from outpace.train.candidates import Candidate
-from outpace.train.climb import Found
+from outpace.train.rate import Found
 from outpace.train.result import Result
 from outpace.train.run import Run
 from outpace.train.strategies import (
@@ -389,3 +389,34 @@ def test_a_class_of_the_users_is_not_called_in_trials() -> None:
     result = auto(strategies=["auto", Own()], callbacks=[Begun()])
     assert result.tried
     assert calls == [0]
+
+
+@pytest.mark.parametrize("count", [48, 4])
+def test_what_is_looked_at_first_is_not_judged_by_large_batches(count: int) -> None:
+    judged: list[int] = []
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            judged.append(len(targets))
+        return nn.functional.cross_entropy(outputs, targets)
+
+    class Begun:
+        def begin(self, run: Run) -> None:
+            judged.append(0)
+
+    valid = points(160, seed=1)
+    fit(
+        model=model(),
+        loss=loss,
+        metric=None,
+        train=ready(24 * count),
+        valid=[valid],
+        target=0.001,
+        steps=600,
+        strategies=["auto", Constant(0.01)],
+        callbacks=[Begun()],
+    )
+    before = judged[: judged.index(0)]
+    # Of few batches none can be held out.
+    assert before
+    assert (160 in before) == (count == 4)

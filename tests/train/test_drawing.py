@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from outpace.errors import UsageError
-from outpace.train.climb import Climb, Found, Point
 from outpace.train.drawing import HEIGHT, LEFT, TOP, WIDTH, svg
+from outpace.train.rate import Climb, Found, Point
 from outpace.train.strategies import Constant, LrFinder
 from tests.train.toys import fit
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from outpace.errors import UsageError
 from outpace.train.result import Choice
@@ -71,6 +71,10 @@ def is_auto(given: Asked) -> bool:
 def own_of(given: Asked) -> list[Strategy]:
     """The user's own."""
     given = [given] if isinstance(given, str) else given
+    if not isinstance(given, Sequence):
+        raise UsageError(
+            f"strategies={given!r}", "write 'auto', or a list: ['one_cycle', 'ema']; [] is none"
+        )
     return [named(each) for each in given if each != "auto"]
 
 
@@ -136,10 +140,12 @@ def aiming(
     return found, reasons
 
 
-def named(given: str | Strategy) -> Strategy:
+def named(given: Any) -> Strategy:
     """A strategy by its name. Raises UsageError where there is none."""
     if isinstance(given, Strategy):
         return given
+    if isinstance(given, type):
+        raise UsageError(f"strategies= has the class {given.__name__}", f"give {given.__name__}()")
     if given in STRATEGIES:
         if given in ASKED:
             raise UsageError(*ASKED[given])

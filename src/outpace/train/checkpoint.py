@@ -54,7 +54,11 @@ class Checkpoints:
         self.retry_s = 0.0
         """longer that the next one waits, where the last could not be written"""
         self._thread: threading.Thread | None = None
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            hint = "name a folder that can be written to"
+            raise DataError(f"no checkpoint can be kept in {folder}: {error}", hint) from error
 
     @property
     def busy(self) -> bool:

@@ -81,7 +81,7 @@ class Choosing:
         """Go through all of it, as far as there is room."""
         if not self.known.end or self.purse.steps < 2 * LOOKS:
             return
-        few = self.trials(LOOKS, None)
+        few = Trials(self.looked_at(), steps=LOOKS, total=None, purse=self.purse)
         facts = self.facts(few)
         for candidate, why in self.suggested(facts, "the first loss"):
             self.take_free(few, candidate, why)
@@ -93,7 +93,7 @@ class Choosing:
         total = self.steps_ahead(few)
         if total is None:
             return
-        trials = self.trials(length(total), total)
+        trials = Trials(self.parts, steps=length(total), total=total, purse=self.purse)
         trials.step_s = few.step_s
         if few.step_s:
             facts = facts._replace(input=trials.batch_s / few.step_s)
@@ -113,9 +113,12 @@ class Choosing:
         if finds and self.choice.taken != before:
             self.moved(trials, base)
 
-    def trials(self, steps: int, total: float | None) -> Trials:
-        """Of so many steps."""
-        return Trials(self.parts, steps=steps, total=total, purse=self.purse)
+    def looked_at(self) -> Parts:
+        """The same, judged by batches to learn from where there are enough: each of those to validate on
+        may be worth many steps.
+        """
+        enough = self.parts.train.whole is None or self.parts.train.whole >= 2 * LOOKS
+        return self.parts._replace(valid=None) if enough else self.parts
 
     # --- what there is ---------------------------------------------------------------------------
 

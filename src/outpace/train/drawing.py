@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from outpace.train.climb import Climb, Found
+from outpace.train.rate import Climb, Found
 
 WIDTH, HEIGHT, LEFT, TOP = 520, 240, 70, 34
 """of the panel, and what is left and above of it"""

@@ -1,7 +1,8 @@
 """The training loop, all of it. Strategies and callbacks are told of events, in their order.
 
 A step: a batch or some together, their loss, gradients, the optimizer. An epoch: the batches of the
-data once, then a validation. Between two steps a checkpoint is taken where it is time for one. Training
+data once, then a validation, unless ``validate_every`` had one on the way. Between two steps a checkpoint
+is taken where it is time for one. Training
 ends by the number of epochs or of steps, by the budget, or where a strategy calls ``run.stop(reason)``.
 """
 
@@ -14,6 +15,7 @@ import torch
 
 from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
+from outpace.plan.budget import duration
 from outpace.seams.batch import batch_size
 from outpace.train import ranks
 from outpace.train.checkpoint import copied
@@ -31,9 +33,14 @@ def train(run: Run) -> None:
         epoch(run)  # the checkpoint is of its last step, and only its end is to come
     while (why := run.over()) is None and (run.epochs is None or run.epoch < run.epochs):
         epoch(run)
-    if not run.judged:
+    if not run.judged_since(run.step - 1):
         validate(run)
     run.stop(why or "epochs")
+    if run.stopped == "budget" and not run.step:
+        took, of = duration(run.clock.first_s or 0.0), duration(run.clock.seconds)
+        run.note(
+            f"no step was made: what comes before the first one took {took}, of a budget of {of}"
+        )
     if run.best is not None and run.cost(run.best.row) == math.inf:
         run.note("no validation gave a number to judge by: the last weights are kept")
     for tell in run.events.end:
@@ -43,6 +50,7 @@ def train(run: Run) -> None:
 def epoch(run: Run) -> None:
     """An epoch, or what is left of it."""
     if not run.train.under_way:
+        run.begun = run.step
         for tell in run.events.epoch_begin:
             tell(run)
     run.model.train()
@@ -57,7 +65,7 @@ def epoch(run: Run) -> None:
     if not run.train.drawn:
         raise UsageError("there is nothing to learn from", "train= gives no batch")
     run.epoch += 1
-    if not run.judged:
+    if not run.judged_since(run.begun if run.validate_every else run.step - 1):
         validate(run)
     for tell in run.events.epoch_end:
         tell(run)
@@ -87,6 +95,11 @@ def gradients(run: Run, batch: Any, share: float = 1.0) -> torch.Tensor:
     for change in events.loss:
         changed = change(run, loss)
         loss = loss if changed is None else changed
+    if not loss.requires_grad:
+        raise UsageError(
+            "the loss has no gradient",
+            "all weights are frozen, or loss= leaves torch on its way (detach, item, numpy)",
+        )
     loss = loss if share == 1.0 else share * loss
     loss.backward()  # type: ignore[no-untyped-call]
     return loss

@@ -39,6 +39,10 @@ class Objective:
         """losses by name, where there are several"""
         parts = self.tasks or {"loss": loss}
         for name, value in (*parts.items(), ("metric", metric)):
+            if isinstance(value, type):
+                raise UsageError(
+                    f"{name} is the class {value.__name__}", f"give {value.__name__}()"
+                )
             usable = callable(value) or (value is metric and hasattr(value, "update"))
             if value is not None and not usable:
                 raise UsageError(
@@ -167,10 +171,9 @@ class Objective:
             return model, batch
         if isinstance(batch, PAIRS) and len(batch) == 2:
             return model(batch[0]), batch[1]
-        what = f"a dict of {', '.join(map(str, batch))}" if isinstance(batch, dict) else type(batch)
+        what = f"{len(batch)} values" if isinstance(batch, PAIRS) else described(batch)
         raise UsageError(
-            f"a batch is {f'{len(batch)} values' if isinstance(batch, PAIRS) else what}, and "
-            "loss(outputs, targets) needs the pair (inputs, targets)",
+            f"a batch is {what}, and loss(outputs, targets) needs the pair (inputs, targets)",
             "give a function of other batches: def loss(model, batch)",
         )
 
@@ -208,7 +211,9 @@ def summed(tasks: Mapping[str, Any]) -> Callable[[Any, Any], torch.Tensor]:
 
 
 def described(value: Any) -> str:
-    """``a tensor of 24 x 3``, ``a dict of loss, logits``, ``a tuple``."""
+    """``a tensor of 24 x 3``, ``a dict of loss, logits``, ``a tuple``, ``None``."""
+    if value is None:
+        return "None"
     if isinstance(value, torch.Tensor):
         return f"a tensor of {' x '.join(map(str, value.shape))}"
     names = f" of {', '.join(map(str, value))}" if isinstance(value, Mapping) else ""
@@ -218,7 +223,7 @@ def described(value: Any) -> str:
 def _mean(what: str, values: list[Any], counts: list[int]) -> float:
     """Weighted by ``counts``; values on a device are read together."""
     for value in values:
-        if isinstance(value, torch.Tensor) and value.numel() != 1:
+        if value is None or (isinstance(value, torch.Tensor) and value.numel() != 1):
             raise UsageError(
                 f"{what}= gives {described(value)} for a batch, and one number is asked for",
                 "give the mean over its samples",

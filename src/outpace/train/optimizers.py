@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from outpace.errors import UsageError
 from outpace.seams.rate import set_rate
 from outpace.train.layers import copies_of, copy_of
 
@@ -53,7 +54,13 @@ def optimizer_for(
     if isinstance(given, torch.optim.Optimizer):
         return given
     if given is not None:
-        return given([p for p in model.parameters() if p.requires_grad])
+        found = given([p for p in model.parameters() if p.requires_grad])
+        if not hasattr(found, "param_groups"):
+            raise UsageError(
+                f"optimizer= gives a {type(found).__name__}",
+                "it is to give an optimizer: lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+            )
+        return found
     first = sorted(strategies, key=lambda each: "the optimizer" not in each.sets)
     made = (strategy.optimizer(model) for strategy in first)
     return next((each for each in made if each is not None), None) or adamw(model)

@@ -84,6 +84,18 @@ def ended(result: Result) -> str:
     return f"{text}; best {result.metric:.4g} at step {result.best.step:,}"
 
 
+def interrupted(run: Run) -> str:
+    """``interrupted at step 1,240: started again it goes on from runs/a/step-0000001200.pt``."""
+    text = f"interrupted at step {run.step:,}"
+    if run.checkpoints is None:
+        return f"{text}: with checkpoint='runs/a' it would go on from there, started again"
+    run.checkpoints.wait()
+    newest = next(iter(run.checkpoints.paths()), None)
+    if newest is None:
+        return f"{text}, before the first checkpoint: started again it begins anew"
+    return f"{text}: started again it goes on from {newest}"
+
+
 def under_way(run: Run) -> str:
     """The same between validations, with the newest loss."""
     total = run.clock.steps

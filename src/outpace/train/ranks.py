@@ -49,11 +49,14 @@ def device_of(given: str | torch.device | None) -> torch.device:
     """The device asked for, else this rank's GPU, else the CPU."""
     if given is not None:
         try:
-            return torch.device(given)
+            device = torch.device(given)
         except RuntimeError as error:
             raise UsageError(
                 f"{given!r} is no device", "write 'cpu', 'cuda' or 'cuda:1'"
             ) from error
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise UsageError(f"device={given!r}, and torch sees no GPU", "leave device= out")
+        return device
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("cpu")

@@ -56,6 +56,8 @@ class Run:
     """steps done"""
     epoch: int = 0
     """epochs finished"""
+    begun: int = 0
+    """the step at which the one under way, or the last one, began"""
     losses: Losses = field(default_factory=Losses)
     history: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -112,10 +114,9 @@ class Run:
         every = self.validate_every
         return self.asked or bool(every and self.step % every == 0)
 
-    @property
-    def judged(self) -> bool:
-        """Whether the history's last row is of this very step."""
-        return bool(self.history) and self.history[-1].step == self.step
+    def judged_since(self, step: int) -> bool:
+        """Whether the history's last row is of a later step than that."""
+        return bool(self.history) and self.history[-1].step > step
 
     # --- judging -------------------------------------------------------------------------------
 
@@ -242,7 +243,7 @@ class Run:
             "clock": self.clock.state_dict(),
             "rates": self.rates.state_dict(),
             "losses": self.losses.state_dict(),
-            "progress": {"step": self.step, "epoch": self.epoch},
+            "progress": {"step": self.step, "epoch": self.epoch, "begun": self.begun},
             "history": [_plain(row) for row in self.history],
             "notes": list(self.notes),
             "choice": msgspec.to_builtins(self.choice),
@@ -257,6 +258,7 @@ class Run:
         self.resumed = True
         progress = state["progress"]
         self.step, self.epoch = progress["step"], progress["epoch"]
+        self.begun = progress.get("begun", self.step)
         self.history = [Row(**row) for row in state["history"]]
         self.notes = list(state["notes"])
         self.choice = msgspec.convert(state["choice"], Choice)

@@ -20,7 +20,7 @@ from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.plan.safety import write
 from outpace.serve.loader import Loader
-from outpace.train import ranks
+from outpace.train import given, ranks
 from outpace.train.auto import Asked, Known, chosen, is_auto, own_of
 from outpace.train.checkpoint import Checkpoints, copied, seed_all
 from outpace.train.choose import compared, settled
@@ -30,7 +30,7 @@ from outpace.train.facts import has_batch_norm
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
-from outpace.train.progress import Telling, ended
+from outpace.train.progress import Telling, ended, interrupted
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Choice, Result, Tried
 from outpace.train.run import Run
@@ -53,9 +53,11 @@ FORWARD = 0.5
 """of a step that a batch of a validation may take, as long as none was made"""
 SHARDED = "auto: nothing is tried where weights are in shards"
 ENDING = {"target", "early_stopping"}
+"""strategies that end a training which has no other end"""
 OF_SIZES = {"the size of batches", "the order of samples"}
 """what strategies set that gives an epoch another last batch"""
-"""strategies that end a training which has no other end"""
+SOME = 3
+"""names that are told"""
 
 
 @final
@@ -72,7 +74,7 @@ class Trainer:
     parameters to one; None: as the strategies have it.
     ``budget``: time such as "2h", or seconds, validation and saving included; ``epochs``, ``steps``:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
-    ``validate_every``: steps, besides each epoch's end.
+    ``validate_every``: steps; without it, and in epochs that have no such step, at each epoch's end.
     ``strategies``: "auto", which also tries some in short trainings, for at most 15 % of the budget, or
     names and objects of `outpace.train.strategies` in the order in which they are called.
     ``callbacks``: objects with methods named as events are, or functions of the run, called at each
@@ -121,15 +123,24 @@ class Trainer:
         callbacks: Sequence[Any] = (),
         now: Callable[[], float] = since_boot,
     ) -> None:
-        for name, number in (("epochs", epochs), ("steps", steps)):
-            if number is not None and number < 1:
-                raise UsageError(f"{name}={number}", f"{name} are 1 or more")
-        if target is not None and valid is None:
-            raise UsageError(f"a target of {target:g}, and no valid=", "give data to validate on")
-        if not isinstance(model, torch.nn.Module):
-            raise UsageError(f"a {type(model).__name__} is no torch.nn.Module", "give the model")
+        given.check_model(model)
+        for name, number in (
+            *(("epochs", epochs), ("steps", steps), ("batch_size", batch_size)),
+            ("validate_every", validate_every),
+        ):
+            given.check_whole(name, number, least=1)
+        given.check_whole("seed", seed)
+        given.check_target(target, valid)
+        given.check_rows("train", train)
+        given.check_rows("valid", valid)
+        given.check_callbacks(callbacks)
+        if not isinstance(larger_is_better, bool):
+            raise UsageError(f"larger_is_better={larger_is_better!r}", "it is True or False")
+        if loss is None:
+            raise UsageError("loss is None", "loss=torch.nn.functional.cross_entropy")
         self.model = model
         self.objective = Objective(loss, metric, larger_is_better=larger_is_better)
+        given.check_optimizer(optimizer, model, self.objective)
         self.train, self.valid, self.batch_size = train, valid, batch_size
         self.optimizer = optimizer
         self.budget_s = None if budget is None else seconds_of(budget)
@@ -165,6 +176,9 @@ class Trainer:
             result = self.finished(run)
             telling.say(ended(result))
             return result
+        except KeyboardInterrupt:
+            telling.say(interrupted(run))
+            raise
         finally:
             telling.close()
             if run.checkpoints is not None:
@@ -248,6 +262,11 @@ class Trainer:
             choice=choice or Choice(),
         )
         run.notes += [*reasons, left_out] if left_out else reasons
+        if idle := unlearnt_of_model(run):
+            run.note(
+                f"{len(idle)} of the model's weights are not learnt, as optimizer= does not have them: "
+                f"{', '.join(idle[:SOME])}{' and others' if len(idle) > SOME else ''}"
+            )
         if idle := unlearnt(run):
             run.note(
                 f"weights of {' and '.join(idle)} are not learnt, as no optimizer has them: give "
@@ -375,9 +394,21 @@ class Trainer:
         )
 
 
+def held_by(optimizer: torch.optim.Optimizer) -> set[int]:
+    """Which weights it has."""
+    return {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+
+
+def unlearnt_of_model(run: Run) -> list[str]:
+    """Names of weights that are to learn, and that the optimizer does not have."""
+    has = held_by(run.optimizer)
+    weights = run.module.named_parameters()
+    return [name for name, weight in weights if weight.requires_grad and id(weight) not in has]
+
+
 def unlearnt(run: Run) -> list[str]:
-    """Names of losses with weights that are to learn, and that the optimizer does not have."""
-    has = {id(weight) for group in run.optimizer.param_groups for weight in group["params"]}
+    """The same of losses that have weights."""
+    has = held_by(run.optimizer)
     return [
         name
         for name, loss in run.objective.losses.items()

@@ -5,7 +5,7 @@ All train from the same first weights on the same batches in the same order, eac
 compared is the loss on batches that none of them learnt from, seed by seed. Model, optimizer, data and
 generators are left as they are, bit for bit.
 
-A rate that is best in a short training may be too large for a long one (`outpace.train.climb.horizon`).
+A rate that is best in a short training may be too large for a long one (`outpace.train.rate.horizon`).
 `Trials.horizon` is how many times as large it may have to be for a trial. Cut off without their fall to
 zero, trainings would prefer far too small ones (Wu et al. 2018, arXiv 1803.02021).
 
@@ -34,13 +34,13 @@ from outpace.seams.batch import batch_size, tensors_in
 from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.checkpoint import seed_all
-from outpace.train.climb import horizon
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies
 from outpace.train.progress import Telling
+from outpace.train.rate import horizon
 from outpace.train.result import Tried
 from outpace.train.run import Run
 from outpace.train.strategies import LrFinder

@@ -98,7 +98,9 @@ class Strategy:
         """``run.history[-1]`` is what a validation gave."""
 
     def epoch_end(self, run: Run) -> None:
-        """An epoch was finished, and validated where there is something to validate on."""
+        """An epoch was finished; ``run.history[-1]`` is a validation of it, where there is something to
+        validate on.
+        """
 
     def end(self, run: Run) -> None:
         """Training has ended; ``run.stopped`` says why."""

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any, final
 
 from outpace.errors import UsageError
 from outpace.train import ranks
-from outpace.train.climb import UNKNOWN, Climb, Found, climb, suggestion
+from outpace.train.climb import climb
 from outpace.train.clock import done
 from outpace.train.drawing import svg
 from outpace.train.layers import traceless
+from outpace.train.rate import LONG, Climb, Found, suggestion
 from outpace.train.strategies.base import Sizing, Strategy
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
-STEPS, FEWEST_STEPS = 24, 8
+STEPS, FEWEST_STEPS = 16, 8
 """of a short training; fewer tell nothing"""
-USUAL, MOST = 4, 9
+USUAL, MOST = 3, 9
 """short trainings that it takes as a rule, and at most"""
 HELD = 3
 """steps of a short training to each batch that it is judged by"""
@@ -34,15 +35,19 @@ class LrFinder(Strategy):
 
     What: copies of model and optimizer learn from the same ``steps`` batches, each at another rate, and
     are judged on other batches. Rates are a factor of three apart, up or down as long as the loss falls.
-    The best of them, smaller by as much as a long training needs it to be (`outpace.train.climb` says how
-    much, and how well that agrees with grids), is the rate. Weights, optimizer, generators, BatchNorm
-    and the data are left as they were. `svg` draws it.
+    The middle of those that are as good as the best, smaller by as much as a long training needs it to
+    be, is what they tell; with Adam and its like the rate is drawn from there towards a tenth of the size
+    of the weights, which suits most trainings (`outpace.train.rate` says how, and how well that agrees
+    with grids). Weights, optimizer, generators, BatchNorm and the data are left as they were. `svg` draws
+    it.
     Helps: where the rate is not known: with a new model, optimizer, batch size or loss.
     Harms: it costs three to six times ``steps`` steps, about an eighth of the training at most, and for the
-    time a copy of model and optimizer. It is good to a factor of three; its interval says so.
+    time a copy of model and optimizer. It is good to a factor of two to three; its interval, which is to
+    hold the best rate in four of five trainings, says to what.
     Source: short trainings as proxies for long ones, and their bias: Wu et al. 2018, arXiv 1803.02021;
-    the rate over the length: Bjorck et al. 2024, arXiv 2409.19913. It took the place of the range test
-    (Smith 2015, arXiv 1506.01186), which was further off with more steps.
+    the rate over the length: Bjorck et al. 2024, arXiv 2409.19913; steps relative to the size of weights:
+    Shazeer and Stern 2018, arXiv 1804.04235. It took the place of the range test (Smith 2015, arXiv
+    1506.01186), which was further off with more steps.
     """
 
     name = "lr_finder"
@@ -65,8 +70,10 @@ class LrFinder(Strategy):
         why = self.look(run, began)
         rate, low, high = self.found or Found(0.0, 0.0, 0.0)
         if run.world > 1:  # the same on all ranks: the middle of those that found one
-            log, count = ranks.summed([math.log(rate) if rate else 0.0, rate > 0.0], run.device)
-            rate = math.exp(log / count) if count else 0.0
+            own = [math.log(each) if each else 0.0 for each in (rate, low, high)]
+            *logs, count = ranks.summed([*own, rate > 0.0], run.device)
+            rate, low, high = (math.exp(log / count) if count else 0.0 for log in logs)
+            self.found = Found(rate, low, high) if count else None
         if not rate:
             before = run.rates.peak
             for each in run.events.strategies:
@@ -115,7 +122,10 @@ class LrFinder(Strategy):
                 )
         except (RuntimeError, TypeError) as error:
             return f"no rate can be tried on a copy ({error})"
-        self.found = suggestion(self.made, total or UNKNOWN)
+        total = total or LONG
+        if any(each.name == "target" for each in run.events.strategies):
+            total = min(total, LONG)  # it may be there long before its budget is used
+        self.found = suggestion(self.made, total)
         by = "by" if self.found else "no rate lowers the loss in"
         return f"{by} {len(self.made.points)} trainings of {steps} steps"
 

@@ -1,0 +1,110 @@
+"""What a Trainer is given: mistakes that can be seen before anything is computed are told at once.
+
+What only a batch can show (shapes, kinds of numbers, labels out of range) is left to torch.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from outpace.errors import UsageError
+from outpace.train.objective import Objective
+from outpace.train.strategies.base import EVENTS
+
+OPTIMIZER = (
+    "give an optimizer of torch, made of model.parameters(), or a function from parameters to one: "
+    "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+)
+
+
+def check_whole(name: str, number: Any, least: int | None = None) -> None:
+    """Raise UsageError unless it is None or a whole number of that size."""
+    if number is None:
+        return
+    try:
+        whole = operator.index(number)
+        enough = least is None or whole >= least
+    except TypeError:
+        enough = False
+    if not enough:
+        size = "" if least is None else f", {least} or more"
+        raise UsageError(f"{name}={number!r}", f"{name} is a whole number{size}")
+
+
+def check_target(target: Any, valid: Any) -> None:
+    """Raise UsageError where it cannot be reached, or be told to be."""
+    if target is None:
+        return
+    if not isinstance(target, int | float | np.number) or not math.isfinite(target):
+        raise UsageError(f"target={target!r}", "it is a number: target=0.94")
+    if valid is None:
+        raise UsageError(f"a target of {target:g}, and no valid=", "give data to validate on")
+
+
+def check_model(model: Any) -> None:
+    """Raise UsageError where it is none."""
+    if isinstance(model, type) and issubclass(model, torch.nn.Module):
+        raise UsageError(
+            f"model is the class {model.__name__}", f"give a model: {model.__name__}(...)"
+        )
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"a {type(model).__name__} is no torch.nn.Module", "give the model")
+
+
+def check_optimizer(optimizer: Any, model: torch.nn.Module, objective: Objective) -> None:
+    """Raise UsageError where it would learn nothing of what is given."""
+    if optimizer is None or (
+        callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer)
+    ):
+        return
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(f"optimizer={optimizer!r}", OPTIMIZER)
+    has = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    modules = (model, *objective.losses.values())
+    if not any(id(weight) in has for module in modules for weight in module.parameters()):
+        raise UsageError(
+            "optimizer= has none of the model's weights",
+            "make it of the model that is given: torch.optim.AdamW(model.parameters())",
+        )
+
+
+def check_rows(name: str, source: Any) -> None:
+    """Raise UsageError for tensors or arrays together that are no data set of their rows."""
+    if not isinstance(source, tuple | list) or not 1 < len(source) < 4:
+        return  # a list of more is a data set of samples
+    kinds = {type(part) for part in source}
+    if kinds == {np.ndarray}:
+        raise UsageError(
+            f"{name}= is a {type(source).__name__} of arrays",
+            f"give tensors: {name}=(torch.from_numpy(x), torch.from_numpy(y))",
+        )
+    if kinds != {torch.Tensor} or any(part.dim() == 0 for part in source):
+        return
+    rows = [len(part) for part in source]
+    if isinstance(source, list) and len({part.shape for part in source}) > 1:
+        raise UsageError(f"{name}= is a list of tensors", f"give a tuple: {name}=(x, y)")
+    if isinstance(source, tuple) and len(set(rows)) > 1:
+        told = " and ".join(f"{count:,}" for count in rows)
+        raise UsageError(
+            f"{name}= has tensors of {told} rows", "each row of one goes with that of the others"
+        )
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Raise UsageError for those that would never be called."""
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise UsageError(f"callbacks={callbacks!r}", "give a list: callbacks=[...]")
+    for each in callbacks:
+        if isinstance(each, type):
+            raise UsageError(f"callbacks= has the class {each.__name__}", f"give {each.__name__}()")
+        if not callable(each) and not any(hasattr(each, event) for event in EVENTS):
+            raise UsageError(
+                f"callbacks= has a {type(each).__name__} without a method for any event",
+                f"events are {', '.join(EVENTS)}",
+            )

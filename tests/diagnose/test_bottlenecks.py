@@ -16,6 +16,7 @@ from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.machine import Ceilings
+from outpace.remedies.persistent_workers import PersistentWorkers
 from tests.remedies.some_evidence import ALL, EMPTY, IMAGES, arm
 
 replace = msgspec.structs.replace
@@ -77,6 +78,16 @@ def test_a_wide_arm_does_not_outweigh_what_was_waited_for() -> None:
     found = [f for f in findings(replace(busy, arms=(wide,))) if f.bound == "io"]
     assert 1.02 < found[0].gain.speedup <= 1 / (1 - 0.016 / busy.steps.mean_s) < 1.06
     assert found[0].gain.high > 1.2
+
+
+def test_a_loader_made_for_each_epoch_starts_its_workers_each_time() -> None:
+    facts = {"decode_s": 0.0, "images": None, "fetch_s": 0.05, "fetch_cpu_s": 0.008, "workers": 16}
+    for anew in (False, True):
+        evidence = with_input(**facts, epoch_start_s=9.0, batches=10, anew=anew)
+        told = next(f for f in findings(evidence) if f.cause == "ipc")
+        assert "workers to start with each epoch" in told.reason
+        assert ("made anew" in told.reason) == anew
+        assert PersistentWorkers().applies(evidence).yes != anew
 
 
 def test_reading_is_told_apart_from_waiting() -> None:

@@ -46,6 +46,7 @@ def ipc(evidence: Evidence) -> Iterator[Told]:
             yield told
             return
         begins = f", and {1e3 * starts:.1f} ms for workers to start with each epoch"
+        begins += ", whose DataLoader is made anew" if data.anew else ""
         seconds, low, high = (s + starts for s in (cost.seconds, cost.low, cost.high))
         lost = of_step(evidence, seconds, low, high, cost.how, starts)
         yield told._replace(cost=lost, reason=told.reason + begins)

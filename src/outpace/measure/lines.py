@@ -115,7 +115,9 @@ def is_update(line: Line, update: Update | None) -> bool:
 
 def is_optimizers(line: Line) -> bool:
     """Whether the sample was in what torch has around an optimizer's step: clipping, scaling, rates."""
-    return bool(OPTIMIZER_FILES.search(line.file))
+    if OPTIMIZER_FILES.search(line.file):
+        return True
+    return "/torch/" in line.file and ".step(" in source(line)
 
 
 def is_loss(line: Line, lines: Container[Place]) -> bool:

@@ -223,12 +223,17 @@ class LoaderSeam:
         """A DataLoader that is made anew for each epoch feeds the training as the one before did."""
         before = self.fed_by.get(record.where or "")
         if before is not None and not record.trains and before.dataset() is loader.dataset:
-            record.trains, record.number = True, before.number
+            record.trains, record.number, record.anew = True, before.number, True
             record.recent, record.starts = before.recent, before.starts
 
     def _remember(self, record: Record) -> None:
         """Its DataLoader feeds the training."""
         record.remembered = True
+        before = self.fed_by.get(record.where or "")
+        if before is not None and before.starts is not record.starts:
+            # One for another data set, as for each episode: their starts are all the training's.
+            before.starts.extend(record.starts)
+            record.starts, record.anew = before.starts, True
         if record.where is not None and record.dataset is not None:
             fed = Fed(record.number, record.dataset, record.recent, record.starts)
             self.fed_by[record.where] = fed

@@ -40,6 +40,8 @@ class Record:
     trains: bool = False
     remembered: bool = False
     """as one that trains, by where it was made"""
+    anew: bool = False
+    """another that trains was made by the same line"""
     beside: bool = False
     """batches were drawn between steps of the training, as from a second loader that feeds it"""
     judges: bool = False

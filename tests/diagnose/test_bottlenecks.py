@@ -90,6 +90,21 @@ def test_a_loader_made_for_each_epoch_starts_its_workers_each_time() -> None:
         assert PersistentWorkers().applies(evidence).yes != anew
 
 
+def test_only_starts_are_told_where_nothing_else_is_waited_for() -> None:
+    facts = {
+        "decode_s": 0.0,
+        "images": None,
+        "fetch_s": 0.05,
+        "fetch_cpu_s": 0.008,
+        "workers": 2,
+        "ipc_s": 0.01,
+    }
+    slower = Arm("input_free", 9, 0.3, 0.3, Gain(0.9, 0.85, 0.95), Gain(1, 1, 1), None, "as_is")
+    evidence = replace(with_input(**facts, epoch_start_s=9.0, batches=10), arms=(slower,))
+    told = next(f for f in findings(evidence) if f.cause == "ipc")
+    assert told.reason == "a step waits 900.0 ms for workers to start with each epoch"
+
+
 def test_reading_is_told_apart_from_waiting() -> None:
     facts = {"decode_s": 0.0, "images": None, "fetch_cpu_s": 0.2}
     read, waited = with_input(**facts, read_s=0.2), with_input(**facts, storage_s=0.2)

@@ -80,6 +80,7 @@ def without_a_loader(student: nn.Module, teacher: nn.Module) -> None:
 def by_acting(student: nn.Module, _: nn.Module) -> None:
     """As a policy does, but when it explores: one observation at a time, now and then several."""
     optimizer = torch.optim.SGD(student.parameters(), 0.01)
+    student(torch.zeros(1, 4))  # as one whose layers take their sizes from the first input
     for step in range(16):
         for _ in range(step % 3):
             with torch.no_grad():

@@ -223,7 +223,7 @@ class LoaderSeam:
         """A DataLoader that is made anew for each epoch feeds the training as the one before did."""
         before = self.fed_by.get(record.where or "")
         if before is not None and not record.trains and before.dataset() is loader.dataset:
-            record.trains, record.number, record.anew = True, before.number, True
+            record.trains, record.number = True, before.number
             record.recent, record.starts = before.recent, before.starts
 
     def _remember(self, record: Record) -> None:
@@ -233,7 +233,7 @@ class LoaderSeam:
         if before is not None and before.starts is not record.starts:
             # One for another data set, as for each episode: their starts are all the training's.
             before.starts.extend(record.starts)
-            record.starts, record.anew = before.starts, True
+            record.starts = before.starts
         if record.where is not None and record.dataset is not None:
             fed = Fed(record.number, record.dataset, record.recent, record.starts)
             self.fed_by[record.where] = fed

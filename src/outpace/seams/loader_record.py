@@ -40,8 +40,6 @@ class Record:
     trains: bool = False
     remembered: bool = False
     """as one that trains, by where it was made"""
-    anew: bool = False
-    """another that trains was made by the same line"""
     beside: bool = False
     """batches were drawn between steps of the training, as from a second loader that feeds it"""
     judges: bool = False
@@ -76,6 +74,11 @@ class Record:
     """batches given in this epoch that the own iterator did not make, when it was last looked at"""
     running: Any = None
     """what the script draws this epoch's batches from, weakly"""
+
+    @property
+    def anew(self) -> bool:
+        """Whether others that train were made by the same line: their starts are among these."""
+        return len(self.starts) > self.epochs
 
     @property
     def runs(self) -> bool:

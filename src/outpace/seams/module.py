@@ -233,8 +233,8 @@ class ModuleSeam:
             if names:
                 self.callers.append((code.co_filename, code.co_name, frame.f_lineno, names))
         tensor = next((a for a in args if isinstance(a, torch.Tensor) and a.dim()), None)
-        if self.host.batch_size == 0 and tensor is not None:
-            self.host.batch_size = tensor.shape[0]
+        if tensor is not None and (self.host.drawn.last is None or not self.host.batch_size):
+            self.host.batch_size = tensor.shape[0]  # its first call may be one to try it out
 
     def run(
         self,

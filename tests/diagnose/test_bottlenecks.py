@@ -111,6 +111,8 @@ def test_reading_is_told_apart_from_waiting() -> None:
     assert {findings(one)[0].cause for one in (read, waited)} == {"storage"}
     assert "reads from files or a database" in findings(read)[0].reason
     assert "off the CPU" in findings(waited)[0].reason
+    lines = replace(waited, input=replace(waited.input, kind="lines"))
+    assert "reads data, or waits for them" in findings(lines)[0].reason
 
 
 def test_workers_that_others_hold_up_are_not_laid_at_the_workers() -> None:

@@ -69,6 +69,7 @@ def with_its_own_guesses(student: nn.Module, _: nn.Module) -> None:
 
 def without_a_loader(student: nn.Module, teacher: nn.Module) -> None:
     optimizer = torch.optim.SGD(student.parameters(), 0.01)
+    teacher.train()(torch.zeros(2, 4))  # it is tried out, so that its layers take their sizes
     for _ in range(16):
         x = torch.randn(2, 4)
         with torch.no_grad():

@@ -14,6 +14,8 @@ def storage(evidence: Evidence) -> Iterator[Told]:
     data = evidence.input
     waits = data.storage_s >= data.read_s
     what = "waits off the CPU for data to be read" if waits else "reads from files or a database"
+    if data.kind == "lines":
+        what = "reads data, or waits for them"  # which of both no clock tells
     yield from _input(evidence, "storage", what)
 
 

@@ -169,6 +169,7 @@ class ModuleSeam:
             if host.mode != "train":
                 host.saw_training()
             facts.training_calls += 1
+            facts.learns = facts.learns or host.steps > 0
             if facts.training_calls <= 3:
                 self.look_at_caller(facts, args)
             if host.on_backward is not None:

@@ -49,13 +49,23 @@ def test_the_input_is_told_apart(facts: dict[str, Any], cause: str) -> None:
     assert causes(with_input(**facts))[0] == ("io", cause)
 
 
-@pytest.mark.parametrize(("device", "told"), [("cpu", True), ("cuda", False)])
-def test_what_was_waited_for_tells_where_the_arm_decides_nothing(device: str, told: bool) -> None:
-    """A batch made in the training's own thread takes 160 of 320 ms, whatever else the machine does."""
-    undecided = Arm(
-        "input_free", 5, 0.1, 0.1, Gain(1.7, 0.4, 1.9), Gain(2.1, 1.7, 2.6), None, "as_is"
-    )
-    busy = with_input(workers=0, wait_s=0.16, decode_s=0.0, images=None, parse_s=0.2)
+@pytest.mark.parametrize(
+    ("device", "workers", "high", "told"),
+    [
+        ("cpu", 0, 1.9, True),
+        ("cpu", 2, 2.5, True),
+        ("cpu", 2, 1.05, False),  # that much is decided
+        ("cuda", 0, 1.9, False),
+        ("cuda", 2, 2.5, False),
+    ],
+)
+def test_what_was_waited_for_tells_where_the_arm_decides_nothing(
+    device: str, workers: int, high: float, told: bool
+) -> None:
+    """The training's thread waits 160 of 336 ms for its batch, whatever else the machine does."""
+    gain = Gain(min(1.7, high), 0.4, high)
+    undecided = Arm("input_free", 5, 0.1, 0.1, gain, Gain(2.1, 1.7, 2.6), None, "as_is")
+    busy = with_input(workers=workers, wait_s=0.16, decode_s=0.0, images=None, parse_s=0.2)
     arms = (undecided, *(one for one in busy.arms if one.name != "input_free"))
     compute = replace(busy.compute, device=device)
     found = [f for f in findings(replace(busy, arms=arms, compute=compute)) if f.bound == "io"]

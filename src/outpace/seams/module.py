@@ -247,12 +247,19 @@ class ModuleSeam:
     ) -> Any:
         """Call the root as the Setup says."""
         setup = self.setup
+        # What judges the model stays as it is: casting weights for a sample at a time takes longer than
+        # it does, and another mode and other batches would be compiled for.
+        judges = self.host.phases.current() == "validation"
         again = recomputing(module, setup) if setup.checkpointed else contextlib.nullcontext()
         if setup.channels_last:
             args = map_tensors(args, to_channels_last)
             kwargs = map_tensors(kwargs, to_channels_last)
         call = original
-        if setup.compiled and not (module._forward_hooks or module._forward_pre_hooks):
+        if (
+            setup.compiled
+            and not judges
+            and not (module._forward_hooks or module._forward_pre_hooks)
+        ):
             if facts.compiled is None:
                 facts.compiled = torch.compile(module.forward)
             compiled = facts.compiled
@@ -260,7 +267,7 @@ class ModuleSeam:
             def call(_: nn.Module, *a: Any, **k: Any) -> Any:
                 return compiled(*a, **k)
 
-        if setup.autocast is None or torch.is_autocast_enabled(device_of(module)):
+        if setup.autocast is None or judges or torch.is_autocast_enabled(device_of(module)):
             with again:
                 out = call(module, *args, **kwargs)
         else:

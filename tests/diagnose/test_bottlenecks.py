@@ -16,6 +16,7 @@ from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.machine import Ceilings
+from outpace.remedies.persistent_workers import PersistentWorkers
 from tests.remedies.some_evidence import ALL, EMPTY, IMAGES, arm
 
 replace = msgspec.structs.replace
@@ -48,13 +49,23 @@ def test_the_input_is_told_apart(facts: dict[str, Any], cause: str) -> None:
     assert causes(with_input(**facts))[0] == ("io", cause)
 
 
-@pytest.mark.parametrize(("device", "told"), [("cpu", True), ("cuda", False)])
-def test_what_was_waited_for_tells_where_the_arm_decides_nothing(device: str, told: bool) -> None:
-    """A batch made in the training's own thread takes 160 of 320 ms, whatever else the machine does."""
-    undecided = Arm(
-        "input_free", 5, 0.1, 0.1, Gain(1.7, 0.4, 1.9), Gain(2.1, 1.7, 2.6), None, "as_is"
-    )
-    busy = with_input(workers=0, wait_s=0.16, decode_s=0.0, images=None, parse_s=0.2)
+@pytest.mark.parametrize(
+    ("device", "workers", "high", "told"),
+    [
+        ("cpu", 0, 1.9, True),
+        ("cpu", 2, 2.5, True),
+        ("cpu", 2, 1.05, False),  # that much is decided
+        ("cuda", 0, 1.9, False),
+        ("cuda", 2, 2.5, False),
+    ],
+)
+def test_what_was_waited_for_tells_where_the_arm_decides_nothing(
+    device: str, workers: int, high: float, told: bool
+) -> None:
+    """The training's thread waits 160 of 336 ms for its batch, whatever else the machine does."""
+    gain = Gain(min(1.7, high), 0.4, high)
+    undecided = Arm("input_free", 5, 0.1, 0.1, gain, Gain(2.1, 1.7, 2.6), None, "as_is")
+    busy = with_input(workers=workers, wait_s=0.16, decode_s=0.0, images=None, parse_s=0.2)
     arms = (undecided, *(one for one in busy.arms if one.name != "input_free"))
     compute = replace(busy.compute, device=device)
     found = [f for f in findings(replace(busy, arms=arms, compute=compute)) if f.bound == "io"]
@@ -79,12 +90,39 @@ def test_a_wide_arm_does_not_outweigh_what_was_waited_for() -> None:
     assert found[0].gain.high > 1.2
 
 
+def test_a_loader_made_for_each_epoch_starts_its_workers_each_time() -> None:
+    facts = {"decode_s": 0.0, "images": None, "fetch_s": 0.05, "fetch_cpu_s": 0.008, "workers": 16}
+    for anew in (False, True):
+        evidence = with_input(**facts, epoch_start_s=9.0, batches=10, anew=anew)
+        told = next(f for f in findings(evidence) if f.cause == "ipc")
+        assert "workers to start with each epoch" in told.reason
+        assert ("made anew" in told.reason) == anew
+        assert PersistentWorkers().applies(evidence).yes != anew
+
+
+def test_only_starts_are_told_where_nothing_else_is_waited_for() -> None:
+    facts = {
+        "decode_s": 0.0,
+        "images": None,
+        "fetch_s": 0.05,
+        "fetch_cpu_s": 0.008,
+        "workers": 2,
+        "ipc_s": 0.01,
+    }
+    slower = Arm("input_free", 9, 0.3, 0.3, Gain(0.9, 0.85, 0.95), Gain(1, 1, 1), None, "as_is")
+    evidence = replace(with_input(**facts, epoch_start_s=9.0, batches=10), arms=(slower,))
+    told = next(f for f in findings(evidence) if f.cause == "ipc")
+    assert told.reason == "a step waits 900.0 ms for workers to start with each epoch"
+
+
 def test_reading_is_told_apart_from_waiting() -> None:
     facts = {"decode_s": 0.0, "images": None, "fetch_cpu_s": 0.2}
     read, waited = with_input(**facts, read_s=0.2), with_input(**facts, storage_s=0.2)
     assert {findings(one)[0].cause for one in (read, waited)} == {"storage"}
     assert "reads from files or a database" in findings(read)[0].reason
     assert "off the CPU" in findings(waited)[0].reason
+    lines = replace(waited, input=replace(waited.input, kind="lines"))
+    assert "reads data, or waits for them" in findings(lines)[0].reason
 
 
 def test_workers_that_others_hold_up_are_not_laid_at_the_workers() -> None:

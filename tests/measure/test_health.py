@@ -46,6 +46,21 @@ def plain(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torc
     return loss
 
 
+def by_its_own_guesses(
+    model: nn.Module, optimizer: torch.optim.Optimizer, step: int
+) -> torch.Tensor:
+    """Half of the loss is of labels that the model chose, as in semi-supervised training."""
+    x = torch.randn(64, 8)
+    out = model(x)
+    with torch.no_grad():
+        guessed = out.softmax(1).max(1).indices
+    right = nn.functional.one_hot(torch.arange(64) % 4).argmax(1)
+    loss = nn.functional.cross_entropy(out, right) + nn.functional.cross_entropy(out, guessed)
+    optimizer.zero_grad()
+    loss.backward()
+    return loss
+
+
 def looked_at(host: Host, model: nn.Module, step: Step = plain, **made: float) -> Health:
     """Health after six looks, each at one step."""
     torch.manual_seed(0)
@@ -248,3 +263,8 @@ def test_looks_change_no_bit(host: Host) -> None:
         return seen
 
     assert losses(watched=True) == losses(watched=False)
+
+
+def test_labels_that_the_model_chose_are_not_counted(host: Host) -> None:
+    health = looked_at(host, nn.Linear(8, 4), by_its_own_guesses)
+    assert health.labels == (96, 96, 96, 96)

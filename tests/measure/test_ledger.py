@@ -51,7 +51,7 @@ def test_clipping_is_part_of_the_update() -> None:
 
 
 def test_a_line_that_was_hardly_seen_is_not_told() -> None:
-    samples = Counter({at(2): FEWEST, at(4): FEWEST - 1})
+    samples = Counter({at(1, "backward"): 9, at(2): FEWEST, at(4): FEWEST - 1})
     rows = rows_of(Seen(0.0, steps(0.05), 10, {}, samples))
     assert rows["elsewhere", 2] == pytest.approx(0.5 * 3 / 5)
     assert rows["elsewhere", None] == pytest.approx(0.5 * 2 / 5)
@@ -63,3 +63,24 @@ def test_figures_of_a_validation_are_no_validation() -> None:
     rows = rows_of(Seen(0.0, steps(0.0), 10, {"validation": 4.0}, samples))
     assert rows["logging", 3] == pytest.approx(3.0)
     assert rows["validation", 4] == pytest.approx(1.0)
+
+
+def test_a_function_beside_the_steps_is_told_as_one() -> None:
+    """By its busiest line; the lines of the loop itself are told apart."""
+    loop, metric = (FILE, "loop", 9), (FILE, "metric", 2)
+
+    def within(*frames: tuple[str, str, int], phase: str = "elsewhere") -> Line:
+        return Line(phase, FILE, "f", frames)
+
+    samples = Counter(
+        {
+            within(loop, phase="backward"): 50,
+            within((FILE, "sort", 5), metric, loop): 20,
+            within((FILE, "metric", 4), loop): 10,
+            within((FILE, "loop", 7)): 6,
+            within((FILE, "loop", 8)): 4,
+        }
+    )
+    rows = rows_of(Seen(0.0, steps(0.04), 10, {}, samples))
+    found = {line: s for (name, line), s in rows.items() if name == "elsewhere"}
+    assert found == pytest.approx({5: 0.3, 7: 0.06, 8: 0.04})

@@ -78,6 +78,7 @@ def test_figures_are_logging_wherever_they_are_drawn() -> None:
 )
 def test_what_goes_with_a_step_of_the_optimizer(file: str, told: bool) -> None:
     assert is_optimizers(line_of("around(model)", file)) == told
+    assert is_optimizers(line_of("optimizer.step()", file)) == ("/torch/" in file)
 
 
 @pytest.mark.parametrize(

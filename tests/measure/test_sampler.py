@@ -186,3 +186,34 @@ def test_what_a_function_has_in_hand_ends_with_it() -> None:
     finally:
         over.set()
         gc.enable()
+
+
+AHEAD = """
+    import queue, threading, time
+    from outpace.measure.sampler import Sampler
+
+    def make():
+        while True:
+            time.sleep(0.01)  # makes a batch
+            batches.put(1)
+
+    batches = queue.Queue(1)
+    threading.Thread(target=make, daemon=True).start()
+    sampler = Sampler(threading.get_ident(), lambda: "elsewhere")
+    sampler.start()
+    while sum(sampler.counts.values()) < 20:
+        batches.get()  # waits for it
+    sampler.end()
+    for line, count in sampler.counts.items():
+        print(count, *(number for _, _, number in line.lines))
+    """
+
+
+def test_a_thread_that_is_waited_for_is_looked_at(script: Callable[..., Path]) -> None:
+    path = script(AHEAD)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
+    text = path.read_text().splitlines()
+    makes, waits = (next(n for n, t in enumerate(text, 1) if w in t) for w in ("makes", "waits"))
+    seen = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    found = sum(count for count, *lines in seen if lines[0] == makes and lines[-1] == waits)
+    assert found > 0.5 * sum(count for count, *_ in seen), seen

@@ -38,6 +38,18 @@ def test_products_with_one_hot_rows() -> None:
     assert waste.flops == pytest.approx(998.0)
 
 
+def test_masked_losses_and_pooled_gradients_are_no_waste() -> None:
+    """Of a text whose last few words alone are learnt from, and of the largest of many pixels."""
+    waste, gradients = Waste(), torch.zeros(512, 1000)
+    gradients[-8:] = torch.randn(8, 1000)
+    waste.see("mm", (gradients, torch.randn(1000, 64)), 1000.0)
+    waste.see("mm", (gradients.t(), torch.randn(512, 64)), 1000.0)
+    pooled = torch.zeros(8, 16, 32, 32)
+    pooled[:, :, ::8, ::8] = 1.0
+    waste.see("convolution_backward", (pooled, torch.randn(8, 3, 32, 32)), 1000.0)
+    assert waste.flops == 0.0
+
+
 def test_small_or_whole_numbers_are_not_looked_at() -> None:
     assert zeros(torch.zeros(8, 8)) == 0.0
     assert zeros(torch.zeros(100, 100, dtype=torch.long)) == 0.0

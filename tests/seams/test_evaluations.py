@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.seams.module import ModuleSeam
+from outpace.seams.setup import AS_IS
 
 Loader = DataLoader[tuple[torch.Tensor, ...]]
 
@@ -59,3 +61,43 @@ def test_only_what_judges_is_a_validation_in_training_mode(
         seam = host.seams["module"]
         assert isinstance(seam, ModuleSeam)
         assert seam.evaluations().in_training == told
+
+
+def test_what_judges_a_model_keeps_its_precision() -> None:
+    """Only learning is done in bfloat16: of one sample at a time casting the weights takes most."""
+    torch.manual_seed(0)
+    model, train = nn.Linear(64, 64), DataLoader(TensorDataset(torch.randn(16, 64)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    with hosted() as host:
+        host.switch(replace(AS_IS, autocast="bfloat16"))
+        for (x,) in train:
+            out = model(x)
+            plain = nn.functional.linear(x, model.weight, model.bias)
+            assert not torch.equal(out, plain)
+            assert torch.allclose(out, plain, atol=0.05)
+            out.square().mean().backward()
+            optimizer.step()
+        with torch.no_grad():
+            x = torch.randn(1, 64)
+            assert torch.equal(model(x), nn.functional.linear(x, model.weight, model.bias))
+
+
+def test_a_model_is_compiled_for_learning_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mode and its batches are others in a validation, and each would take as long again."""
+    called: list[bool] = []
+
+    def compiled(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        return lambda *args: (called.append(torch.is_grad_enabled()), forward(*args))[1]
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    model, valid = nn.Linear(4, 4), loader(3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with hosted() as host:
+        host.switch(replace(AS_IS, compiled=True))
+        for (x,) in loader(4):
+            model(x).square().mean().backward()
+            optimizer.step()
+        with torch.no_grad():
+            for (x,) in valid:
+                model(x)
+    assert called == [True] * 4

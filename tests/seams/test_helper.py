@@ -69,6 +69,7 @@ def with_its_own_guesses(student: nn.Module, _: nn.Module) -> None:
 
 def without_a_loader(student: nn.Module, teacher: nn.Module) -> None:
     optimizer = torch.optim.SGD(student.parameters(), 0.01)
+    teacher.train()(torch.zeros(2, 4))  # it is tried out, so that its layers take their sizes
     for _ in range(16):
         x = torch.randn(2, 4)
         with torch.no_grad():
@@ -80,6 +81,7 @@ def without_a_loader(student: nn.Module, teacher: nn.Module) -> None:
 def by_acting(student: nn.Module, _: nn.Module) -> None:
     """As a policy does, but when it explores: one observation at a time, now and then several."""
     optimizer = torch.optim.SGD(student.parameters(), 0.01)
+    student(torch.zeros(1, 4))  # as one whose layers take their sizes from the first input
     for step in range(16):
         for _ in range(step % 3):
             with torch.no_grad():

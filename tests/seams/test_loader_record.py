@@ -246,7 +246,26 @@ def test_a_loader_made_anew_for_each_epoch_is_known_again() -> None:
         again, validation = made(trained), made(other)
         iter(again), iter(validation)
         assert seam.record_of(again).trains
+        for _ in again:
+            assert seam.record_of(again).anew
         assert not seam.record_of(validation).trains, "of another data set, at the same line"
+
+
+def test_starts_are_those_of_all_loaders_that_a_line_makes() -> None:
+    """As of episodes, each of which has a data set of its own."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with hosted() as host:
+        seam, episodes = seam_of(host), []
+        for _ in range(3):
+            episode = DataLoader(TensorDataset(torch.randn(8, 3)), batch_size=2)
+            for (x,) in episode:
+                model(x).mean().backward()
+                optimizer.step()
+            episodes.append(episode)
+        records = [seam.record_of(episode) for episode in episodes]
+        assert [len(record.starts) for record in records] == [3, 3, 3]
+        assert [record.anew for record in records] == [True, True, True]
 
 
 def test_epochs_of_unequal_length() -> None:

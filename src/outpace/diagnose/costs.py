@@ -113,18 +113,21 @@ def input_cost(evidence: Evidence) -> Cost | None:
     if free is None or not whole:
         return clocked
     tried = without(evidence, whole, free.gain)
-    serial = data.workers == 0 and clocked is not None
-    if serial and clocked is not None and tried.low <= clocked.seconds <= tried.high:
+    if clocked is None:
+        return tried
+    within, serial = tried.low <= clocked.seconds <= tried.high, data.workers == 0
+    if serial and within:
         # Made in the training thread: what is waited is what is lost, and the clock is steadier.
         low, high = max(tried.low, clocked.low), min(tried.high, clocked.high)
         return of_step(evidence, clocked.seconds, low, high)
-    alone = serial and evidence.compute.device == "cpu"  # nothing else goes on meanwhile
-    if not alone or clocked is None or tried.high <= 0.0:
-        return tried
-    if tried.low <= 0.0 or tried.high - tried.low > clocked.seconds:
-        # The arm decides little, as on a very busy machine; the clock does all the same.
+    if evidence.compute.device != "cpu" or tried.high <= 0.0:
+        return tried  # a device may have gone on meanwhile
+    # Where the arm decides little, as on a very busy machine, the clock tells all the same.
+    if serial and (tried.low <= 0.0 or tried.high - tried.low > clocked.seconds):
         low, high = min(clocked.low, tried.high), max(clocked.high, tried.low)
         return of_step(evidence, clocked.seconds, low, high, "predicted")
+    if within and tried.low <= 0.0:
+        return of_step(evidence, clocked.seconds, clocked.low, tried.high, "predicted")
     return tried
 
 

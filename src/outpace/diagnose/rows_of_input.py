@@ -14,6 +14,8 @@ def storage(evidence: Evidence) -> Iterator[Told]:
     data = evidence.input
     waits = data.storage_s >= data.read_s
     what = "waits off the CPU for data to be read" if waits else "reads from files or a database"
+    if data.kind == "lines":
+        what = "reads data, or waits for them"  # which of both no clock tells
     yield from _input(evidence, "storage", what)
 
 
@@ -45,10 +47,12 @@ def ipc(evidence: Evidence) -> Iterator[Told]:
         if starts < 0.1 * (cost.whole_s + starts):
             yield told
             return
-        begins = f", and {1e3 * starts:.1f} ms for workers to start with each epoch"
+        begins = f"{1e3 * starts:.1f} ms for workers to start with each epoch"
+        begins += ", whose DataLoader is made anew" if data.anew else ""
+        waits = f"{told.reason}, and {begins}" if cost.seconds > 0 else f"a step waits {begins}"
         seconds, low, high = (s + starts for s in (cost.seconds, cost.low, cost.high))
         lost = of_step(evidence, seconds, low, high, cost.how, starts)
-        yield told._replace(cost=lost, reason=told.reason + begins)
+        yield told._replace(cost=lost, reason=waits)
 
 
 def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:

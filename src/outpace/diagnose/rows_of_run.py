@@ -8,7 +8,7 @@ from outpace.diagnose.costs import of_run
 from outpace.diagnose.told import Row, Told
 from outpace.records.evidence import Evidence
 
-SAID = {"elsewhere": "this line", "epoch_end": "what follows an epoch"}
+SAID = {"elsewhere": "what is done here", "epoch_end": "what follows an epoch"}
 
 
 def startup(evidence: Evidence) -> Iterator[Told]:

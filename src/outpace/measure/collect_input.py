@@ -54,6 +54,7 @@ def collect_input(
         "workers": workers,
         "prefetch_factor": loader.prefetch_factor or 0,
         "persistent": loader.persistent_workers,
+        "anew": record.anew,
         "pinned": loader.pin_memory,
         "batch_size": host.batch_size,
         "batches": record.length,

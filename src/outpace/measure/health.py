@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data import SequentialSampler
 
-from outpace.measure.dispatch import Operator, OperatorWatch, phase
+from outpace.measure.dispatch import Operator, OperatorWatch, phase, tensors_in
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.not_finite import who_made_it
 from outpace.measure.subjects import main_root, training_loader
@@ -40,6 +40,8 @@ RESTRAINED = 3.0
 FEWEST_ROWS = 32
 """rows of a batch to call a unit dead by"""
 PRODUCTS = ("addmm", "mm", "bmm", "convolution", "linear", "baddbmm", "embedding_bag")
+CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
+"""operators that a script has a model choose its own labels by"""
 LIMITS = {"sigmoid": (0.001, 0.999), "tanh": (-0.999, 0.999)}
 
 
@@ -60,6 +62,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.saturated: dict[str, list[float]] = {}
         self.labels: Counter[int] = Counter()
         self.purities: list[float] = []
+        self.guesses: set[int] = set()
+        """memory of what a model chose in this step: as a label it is no data's"""
         self.classes = 0
         self.carried = 0
         self.warming_up = False
@@ -130,6 +134,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 yield
             finally:
                 self.looking = False
+                self.guesses.clear()
                 self.pending.clear()  # the output's activation is not kept from here on
                 self.__exit__(None, None, None)
                 if torch.autograd.backward is watched:
@@ -143,6 +148,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     ) -> None:
         """Look at activations and at what the loss is told to be right."""
         name = operator._schema.name.partition("::")[2].rstrip("_")
+        if name in CHOICES and not _is_binary(args[0]):
+            chosen = (made for made in tensors_in(out) if not made.is_floating_point())
+            self.guesses.update(made.untyped_storage().data_ptr() for made in chosen)
         if phase() != "forward" or self._captured():
             return
         if name in ("relu", *LIMITS) and isinstance(out, torch.Tensor) and out.dim() > 1:
@@ -167,6 +175,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.pending.clear()
 
     def _see_labels(self, labels: torch.Tensor, classes: int) -> None:
+        if labels.untyped_storage().data_ptr() in self.guesses:
+            return
         counts = Counter(labels.tolist())
         self.labels.update(counts)
         self.classes = max(self.classes, classes)
@@ -301,6 +311,12 @@ def _shuffles(host: Host) -> bool | None:
     """Whether the DataLoader that feeds the steps draws at random; None where there is none."""
     loaded = training_loader(host)
     return None if loaded is None else not isinstance(loaded[0].sampler, SequentialSampler)
+
+
+def _is_binary(given: torch.Tensor) -> bool:
+    """Whether there is nothing in it but 0 and 1: a data set's one-hot label, not a model's output."""
+    some = given.detach()[:MOST_NUMBERS] if given.dim() else given.detach()
+    return bool(((some == 0) | (some == 1)).all())
 
 
 def _unit_dim(out: torch.Tensor) -> int:

@@ -13,7 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outpace.measure.by_hand import Place, Update
-from outpace.measure.lines import is_input, is_logging, is_loss, is_optimizers, is_update, places
+from outpace.measure.lines import (
+    is_input,
+    is_logging,
+    is_loss,
+    is_optimizers,
+    is_update,
+    of_steps,
+    places,
+    tasks,
+)
 from outpace.measure.sampler import LOADING, Line
 from outpace.records.ledger import NOW_AND_THEN, Row
 from outpace.seams.host import Step
@@ -124,9 +133,10 @@ def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
     groups: defaultdict[str, Counter[Line]] = defaultdict(Counter)
     for line, count in samples.items():
         groups[_kind(line, seen)][line] += count
+    steps = of_steps(seen.samples)
     for kind, group in groups.items():
         share = sum(group.values()) / total * seconds
-        at = places(group, most=20)
+        at = tasks(group, steps)
         if kind != "elsewhere":
             if share:
                 rows[kind, at[0][0] if at else None] += share

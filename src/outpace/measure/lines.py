@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
 
 from outpace.measure.by_hand import Place, Update
@@ -115,7 +115,9 @@ def is_update(line: Line, update: Update | None) -> bool:
 
 def is_optimizers(line: Line) -> bool:
     """Whether the sample was in what torch has around an optimizer's step: clipping, scaling, rates."""
-    return bool(OPTIMIZER_FILES.search(line.file))
+    if OPTIMIZER_FILES.search(line.file):
+        return True
+    return "/torch/" in line.file and ".step(" in source(line)
 
 
 def is_loss(line: Line, lines: Container[Place]) -> bool:
@@ -182,6 +184,30 @@ def places(samples: Counter[Line], most: int = 8) -> list[tuple[str, float]]:
             counts[at] += count
     total = sum(samples.values())
     return [(at, count / total) for at, count in counts.most_common(most)] if total else []
+
+
+def of_steps(samples: Iterable[Line]) -> set[tuple[str, str]]:
+    """(file, function) of the user's functions in which steps are made."""
+    phases = ("forward", "backward", "optimizer")
+    return {frame[:2] for line in samples if line.phase in phases for frame in line.lines}
+
+
+def tasks(samples: Counter[Line], steps: set[tuple[str, str]]) -> list[tuple[str, float]]:
+    """Places by their share of the samples, the largest first.
+
+    A function that is no part of ``steps`` is one, told by its busiest line.
+    """
+    lines: defaultdict[object, Counter[str]] = defaultdict(Counter)
+    for line, count in samples.items():
+        at = place_of(line)
+        if at is not None:
+            called = (frame[:2] for frame in reversed(line.lines) if frame[:2] not in steps)
+            lines[next(called, at)][at] += count
+    total = sum(samples.values())
+    found = [
+        (max(one, key=lambda at: one[at]), sum(one.values()) / total) for one in lines.values()
+    ]
+    return sorted(found, key=lambda task: -task[1])
 
 
 def kind_places(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, str]:

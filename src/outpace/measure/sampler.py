@@ -1,6 +1,7 @@
 """A stack sampler: which of the user's lines the time goes to that no seam explains.
 
-A thread looks at the training thread's stack some fifty times a second. It hooks nothing, so that it
+A thread looks at the training thread's stack some fifty times a second, and where that one waits for
+another thread, as for one that makes batches ahead, at what this does. It hooks nothing, so that it
 costs the target next to nothing; it sees a C function as the line that called it. In DataLoader
 workers one such thread a process writes what it saw to a file.
 
@@ -46,6 +47,8 @@ MEASURING = tuple(
 )
 """our own work between two steps; under the other seams calls of the target's run, and its data sets are
 drawn from"""
+WAITING = (f"{os.sep}threading.py", f"{os.sep}queue.py")
+"""files of the innermost function of a thread that waits for another one"""
 IDLE = ("outpace-sampler", "outpace-parked")
 """threads of ours that take no part in what is measured"""
 
@@ -86,6 +89,8 @@ class Sampler(threading.Thread):
                 self.ended.wait(after_s)
                 continue
             stack = stack_of(self.target, after_s)
+            if stack and waits(stack):
+                stack = self.waited_for() + stack
             line = look(stack, self.phase()) if stack else None  # type: ignore[operator]
             if line is not None and not self.paused:
                 self.counts[line] += 1
@@ -93,6 +98,16 @@ class Sampler(threading.Thread):
                 last = time.monotonic()
                 self.write()
         self.ask_soon(False)
+
+    def waited_for(self) -> list[tuple[CodeType, int]]:
+        """The stack of a thread of the user's that works while the training waits; none where none does."""
+        for thread in threading.enumerate():
+            if thread.ident in (None, self.target, threading.get_ident()) or thread.name in IDLE:
+                continue
+            stack = stack_of(thread.ident or 0)
+            if stack and not waits(stack) and any(is_user_file(c.co_filename) for c, _ in stack):
+                return stack
+        return []
 
     def ask_soon(self, wanted: bool) -> None:
         """Have threads ask for the interpreter's lock soon, or as the script has it."""
@@ -165,6 +180,11 @@ def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:
             walk = walk.f_back
         return stack  # type: ignore[return-value]
     return []
+
+
+def waits(stack: list[tuple[CodeType, int]]) -> bool:
+    """Whether a thread waits for another, as at a queue."""
+    return stack[0][0].co_filename.endswith(WAITING)
 
 
 def look(stack: list[tuple[CodeType, int]], phase: str) -> Line | None:

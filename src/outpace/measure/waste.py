@@ -9,7 +9,8 @@ import torch
 from outpace.measure.dispatch import tensors_in
 
 EMPTY = 0.95
-"""share of zeros from which on an operand is taken for one-hot or masked; half are usual after a ReLU"""
+"""share of zeros from which on an operand is taken for one-hot; half are usual after a ReLU, and in the rows
+or columns that a mask leaves there are few"""
 FEWEST = 4096
 """numbers in an operand that is looked at"""
 
@@ -25,8 +26,10 @@ class Waste:
         """Look at one operator of so many FLOPs."""
         if name == "embedding":
             self.padding = max(self.padding, padded(args[1]))
-        elif flops:
-            empty = max((zeros(tensor) for tensor in tensors_in(args)), default=0.0)
+        elif (
+            flops and name != "convolution_backward"
+        ):  # whose gradients pooling leaves mostly empty
+            empty = max((scattered(tensor) for tensor in tensors_in(args)), default=0.0)
             if empty >= EMPTY:
                 self.flops += empty * flops
 
@@ -36,6 +39,17 @@ def zeros(tensor: torch.Tensor) -> float:
     if tensor.dim() < 2 or tensor.numel() < FEWEST or not tensor.is_floating_point():
         return 0.0
     return 1.0 - float(torch.count_nonzero(tensor.detach())) / tensor.numel()
+
+
+def scattered(tensor: torch.Tensor) -> float:
+    """The same where its numbers lie apart from each other, else 0: not of whole rows that are masked."""
+    empty = zeros(tensor)
+    if empty < EMPTY:
+        return 0.0
+    there = tensor.detach().flatten(0, -2) != 0
+    rows, columns = (int(there.any(dim).sum()) for dim in (1, 0))
+    room = min(rows * there.shape[1], columns * there.shape[0])
+    return empty if int(there.sum()) <= (1 - EMPTY) * room else 0.0
 
 
 def padded(indices: torch.Tensor) -> float:

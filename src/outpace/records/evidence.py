@@ -65,6 +65,8 @@ class Input(msgspec.Struct, frozen=True):
     workers: int = 0
     prefetch_factor: int = 0
     persistent: bool = False
+    anew: bool = False
+    """a DataLoader is made for each epoch, and workers with it"""
     pinned: bool = False
     batch_size: int = 0
     batches: int | None = None

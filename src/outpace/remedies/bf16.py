@@ -21,7 +21,7 @@ class Bf16(Remedy):
 
     Weights, gradients and the optimizer stay in float32; matrix products and convolutions read
     and write half the bytes and use the machine's bfloat16 units. The model's output is turned
-    back into float32, so that a loss outside of the model keeps its range.
+    back into float32, so that a loss outside of the model keeps its range. Validation stays as it is.
 
     Helps where a step is bound by arithmetic and the machine has such units. Harms where it has
     none (an old CPU emulates bfloat16 slowly). Rounding differs, so quality is proven.

@@ -46,6 +46,10 @@ class PersistentWorkers(Remedy):
             return Verdict(False, "the script has no worker processes")
         if data.persistent:
             return Verdict(False, "the workers are persistent already")
+        if data.anew:
+            return Verdict(
+                False, "each epoch has a DataLoader of its own: make one for all of them"
+            )
         if data.epochs is not None and data.epochs < 2:
             return Verdict(False, "the run has one epoch")
         share = self.churn(evidence)

@@ -31,7 +31,7 @@ def of_the_step(host: Host, facts: RootFacts, module: nn.Module, args: tuple[Any
     if host.fed:
         placed = record is not None and record.trains and record.drawn > 0
     else:
-        placed = not facts.training_calls
+        placed = not facts.learns
     judged = facts.evaluations
     if not _acts(host, module, args) and not (placed and (judged.helps or facts.asked > EACH)):
         return False

@@ -427,6 +427,8 @@ class RootFacts:
 
     calls: int = 0
     training_calls: int = 0
+    learns: bool = False
+    """called to learn since the first step: before it a model may be tried out"""
     where: str | None = None
     has_parameters: bool = False
     channels_last: bool = False

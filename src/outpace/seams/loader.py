@@ -229,6 +229,11 @@ class LoaderSeam:
     def _remember(self, record: Record) -> None:
         """Its DataLoader feeds the training."""
         record.remembered = True
+        before = self.fed_by.get(record.where or "")
+        if before is not None and before.starts is not record.starts:
+            # One for another data set, as for each episode: their starts are all the training's.
+            before.starts.extend(record.starts)
+            record.starts = before.starts
         if record.where is not None and record.dataset is not None:
             fed = Fed(record.number, record.dataset, record.recent, record.starts)
             self.fed_by[record.where] = fed

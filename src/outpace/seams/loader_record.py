@@ -76,6 +76,11 @@ class Record:
     """what the script draws this epoch's batches from, weakly"""
 
     @property
+    def anew(self) -> bool:
+        """Whether others that train were made by the same line: their starts are among these."""
+        return len(self.starts) > self.epochs
+
+    @property
     def runs(self) -> bool:
         """Whether the script may draw more of this epoch's batches."""
         return self.running is not None and self.running() is not None

@@ -169,6 +169,7 @@ class ModuleSeam:
             if host.mode != "train":
                 host.saw_training()
             facts.training_calls += 1
+            facts.learns = facts.learns or host.steps > 0
             if facts.training_calls <= 3:
                 self.look_at_caller(facts, args)
             if host.on_backward is not None:
@@ -233,8 +234,8 @@ class ModuleSeam:
             if names:
                 self.callers.append((code.co_filename, code.co_name, frame.f_lineno, names))
         tensor = next((a for a in args if isinstance(a, torch.Tensor) and a.dim()), None)
-        if self.host.batch_size == 0 and tensor is not None:
-            self.host.batch_size = tensor.shape[0]
+        if tensor is not None and (self.host.drawn.last is None or not self.host.batch_size):
+            self.host.batch_size = tensor.shape[0]  # its first call may be one to try it out
 
     def run(
         self,
@@ -246,12 +247,19 @@ class ModuleSeam:
     ) -> Any:
         """Call the root as the Setup says."""
         setup = self.setup
+        # What judges the model stays as it is: casting weights for a sample at a time takes longer than
+        # it does, and another mode and other batches would be compiled for.
+        judges = self.host.phases.current() == "validation"
         again = recomputing(module, setup) if setup.checkpointed else contextlib.nullcontext()
         if setup.channels_last:
             args = map_tensors(args, to_channels_last)
             kwargs = map_tensors(kwargs, to_channels_last)
         call = original
-        if setup.compiled and not (module._forward_hooks or module._forward_pre_hooks):
+        if (
+            setup.compiled
+            and not judges
+            and not (module._forward_hooks or module._forward_pre_hooks)
+        ):
             if facts.compiled is None:
                 facts.compiled = torch.compile(module.forward)
             compiled = facts.compiled
@@ -259,7 +267,7 @@ class ModuleSeam:
             def call(_: nn.Module, *a: Any, **k: Any) -> Any:
                 return compiled(*a, **k)
 
-        if setup.autocast is None or torch.is_autocast_enabled(device_of(module)):
+        if setup.autocast is None or judges or torch.is_autocast_enabled(device_of(module)):
             with again:
                 out = call(module, *args, **kwargs)
         else:

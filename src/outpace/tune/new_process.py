@@ -51,9 +51,8 @@ def try_new_processes(
         length = length_of(candidate, evidence)
         each = 2 * PAIRS * (length.seconds + evidence.run.startup_s)
         if monotonic() + each > deadline:
-            reason = (
-                f"not tried: {each:.0f} s would be needed, {deadline - monotonic():.0f} are left"
-            )
+            left = max(0.0, deadline - monotonic())
+            reason = f"not tried: {each:.0f} s would be needed, {left:.0f} are left"
             done.append(candidate.trial(predicted, None, False, reason))
             continue
         begun = monotonic()

@@ -226,6 +226,19 @@ def test_threads_are_told_as_they_are_beside_workers() -> None:
     assert "threads" not in [c for _, c in causes(replace(beside, arms=unmeasured))]
 
 
+def test_a_list_of_losses_is_none() -> None:
+    """Some hundred bytes a step, each loss a tensor without its graph."""
+    memory = Memory(
+        growth_bytes_step=390.0,
+        growth_low=387.0,
+        retained_where="train.py:12",
+        retained_name="history",
+        rss_bytes=2**29,
+        limit_bytes=2**34,
+    )
+    assert findings(replace(IMAGES, memory=memory)) == findings(IMAGES)
+
+
 def test_a_list_that_keeps_graphs_is_a_leak() -> None:
     memory = replace(
         IMAGES.memory,

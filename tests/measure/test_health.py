@@ -136,6 +136,38 @@ def test_steps_of_an_optimizer_tell_of_its_own_parameters(host: Host) -> None:
     assert health.update_ratio > 1e-4
 
 
+def test_models_with_optimizers_of_their_own_are_counted(host: Host) -> None:
+    """A generator and its judge; and still when the function that trained them has returned."""
+
+    def train(watch: HealthWatch) -> None:
+        maker, judge = net(), nn.Linear(4, 1)
+        makes, judges = (torch.optim.SGD(m.parameters(), 0.1) for m in (maker, judge))
+        looks = watch.look(3, 60.0)
+        for _ in range(4):
+            for optimizer, sign in ((judges, 1.0), (makes, -1.0)):
+                optimizer.zero_grad()
+                (sign * judge(maker(torch.randn(8, 8)))).mean().backward()
+                optimizer.step()
+            next(looks, None)
+
+    watch = HealthWatch(host)
+    train(watch)
+    assert watch.health().learners == 2
+
+
+def test_optimizers_of_one_models_parts_are_one_learner(host: Host) -> None:
+    """As one of its matrices and one of all else."""
+    model = net()
+    watch = HealthWatch(host)
+    both = [torch.optim.SGD(model[part].parameters(), 0.1) for part in (0, 2)]
+    plain(model, both[0], 0)
+    for _ in watch.look(2, 60.0):
+        plain(model, both[0], 1)
+        for optimizer in both:
+            optimizer.step()
+    assert watch.health().learners == 1
+
+
 class TwoHeads(nn.Module):
     """Only the first head is asked; the other one's gradient is zero."""
 

@@ -63,6 +63,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.classes = 0
         self.carried = 0
         self.warming_up = False
+        self.learners = 0
         self.bad_gradient: str | None = None
         self.not_optimized: tuple[str, ...] = ()
         self.before: dict[str, torch.Tensor] = {}
@@ -192,6 +193,16 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         rooted = main_root(self.host)
         return [] if rooted is None else list(rooted[0].named_parameters())
 
+    def _taught(self) -> set[frozenset[int]]:
+        """The models (id) that each optimizer trains; one that several train parts of counts once."""
+        roots = [m for m, facts in list(self.host.roots.items()) if facts.training_calls]
+        held = {id(m): {id(p) for p in m.parameters()} for m in roots}
+        taught = set()
+        for optimizer in list(self.host.optimizers):
+            own = {id(p) for g in optimizer.param_groups for p in g["params"]}
+            taught.add(frozenset(m for m, parameters in held.items() if parameters & own))
+        return taught - {frozenset()}
+
     def _before_backward(self) -> None:
         for optimizer in list(self.host.optimizers):
             self.began.add(id(optimizer))
@@ -223,6 +234,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         held = {id(p) for o in self.host.optimizers for g in o.param_groups for p in g["params"]}
         own = {id(p) for g in optimizer.param_groups for p in g["params"]}
         held |= own
+        self.learners = max(self.learners, len(self._taught()))
         named = self._parameters()
         self.not_optimized = tuple(
             n for n, p in named if p.requires_grad and p.grad is not None and id(p) not in held
@@ -274,7 +286,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             update_ratio=median(self.ratios) if self.ratios else None,
             first_update_ratio=median(self.ratios[:FIRST]) if self.ratios else None,
             warming_up=self.warming_up,
-            optimizers=len(self.host.optimizers),
+            learners=self.learners,
             shuffles=_shuffles(self.host),
             weakest_gradient=gradients[weakest] if weakest is not None else None,
             weakest_where=weakest,

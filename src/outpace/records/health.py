@@ -17,7 +17,8 @@ class Health(msgspec.Struct, frozen=True):
     """the same at the first looks"""
     warming_up: bool = False
     """a schedule holds the learning rate far below what it will be"""
-    optimizers: int = 1
+    learners: int = 1
+    """models, or groups of them, that have optimizers of their own: adversaries, a policy and its critic"""
     shuffles: bool | None = None
     """whether the DataLoader draws at random; None where there is none"""
     weakest_gradient: float | None = None

@@ -216,6 +216,15 @@ def test_units_that_are_dead(host: Host) -> None:
     assert health.dead_layer == "relu 1"
 
 
+def test_units_that_are_off_harm_where_they_narrow_the_net(host: Host) -> None:
+    """A wide layer that keeps more than the next one makes of them has enough."""
+    wide = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 4))
+    nn.init.constant_(wide[0].bias[:56], -50.0)
+    assert looked_at(host, wide).dead == 0.0
+    nn.init.constant_(wide[0].bias[:62], -50.0)
+    assert looked_at(host, wide).dead == pytest.approx(62 / 64)
+
+
 @pytest.mark.parametrize("units", [16, 8192])
 def test_units_at_their_limit(host: Host, units: int) -> None:
     """Of a large activation only some rows are looked at."""

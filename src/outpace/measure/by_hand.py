@@ -1,4 +1,9 @@
-"""A model's parameters changed by the script's own lines, tensor by tensor, and by no optimizer."""
+"""What the script's own lines compute in a step: a loss, and parameters that they change themselves.
+
+Operators outside of the model's call, backward and the optimizer are laid at the line that calls them.
+Those that gradients go through, or that make some (`torch.autograd.grad`), are part of the forward
+pass; the others are left to tell whether parameters are changed tensor by tensor, by no optimizer.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from outpace.measure.dispatch import storage_of
+from outpace.measure.dispatch import phase, storage_of, tensors_in
+from outpace.records.evidence import Calls
+from outpace.seams.where import short
 
 Function = tuple[str, str]
 """file and name"""
+
+
+CUT_OFF = ("detach", "alias")
+"""operators that gradients do not go through"""
+
+
+Place = tuple[str, str, int]
+"""file, function with the names around it, and line"""
 
 
 class Update(NamedTuple):
@@ -41,17 +56,21 @@ class OwnOperators:
         """how many at each line"""
         self.changes: Counter[Function] = Counter()
         """how many of them change a parameter"""
+        self.learnt: Counter[tuple[str, str, int]] = Counter()
+        """by file, function and line: how many that gradients go through, as those of a loss"""
 
-    def see(self, operator: Any, args: tuple[Any, ...], frame: FrameType | None) -> None:
-        """Note the user's frame that called an operator, and whether it wrote to a parameter."""
-        if frame is None:
-            return
+    def see(self, operator: Any, args: tuple[Any, ...], out: Any, frame: FrameType) -> bool:
+        """Note who called an operator, and whether it wrote to a parameter; True for one of a loss."""
         function = frame.f_code.co_filename, frame.f_code.co_name
         self.operators.setdefault(function, Counter())[frame.f_lineno] += 1
         first = args[0] if args else None
         if operator._schema.is_mutable and isinstance(first, torch.Tensor):
             storage = storage_of(first)
             self.changes[function] += storage is not None and storage.data_ptr() in self.parameters
+        learnt = is_learnt_through(operator, args, out)
+        if learnt:
+            self.learnt[*function, frame.f_lineno] += 1
+        return learnt
 
     def update(self) -> Update | None:
         """The function that changed most parameters; None where there is none."""
@@ -61,3 +80,25 @@ class OwnOperators:
         lines = self.operators[function]
         busiest = max(lines, key=lambda line: lines[line])
         return Update(*function, min(lines), max(lines), busiest, lines.total())
+
+
+def is_learnt_through(operator: Any, args: tuple[Any, ...], out: Any) -> bool:
+    """Whether an operator makes a gradient, or gradients will go through what it made."""
+    if phase() != "forward":
+        return phase() == "backward"
+    name = operator._schema.name.partition("::")[2]
+    if name in CUT_OFF or not any(t.is_floating_point() or t.is_complex() for t in tensors_in(out)):
+        return False
+    return any(tensor.requires_grad for tensor in tensors_in(args))
+
+
+def busiest(calls: Counter[Place]) -> Calls | None:
+    """The function that most operators are called in, and its line that calls the most."""
+    functions: dict[Function, Counter[int]] = {}
+    for (file, function, line), count in calls.items():
+        functions.setdefault((file, function), Counter())[line] += count
+    if not functions:
+        return None
+    (file, name), lines = max(functions.items(), key=lambda pair: pair[1].total())
+    line = max(lines, key=lambda one: lines[one])
+    return Calls(name, f"{short(file)}:{line}", lines.total())

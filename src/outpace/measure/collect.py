@@ -17,7 +17,7 @@ from outpace.measure.arms import Contest, median
 from outpace.measure.collect_input import collect_input
 from outpace.measure.counters import rss_bytes
 from outpace.measure.found import Found
-from outpace.measure.ledger import Seen, build, by_hand_share, clean_steps, mean_phases
+from outpace.measure.ledger import Seen, build, clean_steps, mean_phases, own_share
 from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
 from outpace.measure.recurring import ends_of_epochs, recurring, starts_of_epochs
@@ -84,13 +84,15 @@ def collect(
     if finished and host.steps:
         _add_tail(host, outside)
     seen = Seen(
-        *(startup, watcher.steps, host.steps, outside, samples, lines, found.by_hand, total),
+        *(startup, watcher.steps, host.steps, outside, samples, lines),
+        *(found.by_hand, found.loss_lines, total),
         whole=finished,
         mingled=host.mingled,
     )
     rows = build(seen)
     names = {row.name for row in rows}
     by_hand = _by_hand(seen, phases)
+    loss_s = own_share(seen, "forward") * phases.get("elsewhere", 0.0)
     mean = sum(s.wall for s in steps) / len(steps) / 1e9 if steps else 0.0
     return Evidence(
         machine=machine,
@@ -111,7 +113,7 @@ def collect(
         steps=_steps(host, steps, micro, mean, arms),
         ledger=tuple(rows),
         input=inputs,
-        compute=_compute(host, phases, contests, found, by_hand),
+        compute=_compute(host, phases, contests, found, by_hand, loss_s),
         syncs=_syncs(host, max(1, host.steps)),
         memory=_memory(watcher, found.memory),
         arms=tuple(arms),
@@ -181,7 +183,7 @@ def _add_tail(host: Host, outside: dict[str, float]) -> None:
 def _by_hand(seen: Seen, phases: dict[str, float]) -> ByHand | None:
     if seen.by_hand is None:
         return None
-    seconds = by_hand_share(seen) * phases.get("elsewhere", 0.0)
+    seconds = own_share(seen, "optimizer") * phases.get("elsewhere", 0.0)
     file, line = seen.by_hand.file, seen.by_hand.busiest
     return ByHand(seconds, seen.by_hand.operators, f"{short(file)}:{line}")
 
@@ -192,9 +194,10 @@ def _compute(
     contests: Sequence[Contest],
     found: Found,
     by_hand: ByHand | None,
+    loss_s: float,
 ) -> Compute:
     facts: dict[str, Any] = {
-        "forward_s": phases.get("forward", 0.0),
+        "forward_s": phases.get("forward", 0.0) + loss_s,
         "backward_s": phases.get("backward", 0.0),
         "optimizer_s": phases.get("optimizer", 0.0) + (by_hand.seconds if by_hand else 0.0),
         "by_hand": by_hand,

@@ -21,6 +21,8 @@ class Found:
     by_batch: Line | None = None
     """seconds of a forward and backward pass over the part of the batch"""
     by_hand: Update | None = None
+    loss_lines: set[tuple[str, str, int]] = field(default_factory=set)
+    """of the script's own, whose operators gradients go through"""
     memory: Memory = field(default_factory=Memory)
     health: HealthWatch | None = None
     notes: list[str] = field(default_factory=list)

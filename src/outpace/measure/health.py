@@ -150,13 +150,17 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             self.seen[name] += 1
             self.pending.append((name, f"{name} {self.seen[name]}", out.detach()))
         elif name in PRODUCTS:
-            self._judge_pending()
+            self._judge_pending(out)
         elif name == "nll_loss_forward" and args[1].shape == (self.host.batch_size,):
             # One label a sample: words of a text are as rare as they are.
             self._see_labels(args[1], int(args[0].shape[1]))
 
-    def _judge_pending(self) -> None:
-        """A layer follows: activations so far are hidden ones, and not the model's output."""
+    def _judge_pending(self, made: Any) -> None:
+        """A layer follows: activations so far are hidden ones, and not the model's output.
+
+        Units that are off harm where they narrow the net: where fewer are on than the layer makes of them.
+        """
+        into = made.shape[_unit_dim(made)] if isinstance(made, torch.Tensor) and made.dim() else 0
         for name, layer, out in self.pending:
             if name != "relu":
                 low, high = LIMITS[name]
@@ -164,7 +168,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 share = int(((some < low) | (some > high)).sum()) / max(1, some.numel())
                 self.saturated.setdefault(layer, []).append(share)
             elif out.numel() >= FEWEST_ROWS * out.shape[_unit_dim(out)]:
-                self.dead.setdefault(layer, []).append(_never_on(out))
+                dead = _never_on(out)
+                narrows = (1 - dead) * out.shape[_unit_dim(out)] < into
+                self.dead.setdefault(layer, []).append(dead if narrows else 0.0)
         self.pending.clear()
 
     def _see_labels(self, labels: torch.Tensor, classes: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outpace.measure.by_hand import Update
-from outpace.measure.lines import is_input, is_logging, is_update, places
+from outpace.measure.lines import is_input, is_logging, is_loss, is_update, places
 from outpace.measure.sampler import LOADING, Line
 from outpace.records.ledger import NOW_AND_THEN, Row
 from outpace.seams.host import Step
@@ -39,6 +39,7 @@ class Seen:
     samples: Counter[Line] = field(default_factory=Counter)
     input_lines: set[tuple[str, str, int]] = field(default_factory=set)
     by_hand: Update | None = None
+    loss_lines: set[tuple[str, str, int]] = field(default_factory=set)
     total_steps: int | None = None
     whole: bool = False
     """the run was seen to its end"""
@@ -107,6 +108,7 @@ def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
         return
     groups: dict[str, Counter[Line]] = {
         "input": Counter(),
+        "forward": Counter(),
         "optimizer": Counter(),
         "logging": Counter(),
         "elsewhere": Counter(),
@@ -126,6 +128,8 @@ def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
 
 
 def _kind(line: Line, seen: Seen) -> str:
+    if is_loss(line, seen.loss_lines):
+        return "forward"  # also where it makes what another model is given
     if is_input(line, seen.input_lines):
         return "input"
     if is_update(line, seen.by_hand):
@@ -133,11 +137,14 @@ def _kind(line: Line, seen: Seen) -> str:
     return "logging" if is_logging(line) else "elsewhere"
 
 
-def by_hand_share(seen: Seen) -> float:
-    """Share of the time that no seam explains in which the script changes parameters itself."""
+def own_share(seen: Seen, kind: str) -> float:
+    """Share of the time that no seam explains in which the script's own lines do this.
+
+    "optimizer": they change parameters; "forward": they compute a loss.
+    """
     samples = {k: v for k, v in seen.samples.items() if k.phase == "elsewhere"}
     total = sum(samples.values())
-    mine = sum(count for line, count in samples.items() if _kind(line, seen) == "optimizer")
+    mine = sum(count for line, count in samples.items() if _kind(line, seen) == kind)
     return mine / total if total else 0.0
 
 

@@ -34,6 +34,12 @@ STORAGE_FILES = re.compile(
 )
 LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich)(/|\.py)|loguru")
 LOG_WORDS = re.compile(r"\bprint\(|\blog\w*[.(]|\.write\(|add_scalar|progress|\.update\(|wandb")
+LOGARITHMS = re.compile(
+    r"\b(torch|np|numpy|math|jnp|F)\.log\(|\.log\(\)|"
+    r"\blog_?(its?|softmax|sigmoid|sum_?exp|add_?exp2?|1p|2|10|det|normal|likelihood|density|"
+    r"p|q|pi|[pq][xyz]|probs?|var|std|sigma|alpha)(_\w+)?(?!\w)"
+)
+"""words that begin as "log" does, and compute"""
 DECODE_FILES = re.compile(r"/PIL/(Jpeg|Png|ImageFile|Image\.py|Webp|Gif|Tiff|Bmp)|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
 OURS = re.compile(r"/outpace/(seams|measure)/")
@@ -97,6 +103,11 @@ def is_input(line: Line, lines: set[tuple[str, str, int]]) -> bool:
     return any(frame in lines for frame in line.lines)
 
 
+def is_loss(line: Line, lines: set[tuple[str, str, int]]) -> bool:
+    """Whether the sample was at a line whose operators gradients go through."""
+    return bool(line.lines) and line.lines[0] in lines
+
+
 def is_update(line: Line, update: Update | None) -> bool:
     """Whether the sample was in the lines that change parameters."""
     return update is not None and any(update.holds(*frame) for frame in line.lines)
@@ -104,7 +115,8 @@ def is_update(line: Line, update: Update | None) -> bool:
 
 def is_logging(line: Line) -> bool:
     """Whether the sample was printing or logging."""
-    return bool(LOG_FILES.search(line.file) or LOG_WORDS.search(source(line)))
+    words = LOGARITHMS.sub("", source(line))
+    return bool(LOG_FILES.search(line.file) or LOG_WORDS.search(words))
 
 
 def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:

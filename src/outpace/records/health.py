@@ -38,7 +38,8 @@ class Health(msgspec.Struct, frozen=True):
     carried: bool = False
     """gradients of one step were still there when the next one's backward pass began"""
     dead: float = 0.0
-    """largest share of units of one ReLU that gave 0 for every sample of a batch"""
+    """largest share of units of one ReLU that gave 0 for every sample of a batch, where that leaves fewer
+    than the next layer has"""
     dead_layer: str | None = None
     saturated: float = 0.0
     """largest share of one sigmoid's or tanh's outputs that lie at its limits"""

@@ -264,6 +264,10 @@ def _arm_ratio(evidence: Evidence, names: tuple[str, ...]) -> tuple[float, float
         return joint.gain.speedup, joint.cpu_gain.speedup, min(0.5, width)
     if len(names) == 1:
         guess = PRIORS.get(names[0], 1.0)
+        seen = next((a for a in evidence.arms if a.name == names[0] and a.rounds), None)
+        if seen is not None and guess > 1.0 and seen.gain.high < guess / (1 + PRIOR_ERROR):
+            # Too few rounds to measure by, and yet enough to rule the guess out.
+            return seen.gain.speedup, seen.cpu_gain.speedup, PRIOR_ERROR
         return guess, guess, PRIOR_ERROR if guess != 1.0 else 0.1
     wall = cpu = 1.0
     error = 0.1

@@ -254,7 +254,8 @@ class Experiment:
             yield from probe_trace(observed)
         yield from probe_operators(observed)
         yield from probe_memory(observed)
-        if training_loader(self.host) is None and observed.found.memory.full < ROOMY:
+        unsized = training_loader(self.host) is None or "batch_half" in self.scheduler.excluded
+        if unsized and observed.found.memory.full < ROOMY:
             observed.found.by_batch = fixed_cost(self.host)
         yield from self._probe_streams()
         for what, tried in (

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
-from outpace.measure.by_hand import OwnOperators
+from outpace.measure.by_hand import OwnOperators, Place, busiest
 from outpace.measure.capacity import tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.generators import moved, random_states
@@ -41,13 +42,16 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         self.waste = Waste()
         rooted = main_root(host)
         self.own = OwnOperators(rooted[0].parameters() if rooted is not None else ())
+        self.calls: Counter[Place] = Counter()
+        """operators of the forward pass by the line of the script that calls them"""
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Count what forward, backward and optimizer run."""
         phase = self.host.phases.current()
-        if phase is None:
-            self.own.see(operator, args, user_frame(sys._getframe(1)))
-        elif phase in ("forward", "backward", "optimizer"):
+        frame = user_frame(sys._getframe(1)) if phase in (None, "forward") else None
+        if frame is not None and (phase or self.own.see(operator, args, out, frame)):
+            self.calls[frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno] += 1
+        if phase in ("forward", "backward", "optimizer"):
             before = self.count.flops
             super().see(operator, args, kwargs, out)
             name = operator._schema.name.partition("::")[2]
@@ -64,15 +68,17 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     observed.found.compute.update(
         flops=float(counter.count.flops),
         flops_forward=float(counter.count.flops_forward),
-        operations=counter.count.operations_forward,
+        operations=counter.count.operations_forward + counter.own.learnt.total(),
         moved_bytes=float(counter.count.far_in + counter.count.far_out),
         written_bytes=float(counter.count.far_out),
         denormals=denormals(observed.host),
+        calls=busiest(counter.calls),
         autocast=counter.count.half,
         padding=counter.waste.padding,
         empty_flops=counter.waste.flops,
     )
     observed.found.by_hand = counter.own.update()
+    observed.found.loss_lines = set(counter.own.learnt)
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outpace.measure.lines import is_logging
+from outpace.measure.lines import fetch_kind, is_logging
 from outpace.measure.sampler import Line
 
 LOGS = (
@@ -44,3 +44,13 @@ def test_a_logarithm_is_no_log(text: str, logs: bool, tmp_path: Path) -> None:
     linecache.checkcache(str(script))
     line = Line("elsewhere", str(script), "main", ((str(script), "main", 1),))
     assert is_logging(line) == logs
+
+
+def test_torchs_own_way_from_a_data_set_to_a_batch_is_putting_it_together() -> None:
+    """As of a TensorDataset, in which the script has no code of its own."""
+    loop = (("train.py", "main", 9),)
+    library = "/lib/python3.11/site-packages/torch/utils/data/"
+    for file in ("dataset.py", "_utils/fetch.py", "sampler.py"):
+        assert fetch_kind(Line("input", library + file, "__getitem__", loop)) == "collate"
+    own = (("train.py", "__getitem__", 3), *loop)
+    assert fetch_kind(Line("input", "train.py", "__getitem__", own)) == "augment"

@@ -28,6 +28,19 @@ def test_sequences_of_several_lengths() -> None:
     assert padded(batch) == pytest.approx((0.75 + 0.5) / 3, abs=0.01)
 
 
+def test_kinds_of_tokens_are_no_padding() -> None:
+    """A table of two rows, always the first, beside the vocabulary's."""
+    torch.manual_seed(0)
+    words, kinds = torch.zeros(1000, 8), torch.zeros(2, 8)
+    halves = torch.cat([torch.zeros(32, 16), torch.ones(32, 16)], 1).long()
+    for order in (1, -1):
+        waste = Waste()
+        for table, indices in [(words, sequences(32, 24)), (kinds, halves)][::order]:
+            waste.see("embedding", (table, indices), 0.0)
+        assert waste.padding == pytest.approx(0.25)
+    assert padded(torch.zeros(32, 16, dtype=torch.long)) == 0.0
+
+
 def test_products_with_one_hot_rows() -> None:
     torch.manual_seed(0)
     rows = torch.nn.functional.one_hot(torch.randint(0, 500, (64,)), 500).float()

@@ -91,7 +91,7 @@ def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
     return {
         "fetch_s": wall,
         "fetch_cpu_s": cpu * wall if fetched.looked else wall,
-        "collate_s": collate,
+        "collate_s": max(collate, share.get("collate", 0.0) * wall),
         "decode_s": fetched.decode / n,
         "storage_s": off * wall if off > OFF_CPU else 0.0,
         "parse_s": share.get("parse", 0.0) * wall,

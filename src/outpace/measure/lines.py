@@ -42,6 +42,8 @@ LOGARITHMS = re.compile(
 """words that begin as "log" does, and compute"""
 DECODE_FILES = re.compile(r"/PIL/(Jpeg|Png|ImageFile|Image\.py|Webp|Gif|Tiff|Bmp)|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
+SERVE_FILES = re.compile(r"torch/utils/data/(dataset|sampler|distributed|_utils/fetch)\.py")
+"""torch's own way from a data set to a batch"""
 OURS = re.compile(r"/outpace/(seams|measure)/")
 UNPICKLE_FILES = re.compile(
     r"torch/multiprocessing/reductions|resource_sharer|multiprocessing/reduction"
@@ -133,6 +135,8 @@ def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:
         return "storage"
     if PARSE_FILES.search(line.file):
         return "parse"
+    if SERVE_FILES.search(line.file):
+        return "collate"
     if not line.lines or (WAIT_FILES.search(line.file) and "dataloader" not in line.file):
         return "wait"
     text = source(line)

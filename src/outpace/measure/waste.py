@@ -20,11 +20,16 @@ class Waste:
     def __init__(self) -> None:
         self.flops = 0.0
         self.padding = 0.0
+        self.entries = 0
+        """of the largest table that was looked up: a vocabulary, beside positions and kinds of tokens"""
 
     def see(self, name: str, args: Any, flops: float) -> None:
         """Look at one operator of so many FLOPs."""
         if name == "embedding":
-            self.padding = max(self.padding, padded(args[1]))
+            entries = len(args[0])
+            if entries >= self.entries:
+                before = self.padding if entries == self.entries else 0.0
+                self.entries, self.padding = entries, max(before, padded(args[1]))
         elif flops:
             empty = max((zeros(tensor) for tensor in tensors_in(args)), default=0.0)
             if empty >= EMPTY:
@@ -43,7 +48,8 @@ def padded(indices: torch.Tensor) -> float:
     if indices.dim() != 2 or min(indices.shape) < 2:
         return 0.0
     ends = (indices, indices.flip(1))
-    return max(_run(one) for one in ends)
+    share = max(_run(one) for one in ends)
+    return share if share < 1.0 else 0.0  # all alike: no sequences
 
 
 def _run(indices: torch.Tensor) -> float:

@@ -92,13 +92,14 @@ def step_time(evidence: Evidence, setup: Setup) -> StepTime:
         workers = min(workers, cores)
     seconds = max(made, compute, (fetch_cpu + compute_cpu) / cores)
     if not crowded(evidence, workers, setup.threads):
-        return StepTime(seconds, OVERLAP_ERROR)
+        return StepTime(seconds, max(OVERLAP_ERROR, compute_error))
     if not setup.passive:
         return StepTime(SPINNING * seconds, SPINNING_ERROR)
     # While batches are made, the step's threads have what cores are left, and wait for each other.
     threads = setup.threads or evidence.compute.threads
     speed = SHARING * max(0, cores - workers) / threads
-    return StepTime(max(seconds, compute + (1 - speed) * fetch_cpu / workers), CONTENTION_ERROR)
+    seconds = max(seconds, compute + (1 - speed) * fetch_cpu / workers)
+    return StepTime(seconds, max(CONTENTION_ERROR, compute_error))
 
 
 def crowded(evidence: Evidence, makers: int, threads: int | None = None) -> bool:

@@ -124,7 +124,7 @@ def denormals(host: Host) -> float:
     worst = 0.0
     if rooted is not None:
         for parameter in rooted[0].parameters():
-            if parameter.dtype == torch.float32 and parameter.numel():
+            if parameter.dtype == torch.float32 and parameter.numel() and not parameter.is_meta:
                 values = parameter.detach().abs()
                 tiny = ((values > 0) & (values < torch.finfo(torch.float32).tiny)).float().mean()
                 worst = max(worst, float(tiny))

@@ -289,7 +289,8 @@ def _loss(watcher: Watcher) -> Loss:
     samples, values = watcher.losses.read()
     end = watcher.loss_until if watcher.loss_until is not None else len(values)
     bad = watcher.losses.first_bad()
-    step = round(samples[bad] / samples[0]) - 1 if bad is not None and samples[0] else bad
+    each = watcher.losses.each
+    step = round(samples[bad] / each) - 1 if bad is not None and each else bad
     samples, values = samples[:end], values[:end]
     stride = max(1, len(values) // MOST_POINTS)
     return Loss(

@@ -258,6 +258,13 @@ def test_what_is_no_matrix_product_is_not_promised() -> None:
     assert "would be gained" not in reason
 
 
+def test_operators_that_were_not_counted_promise_nothing() -> None:
+    """As under several ranks."""
+    found = computing(operations=0, flops=0.0)
+    assert (found.gain.speedup, found.gain.high) == (1.0, 1.0)
+    assert found.reason.endswith("was not measured")
+
+
 def test_an_optimizer_that_takes_long_is_named() -> None:
     facts = {"forward_s": 0.01, "backward_s": 0.02, "optimizer_s": 0.07, "optimizer": "SparseAdam"}
     assert ", 70.0 of them in the step of SparseAdam: 22 %" in computing(**facts).reason

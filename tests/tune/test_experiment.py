@@ -233,3 +233,40 @@ def test_a_loader_that_keeps_its_iterator_and_a_class_that_answers_to_few_names(
     evidence = evidence_of(session)
     assert evidence.arm("input_free") is not None
     assert evidence.arm("seams_off") is not None
+
+
+def test_a_loss_of_a_script_that_ends_while_it_is_watched(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Its lines are the forward pass's also in the ledger of the first run, which is seen whole."""
+    path = script("""
+        import torch
+
+        model = torch.nn.Linear(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+        def far(out):
+            loss = torch.zeros(())
+            for turn in range(2000):
+                loss = loss + torch.log(1 + out[0, turn % 4].square())
+            return loss
+
+        for step in range(60):
+            optimizer.zero_grad()
+            loss = far(model(torch.randn(16, 8)))
+            loss.backward()
+            optimizer.step()
+    """)
+    session = tmp_path / "session"
+    words = ("diagnose", "--json", "--quiet", "--time", "60s", "--session", str(session), str(path))
+    done = outpace(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    evidence = evidence_of(session)
+    assert evidence.run.finished
+    lines = path.read_text().splitlines()
+    at = 1 + next(n for n, line in enumerate(lines) if "torch.log" in line)
+    kinds = {row.name for row in evidence.ledger if row.where and row.where.endswith(f":{at}")}
+    assert "forward" in kinds
+    assert not kinds & {"elsewhere", "logging", "input"}
+    assert evidence.compute.calls is not None
+    assert evidence.compute.calls.function == "far"

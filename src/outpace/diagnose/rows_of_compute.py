@@ -99,6 +99,15 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     at_best = ceiling_seconds(evidence)
     moving = sum(moving_seconds(evidence))
     taken = max(0.0, total - fixed - moving)
+    if not evidence.compute.operations:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0, "predicted"),
+            evidence.compute.where,
+            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms of a "
+            "step; how far they are from this machine's ceiling was not measured",
+            sure=False,
+        )
+        return
     useless, why = _useless(evidence)
     if useless >= LEAST_USELESS:
         seconds = useless * taken

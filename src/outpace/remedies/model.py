@@ -235,11 +235,11 @@ def compute_time(evidence: Evidence, setup: Setup) -> tuple[float, float, float]
 def compute_changes(setup: Setup) -> list[tuple[str, ...]]:
     """The arms that measured each difference of ``setup``'s compute from the script's own."""
     changes: list[tuple[str, ...]] = []
-    half = "bf16" if setup.autocast else ""
-    if half and setup.channels_last:
+    half = {None: "", "float32": "float32"}.get(setup.autocast, "bf16")
+    if half == "bf16" and setup.channels_last:
         changes.append(("bf16+channels_last", "bf16", "channels_last"))
-    elif half or setup.channels_last:
-        changes.append((half or "channels_last",))
+    else:
+        changes += [(name,) for name in (half, "channels_last" * setup.channels_last) if name]
     for changed, name in (
         (bool(setup.fused or setup.foreach), "fused_optimizer"),
         (setup.set_to_none, "set_to_none"),

@@ -51,6 +51,20 @@ def test_products_with_one_hot_rows() -> None:
     assert waste.flops == pytest.approx(998.0)
 
 
+def test_gradients_of_zero_are_no_one_hot_rows() -> None:
+    """A loss that asks for the first position of each sequence; the rows' own come again transposed."""
+    torch.manual_seed(0)
+    rows = torch.nn.functional.one_hot(torch.randint(0, 500, (64,)), 500).float()
+    gradient = torch.zeros(64, 128)
+    gradient[0] = 1.0
+    waste = Waste()
+    waste.see("mm", (rows, torch.randn(500, 128)), 1000.0)
+    waste.see("mm", (gradient, torch.randn(128, 64)), 1000.0, backward=True)
+    assert waste.flops == pytest.approx(998.0)
+    waste.see("mm", (rows.t(), torch.randn(64, 128)), 1000.0, backward=True)
+    assert waste.flops == pytest.approx(1996.0)
+
+
 def test_small_or_whole_numbers_are_not_looked_at() -> None:
     assert zeros(torch.zeros(8, 8)) == 0.0
     assert zeros(torch.zeros(100, 100, dtype=torch.long)) == 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from outpace.measure.dispatch import tensors_in
+from outpace.measure.dispatch import storage_of, tensors_in
 
 EMPTY = 0.95
 """share of zeros from which on an operand is taken for one-hot or masked; half are usual after a ReLU"""
@@ -20,20 +20,35 @@ class Waste:
     def __init__(self) -> None:
         self.flops = 0.0
         self.padding = 0.0
+        self.given: set[int] = set()
+        """memory of operands of the forward pass that are all but empty"""
         self.entries = 0
         """of the largest table that was looked up: a vocabulary, beside positions and kinds of tokens"""
 
-    def see(self, name: str, args: Any, flops: float) -> None:
-        """Look at one operator of so many FLOPs."""
+    def see(self, name: str, args: Any, flops: float, backward: bool = False) -> None:
+        """Look at one operator of so many FLOPs.
+
+        In a backward pass gradients may be all but zero, as where a loss asks for one position of many:
+        there, only what was so in the forward pass counts.
+        """
         if name == "embedding":
             entries = len(args[0])
             if entries >= self.entries:
                 before = self.padding if entries == self.entries else 0.0
                 self.entries, self.padding = entries, max(before, padded(args[1]))
         elif flops:
-            empty = max((zeros(tensor) for tensor in tensors_in(args)), default=0.0)
-            if empty >= EMPTY:
+            looked = [t for t in tensors_in(args) if not backward or _memory(t) in self.given]
+            empty, tensor = max(
+                ((zeros(t), t) for t in looked), key=lambda pair: pair[0], default=(0.0, None)
+            )
+            if empty >= EMPTY and tensor is not None:
                 self.flops += empty * flops
+                self.given.add(_memory(tensor))
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    storage = storage_of(tensor)
+    return 0 if storage is None else storage.data_ptr()
 
 
 def zeros(tensor: torch.Tensor) -> float:

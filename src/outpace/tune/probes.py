@@ -55,7 +55,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             before = self.count.flops
             super().see(operator, args, kwargs, out)
             name = operator._schema.name.partition("::")[2]
-            self.waste.see(name, args, self.count.flops - before)
+            self.waste.see(name, args, self.count.flops - before, phase == "backward")
 
 
 def probe_operators(observed: Observed) -> Iterator[None]:

@@ -265,6 +265,12 @@ def test_operators_that_were_not_counted_promise_nothing() -> None:
     assert found.reason.endswith("was not measured")
 
 
+def test_float64_is_told() -> None:
+    found = computing(dtype="float64")
+    assert "in float64: float32, for the model and for its input" in found.reason
+    assert 1.3 < found.gain.speedup < 2.0
+
+
 def test_an_optimizer_that_takes_long_is_named() -> None:
     facts = {"forward_s": 0.01, "backward_s": 0.02, "optimizer_s": 0.07, "optimizer": "SparseAdam"}
     assert ", 70.0 of them in the step of SparseAdam: 22 %" in computing(**facts).reason

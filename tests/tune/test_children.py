@@ -194,3 +194,36 @@ def test_batches_of_another_size_that_a_script_fails_on_are_tried_once(
     assert "exit code 1 in an experiment, batch_double; it is run again" in capsys.readouterr().err
     (note,) = found.notes
     assert note.startswith("the script takes no batches of another size")
+
+
+def test_ranks_are_compared_within_one_run(tmp_path: Path) -> None:
+    """Another run, on a busier machine, would make of its first rank a fast one."""
+    runs = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(entry)
+        steps = msgspec.structs.replace(IMAGES.steps, mean_s=0.1 * len(runs))
+        arms = tuple(
+            Arm(
+                "communication_free",
+                3,
+                1.0,
+                1.0,
+                Gain(1.3, 1.2, 1.4),
+                Gain(1.3, 1.2, 1.4),
+                None,
+                "as_is",
+            )
+            for _ in runs
+        )
+        run = msgspec.structs.replace(IMAGES.run, finished=True)
+        seen = msgspec.structs.replace(IMAGES, run=run, steps=steps, arms=arms)
+        (folder / "rank-1").mkdir(exist_ok=True)
+        for place in (folder, folder / "rank-1"):
+            write_json(place / EVIDENCE, seen)
+        return 0
+
+    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    assert found.evidence is not None
+    assert [rank.step_s for rank in found.evidence.ranks] == [found.evidence.steps.mean_s] * 2
+    assert len(runs) == 1

@@ -117,6 +117,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
             break
         if evidence is None or code != 0 or not evidence.run.finished:
             break
+        if any(folder.glob(f"rank-*/{EVIDENCE}")):
+            break  # Ranks compare in any run what they can, and only within one.
         whole = evidence
         spent += max(0.0, monotonic() - begun - evidence.run.startup_s)
         done = sum(a.rounds for a in evidence.arms)

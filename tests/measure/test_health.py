@@ -168,6 +168,33 @@ def test_optimizers_of_one_models_parts_are_one_learner(host: Host) -> None:
     assert watch.health().learners == 1
 
 
+def test_a_warm_up_that_is_over_by_the_last_look(host: Host) -> None:
+    rates = {"now": 0.01}
+
+    def warms_up(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        for group in optimizer.param_groups:
+            group["initial_lr"] = 0.1
+            group["lr"] = 0.1 if step >= rates["now"] else 0.01
+        return plain(model, optimizer, step)
+
+    rates["now"] = 6
+    assert not looked_at(host, net(), warms_up).warming_up
+    rates["now"] = 60
+    assert looked_at(host, net(), warms_up).warming_up
+
+
+def test_a_loss_of_two_classes(host: Host) -> None:
+    def yes_or_no(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        wanted = (torch.arange(64) % 2).float()
+        out = model(torch.randn(64, 8)).mean(1)
+        loss = nn.functional.binary_cross_entropy_with_logits(out, wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    assert looked_at(host, net(), yes_or_no).classes == 2
+
+
 class TwoHeads(nn.Module):
     """Only the first head is asked; the other one's gradient is zero."""
 

@@ -154,6 +154,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         elif name == "nll_loss_forward" and args[1].shape == (self.host.batch_size,):
             # One label a sample: words of a text are as rare as they are.
             self._see_labels(args[1], int(args[0].shape[1]))
+        elif name.startswith("binary_cross_entropy") and args[1].numel() == self.host.batch_size:
+            self.classes = max(self.classes, 2)
 
     def _judge_pending(self, made: Any) -> None:
         """A layer follows: activations so far are hidden ones, and not the model's output.
@@ -245,9 +247,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.not_optimized = tuple(
             n for n, p in named if p.requires_grad and p.grad is not None and id(p) not in held
         )
-        for group in optimizer.param_groups:
-            peak = max(float(group.get("max_lr", 0.0)), float(group.get("initial_lr", 0.0)))
-            self.warming_up |= float(group.get("lr", 0.0)) * RESTRAINED < peak
+        # As it is now: the first looks of a training with a warm-up are always in it.
+        self.warming_up = any(map(_restrained, self.host.optimizers))
         if optimizer is (self.host.main_optimizer and self.host.main_optimizer()):
             grads = [p.grad for _, p in named if p.grad is not None and not p.grad.is_sparse]
             self.noise.add([_part(grad).float() for grad in grads])
@@ -313,6 +314,15 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             validated_training=judged.in_training,
             validated_where=judged.in_training_where,
         )
+
+
+def _restrained(optimizer: Any) -> bool:
+    """Whether a schedule holds a rate far below what it will be."""
+    return any(
+        float(group.get("lr", 0.0)) * RESTRAINED
+        < max(float(group.get("max_lr", 0.0)), float(group.get("initial_lr", 0.0)))
+        for group in optimizer.param_groups
+    )
 
 
 def _shuffles(host: Host) -> bool | None:

@@ -7,6 +7,7 @@ pass; the others are left to tell whether parameters are changed tensor by tenso
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from types import FrameType
@@ -16,7 +17,7 @@ import torch
 
 from outpace.measure.dispatch import phase, storage_of, tensors_in
 from outpace.records.evidence import Calls
-from outpace.seams.where import short
+from outpace.seams.where import is_user_file, short
 
 Function = tuple[str, str]
 """file and name"""
@@ -40,6 +41,8 @@ class Update(NamedTuple):
     busiest: int
     """the line that runs most of the operators"""
     operators: int
+    in_step: bool = False
+    """in the step of an optimizer that the script wrote"""
 
     def holds(self, file: str, function: str, line: int) -> bool:
         """Whether a line is one of them."""
@@ -80,6 +83,12 @@ class OwnOperators:
         lines = self.operators[function]
         busiest = max(lines, key=lambda line: lines[line])
         return Update(*function, min(lines), max(lines), busiest, lines.total())
+
+
+def is_scripts_own(optimizer: object) -> bool:
+    """Whether the script wrote an optimizer's class, or one between it and torch's."""
+    module = sys.modules.get(type(optimizer).__module__)
+    return is_user_file(getattr(module, "__file__", None) or "")
 
 
 def is_learnt_through(operator: Any, args: tuple[Any, ...], out: Any) -> bool:

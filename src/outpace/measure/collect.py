@@ -184,6 +184,8 @@ def _by_hand(seen: Seen, phases: dict[str, float]) -> ByHand | None:
     if seen.by_hand is None:
         return None
     seconds = own_share(seen, "optimizer") * phases.get("elsewhere", 0.0)
+    if seen.by_hand.in_step:
+        seconds = phases.get("optimizer", 0.0)
     file, line = seen.by_hand.file, seen.by_hand.busiest
     return ByHand(seconds, seen.by_hand.operators, f"{short(file)}:{line}")
 
@@ -196,10 +198,12 @@ def _compute(
     by_hand: ByHand | None,
     loss_s: float,
 ) -> Compute:
+    inside = found.by_hand is not None and found.by_hand.in_step
+    updating_s = by_hand.seconds if by_hand is not None and not inside else 0.0
     facts: dict[str, Any] = {
         "forward_s": phases.get("forward", 0.0) + loss_s,
         "backward_s": phases.get("backward", 0.0),
-        "optimizer_s": phases.get("optimizer", 0.0) + (by_hand.seconds if by_hand else 0.0),
+        "optimizer_s": phases.get("optimizer", 0.0) + updating_s,
         "by_hand": by_hand,
         "threads": torch.get_num_threads(),
     }
@@ -224,6 +228,9 @@ def _compute(
         facts["exchange_where"] = collective.where
     facts["set_to_none"] = not getattr(host.seams.get("optimizer"), "zeroes", False)
     facts.update(_fixed_cost(contests, found, facts["optimizer_s"]))
+    calls = found.compute.get("calls")
+    if rooted is None and calls is not None:
+        facts["where"] = calls.where  # no module: what the script computes itself
     return Compute(**{**facts, **found.compute})
 
 

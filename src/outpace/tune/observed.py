@@ -136,8 +136,8 @@ class Observed:
 
     def finish(self) -> None:
         """The target came to its end: write the evidence down."""
-        if self.finished or os.getpid() != self.pid:
-            return
+        if self.finished or self.stopped or os.getpid() != self.pid:
+            return  # Of what a rank does after all was measured nothing was seen.
         self.finished = True
         self._write_down()
 
@@ -161,7 +161,12 @@ class Observed:
             write_text(self.session / EVIDENCE, to_json(self.evidence()) + "\n")
             write(
                 self.session / STATUS,
-                {"finished": self.finished, "stopped": self.stopped, "steps": self.host.steps},
+                {
+                    "finished": self.finished,
+                    "stopped": self.stopped,
+                    "steps": self.host.steps,
+                    "together": several_ranks(),
+                },
             )
         except Exception as error:
             if self.spec.get("debug"):

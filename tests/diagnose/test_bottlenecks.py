@@ -501,6 +501,15 @@ def test_exchanging_gradients_beyond_the_backward_pass() -> None:
     assert "straggler" not in found
 
 
+def test_collectives_of_the_scripts_own_are_said() -> None:
+    """Where these cost time the gradients may be next to nothing."""
+    facts = paced(0.10, [0.05, 0.05], [0.0, 0.0])
+    own = replace(facts.compute, parameters=70_000, exchange_where="train.py:23")
+    (found,) = (f for f in findings(replace(facts, compute=own)) if f.cause == "allreduce")
+    assert found.where == "train.py:23"
+    assert "without exchanging 273 KiB of gradients, and without the collectives" in found.reason
+
+
 def test_ranks_that_do_not_wait_for_each_other() -> None:
     """The first takes 60 ms a step whatever the second does, which takes 100."""
     told = findings(paced(0.06, [0.06, 0.10], [0.0, 0.0]))

@@ -9,6 +9,7 @@ from outpace.records.gain import Gain
 from outpace.remedies.bf16 import Bf16
 from outpace.remedies.loader_workers import LoaderWorkers
 from outpace.remedies.model import PRIORS
+from outpace.tune.propose import SMALLEST, candidates
 from tests.remedies.some_evidence import IMAGES
 
 replace = msgspec.structs.replace
@@ -30,6 +31,13 @@ def test_one_round_rules_out_a_guess_but_measures_nothing() -> None:
     unsure = Bf16().predict(with_arm("bf16", Gain(0.6, 0.15, 2.4), few), told)
     guessed = Bf16().predict(replace(IMAGES, arms=IMAGES.arms[:1]), told)
     assert 1.0 < unsure.speedup == guessed.speedup <= PRIORS["bf16"]
+
+
+def test_mixed_precision_that_was_not_compared_is_tried_without() -> None:
+    """Steps of some seconds, as half precision without kernels makes them, leave no time for arms."""
+    half = replace(IMAGES, compute=replace(IMAGES.compute, autocast="bfloat16"), arms=())
+    tried = [c.remedy.name for c in candidates(half) if c.predict(half).speedup >= SMALLEST]
+    assert "float32" in tried
 
 
 def test_lbfgs_stays_in_float32() -> None:

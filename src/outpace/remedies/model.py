@@ -34,7 +34,7 @@ SPINNING_ERROR = 0.5
 """a step beside makers of batches, on full cores with spinning threads: seen from 1.1 to 2.1"""
 LEAST_LEFT = 0.05
 """share of a step's compute that is left in any case"""
-PRIORS = {"bf16": 1.4, "channels_last": 1.1, "fused_optimizer": 1.05}
+PRIORS = {"bf16": 1.4, "channels_last": 1.1, "fused_optimizer": 1.05, "float32": 1.05}
 """gains seen on other trainings, for arms that could not be measured (a very busy machine)"""
 PRIOR_ERROR = 0.5
 IPC_S_PER_BYTE = 1e-9

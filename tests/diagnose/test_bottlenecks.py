@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
 from outpace.diagnose.costs import ceiling_seconds, of_step
-from outpace.records.evidence import FED, Arm, ByHand, ByKind, Evidence, Memory, Rank
+from outpace.records.evidence import FED, Arm, ByHand, ByKind, Calls, Evidence, Memory, Rank
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
@@ -303,6 +303,13 @@ def test_threads_are_told_as_they_are_beside_workers() -> None:
 
     assert not told(0.8)
     assert told(1.4)[0].gain.speedup == pytest.approx(1.4)
+    # The arm's own median may be of slower moments than the step's: what the rounds tell is said.
+    slow = msgspec.structs.replace(
+        arm("threads_1" + FED, 1.6, 0.9, "as_is"), name="threads_1" + FED
+    )
+    (found,) = (f for f in findings(replace(beside, arms=(*free, slow))) if f.cause == "threads")
+    assert found.reason.startswith("with 1 thread instead of ")
+    assert "takes 200.0 instead of 320.0 ms" in found.reason
     unmeasured = (*free, arm("threads_2", 1.7, 0.06))
     assert "threads" not in [c for _, c in causes(replace(beside, arms=unmeasured))]
 
@@ -326,6 +333,79 @@ def test_threads_that_wait_for_a_core_that_others_take(
         arms=(*free, arm(f"threads_{count}", 1.7, 0.06)),
     )
     assert (("compute", "threads") in causes(evidence)) == is_told
+
+
+def computing(**facts: Any) -> Finding:
+    """What is told of a training that computes for 100 ms a step, 10 of them in its optimizer."""
+    compute = replace(
+        IMAGES.compute,
+        **{"forward_s": 0.03, "backward_s": 0.06, "optimizer_s": 0.01, "flops": 4e9, **facts},
+    )
+    steps = replace(IMAGES.steps, mean_s=0.1, median_s=0.1)
+    free = replace(EMPTY, machine=IMAGES.machine, steps=steps, compute=compute,
+                   ledger=(Row("forward", 30.0, 0.3), Row("backward", 70.0, 0.7)))  # fmt: skip
+    (found,) = (f for f in findings(free) if f.cause == "arithmetic")
+    return found
+
+
+def test_what_a_ceiling_promises_is_not_measured() -> None:
+    found = computing()
+    assert found.gain.how == "predicted"
+    assert "22 % of this machine's ceiling, at which the rest would be gained" in found.reason
+
+
+def test_what_is_no_matrix_product_is_not_promised() -> None:
+    reason = computing(flops=2e7).reason
+    assert "products and convolutions need 0.1 ms of that at this machine's ceiling" in reason
+    assert "would be gained" not in reason
+
+
+def test_operators_that_were_not_counted_promise_nothing() -> None:
+    """As under several ranks."""
+    found = computing(operations=0, flops=0.0)
+    assert (found.gain.speedup, found.gain.high) == (1.0, 1.0)
+    assert found.reason.endswith("was not measured")
+
+
+def test_float64_is_told() -> None:
+    found = computing(dtype="float64")
+    assert "in float64: float32, for the model and for its input" in found.reason
+    assert 1.3 < found.gain.speedup < 2.0
+
+
+def test_an_optimizer_that_takes_long_is_named() -> None:
+    facts = {"forward_s": 0.01, "backward_s": 0.02, "optimizer_s": 0.07, "optimizer": "SparseAdam"}
+    assert ", 70.0 of them in the step of SparseAdam: 22 %" in computing(**facts).reason
+    assert "in the step of" not in computing(optimizer="SparseAdam").reason
+
+
+def test_a_loop_that_calls_most_operators_is_named() -> None:
+    """Also where what they compute takes longer than to call them."""
+    calls = Calls("Reader.forward", "train.py:17", 900)
+    facts = {"operations": 1000, "calls": calls}
+    said = "operators are called for a forward pass, 900 of them in Reader.forward (train.py:17)"
+    assert said in computing(**facts).reason
+    assert said not in computing(**{**facts, "operations": 2000}).reason, "less than half"
+    assert "called" not in computing(operations=20, calls=replace(calls, operators=18)).reason
+    compute = replace(IMAGES.compute, fixed_s=0.09, fixed_low_s=0.08, fixed_high_s=0.1, **facts)
+    (loop,) = (f for f in findings(replace(IMAGES, compute=compute)) if f.cause == "dispatch")
+    assert (
+        "1000 operators a forward pass, 900 of them in Reader.forward (train.py:17), each"
+        in loop.reason
+    )
+
+
+def test_a_list_of_losses_is_none() -> None:
+    """Some hundred bytes a step, each loss a tensor without its graph."""
+    memory = Memory(
+        growth_bytes_step=390.0,
+        growth_low=387.0,
+        retained_where="train.py:12",
+        retained_name="history",
+        rss_bytes=2**29,
+        limit_bytes=2**34,
+    )
+    assert findings(replace(IMAGES, memory=memory)) == findings(IMAGES)
 
 
 def test_a_list_that_keeps_graphs_is_a_leak() -> None:
@@ -521,6 +601,15 @@ def test_exchanging_gradients_beyond_the_backward_pass() -> None:
     found = {f.cause: f for f in findings(paced(0.10, [0.05, 0.05], [0.0, 0.0]))}
     assert found["allreduce"].gain.speedup == pytest.approx(2.0)
     assert "straggler" not in found
+
+
+def test_collectives_of_the_scripts_own_are_said() -> None:
+    """Where these cost time the gradients may be next to nothing."""
+    facts = paced(0.10, [0.05, 0.05], [0.0, 0.0])
+    own = replace(facts.compute, parameters=70_000, exchange_where="train.py:23")
+    (found,) = (f for f in findings(replace(facts, compute=own)) if f.cause == "allreduce")
+    assert found.where == "train.py:23"
+    assert "without exchanging 273 KiB of gradients, and without the collectives" in found.reason
 
 
 def test_ranks_that_do_not_wait_for_each_other() -> None:

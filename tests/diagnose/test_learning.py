@@ -113,7 +113,7 @@ def test_a_fault_is_told(
     ("losses", "facts"),
     [
         (FLAT, {"update_ratio": 1e-7, "warming_up": True}),
-        (FLAT, {"update_ratio": 1e-7, "optimizers": 2}),
+        (FLAT, {"update_ratio": 1e-7, "learners": 2}),
         (RESUMED, {}),
         (RESUMED, {"classes": 0}),
         (STAYS, {"validated": (1.9, 1.5, 1.4, 1.3, 1.29, 1.28, 1.27, 1.26, 1.25)}),
@@ -122,7 +122,7 @@ def test_a_fault_is_told(
         ((100.0, 20.0, 5.0, 4.0, 3.0, *FALLS), {"first_update_ratio": 0.4}),
         ((0.7, *FALLS), {"first_update_ratio": 0.4, "update_ratio": 0.4}),
         (NOISY, {"first_update_ratio": 0.4}),
-        (FLAT, {"optimizers": 2}),
+        (FLAT, {"learners": 2}),
         (FLAT, {"warming_up": True}),
         (tuple(0.2 - value for value in FLAT), {}),
         (tuple(value - 1.15 for value in STAYS), {}),
@@ -140,6 +140,7 @@ def test_a_fault_is_told(
         (FALLS, {"labels": (30, 1), "purity": 0.97, "classes": 2}),
         (FALLS, {"labels": (768,), "purity": 1.0, "classes": 2}),
         (FALLS, {"validated_training": 900}),
+        (FALLS, {"validated_training": 3, "learners": 2}),
     ],
 )
 def test_what_only_looks_like_a_fault_is_not_told(

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.measure.by_hand import OwnOperators, Update
+from outpace.measure.by_hand import OwnOperators, Update, busiest, is_scripts_own
 from outpace.measure.dispatch import OperatorWatch
-from outpace.measure.ledger import Seen, build, by_hand_share
+from outpace.measure.ledger import Seen, build, own_share
 from outpace.measure.sampler import Line
 from outpace.seams.host import Step
 from outpace.seams.where import user_frame
@@ -24,7 +24,9 @@ class Watch(OperatorWatch):
         self.own = OwnOperators(model.parameters())
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
-        self.own.see(operator, args, out, user_frame(sys._getframe(1)))
+        frame = user_frame(sys._getframe(1))
+        assert frame is not None
+        self.own.see(operator, args, out, frame)
 
 
 def trained() -> nn.Module:
@@ -91,7 +93,67 @@ def test_lines_that_make_a_loss() -> None:
         losses(model)
     assert watch.failure is None
     first = losses.__code__.co_firstlineno
-    assert {line - first for _, _, line in watch.own.losses} == {1, 2, 3, 8}
+    assert {line - first for _, name, line in watch.own.learnt if name == "losses"} == {1, 2, 3, 8}
+
+
+def learn(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        target = x[:, :2].tanh()
+    out = model(x)
+    loss = torch.zeros(())
+    for row, other in zip(out, target, strict=True):
+        loss = loss + (row - other).square().sum()
+    right = (out.argmax(dim=1) == 1).float().mean()
+    print(f"{loss.detach().item():.3f} {loss.item():.3f} {right.item():.3f}")
+    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+    return loss + slope.square().sum()
+
+
+def test_lines_of_a_loss() -> None:
+    """Those that gradients go through or that make some; not what is printed or only looked at."""
+    model, x = trained(), torch.randn(8, 4, requires_grad=True)
+    with Watch(model) as watch:
+        learn(model, x)
+    assert watch.failure is None
+    first = learn.__code__.co_firstlineno
+    lines = {line - first for _, name, line in watch.own.learnt if name == "learn"}
+    assert {6, 9, 10} <= lines <= {3, 5, 6, 9, 10}, (
+        "the model is called in line 3, without a seam here"
+    )
+    assert watch.own.update() is None
+
+
+def test_the_function_that_calls_most() -> None:
+    calls = Counter(
+        {("a.py", "Net.forward", 7): 30, ("a.py", "Net.forward", 8): 40, ("a.py", "f", 3): 60}
+    )
+    found = busiest(calls)
+    assert found is not None
+    assert (found.function, found.where, found.operators) == ("Net.forward", "a.py:8", 70)
+    assert busiest(Counter()) is None
+
+
+def test_the_time_of_a_loss_is_the_forward_passes() -> None:
+    """Also where it is told by a word that stands for logging elsewhere."""
+    phases = {"forward": 10_000_000, "elsewhere": 30_000_000}
+    steps = [Step(i, 40_000_000, 40_000_000, phases, 1, 8, True) for i in range(4)]
+    lines = {place: ("train.py", "loss", place) for place in (5, 6, 9)}
+    samples = Counter({Line("elsewhere", "train.py", "loss", (at,)): 10 for at in lines.values()})
+    seen = Seen(0.0, steps, 4, {}, samples, input_lines={lines[5]}, loss_lines={lines[5], lines[6]})
+    assert own_share(seen, "forward") == pytest.approx(2 / 3)
+    seconds: Counter[str] = Counter()
+    for row in build(seen):
+        seconds[row.name] += row.seconds  # type: ignore[assignment]
+    assert seconds == pytest.approx({"forward": 0.12, "elsewhere": 0.04})
+
+
+def test_an_optimizer_of_the_scripts_own_is_told_by_its_module() -> None:
+    class Own(torch.optim.SGD):
+        pass
+
+    model = nn.Linear(2, 2)
+    assert is_scripts_own(Own(model.parameters(), 0.1))
+    assert not is_scripts_own(torch.optim.SGD(model.parameters(), 0.1))
 
 
 def test_its_time_is_the_optimizers() -> None:
@@ -103,7 +165,7 @@ def test_its_time_is_the_optimizers() -> None:
 
     samples = Counter({at(20): 10, at(21): 10, at(30): 10})
     seen = Seen(0.0, steps, 4, {}, samples, by_hand=Update("train.py", "main", 19, 22, 21, 40))
-    assert by_hand_share(seen) == pytest.approx(2 / 3)
+    assert own_share(seen, "optimizer") == pytest.approx(2 / 3)
     rows = {row.name: row.seconds for row in build(seen)}
     assert rows["optimizer"] == pytest.approx(0.08)
     assert rows["elsewhere"] == pytest.approx(0.04)

@@ -151,6 +151,65 @@ def test_steps_of_an_optimizer_tell_of_its_own_parameters(host: Host) -> None:
     assert health.update_ratio > 1e-4
 
 
+def test_models_with_optimizers_of_their_own_are_counted(host: Host) -> None:
+    """A generator and its judge; and still when the function that trained them has returned."""
+
+    def train(watch: HealthWatch) -> None:
+        maker, judge = net(), nn.Linear(4, 1)
+        makes, judges = (torch.optim.SGD(m.parameters(), 0.1) for m in (maker, judge))
+        looks = watch.look(3, 60.0)
+        for _ in range(4):
+            for optimizer, sign in ((judges, 1.0), (makes, -1.0)):
+                optimizer.zero_grad()
+                (sign * judge(maker(torch.randn(8, 8)))).mean().backward()
+                optimizer.step()
+            next(looks, None)
+
+    watch = HealthWatch(host)
+    train(watch)
+    assert watch.health().learners == 2
+
+
+def test_optimizers_of_one_models_parts_are_one_learner(host: Host) -> None:
+    """As one of its matrices and one of all else."""
+    model = net()
+    watch = HealthWatch(host)
+    both = [torch.optim.SGD(model[part].parameters(), 0.1) for part in (0, 2)]
+    plain(model, both[0], 0)
+    for _ in watch.look(2, 60.0):
+        plain(model, both[0], 1)
+        for optimizer in both:
+            optimizer.step()
+    assert watch.health().learners == 1
+
+
+def test_a_warm_up_that_is_over_by_the_last_look(host: Host) -> None:
+    rates = {"now": 0.01}
+
+    def warms_up(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        for group in optimizer.param_groups:
+            group["initial_lr"] = 0.1
+            group["lr"] = 0.1 if step >= rates["now"] else 0.01
+        return plain(model, optimizer, step)
+
+    rates["now"] = 6
+    assert not looked_at(host, net(), warms_up).warming_up
+    rates["now"] = 60
+    assert looked_at(host, net(), warms_up).warming_up
+
+
+def test_a_loss_of_two_classes(host: Host) -> None:
+    def yes_or_no(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        wanted = (torch.arange(64) % 2).float()
+        out = model(torch.randn(64, 8)).mean(1)
+        loss = nn.functional.binary_cross_entropy_with_logits(out, wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    assert looked_at(host, net(), yes_or_no).classes == 2
+
+
 class TwoHeads(nn.Module):
     """Only the first head is asked; the other one's gradient is zero."""
 
@@ -197,6 +256,15 @@ def test_units_that_are_dead(host: Host) -> None:
     health = looked_at(host, model)
     assert health.dead == 1.0
     assert health.dead_layer == "relu 1"
+
+
+def test_units_that_are_off_harm_where_they_narrow_the_net(host: Host) -> None:
+    """A wide layer that keeps more than the next one makes of them has enough."""
+    wide = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 4))
+    nn.init.constant_(wide[0].bias[:56], -50.0)
+    assert looked_at(host, wide).dead == 0.0
+    nn.init.constant_(wide[0].bias[:62], -50.0)
+    assert looked_at(host, wide).dead == pytest.approx(62 / 64)
 
 
 @pytest.mark.parametrize("units", [16, 8192])

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from outpace.measure.ledger import FEWEST, Seen, build, share_of
+from outpace.measure.ledger import FEWEST, Seen, build, own_share
 from outpace.measure.sampler import Line
 from outpace.records.ledger import Row
 from outpace.seams.host import Step
@@ -42,7 +42,7 @@ def test_the_loss_is_part_of_the_forward_pass() -> None:
     rows = rows_of(seen)
     assert rows["forward", 1] == pytest.approx(0.3)
     assert rows["elsewhere", 2] == pytest.approx(0.1)
-    assert share_of(seen, "forward") == pytest.approx(0.75)
+    assert own_share(seen, "forward") == pytest.approx(0.75)
 
 
 def test_clipping_is_part_of_the_update() -> None:

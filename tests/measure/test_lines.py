@@ -37,6 +37,10 @@ def line_of(text: str, file: str = FILE) -> Line:
         "fig.savefig(path)",
         "grid(fake).save(f'samples/{step}.png')",
         "rows.writerow([step, loss])",
+        "print(torch.log(x))",
+        "self.log_dict(found)",
+        "log_params(model)",
+        "log.log(10, 'x')",
     ],
 )
 def test_logging(text: str) -> None:
@@ -54,6 +58,9 @@ def test_logging(text: str) -> None:
         "entropy = -(p * p.log()).sum()",
         "loss = -math.log(p) + np.log(q)",
         "loss = nll(F.log_softmax(out, 1), labels) + torch.logsumexp(out, 1).mean()",
+        "out = x.log() + x.log1p() + math.log(2)",
+        "chosen = log_probs.gather(1, a)",
+        "scale = log_std.clamp(-5, 2)",
         "ema.update(model)",
         "metrics.update(out, labels)",
         "known.update(new)",
@@ -119,3 +126,13 @@ def test_workers_at_rest_have_no_place() -> None:
     works, rests = line_of("x = load(path)"), line_of("", "/usr/lib/python3/selectors.py")
     rests = rests._replace(lines=((FILE, "main", 9),))
     assert places(at_work(Counter({works: 1, rests: 99}))) == [(f"{FILE}:1", 1.0)]
+
+
+def test_torchs_own_way_from_a_data_set_to_a_batch_is_putting_it_together() -> None:
+    """As of a TensorDataset, in which the script has no code of its own."""
+    loop = (("train.py", "main", 9),)
+    library = "/lib/python3.11/site-packages/torch/utils/data/"
+    for file in ("dataset.py", "_utils/fetch.py", "sampler.py"):
+        assert fetch_kind(Line("input", library + file, "__getitem__", loop)) == "collate"
+    own = (("train.py", "__getitem__", 3), *loop)
+    assert fetch_kind(Line("input", "train.py", "__getitem__", own)) == "augment"

@@ -28,6 +28,19 @@ def test_sequences_of_several_lengths() -> None:
     assert padded(batch) == pytest.approx((0.75 + 0.5) / 3, abs=0.01)
 
 
+def test_kinds_of_tokens_are_no_padding() -> None:
+    """A table of two rows, always the first, beside the vocabulary's."""
+    torch.manual_seed(0)
+    words, kinds = torch.zeros(1000, 8), torch.zeros(2, 8)
+    halves = torch.cat([torch.zeros(32, 16), torch.ones(32, 16)], 1).long()
+    for order in (1, -1):
+        waste = Waste()
+        for table, indices in [(words, sequences(32, 24)), (kinds, halves)][::order]:
+            waste.see("embedding", (table, indices), 0.0)
+        assert waste.padding == pytest.approx(0.25)
+    assert padded(torch.zeros(32, 16, dtype=torch.long)) == 0.0
+
+
 def test_products_with_one_hot_rows() -> None:
     torch.manual_seed(0)
     rows = torch.nn.functional.one_hot(torch.randint(0, 500, (64,)), 500).float()
@@ -46,8 +59,23 @@ def test_masked_losses_and_pooled_gradients_are_no_waste() -> None:
     waste.see("mm", (gradients.t(), torch.randn(512, 64)), 1000.0)
     pooled = torch.zeros(8, 16, 32, 32)
     pooled[:, :, ::8, ::8] = 1.0
-    waste.see("convolution_backward", (pooled, torch.randn(8, 3, 32, 32)), 1000.0)
+    waste.see("convolution_backward", (pooled, torch.randn(8, 3, 32, 32)), 1000.0, backward=True)
+    waste.see("mm", (torch.zeros(512, 64), torch.randn(64, 64)), 1000.0)  # units that are all dead
     assert waste.flops == 0.0
+
+
+def test_gradients_of_zero_are_no_one_hot_rows() -> None:
+    """A loss that asks for the first position of each sequence; the rows' own come again transposed."""
+    torch.manual_seed(0)
+    rows = torch.nn.functional.one_hot(torch.randint(0, 500, (64,)), 500).float()
+    gradient = torch.zeros(64, 128)
+    gradient[0] = 1.0
+    waste = Waste()
+    waste.see("mm", (rows, torch.randn(500, 128)), 1000.0)
+    waste.see("mm", (gradient, torch.randn(128, 64)), 1000.0, backward=True)
+    assert waste.flops == pytest.approx(998.0)
+    waste.see("mm", (rows.t(), torch.randn(64, 128)), 1000.0, backward=True)
+    assert waste.flops == pytest.approx(1996.0)
 
 
 def test_small_or_whole_numbers_are_not_looked_at() -> None:

@@ -170,6 +170,7 @@ ON_GPU = replace(
     compute=replace(IMAGES.compute, device="cuda"),
     arms=(*IMAGES.arms, arm("transfer_free", 1.3, 0.08), arm("sync_free", 1.1, 0.09)),
 )
+HALF = replace(IMAGES, compute=replace(IMAGES.compute, autocast="bfloat16"))
 BY_HAND = replace(IMAGES, compute=Compute(threads=2, root="Net"), arms=(), input=Input())
 ALL = {
     "empty": EMPTY,
@@ -181,4 +182,5 @@ ALL = {
     "text": TEXT,
     "gpu": ON_GPU,
     "by_hand": BY_HAND,
+    "half": HALF,
 }

@@ -16,7 +16,7 @@ from outpace.records.files import write_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial
 from outpace.tune.children import join, measure, total_gain, tried_by_now, try_remedies
-from outpace.tune.files import EVIDENCE, TRIALS, write
+from outpace.tune.files import EVIDENCE, MARKER, TRIALS, write
 from tests.remedies.some_evidence import EMPTY, IMAGES
 
 
@@ -172,3 +172,58 @@ def test_trials_of_an_earlier_session_in_the_folder_are_not_those_of_this_one(
 def test_a_target_that_fails_has_failed(tmp_path: Path) -> None:
     found = measure(lambda *_: 7, {"time_s": 1000.0}, tmp_path)
     assert (found.exit_code, found.runs, found.notes) == (7, 1, [])
+
+
+def test_batches_of_another_size_that_a_script_fails_on_are_tried_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it printed is explained, and neither half nor double ones are given to it again."""
+    excluded: list[dict[str, str]] = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        excluded.append(dict(spec["excluded"]))
+        write_json(folder / EVIDENCE, IMAGES)
+        if not spec["excluded"]:
+            write(folder / MARKER, {"arm": "batch_double"})
+            return 1
+        return 0
+
+    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    assert (found.exit_code, found.runs) == (0, 2)
+    assert set(excluded[1]) == {"batch_half", "batch_double"}
+    assert "exit code 1 in an experiment, batch_double; it is run again" in capsys.readouterr().err
+    (note,) = found.notes
+    assert note.startswith("the script takes no batches of another size")
+
+
+def test_ranks_are_compared_within_one_run(tmp_path: Path) -> None:
+    """Another run, on a busier machine, would make of its first rank a fast one."""
+    runs = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(entry)
+        steps = msgspec.structs.replace(IMAGES.steps, mean_s=0.1 * len(runs))
+        arms = tuple(
+            Arm(
+                "communication_free",
+                3,
+                1.0,
+                1.0,
+                Gain(1.3, 1.2, 1.4),
+                Gain(1.3, 1.2, 1.4),
+                None,
+                "as_is",
+            )
+            for _ in runs
+        )
+        run = msgspec.structs.replace(IMAGES.run, finished=True)
+        seen = msgspec.structs.replace(IMAGES, run=run, steps=steps, arms=arms)
+        (folder / "rank-1").mkdir(exist_ok=True)
+        for place in (folder, folder / "rank-1"):
+            write_json(place / EVIDENCE, seen)
+        return 0
+
+    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    assert found.evidence is not None
+    assert [rank.step_s for rank in found.evidence.ranks] == [found.evidence.steps.mean_s] * 2
+    assert len(runs) == 1

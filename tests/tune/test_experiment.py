@@ -305,3 +305,39 @@ def test_batches_of_a_loader_among_others_keep_their_size() -> None:
     assert experiment.scalable(main), "its epoch is over, and it gives no more"
     experiment.observed.spec["excluded"] = {"batch_double": "the process ended"}
     assert not experiment.scalable(main)
+
+
+def test_a_loss_of_a_script_that_ends_while_it_is_watched(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Its lines are the forward pass's also in the ledger of the first run, which is seen whole."""
+    path = script("""
+        import torch
+
+        model = torch.nn.Linear(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+        def far(out):
+            loss = torch.zeros(())
+            for turn in range(500):
+                loss = loss + torch.log(1 + out[0, turn % 4].square())
+            return loss
+
+        for step in range(60):
+            optimizer.zero_grad()
+            loss = far(model(torch.randn(16, 8)))
+            loss.backward()
+            optimizer.step()
+    """)
+    session = tmp_path / "session"
+    words = ("diagnose", "--json", "--quiet", "--time", "8s", "--session", str(session), str(path))
+    done = outpace(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    evidence = evidence_of(session)
+    lines = path.read_text().splitlines()
+    at = 1 + next(n for n, line in enumerate(lines) if "torch.log" in line)
+    kinds = {row.name for row in evidence.ledger if row.where and row.where.endswith(f":{at}")}
+    assert "forward" in kinds
+    assert not kinds & {"elsewhere", "logging", "input"}
+    assert evidence.compute.calls is not None
+    assert evidence.compute.calls.function == "far"

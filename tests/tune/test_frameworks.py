@@ -179,11 +179,13 @@ def test_frameworks(package: str, body: str, script: Callable[..., Path], tmp_pa
     assert evidence.share("forward", "backward") > 0
 
 
-def test_under_torchrun(script: Callable[..., Path], torchrun: list[str]) -> None:
+@pytest.mark.parametrize("epochs", [30, 10**9])
+def test_under_torchrun(script: Callable[..., Path], torchrun: list[str], epochs: int) -> None:
+    """Also where the ranks would go on for ever: nobody waits for their training."""
     body = DDP.replace(
         'os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")', ""
     ).replace('"gloo", store=dist.HashStore(), rank=0, world_size=1', '"gloo"')
-    path = script((HEAD + body + PLAIN_LOOP).replace("range(2)", "range(30)"))
+    path = script((HEAD + body + PLAIN_LOOP).replace("range(2)", f"range({epochs})"))
     done = outpace(
         "diagnose", "--json", "--time", "4s", "--", *torchrun, str(path),
         cwd=path.parent,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from outpace.diagnose.bottlenecks import findings
 from outpace.records.evidence import Evidence
 from outpace.seams.setup import AS_IS
-from outpace.tune.propose import EXACT_IS_WORTH, WORTH_REDRAWING, best, candidates
+from outpace.tune.propose import EXACT_IS_WORTH, WORTH_REDRAWING, best, candidates, with_advice
 from tests.remedies.some_evidence import IMAGES
 
 
@@ -64,3 +65,20 @@ def test_what_was_asked_for_by_name_is_tried() -> None:
     found = best(facts, options, AS_IS, asked=("fetch_threads",))
     assert found is not None
     assert found[1].speedup == most
+
+
+def test_what_advice_keeps_is_said_of_the_settings_that_it_is_predicted_with() -> None:
+    """Room made by fewer threads of the step sums in another order."""
+    facts = on_two_threads(deterministic=True)
+    told = {
+        advice.name: advice
+        for found in with_advice(facts, findings(facts))
+        for advice in found.remedies
+    }
+    seen = 0
+    for candidate in candidates(facts, only=("loader_workers", "prefetch")):
+        name = candidate.remedy.name
+        if name in told and candidate.settings == candidate.remedy.settings(facts):
+            assert told[name].keeps == candidate.keeps
+            seen += candidate.keeps == "numerics"
+    assert seen, "nothing here shows the difference"

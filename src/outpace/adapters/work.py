@@ -75,7 +75,10 @@ class Work:
 
         def tick() -> None:
             self.tick(folder)
-            if self.target.kind == "command" and read(folder / STATUS, {}).get("stopped"):
+            told = read(folder / STATUS, {})
+            # A launcher of ranks may be named as the Python script that it is.
+            goes_on = self.target.kind == "command" or told.get("together")
+            if goes_on and told.get("stopped"):
                 stopped.append(time.monotonic())
                 if all_stopped(folder) or stopped[-1] - stopped[0] > RANKS_GRACE_S:
                     stop(child)

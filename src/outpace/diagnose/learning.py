@@ -103,7 +103,7 @@ def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
     ratio, values = evidence.health.update_ratio, _finite(evidence)
     if ratio is None or ratio > SMALL_UPDATE or evidence.health.warming_up or len(values) < 20:
         return
-    if evidence.health.optimizers > 1:
+    if evidence.health.learners > 1:
         return  # the loss of adversaries, or of a policy, need not fall
     first, last = _ends(values)
     if last > 0.99 * first and _fell_and_stays(evidence) is None:
@@ -123,7 +123,7 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
     ratio, values = evidence.health.update_ratio, _finite(evidence)
     if ratio is None or ratio <= SMALL_UPDATE or len(values) < FEWEST_LOSSES:
         return
-    if evidence.health.warming_up or evidence.health.optimizers > 1 or min(values) <= 0:
+    if evidence.health.warming_up or evidence.health.learners > 1 or min(values) <= 0:
         return  # a warm-up, adversaries or a policy: such a loss need not fall
     third, classes = len(values) // 3, evidence.health.classes
     early, late = values[:third], values[-third:]
@@ -315,13 +315,15 @@ def same_random_numbers(evidence: Evidence) -> Iterator[Learning]:
 def validates_in_training_mode(evidence: Evidence) -> Iterator[Learning]:
     """Dropout and batch statistics are on while the model is judged."""
     health = evidence.health
+    if health.learners > 1:
+        return  # samples of a generator, which are drawn by its batch's own statistics
     if 0 < health.validated_training < 0.5 * evidence.steps.count:
         yield Learning(
             "validation_in_training_mode",
             "warn",
             f"the model runs without gradients and in training mode ({health.validated_where}): "
             "dropout drops and batch norm learns from what is judged",
-            "model.eval() before validation, model.train() after it",
+            "call model.eval() before validation, and model.train() after it",
         )
 
 
@@ -363,7 +365,7 @@ def _never_finite_again(evidence: Evidence) -> bool:
 def _fell_and_stays(evidence: Evidence) -> tuple[float, float] | None:
     """Where the loss came from and where it stayed, if that is what it did."""
     values = _finite(evidence)
-    if len(values) < FEWEST_LOSSES or min(values) <= 0 or evidence.health.optimizers > 1:
+    if len(values) < FEWEST_LOSSES or min(values) <= 0 or evidence.health.learners > 1:
         return None
     half = len(values) // 2
     first, early, late = median(values[:5]), values[half : half + half // 2], values[-(half // 2) :]

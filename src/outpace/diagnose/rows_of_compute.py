@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from outpace.diagnose.costs import (
+    MOST_OVER_TINY,
     SURELY_MOVED,
     by_hand_seconds,
     ceiling_seconds,
@@ -12,12 +13,19 @@ from outpace.diagnose.costs import (
     dispatch_seconds,
     moving_seconds,
     of_step,
+    one_call,
     without,
 )
 from outpace.diagnose.told import Told
 from outpace.records.evidence import FED, Evidence
 
 AT_CEILING = 0.95
+FAR_BELOW = 0.05
+"""share of the ceiling below which it is not matrix products that take the time"""
+MUCH_UPDATING, MANY_CALLS = 0.3, 0.2
+"""shares of what the operations take from which on it is said"""
+DOUBLE = (0.2, 0.4, 0.5)
+"""share of the operations' time that float64 costs over float32: from calls and caches alone to all of it"""
 LEAST_USELESS = 0.1
 """share of the arithmetic done on nothing, from which on it is told"""
 
@@ -41,7 +49,8 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
         cost,
         evidence.compute.where,
         f"{1e3 * seconds:.2f} of {1e3 * cost.whole_s:.2f} ms of a step do not depend on the batch: "
-        f"{evidence.compute.operations} operators a forward pass, each too small for what it costs to call",
+        f"{evidence.compute.operations} operators a forward pass{_called(evidence)}, each too small for "
+        "what it costs to call",
     )
 
 
@@ -76,11 +85,12 @@ def threads(evidence: Evidence) -> Iterator[Told]:
     best = told[count]
     whole = evidence.steps.mean_s if best.base == "as_is" else evidence.free_s
     what = "a step" if best.base == "as_is" else "the compute of a step"
+    then = whole / best.gain.speedup  # by the rounds: the arm's own median is of other moments
     yield Told(
         without(evidence, whole, best.gain),
         evidence.compute.threads_where,
-        f"with {count} threads instead of {evidence.compute.threads} {what} "
-        f"takes {1e3 * best.seconds:.1f} instead of {1e3 * whole:.1f} ms",
+        f"with {count} thread{'s' if count > 1 else ''} instead of {evidence.compute.threads} {what} "
+        f"takes {1e3 * then:.1f} instead of {1e3 * whole:.1f} ms",
     )
 
 
@@ -93,6 +103,15 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     at_best = ceiling_seconds(evidence)
     moving = sum(moving_seconds(evidence))
     taken = max(0.0, total - fixed - moving)
+    if not evidence.compute.operations:
+        yield Told(
+            of_step(evidence, 0.0, 0.0, 0.0, "predicted"),
+            evidence.compute.where,
+            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms of a "
+            "step; how far they are from this machine's ceiling was not measured",
+            sure=False,
+        )
+        return
     useless, why = _useless(evidence)
     if useless >= LEAST_USELESS:
         seconds = useless * taken
@@ -104,14 +123,28 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
             sure=False,
         )
         return
+    if evidence.compute.dtype == "float64":
+        least, usual, most = (part * taken for part in DOUBLE)
+        yield Told(
+            of_step(evidence, usual, least, most, "predicted"),
+            evidence.compute.where,
+            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms of a "
+            "step, in float64: float32, for the model and for its input, moves half the bytes and computes "
+            "about twice as fast",
+            sure=False,
+        )
+        return
     low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
     high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
-    cost = of_step(evidence, max(0.0, taken - at_best), max(0.0, low), max(0.0, high))
+    rest = max(0.0, taken - at_best)
+    cost = of_step(evidence, rest, max(0.0, low), max(0.0, high), "predicted")
     yield Told(
         cost,
         evidence.compute.where,
         f"the model's operations take {1e3 * taken:.1f} of {1e3 * cost.whole_s:.1f} ms of a step"
-        + _beside_ceiling(at_best, taken),
+        + _much_updating(evidence, taken)
+        + _beside_ceiling(at_best, taken)
+        + _many_calls(evidence, taken),
         sure=False,
     )
 
@@ -122,8 +155,43 @@ def _beside_ceiling(at_best: float, taken: float) -> str:
         return ""
     if at_best >= AT_CEILING * taken:
         return ", the least that this machine needs for them"
-    share = 100 * at_best / taken
-    return f": {share:.0f} % of this machine's ceiling, at which the rest would be gained"
+    share = at_best / taken
+    if share < FAR_BELOW:
+        need = f"{1e3 * at_best:.2g}" if at_best < 0.1 else f"{1e3 * at_best:.0f}"
+        return (
+            f"; its matrix products and convolutions need {need} ms of that at this machine's ceiling: "
+            "other operations take the rest, or these run far below it"
+        )
+    return f": {100 * share:.0f} % of this machine's ceiling, at which the rest would be gained"
+
+
+def _many_calls(evidence: Evidence, taken: float) -> str:
+    """Where most operators are called, if their calls alone may take a good part of the time."""
+    operations = evidence.compute.operations
+    where = _called(evidence)
+    if not where or operations * MOST_OVER_TINY * one_call(evidence) < MANY_CALLS * taken:
+        return ""
+    return f"; {operations} operators are called for a forward pass{where}"
+
+
+def _called(evidence: Evidence) -> str:
+    """The function of the script that calls most operators, where it is not the model's call itself."""
+    compute = evidence.compute
+    calls = compute.calls
+    if calls is None or calls.where == compute.where or 2 * calls.operators < compute.operations:
+        return ""
+    name = calls.function.replace("<locals>.", "")
+    at = f"at {calls.where}" if name.startswith("<") else f"in {name} ({calls.where})"
+    return f", {calls.operators} of them {at}"
+
+
+def _much_updating(evidence: Evidence, taken: float) -> str:
+    """What the optimizer takes of it, where that is much."""
+    updating = evidence.compute.optimizer_s
+    if updating < MUCH_UPDATING * taken:
+        return ""
+    name = evidence.compute.optimizer
+    return f", {1e3 * updating:.1f} of them in {f'the step of {name}' if name else 'updates'}"
 
 
 def _useless(evidence: Evidence) -> tuple[float, str]:

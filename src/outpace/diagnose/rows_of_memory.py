@@ -12,6 +12,8 @@ MOST_COPIED = 0.1
 """share of the memory that workers may come to copy before it is told, though none has by now"""
 WORTH_NAMING = 1 << 23
 """bytes of Python objects in a data set below which they do not explain a growth"""
+HISTORY = 1 << 12
+"""bytes a step that a history of losses and metrics may take: no leak, unless it lasts for too long"""
 FAR = 100
 """times the steps seen that memory is to last, where the length of the run is not known"""
 
@@ -74,7 +76,8 @@ def leak(evidence: Evidence) -> Iterator[Told]:
     ends = memory.rss_bytes + memory.growth_bytes_step * left > memory.limit_bytes > 0
     lasts = max(0.0, memory.limit_bytes - memory.rss_bytes) / memory.growth_bytes_step
     what = f"; {memory.retained_name} keeps what it is given" if memory.retained_name else ""
-    if ends or memory.growth_bytes_step > 2**20 or memory.retained_name:
+    kept = memory.retained_name and memory.growth_bytes_step > HISTORY
+    if ends or memory.growth_bytes_step > 2**20 or kept:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0),
             memory.retained_where,

@@ -47,10 +47,16 @@ def allreduce(evidence: Evidence) -> Iterator[Told]:
     seconds = whole - max(pace.middle for pace in paces)
     low, high = whole - max(p.high for p in paces), whole - max(p.low for p in paces)
     cost = of_step(evidence, max(0.0, seconds), max(0.0, low), max(0.0, high))
-    mib = 4 * evidence.compute.parameters / 2**20
+    kib = 4 * evidence.compute.parameters / 2**10
+    size = f"{kib / 2**10:.0f} MiB" if kib >= 2**10 else f"{kib:.0f} KiB"
+    own = (
+        ", and without the collectives that the script calls,"
+        if evidence.compute.exchange_where
+        else ""
+    )
     yield Told(
         cost,
         evidence.compute.exchange_where or evidence.compute.where,
-        f"without exchanging {mib:.0f} MiB of gradients a step would be "
+        f"without exchanging {size} of gradients{own} a step would be "
         f"{1e3 * max(0.0, seconds):.1f} of its {1e3 * whole:.1f} ms shorter",
     )

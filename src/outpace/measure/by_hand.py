@@ -1,11 +1,13 @@
-"""What the script's own lines compute beside the model's call, backward and the optimizer's step.
+"""What the script's own lines compute in a step: a loss, and parameters that they change themselves.
 
-Parameters that are changed tensor by tensor, and by no optimizer; and the loss: what is made of the
-model's output while gradients are recorded. Lines that the step looked at did not come to stay unknown.
+Operators outside of the model's call, backward and the optimizer are laid at the line that calls them.
+Those that gradients go through, or that make some (`torch.autograd.grad`), are part of the forward
+pass; the others are left to tell whether parameters are changed tensor by tensor, by no optimizer.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from types import FrameType
@@ -13,14 +15,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from outpace.measure.dispatch import storage_of, tensors_in
+from outpace.measure.dispatch import phase, storage_of, tensors_in
+from outpace.records.evidence import Calls
+from outpace.seams.where import is_user_file, short
 
 Function = tuple[str, str]
 """file and name"""
 Place = tuple[str, str, int]
-"""file, function, line"""
+"""file, function and line"""
 READS = ("detach", "alias", "_local_scalar_dense", "_to_copy", "clone", "copy_")
-"""operators that only hand a tensor on, to a metric as often as to a loss"""
+"""operators that gradients do not go through, or that hand a tensor on to a metric as often as to a loss"""
 
 
 class Update(NamedTuple):
@@ -33,6 +37,8 @@ class Update(NamedTuple):
     busiest: int
     """the line that runs most of the operators"""
     operators: int
+    in_step: bool = False
+    """in the step of an optimizer that the script wrote"""
 
     def holds(self, file: str, function: str, line: int) -> bool:
         """Whether a line is one of them."""
@@ -49,21 +55,21 @@ class OwnOperators:
         """how many at each line"""
         self.changes: Counter[Function] = Counter()
         """how many of them change a parameter"""
-        self.losses: set[Place] = set()
-        """lines that make a loss of what the model gave"""
+        self.learnt: Counter[Place] = Counter()
+        """by file, function and line: how many that gradients go through, as those of a loss"""
 
-    def see(self, operator: Any, args: tuple[Any, ...], out: Any, frame: FrameType | None) -> None:
-        """Note the user's frame that called an operator, and what it works on."""
-        if frame is None:
-            return
-        if torch.is_grad_enabled() and _is_recorded(operator, args, out):
-            self.losses.add((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
+    def see(self, operator: Any, args: tuple[Any, ...], out: Any, frame: FrameType) -> bool:
+        """Note who called an operator, and whether it wrote to a parameter; True for one of a loss."""
         function = frame.f_code.co_filename, frame.f_code.co_name
         self.operators.setdefault(function, Counter())[frame.f_lineno] += 1
         first = args[0] if args else None
         if operator._schema.is_mutable and isinstance(first, torch.Tensor):
             storage = storage_of(first)
             self.changes[function] += storage is not None and storage.data_ptr() in self.parameters
+        learnt = is_learnt_through(operator, args, out)
+        if learnt:
+            self.learnt[*function, frame.f_lineno] += 1
+        return learnt
 
     def update(self) -> Update | None:
         """The function that changed most parameters; None where there is none."""
@@ -75,10 +81,29 @@ class OwnOperators:
         return Update(*function, min(lines), max(lines), busiest, lines.total())
 
 
-def _is_recorded(operator: Any, args: tuple[Any, ...], out: Any) -> bool:
-    """Whether backward may go through an operator that has just run."""
-    return (
-        operator._schema.name.partition("::")[2] not in READS
-        and any(made.is_floating_point() for made in tensors_in(out))
-        and any(given.requires_grad for given in tensors_in(args))
-    )
+def is_scripts_own(optimizer: object) -> bool:
+    """Whether the script wrote an optimizer's class, or one between it and torch's."""
+    module = sys.modules.get(type(optimizer).__module__)
+    return is_user_file(getattr(module, "__file__", None) or "")
+
+
+def is_learnt_through(operator: Any, args: tuple[Any, ...], out: Any) -> bool:
+    """Whether an operator makes a gradient, or gradients will go through what it made."""
+    if phase() != "forward":
+        return phase() == "backward"
+    name = operator._schema.name.partition("::")[2]
+    if name in READS or not any(t.is_floating_point() or t.is_complex() for t in tensors_in(out)):
+        return False
+    return any(tensor.requires_grad for tensor in tensors_in(args))
+
+
+def busiest(calls: Counter[Place]) -> Calls | None:
+    """The function that most operators are called in, and its line that calls the most."""
+    functions: dict[Function, Counter[int]] = {}
+    for (file, function, line), count in calls.items():
+        functions.setdefault((file, function), Counter())[line] += count
+    if not functions:
+        return None
+    (file, name), lines = max(functions.items(), key=lambda pair: pair[1].total())
+    line = max(lines, key=lambda one: lines[one])
+    return Calls(name, f"{short(file)}:{line}", lines.total())

@@ -23,7 +23,7 @@ from outpace.measure.ledger import (
     by_hand_share,
     clean_steps,
     mean_phases,
-    share_of,
+    own_share,
 )
 from outpace.measure.lines import input_lines
 from outpace.measure.machine import memory_limit
@@ -91,17 +91,16 @@ def collect(
     if finished and host.steps:
         _add_tail(host, outside)
     seen = Seen(
-        *(startup, watcher.steps, host.steps, outside, samples, lines, found.by_hand),
-        loss_lines=found.loss_lines,
-        total_steps=total,
+        *(startup, watcher.steps, host.steps, outside, samples, lines),
+        *(found.by_hand, found.loss_lines, total),
         whole=finished,
         mingled=host.mingled,
     )
     rows = build(seen)
     names = {row.name for row in rows}
     beside = phases.get("elsewhere", 0.0)
-    by_hand = _by_hand(seen, beside)
-    own = {kind: share_of(seen, kind) * beside for kind in ("forward", "optimizer")}
+    own = {kind: own_share(seen, kind) * beside for kind in ("forward", "optimizer")}
+    by_hand = _by_hand(seen, phases)
     mean = sum(s.wall for s in steps) / len(steps) / 1e9 if steps else 0.0
     return Evidence(
         machine=machine,
@@ -190,10 +189,12 @@ def _add_tail(host: Host, outside: dict[str, float]) -> None:
         outside[kind] = outside.get(kind, 0.0) + value / 1e9
 
 
-def _by_hand(seen: Seen, beside: float) -> ByHand | None:
+def _by_hand(seen: Seen, phases: dict[str, float]) -> ByHand | None:
     if seen.by_hand is None:
         return None
-    seconds = by_hand_share(seen) * beside
+    seconds = by_hand_share(seen) * phases.get("elsewhere", 0.0)
+    if seen.by_hand.in_step:
+        seconds = phases.get("optimizer", 0.0)
     file, line = seen.by_hand.file, seen.by_hand.busiest
     return ByHand(seconds, seen.by_hand.operators, f"{short(file)}:{line}")
 
@@ -235,6 +236,9 @@ def _compute(
         facts["exchange_where"] = collective.where
     facts["set_to_none"] = not getattr(host.seams.get("optimizer"), "zeroes", False)
     facts.update(_fixed_cost(contests, found, facts["optimizer_s"]))
+    calls = found.compute.get("calls")
+    if rooted is None and calls is not None:
+        facts["where"] = calls.where  # no module: what the script computes itself
     return Compute(**{**facts, **found.compute})
 
 
@@ -300,7 +304,8 @@ def _loss(watcher: Watcher) -> Loss:
     samples, values = watcher.losses.read()
     end = watcher.loss_until if watcher.loss_until is not None else len(values)
     bad = watcher.losses.first_bad()
-    step = round(samples[bad] / samples[0]) - 1 if bad is not None and samples[0] else bad
+    each = watcher.losses.each
+    step = round(samples[bad] / each) - 1 if bad is not None and each else bad
     samples, values = samples[:end], values[:end]
     stride = max(1, len(values) // MOST_POINTS)
     return Loss(

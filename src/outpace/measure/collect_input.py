@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 
 from outpace.measure.arms import median
 from outpace.measure.found import Found
-from outpace.measure.lines import at_work, is_input, kind_places, kinds, places
+from outpace.measure.lines import at_work, is_input, is_loss, kind_places, kinds, places
 from outpace.measure.sampler import Line, read_dump
 from outpace.measure.subjects import training_loader
 from outpace.measure.watch import Watcher
@@ -35,7 +35,7 @@ def collect_input(
     """How batches reached the model: by a DataLoader, or by lines of the script."""
     loaded = training_loader(host)
     if loaded is None:
-        return _input_by_lines(host, watcher, phases, samples, lines)
+        return _input_by_lines(host, watcher, phases, samples, lines, found.loss_lines)
     loader, record = loaded
     workers = loader.num_workers
     fetched = watcher.fetches(record.number, workers=workers > 0)
@@ -93,7 +93,7 @@ def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
     return {
         "fetch_s": wall,
         "fetch_cpu_s": cpu * wall if fetched.looked else wall,
-        "collate_s": collate,
+        "collate_s": max(collate, share.get("collate", 0.0) * wall),
         "decode_s": fetched.decode / n,
         "storage_s": off * wall if off > OFF_CPU else 0.0,
         "parse_s": share.get("parse", 0.0) * wall,
@@ -109,9 +109,11 @@ def _input_by_lines(
     phases: dict[str, float],
     samples: Counter[Line],
     lines: set[tuple[str, str, int]],
+    loss_lines: set[tuple[str, str, int]],
 ) -> Input:
     elsewhere = Counter({k: v for k, v in samples.items() if k.phase == "elsewhere"})
-    mine = Counter({k: v for k, v in elsewhere.items() if is_input(k, lines)})
+    made = {k: v for k, v in elsewhere.items() if is_input(k, lines)}
+    mine = Counter({k: v for k, v in made.items() if not is_loss(k, loss_lines)})
     if not lines:
         return Input(batch_size=host.batch_size)
     total = sum(elsewhere.values())

@@ -67,6 +67,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.classes = 0
         self.carried = 0
         self.warming_up = False
+        self.learners = 0
         self.bad_gradient: str | None = None
         self.not_optimized: tuple[str, ...] = ()
         self.before: dict[str, torch.Tensor] = {}
@@ -157,13 +158,19 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             self.seen[name] += 1
             self.pending.append((name, f"{name} {self.seen[name]}", out.detach()))
         elif name in PRODUCTS:
-            self._judge_pending()
+            self._judge_pending(out)
         elif name == "nll_loss_forward" and args[1].shape == (self.host.batch_size,):
             # One label a sample: words of a text are as rare as they are.
             self._see_labels(args[1], int(args[0].shape[1]))
+        elif name.startswith("binary_cross_entropy") and args[1].numel() == self.host.batch_size:
+            self.classes = max(self.classes, 2)
 
-    def _judge_pending(self) -> None:
-        """A layer follows: activations so far are hidden ones, and not the model's output."""
+    def _judge_pending(self, made: Any) -> None:
+        """A layer follows: activations so far are hidden ones, and not the model's output.
+
+        Units that are off harm where they narrow the net: where fewer are on than the layer makes of them.
+        """
+        into = made.shape[_unit_dim(made)] if isinstance(made, torch.Tensor) and made.dim() else 0
         for name, layer, out in self.pending:
             if name != "relu":
                 low, high = LIMITS[name]
@@ -171,7 +178,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 share = int(((some < low) | (some > high)).sum()) / max(1, some.numel())
                 self.saturated.setdefault(layer, []).append(share)
             elif out.numel() >= FEWEST_ROWS * out.shape[_unit_dim(out)]:
-                self.dead.setdefault(layer, []).append(_never_on(out))
+                dead = _never_on(out)
+                narrows = (1 - dead) * out.shape[_unit_dim(out)] < into
+                self.dead.setdefault(layer, []).append(dead if narrows else 0.0)
         self.pending.clear()
 
     def _see_labels(self, labels: torch.Tensor, classes: int) -> None:
@@ -201,6 +210,16 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     def _parameters(self) -> list[tuple[str, nn.Parameter]]:
         rooted = main_root(self.host)
         return [] if rooted is None else list(rooted[0].named_parameters())
+
+    def _taught(self) -> set[frozenset[int]]:
+        """The models (id) that each optimizer trains; one that several train parts of counts once."""
+        roots = [m for m, facts in list(self.host.roots.items()) if facts.training_calls]
+        held = {id(m): {id(p) for p in m.parameters()} for m in roots}
+        taught = set()
+        for optimizer in list(self.host.optimizers):
+            own = {id(p) for g in optimizer.param_groups for p in g["params"]}
+            taught.add(frozenset(m for m, parameters in held.items() if parameters & own))
+        return taught - {frozenset()}
 
     def _before_backward(self) -> None:
         for optimizer in list(self.host.optimizers):
@@ -233,13 +252,13 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         held = {id(p) for o in self.host.optimizers for g in o.param_groups for p in g["params"]}
         own = {id(p) for g in optimizer.param_groups for p in g["params"]}
         held |= own
+        self.learners = max(self.learners, len(self._taught()))
         named = self._parameters()
         self.not_optimized = tuple(
             n for n, p in named if p.requires_grad and p.grad is not None and id(p) not in held
         )
-        for group in optimizer.param_groups:
-            peak = max(float(group.get("max_lr", 0.0)), float(group.get("initial_lr", 0.0)))
-            self.warming_up |= float(group.get("lr", 0.0)) * RESTRAINED < peak
+        # As it is now: the first looks of a training with a warm-up are always in it.
+        self.warming_up = any(map(_restrained, self.host.optimizers))
         if optimizer is (self.host.main_optimizer and self.host.main_optimizer()):
             grads = [p.grad for _, p in named if p.grad is not None and not p.grad.is_sparse]
             self.noise.add([_part(grad).float() for grad in grads])
@@ -284,7 +303,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             update_ratio=median(self.ratios) if self.ratios else None,
             first_update_ratio=median(self.ratios[:FIRST]) if self.ratios else None,
             warming_up=self.warming_up,
-            optimizers=len(self.host.optimizers),
+            learners=self.learners,
             shuffles=_shuffles(self.host),
             weakest_gradient=gradients[weakest] if weakest is not None else None,
             weakest_where=weakest,
@@ -305,6 +324,15 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             validated_training=judged.in_training,
             validated_where=judged.in_training_where,
         )
+
+
+def _restrained(optimizer: Any) -> bool:
+    """Whether a schedule holds a rate far below what it will be."""
+    return any(
+        float(group.get("lr", 0.0)) * RESTRAINED
+        < max(float(group.get("max_lr", 0.0)), float(group.get("initial_lr", 0.0)))
+        for group in optimizer.param_groups
+    )
 
 
 def _shuffles(host: Host) -> bool | None:

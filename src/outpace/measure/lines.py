@@ -40,13 +40,17 @@ LOG_WORDS = re.compile(
     r"|\.add_(?:scalars?|histogram|images?|figure|text)\(|\.(?:debug|info|warning|error|critical)\("
     r"|\.save\(.*\.(?:png|jpe?g|gif|svg|pdf)"
     r"|(?<!torch)(?<!math)(?<!\bnp)(?<!numpy)\.log\((?!\))|\blog\(f?[\"'{]"
-    r"|\blog_(?:\w+_)?(?:metrics?|scalars?|dict|stats?|steps?|epoch|batch|message|msg|line|losses|progress"
+    r"|\blog_(?:\w+_)?(?:metrics?|scalars?|dict|params?|stats?|steps?|epoch|batch|message|msg|line|losses|progress"
     r"|values|results?|images?|histograms?|figures?|gradients|weights)\("
 )
 """a logarithm is none: ``log_prob(x)``, ``logits.view(...)``, ``x.log()``"""
+METRIC_FILES = re.compile(r"/(sklearn|scipy|numpy|pandas)/")
+"""what gradients do not go through"""
 OPTIMIZER_FILES = re.compile(r"/torch/(optim/|nn/utils/clip_grad\.py|amp/grad_scaler\.py)")
 DECODE_FILES = re.compile(r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
+SERVE_FILES = re.compile(r"torch/utils/data/(dataset|sampler|distributed|_utils/fetch)\.py")
+"""torch's own way from a data set to a batch"""
 OURS = re.compile(r"/outpace/(seams|measure)/")
 UNPICKLE_FILES = re.compile(
     r"torch/multiprocessing/reductions|resource_sharer|multiprocessing/reduction"
@@ -121,10 +125,8 @@ def is_optimizers(line: Line) -> bool:
 
 
 def is_loss(line: Line, lines: Container[Place]) -> bool:
-    """Whether the sample was computing what the model is to learn from, in the script's own line."""
-    if not line.lines or line.lines[0] not in lines:
-        return False
-    return line.file == line.lines[0][0] or "/torch/" in line.file
+    """Whether the sample was at a line whose operators gradients go through, and not in a metric there."""
+    return bool(line.lines) and line.lines[0] in lines and not METRIC_FILES.search(line.file)
 
 
 def is_logging(line: Line) -> bool:
@@ -146,6 +148,8 @@ def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:
         return "storage"
     if PARSE_FILES.search(line.file):
         return "parse"
+    if SERVE_FILES.search(line.file):
+        return "collate"
     if not line.lines or (WAIT_FILES.search(line.file) and "dataloader" not in line.file):
         return "wait"
     text = source(line)

@@ -18,6 +18,8 @@ class Losses:
     """Samples seen and loss values."""
 
     def __init__(self) -> None:
+        self.each = 0
+        """samples of the first step"""
         self.samples: list[int] = []
         self.values: list[float] = []
         self.waiting: list[torch.Tensor] = []
@@ -25,6 +27,7 @@ class Losses:
 
     def add(self, samples: int, loss: torch.Tensor) -> None:
         """Keep a loss that is not read yet."""
+        self.each = self.each or samples
         self.samples.append(samples)
         if loss.device.type == "cpu" and not self.waiting and not self.copying:
             # A small tensor that is kept splits the heap for good: memory grew by 1 MiB a step.
@@ -60,6 +63,11 @@ class Losses:
             self.values += host.tolist()
         self.copying = []
         return self.samples[: len(self.values)], self.values
+
+    def forget(self) -> None:
+        """Those by now were of another training."""
+        self.read()
+        self.samples, self.values = [], []
 
     def first_bad(self) -> int | None:
         """The first loss that was NaN or infinite, by its place among those kept."""

@@ -71,6 +71,10 @@ class ValidationLosses:
             self.passes.append((self.host.samples, self.total / self.rows))
             self.total, self.rows = 0.0, 0
 
+    def forget(self) -> None:
+        """Those by now were of another training."""
+        self.passes, self.total, self.rows = [], 0.0, 0
+
     def end(self) -> None:
         """Put everything back."""
         self.host.on_validation = None

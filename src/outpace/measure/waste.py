@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from outpace.measure.dispatch import tensors_in
+from outpace.measure.dispatch import storage_of, tensors_in
 
 EMPTY = 0.95
 """share of zeros from which on an operand is taken for one-hot; half are usual after a ReLU, and in the rows
@@ -21,17 +21,35 @@ class Waste:
     def __init__(self) -> None:
         self.flops = 0.0
         self.padding = 0.0
+        self.given: set[int] = set()
+        """memory of operands of the forward pass that are all but empty"""
+        self.entries = 0
+        """of the largest table that was looked up: a vocabulary, beside positions and kinds of tokens"""
 
-    def see(self, name: str, args: Any, flops: float) -> None:
-        """Look at one operator of so many FLOPs."""
+    def see(self, name: str, args: Any, flops: float, backward: bool = False) -> None:
+        """Look at one operator of so many FLOPs.
+
+        In a backward pass gradients may be all but zero, as where a loss asks for one position of many:
+        there, only what was so in the forward pass counts.
+        """
         if name == "embedding":
-            self.padding = max(self.padding, padded(args[1]))
-        elif (
-            flops and name != "convolution_backward"
-        ):  # whose gradients pooling leaves mostly empty
-            empty = max((scattered(tensor) for tensor in tensors_in(args)), default=0.0)
-            if empty >= EMPTY:
+            entries = len(args[0])
+            if entries >= self.entries:
+                before = self.padding if entries == self.entries else 0.0
+                self.entries, self.padding = entries, max(before, padded(args[1]))
+        elif flops:
+            looked = [t for t in tensors_in(args) if not backward or _memory(t) in self.given]
+            empty, tensor = max(
+                ((scattered(t), t) for t in looked), key=lambda pair: pair[0], default=(0.0, None)
+            )
+            if empty >= EMPTY and tensor is not None:
                 self.flops += empty * flops
+                self.given.add(_memory(tensor))
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    storage = storage_of(tensor)
+    return 0 if storage is None else storage.data_ptr()
 
 
 def zeros(tensor: torch.Tensor) -> float:
@@ -42,9 +60,11 @@ def zeros(tensor: torch.Tensor) -> float:
 
 
 def scattered(tensor: torch.Tensor) -> float:
-    """The same where its numbers lie apart from each other, else 0: not of whole rows that are masked."""
+    """The same where its numbers lie apart from each other, else 0: not of whole rows that are masked, or
+    of units that are all dead.
+    """
     empty = zeros(tensor)
-    if empty < EMPTY:
+    if not EMPTY <= empty < 1.0:
         return 0.0
     there = tensor.detach().flatten(0, -2) != 0
     rows, columns = (int(there.any(dim).sum()) for dim in (1, 0))
@@ -57,7 +77,8 @@ def padded(indices: torch.Tensor) -> float:
     if indices.dim() != 2 or min(indices.shape) < 2:
         return 0.0
     ends = (indices, indices.flip(1))
-    return max(_run(one) for one in ends)
+    share = max(_run(one) for one in ends)
+    return share if share < 1.0 else 0.0  # all alike: no sequences
 
 
 def _run(indices: torch.Tensor) -> float:

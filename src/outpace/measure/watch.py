@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 from outpace.measure.course import Course
 from outpace.measure.growth import Growth
 from outpace.measure.losses import Losses
@@ -38,6 +41,10 @@ class Watcher:
         self.losses = Losses()
         self.validation = ValidationLosses(host)
         self.loss_until: int | None = None
+        self.taught: Any = lambda: None
+        """the optimizer that steps, weakly"""
+        self.learnt: Any = None
+        """its first parameter, weakly"""
         self.fetch_begin: Totals | None = None
         self.fetch_end: Totals | None = None
         self.kept: list[object] = []
@@ -63,6 +70,7 @@ class Watcher:
                     came.note(step.index + 1 - step.count, step.phases[name])
         if not self.recording:
             return
+        self._forget_other_training()
         if len(self.steps) < KEEP:
             self.steps.append(step)
         self.growth.feed(step.index)
@@ -71,6 +79,18 @@ class Watcher:
         if step.index >= self.next_look:
             self.next_look *= 4
             self._look_for_retained()
+
+    def _forget_other_training(self) -> None:
+        """Losses of a model that is not trained any more, a teacher or a fold before, are another curve."""
+        optimizer = self.host.main_optimizer and self.host.main_optimizer()
+        if optimizer is None or optimizer is self.taught():
+            return
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        if self.learnt is not None and not any(p is self.learnt() for p in parameters):
+            self.losses.forget()
+            self.validation.forget()
+        self.taught = weakref.ref(optimizer)
+        self.learnt = weakref.ref(parameters[0]) if parameters else None
 
     def _look_for_retained(self) -> None:
         trend = self.growth.trend()

@@ -138,10 +138,20 @@ class ByHand(msgspec.Struct, frozen=True):
     """file:line that runs most of them"""
 
 
+class Calls(msgspec.Struct, frozen=True):
+    """The script's function in which most operators of a forward pass are called."""
+
+    function: str
+    where: str
+    """file:line that calls most of them"""
+    operators: int
+
+
 class Compute(msgspec.Struct, frozen=True):
     """The model's part of a step."""
 
     forward_s: float = 0.0
+    """the model's, and what the script computes of its outputs before backward"""
     backward_s: float = 0.0
     optimizer_s: float = 0.0
     """an optimizer's, and what the script does in its place"""
@@ -170,6 +180,7 @@ class Compute(msgspec.Struct, frozen=True):
     flops_forward: float = 0.0
     operations: int = 0
     """operator calls in one forward"""
+    calls: Calls | None = None
     fixed_s: float | None = None
     """what a step costs whatever its batch: intercept of time over batch size"""
     fixed_low_s: float | None = None

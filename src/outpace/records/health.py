@@ -17,7 +17,8 @@ class Health(msgspec.Struct, frozen=True):
     """the same at the first looks"""
     warming_up: bool = False
     """a schedule holds the learning rate far below what it will be"""
-    optimizers: int = 1
+    learners: int = 1
+    """models, or groups of them, that have optimizers of their own: adversaries, a policy and its critic"""
     shuffles: bool | None = None
     """whether the DataLoader draws at random; None where there is none"""
     weakest_gradient: float | None = None
@@ -37,7 +38,8 @@ class Health(msgspec.Struct, frozen=True):
     carried: bool = False
     """gradients of one step were still there when the next one's backward pass began"""
     dead: float = 0.0
-    """largest share of units of one ReLU that gave 0 for every sample of a batch"""
+    """largest share of units of one ReLU that gave 0 for every sample of a batch, where that leaves fewer
+    than the next layer has"""
     dead_layer: str | None = None
     saturated: float = 0.0
     """largest share of one sigmoid's or tanh's outputs that lie at its limits"""

@@ -37,6 +37,8 @@ class Bf16(Remedy):
         compute = evidence.compute
         if compute.autocast or compute.dtype not in ("float32", "float64"):
             return Verdict(False, f"the model already runs in {compute.dtype} or under autocast")
+        if compute.optimizer == "LBFGS":
+            return Verdict(False, "LBFGS compares losses that bfloat16 cannot tell apart")
         if compute.root is None:
             return Verdict(False, "no model was seen")
         ceilings = evidence.machine.ceilings

@@ -37,6 +37,8 @@ class Fp16(Remedy):
         compute, ceilings = evidence.compute, evidence.machine.ceilings
         if compute.device != "cuda":
             return Verdict(False, "the model is not on a CUDA device")
+        if compute.optimizer == "LBFGS":
+            return Verdict(False, "LBFGS compares losses that float16 cannot tell apart")
         if compute.autocast or compute.dtype != "float32":
             return Verdict(False, f"the model already runs in {compute.dtype} or under autocast")
         rates = ceilings.matmul_flops if ceilings is not None else {}

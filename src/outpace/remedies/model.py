@@ -34,7 +34,7 @@ SPINNING_ERROR = 0.5
 """a step beside makers of batches, on full cores with spinning threads: seen from 1.1 to 2.1"""
 LEAST_LEFT = 0.05
 """share of a step's compute that is left in any case"""
-PRIORS = {"bf16": 1.4, "channels_last": 1.1, "fused_optimizer": 1.05}
+PRIORS = {"bf16": 1.4, "channels_last": 1.1, "fused_optimizer": 1.05, "float32": 1.05}
 """gains seen on other trainings, for arms that could not be measured (a very busy machine)"""
 PRIOR_ERROR = 0.5
 IPC_S_PER_BYTE = 1e-9
@@ -92,13 +92,14 @@ def step_time(evidence: Evidence, setup: Setup) -> StepTime:
         workers = min(workers, cores)
     seconds = max(made, compute, (fetch_cpu + compute_cpu) / cores)
     if not crowded(evidence, workers, setup.threads):
-        return StepTime(seconds, OVERLAP_ERROR)
+        return StepTime(seconds, max(OVERLAP_ERROR, compute_error))
     if not setup.passive:
         return StepTime(SPINNING * seconds, SPINNING_ERROR)
     # While batches are made, the step's threads have what cores are left, and wait for each other.
     threads = setup.threads or evidence.compute.threads
     speed = SHARING * max(0, cores - workers) / threads
-    return StepTime(max(seconds, compute + (1 - speed) * fetch_cpu / workers), CONTENTION_ERROR)
+    seconds = max(seconds, compute + (1 - speed) * fetch_cpu / workers)
+    return StepTime(seconds, max(CONTENTION_ERROR, compute_error))
 
 
 def crowded(evidence: Evidence, makers: int, threads: int | None = None) -> bool:
@@ -234,11 +235,11 @@ def compute_time(evidence: Evidence, setup: Setup) -> tuple[float, float, float]
 def compute_changes(setup: Setup) -> list[tuple[str, ...]]:
     """The arms that measured each difference of ``setup``'s compute from the script's own."""
     changes: list[tuple[str, ...]] = []
-    half = "bf16" if setup.autocast else ""
-    if half and setup.channels_last:
+    half = {None: "", "float32": "float32"}.get(setup.autocast, "bf16")
+    if half == "bf16" and setup.channels_last:
         changes.append(("bf16+channels_last", "bf16", "channels_last"))
-    elif half or setup.channels_last:
-        changes.append((half or "channels_last",))
+    else:
+        changes += [(name,) for name in (half, "channels_last" * setup.channels_last) if name]
     for changed, name in (
         (bool(setup.fused or setup.foreach), "fused_optimizer"),
         (setup.set_to_none, "set_to_none"),
@@ -264,6 +265,10 @@ def _arm_ratio(evidence: Evidence, names: tuple[str, ...]) -> tuple[float, float
         return joint.gain.speedup, joint.cpu_gain.speedup, min(0.5, width)
     if len(names) == 1:
         guess = PRIORS.get(names[0], 1.0)
+        seen = next((a for a in evidence.arms if a.name == names[0] and a.rounds), None)
+        if seen is not None and guess > 1.0 and seen.gain.high < guess / (1 + PRIOR_ERROR):
+            # Too few rounds to measure by, and yet enough to rule the guess out.
+            return seen.gain.speedup, seen.cpu_gain.speedup, PRIOR_ERROR
         return guess, guess, PRIOR_ERROR if guess != 1.0 else 0.1
     wall = cpu = 1.0
     error = 0.1

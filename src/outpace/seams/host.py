@@ -287,6 +287,7 @@ class Host:
             return False
         self.main_optimizer = weakref.ref(optimizer)
         self.dirty = True
+        self.pending = []  # the losses of several steps
         return True
 
     def _begin(self) -> None:

@@ -267,11 +267,17 @@ class ModuleSeam:
             def call(_: nn.Module, *a: Any, **k: Any) -> Any:
                 return compiled(*a, **k)
 
-        if setup.autocast is None or judges or torch.is_autocast_enabled(device_of(module)):
+        kind = device_of(module)
+        own = torch.is_autocast_enabled(kind)
+        if judges or setup.autocast is None or own == (setup.autocast != "float32"):
             with again:
                 out = call(module, *args, **kwargs)
+        elif own:
+            args, kwargs = map_tensors(args, to_float32), map_tensors(kwargs, to_float32)
+            with again, torch.autocast(kind, enabled=False):
+                out = call(module, *args, **kwargs)
         else:
-            with again, torch.autocast(device_of(module), getattr(torch, setup.autocast)):
+            with again, torch.autocast(kind, getattr(torch, setup.autocast)):
                 out = call(module, *args, **kwargs)
             out = map_tensors(out, to_float32)
         return map_tensors(out, as_rows) if setup.channels_last else out

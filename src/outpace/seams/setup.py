@@ -56,7 +56,8 @@ class Setup:
     """keep decoded images in memory up to this size, all workers together"""
     decoded_disk_bytes: int = 0
     """and on disk up to this, those that memory does not hold"""
-    autocast: Literal["bfloat16", "float16"] | None = None
+    autocast: Literal["bfloat16", "float16", "float32"] | None = None
+    """where the script has none; "float32": the script's own is off"""
     channels_last: bool = False
     compiled: bool = False
     checkpointed: bool = False

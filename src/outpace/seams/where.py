@@ -24,10 +24,18 @@ _LIBRARIES = tuple(
 
 @lru_cache(maxsize=4096)
 def is_user_file(filename: str) -> bool:
-    """Whether a file is the user's: neither ours, nor the standard library's, nor an installed package's."""
+    """Whether a file is the user's: neither ours, nor the standard library's, nor an installed package's.
+
+    Nor one that `torch.compile` wrote.
+    """
     if not filename or filename.startswith("<") or "site-packages" in filename:
         return False
     path = os.path.abspath(filename)
+    if f"{os.sep}torchinductor_" in path:
+        return False
+    generated = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    if generated and path.startswith(os.path.abspath(generated) + os.sep):
+        return False
     return not path.startswith(_OURS) and not path.startswith(_LIBRARIES)
 
 

@@ -7,6 +7,7 @@ called in it as soon as torch is imported, and returns its exit code.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ from outpace.tune.ranks import FREE
 
 MOST_RUNS = 8
 """times a script that ends before all is measured is run again"""
+SIZED = ("batch_half", "batch_double")
+"""arms that a script takes or fails in together: it may count on batches of its own size"""
 WHOLE = ("run", "steps", "ledger", "loss", "health")
 WATCHED = {
     "input": (
@@ -96,7 +99,14 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
             evidence = _ended(evidence, time() - (folder / EVIDENCE).stat().st_mtime)
         first = first or evidence
         if code != 0 and arm and arm not in ("as_is", "input_free"):
-            excluded[arm] = f"the process ended with exit code {code} in this arm"
+            failed = f"the process ended with exit code {code} in this arm"
+            excluded.update(dict.fromkeys(SIZED if arm in SIZED else (arm,), failed))
+            if runs == 1:
+                print(
+                    f"outpace: the script ended with exit code {code} in an experiment, {arm}; it is "
+                    "run again without that",
+                    file=sys.stderr,
+                )
             continue
         if code != 0 and whole is not None:
             notes.append(
@@ -107,6 +117,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
             break
         if evidence is None or code != 0 or not evidence.run.finished:
             break
+        if any(folder.glob(f"rank-*/{EVIDENCE}")):
+            break  # Ranks compare in any run what they can, and only within one.
         whole = evidence
         spent += max(0.0, monotonic() - begun - evidence.run.startup_s)
         done = sum(a.rounds for a in evidence.arms)
@@ -125,6 +137,12 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         every = [evidence, *(read_json(path, Evidence) for path in others)]
         ranks = tuple(rank for i, one in enumerate(every) if (rank := _rank(i, one)) is not None)
         evidence = msgspec.structs.replace(evidence, ranks=ranks)
+    sized = [excluded.pop(name) for name in SIZED if name in excluded]
+    if sized:
+        notes.append(
+            "the script takes no batches of another size, so that what a step costs whatever its batch "
+            f"could not be measured by these: {sized[0]}"
+        )
     notes += [f"{k}: {v}" for k, v in excluded.items()]
     return Measured(evidence or first, code, runs, notes)
 

@@ -173,6 +173,8 @@ class Experiment:
             return
         if not self.earlier:
             yield from self.slowly(looked.look(FIRST_LOOKS, LOOK_S))
+        # Before the run is watched: a short one ends meanwhile, and its ledger needs the lines of its loss.
+        yield from self.slowly(probe_operators(observed))
         yield from self.watch()
         if not self.earlier:
             yield from self.slowly(looked.look(LOOKS, LOOK_S))
@@ -262,9 +264,9 @@ class Experiment:
         observed = self.observed
         if observed.spec.get("trace"):
             yield from probe_trace(observed)
-        yield from probe_operators(observed)
         yield from probe_memory(observed)
-        if training_loader(self.host) is None and observed.found.memory.full < ROOMY:
+        unsized = training_loader(self.host) is None or "batch_half" in self.scheduler.excluded
+        if unsized and observed.found.memory.full < ROOMY:
             observed.found.by_batch = fixed_cost(self.host)
         yield from self._probe_streams()
         for what, tried in (

@@ -137,8 +137,8 @@ class Observed:
 
     def finish(self) -> None:
         """The target came to its end, or an error of its own did: write the evidence down."""
-        if self.ended or os.getpid() != self.pid:
-            return
+        if self.ended or self.stopped or os.getpid() != self.pid:
+            return  # Of what a rank does after all was measured nothing was seen.
         self.ended = True
         self.finished = getattr(sys, "last_value", None) is None  # what nobody caught
         self._write_down()
@@ -163,7 +163,12 @@ class Observed:
             write_text(self.session / EVIDENCE, to_json(self.evidence()) + "\n")
             write(
                 self.session / STATUS,
-                {"finished": self.finished, "stopped": self.stopped, "steps": self.host.steps},
+                {
+                    "finished": self.finished,
+                    "stopped": self.stopped,
+                    "steps": self.host.steps,
+                    "together": several_ranks(),
+                },
             )
         except Exception as error:
             if self.spec.get("debug"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
-from outpace.measure.by_hand import OwnOperators
+from outpace.measure.by_hand import OwnOperators, Place, Update, busiest, is_scripts_own
 from outpace.measure.capacity import tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.generators import moved, random_states
@@ -21,6 +22,7 @@ from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.module import device_of
+from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.where import user_frame
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
@@ -40,18 +42,38 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         self.host = host
         self.waste = Waste()
         rooted = main_root(host)
-        self.own = OwnOperators(rooted[0].parameters() if rooted is not None else ())
+        parameters = list(rooted[0].parameters()) if rooted is not None else []
+        self.own, self.stepping = OwnOperators(parameters), OwnOperators(parameters)
+        """what runs outside of all phases, and in the step of an optimizer of the script's own"""
+        self.calls: Counter[Place] = Counter()
+        """operators of the forward pass by the line of the script that calls them"""
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Count what forward, backward and optimizer run."""
         phase = self.host.phases.current()
-        if phase is None:
-            self.own.see(operator, args, out, user_frame(sys._getframe(1)))
-        elif phase in ("forward", "backward", "optimizer"):
+        frame = user_frame(sys._getframe(1)) if phase in (None, "forward") else None
+        if frame is not None and (phase or self.own.see(operator, args, out, frame)):
+            self.calls[frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno] += 1
+        if phase == "optimizer" and self.steps_by_hand():
+            frame = user_frame(sys._getframe(1))
+            if frame is not None:
+                self.stepping.see(operator, args, out, frame)
+        if phase in ("forward", "backward", "optimizer"):
             before = self.count.flops
             super().see(operator, args, kwargs, out)
             name = operator._schema.name.partition("::")[2]
-            self.waste.see(name, args, self.count.flops - before)
+            self.waste.see(name, args, self.count.flops - before, phase == "backward")
+
+    def steps_by_hand(self) -> bool:
+        """Whether the optimizer that was stepped last is of the script's own."""
+        seam = self.host.seams.get("optimizer")
+        last = seam.last() if isinstance(seam, OptimizerSeam) else None
+        return last is not None and is_scripts_own(last)
+
+    def by_hand(self) -> Update | None:
+        """Where the script changes its parameters, if it does."""
+        outside, inside = self.own.update(), self.stepping.update()
+        return outside if inside is None else inside._replace(in_step=True)
 
 
 def probe_operators(observed: Observed) -> Iterator[None]:
@@ -64,16 +86,17 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     observed.found.compute.update(
         flops=float(counter.count.flops),
         flops_forward=float(counter.count.flops_forward),
-        operations=counter.count.operations_forward,
+        operations=counter.count.operations_forward + counter.own.learnt.total(),
         moved_bytes=float(counter.count.far_in + counter.count.far_out),
         written_bytes=float(counter.count.far_out),
         denormals=denormals(observed.host),
+        calls=busiest(counter.calls),
         autocast=counter.count.half,
         padding=counter.waste.padding,
         empty_flops=counter.waste.flops,
     )
-    observed.found.by_hand = counter.own.update()
-    observed.found.loss_lines = counter.own.losses
+    observed.found.by_hand = counter.by_hand()
+    observed.found.loss_lines = set(counter.own.learnt)
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
 
@@ -119,7 +142,7 @@ def denormals(host: Host) -> float:
     worst = 0.0
     if rooted is not None:
         for parameter in rooted[0].parameters():
-            if parameter.dtype == torch.float32 and parameter.numel():
+            if parameter.dtype == torch.float32 and parameter.numel() and not parameter.is_meta:
                 values = parameter.detach().abs()
                 tiny = ((values > 0) & (values < torch.finfo(torch.float32).tiny)).float().mean()
                 worst = max(worst, float(tiny))

@@ -124,9 +124,10 @@ def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
             verdict = one.applies(evidence)
             if not verdict.yes:
                 continue
-            gain = one.predict(evidence)
+            settings = one.settings(evidence)
+            gain, kept = one.predict(evidence, settings), one.kept(evidence, settings)
             if gain.speedup >= SMALLEST or finding.bound == "memory":
-                advice.append(Advice(one.name, one.kept(evidence), gain, verdict.reason))
+                advice.append(Advice(one.name, kept, gain, verdict.reason))
         advice.sort(key=lambda a: -a.predicted.speedup)
         told.append(msgspec.structs.replace(finding, remedies=tuple(advice)))
     return told

@@ -225,10 +225,28 @@ class Trials:
             arms, max(8.0, min(FINAL_S, self.left())), "the whole recipe", narrow=0.02, min_rounds=8
         )
         yield contest
+        whole = contest.gain("recipe") if contest.pairs.get("recipe") else None
+        if whole is not None and whole.high < 1.0:
+            self._take_back(whole)
+            return
         self.final = {
             arm.name: msgspec.to_builtins(arm) for arm in contest.results() if arm.failed is None
         }
         self.final["kept"] = found(self.evidence, recipe)
+
+    def _take_back(self, whole: Gain) -> None:
+        """Each paid when it was tried, and together they do not: another program may have gone meanwhile."""
+        figure = f"{whole.speedup:.2f}x [{whole.low:.2f}, {whole.high:.2f}]"
+        self.trials = [
+            msgspec.structs.replace(
+                trial,
+                accepted=False,
+                reason=f"{trial.reason}, and the whole recipe slower afterwards: {figure}",
+            )
+            if trial.accepted
+            else trial
+            for trial in self.trials
+        ]
 
     def write(self) -> None:
         """Keep what is known by now."""

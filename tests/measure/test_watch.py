@@ -1,0 +1,62 @@
+"""What a watcher keeps of a script that trains more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from outpace.measure.watch import Watcher
+from outpace.seams.host import TAKES_OVER_AFTER, Host
+from outpace.tune.assemble import assemble
+
+
+@pytest.fixture
+def watcher() -> Iterator[Watcher]:
+    """One of a host with its seams in."""
+    host: Host = assemble(switching=True)
+    host.most_in_group = 1  # each step by itself, short as it is
+    watcher = Watcher(host)
+    host.install()
+    yield watcher
+    watcher.validation.end()
+    host.remove()
+
+
+def train(
+    model: nn.Module, optimizer: torch.optim.Optimizer, level: float, steps: int = 20
+) -> None:
+    """Losses of about this level."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (level + 0.0 * model(torch.ones(4, 8)).sum()).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_losses_of_another_models_training_are_another_curve(watcher: Watcher, lives: bool) -> None:
+    """As a teacher's, or a fold's before: whether its optimizer is still there or not."""
+    kept = []
+    for level in (1.0, 30.0):
+        model = nn.Linear(8, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        train(model, optimizer, level)
+        kept += [model, optimizer] if lives else []
+        del model, optimizer
+    samples, values = watcher.losses.read()
+    assert set(values) == {30.0}, "and no sum of those before the change was seen"
+    assert len(values) >= 20 - TAKES_OVER_AFTER
+    assert len(samples) == len(values)
+
+
+def test_another_optimizer_of_the_same_model_goes_on(watcher: Watcher) -> None:
+    """As where a rate is lowered by making a new one; its last steps' losses are not added up."""
+    model = nn.Linear(8, 2)
+    first = torch.optim.SGD(model.parameters(), 0.1)
+    train(model, first, 1.0)
+    train(model, torch.optim.SGD(model.parameters(), 0.01), 1.0)
+    _, values = watcher.losses.read()
+    assert set(values) == {1.0}
+    assert len(values) >= 40 - TAKES_OVER_AFTER - 1

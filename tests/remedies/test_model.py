@@ -1,0 +1,71 @@
+"""Predictions from little: guesses that what was measured rules out, and errors that add up."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outpace.records.evidence import Arm, Evidence
+from outpace.records.gain import Gain
+from outpace.remedies.bf16 import Bf16
+from outpace.remedies.loader_workers import LoaderWorkers
+from outpace.remedies.model import PRIORS
+from outpace.tune.propose import SMALLEST, candidates
+from tests.remedies.some_evidence import IMAGES
+
+replace = msgspec.structs.replace
+
+
+def with_arm(name: str, gain: Gain, failed: str | None) -> Evidence:
+    others = tuple(a for a in IMAGES.arms if a.name != name)
+    rounds = 1 if failed else 6
+    return replace(
+        IMAGES, arms=(*others, Arm(name, rounds, 1.0, 1.0, gain, gain, failed, "input_free"))
+    )
+
+
+def test_one_round_rules_out_a_guess_but_measures_nothing() -> None:
+    """One block thirty times as slow is no chance; one that a busy machine explains is."""
+    told, few = Bf16().settings(IMAGES), "too few rounds"
+    slow = Bf16().predict(with_arm("bf16", Gain(0.03, 0.02, 0.11), few), told)
+    assert slow.speedup < 1.0
+    unsure = Bf16().predict(with_arm("bf16", Gain(0.6, 0.15, 2.4), few), told)
+    guessed = Bf16().predict(replace(IMAGES, arms=IMAGES.arms[:1]), told)
+    assert 1.0 < unsure.speedup == guessed.speedup <= PRIORS["bf16"]
+
+
+def test_mixed_precision_that_was_not_compared_is_tried_without() -> None:
+    """Steps of some seconds, as half precision without kernels makes them, leave no time for arms."""
+    half = replace(IMAGES, compute=replace(IMAGES.compute, autocast="bfloat16"), arms=())
+    tried = [c.remedy.name for c in candidates(half) if c.predict(half).speedup >= SMALLEST]
+    assert "float32" in tried
+
+
+def test_lbfgs_stays_in_float32() -> None:
+    """Its line search compares losses; steps that give up sooner are no faster ones."""
+    facts = replace(IMAGES, compute=replace(IMAGES.compute, optimizer="LBFGS"))
+    assert Bf16().applies(IMAGES).yes
+    assert not Bf16().applies(facts).yes
+
+
+def test_an_overlap_is_no_surer_than_the_compute_in_it() -> None:
+    settings = {"workers": 1, "compute_threads": 1}
+    facts = replace(
+        IMAGES, input=replace(IMAGES.input, fetch_s=0.001, fetch_cpu_s=0.001, images=None)
+    )
+    base = replace(facts, arms=tuple(a for a in facts.arms if a.name == "input_free"))
+
+    def width(low: float, high: float) -> float:
+        arm = Arm(
+            "threads_1",
+            6,
+            0.05,
+            0.05,
+            Gain(1.5, low, high),
+            Gain(1.5, low, high),
+            None,
+            "input_free",
+        )
+        gain = LoaderWorkers().predict(replace(base, arms=(*base.arms, arm)), settings)
+        return gain.high / gain.low
+
+    assert width(0.8, 2.8) > 1.5 * width(1.45, 1.55)

@@ -154,7 +154,7 @@ def test_files_of_several_runs_are_told_once(tmp_path: Path) -> None:
         folder = tmp_path / "session"
         assert work.launch("builtins:len", {}, folder, {"ALSO": name}) == 0
     work.notes.append("more")
-    files = "written to a scratch folder and thrown away: one, same, other"
+    files = "written to a scratch folder and thrown away: one, other, same"
     assert work.told == [files, "more"]
 
 

@@ -179,6 +179,25 @@ def test_frameworks(package: str, body: str, script: Callable[..., Path], tmp_pa
     assert evidence.share("forward", "backward") > 0
 
 
+@pytest.mark.parametrize(
+    ("package", "body", "epochs"),
+    [
+        ("lightning", LIGHTNING, "max_epochs=2"),
+        ("transformers", TRANSFORMERS, "num_train_epochs=2"),
+    ],
+)
+def test_a_trainer_lands(package: str, body: str, epochs: str, script: Callable[..., Path]) -> None:
+    """It ends its training itself, as where it stops early, and the script goes on."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    path = script(HEAD + body.replace(epochs, epochs[:-1] + "1000000") + '\n    print("saved")\n')
+    done = outpace("run", "--deadline", "40s", "--land", "train.py", cwd=path.parent)
+    assert done.returncode in (0, 3), done.stderr
+    assert done.stdout.endswith("saved\n")
+    assert "the time is up after" in done.stderr
+    assert "cannot be left" not in done.stderr
+
+
 def test_under_torchrun(script: Callable[..., Path], torchrun: list[str]) -> None:
     body = DDP.replace(
         'os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")', ""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from outpace.measure.length import library_ends
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew, Orders, crew_of, steps_between
@@ -75,8 +76,8 @@ class Landing:
         """the forecast is; and: there is none, so that the script goes on at its own rate"""
         self.loss: Any = None
         self.descent = Descent(land or "plateau")
-        self.over = self.left = False
-        """no more batches; and the loops were left"""
+        self.over = self.left = self.asked = False
+        """no more batches; the loops were left; and a library was asked to end its own"""
         host.listeners.append(self.on_step)
         host.on_loss = self.keep_loss
         self.loader = host.seams.get("loader")
@@ -351,9 +352,14 @@ class Landing:
         """Go out of the loops around the step, whose loaders run dry."""
         self.left = False
         exits, last = ways_out(sys._getframe(1))
+        asked = not self.asked and library_ends()
+        self.asked = self.asked or asked
         if isinstance(self.loader, LoaderSeam):
-            self.loader.dry = True
-        if not (follow(exits, self.left_loops) and last):
+            self.loader.dry = not asked  # it validates once more
+        followed = follow(exits, self.left_loops)
+        if asked and not exits:
+            self.left = True
+        elif not (followed and last):
             self.say(*self.why_it_goes_on(bool(exits)))
 
     def left_loops(self) -> None:

@@ -43,6 +43,15 @@ def test_the_end_is_a_validation_and_the_processes_own() -> None:
     assert time.ending() == pytest.approx(expected + VARY * VALIDATION_S + 6.0)
 
 
+def test_validations_that_were_never_seen_leave_time_for_steps() -> None:
+    """That after an epoch and that at the script's end: half of the time was kept for the two."""
+    outlook = Outlook(fed_by(Record(trains=True, length=10, given=9)))
+    outlook.evaluates = True
+    outlook.validation = lambda: 80.0  # type: ignore[method-assign]
+    time = TimeLeft(Countdown(0.0, seconds=100.0, now=lambda: 0.0), outlook)
+    assert time.ending() == pytest.approx(EXIT_S + UNSEEN * 100.0 + MARGIN * 100)
+
+
 def test_an_epochs_validation_comes_before_the_next_chance() -> None:
     assert left().until_next_chance(goes_on=True) == pytest.approx(STEP_S)
     assert left().until_next_chance(goes_on=False) == pytest.approx(STEP_S + VARY * VALIDATION_S)

@@ -35,6 +35,8 @@ from outpace.seams.rate import RateSeam
 TELL_S = 0.5
 SURE_AT = 0.5
 """share of the budget up to which the rate goes down only where the script is sure to be late"""
+FAR_TOO_LONG = 3.0
+"""times the time that the script would take for it to be told by the first block of steps"""
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
 LAST = 1.5
@@ -248,12 +250,13 @@ class Landing:
 
     def must_go_down(self) -> bool:
         """Whether the script would not end in time by itself."""
-        if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
-            return not self.has_time_for_a_step()
+        for_steps, elapsed = self.time.for_steps(), self.countdown.elapsed()
         found = self.outlook.finish()
+        if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
+            far = self.pace.blocks and found is not None and found.low > FAR_TOO_LONG * for_steps
+            return bool(far) or not self.has_time_for_a_step()
         if found is None:
             return not self.may_wait()
-        for_steps, elapsed = self.time.for_steps(), self.countdown.elapsed()
         # It is not taken back: early on a stall or a pause looks as if it came again and again.
         early = elapsed <= SURE_AT * (elapsed + max(0.0, for_steps))
         return (found.low if early else found.estimate) > for_steps

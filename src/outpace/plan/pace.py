@@ -32,6 +32,8 @@ MOST_SLOWER = 3.0
 take ten"""
 PAUSE = 3.0
 """steps' time that a pause takes at least"""
+OVERDUE = 2.0
+"""times the steps from one pause to the next without a pause, after which none of its length is expected"""
 FEWEST_APART, APART = 3, 0.02
 """pauses that tell how many steps are from one to the next, and by how much of them they may differ"""
 NEAR = 8
@@ -104,6 +106,8 @@ class Pace:
         self._block_s, self._block_steps = 0.0, 0
         self._far: list[tuple[float, int]] = []
         self._paused, self._paused_until = 0.0, 0
+        self._since, self._longest_since = 0.0, 0.0
+        """seconds of what was too short for a pause, since the last one"""
         self._stalled, self._stalls = 0.0, 0
         """seconds by which clean steps took longer than those around them, and how often they did"""
         self._shortest = math.inf
@@ -139,6 +143,10 @@ class Pace:
         chance = Z80 / math.sqrt(max(1, self._stalls))
         if self._paused_until:
             pausing = steps * self._paused / self._paused_until
+        most = pausing
+        if self.overdue:
+            pausing = steps * self._since / (self.steps - self._pauses[-1].at)
+            most = max(pausing, steps * self._paused / self.steps)
         block_s = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
         seen, to_come = max(1, min(self.blocks, MEMORY)), max(1.0, running / block_s)
         apart = math.sqrt(self._spread * self._alike() * (1 / seen + 1 / to_come) + FLOOR**2)
@@ -147,7 +155,7 @@ class Pace:
         return Estimate(
             running + pausing + stalling,
             running / factor + pausing / doubt + stalling * max(0.0, 1 - chance),
-            running * factor + pausing * doubt + stalling * (1 + chance),
+            running * factor + most * doubt + stalling * (1 + chance),
         )
 
     @property
@@ -160,10 +168,20 @@ class Pace:
         return sum(min(most, seconds) * count for seconds, count in self._recent) / steps
 
     @property
+    def overdue(self) -> bool:
+        """Whether pauses have not come again, as a first validation that made what the others keep."""
+        if not self._pauses:
+            return False
+        last, before = self._pauses[-1].at, self._pauses[-2].at if len(self._pauses) > 1 else 0
+        return self.steps - last > OVERDUE * (last - before)
+
+    @property
     def pause_s(self) -> float | None:
         """Seconds that the longest of the last pauses would take now; None: there was none."""
         if not self._pauses or not self.step_s:
             return None
+        if self.overdue:
+            return self._longest_since or None
         # What slows steps down slows validations in another measure: those since then tell it.
         return self._longest(self._pauses, self.step_s)
 
@@ -273,8 +291,12 @@ class Pace:
         self._paused += seconds
         if seconds > PAUSE * self.step_s:
             self._paused_until = self.steps
+            self._since = self._longest_since = 0.0
             self.paused += 1
             self._pauses.append(self._note_long(seconds, count))
+        else:
+            self._since += seconds
+            self._longest_since = max(self._longest_since, seconds)
 
     def _note_stall(self, seconds: float, count: int) -> None:
         self._note_long(seconds, count)

@@ -19,7 +19,7 @@ MARGIN, MOST_MARGIN_S = 0.006, 30.0
 VARY = 1.1
 """times that the last validation may take as long as those before"""
 UNSEEN, UNTOUCHED = 0.25, 0.1
-"""of the budget that is left for a validation that was never seen, and for a test after training"""
+"""of the budget that is left for validations that were never seen, and for a test after training"""
 
 
 class TimeLeft:
@@ -53,6 +53,8 @@ class TimeLeft:
         judging = self.at_the_end()
         if self.outlook.epoch() is not None and not self.outlook.only_within:
             judging += self.validating()
+        if not self.outlook.pace.paused:
+            judging = min(judging, UNSEEN * self.budget)  # steps come first
         saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
         pace = self.outlook.pace
         slower = min(MOST_SLOWER, pace.slowness) if pace.slowness > FAR else 1.0

@@ -77,7 +77,7 @@ class Record:
 
     @property
     def runs(self) -> bool:
-        """Whether the script may draw more of this epoch's batches. An iterator may be kept beyond its end."""
+        """Whether the script may draw more of this epoch's batches. Iterators may be kept after the last."""
         over = self.length is not None and self.given >= self.length
         return not over and self.running is not None and self.running() is not None
 

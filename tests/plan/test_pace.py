@@ -150,6 +150,30 @@ def test_intervals_hold_four_in_five_where_the_machine_is_noisy() -> None:
     assert 150 <= held <= 200
 
 
+@pytest.mark.parametrize("slower", [1.6, 3.0])
+def test_programs_that_come_and_go_are_in_the_mean_and_in_the_interval(slower: float) -> None:
+    """One takes a core for up to 8 s, and leaves it for as long. By the last seconds alone 3 in 10 held."""
+    chance, held, off = random.Random(0), 0, []
+    for _ in range(30):
+        steps: list[float] = []
+        busy, until = True, 0.0
+        while len(steps) < 600:
+            if until <= 0.0:
+                busy, until = not busy, chance.uniform(0.5, 8.0)
+            steps.append(0.4 * (slower if busy else 1.0) * chance.lognormvariate(0, 0.03))
+            until -= steps[-1]
+        pace = Pace()
+        for index, seconds in enumerate(steps):
+            if index and index % 60 == 0:
+                left = pace.left(len(steps) - index)
+                to_come = sum(steps[index:])
+                held += left.low <= to_come <= left.high
+                off.append(abs(left.estimate / to_come - 1))
+            pace.note(seconds)
+    assert held > 0.75 * 9 * 30
+    assert sorted(off)[len(off) // 2] < 0.08
+
+
 def test_the_last_second_tells_the_next_step_and_one_stall_does_not() -> None:
     pace = paced([0.1] * 50 + [0.02, 0.08] * 20)
     assert pace.recent_s == pytest.approx(0.05, rel=0.05)

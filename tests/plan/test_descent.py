@@ -52,3 +52,8 @@ def test_steps_that_turn_out_to_be_more_bring_the_rate_back() -> None:
     by_clock = descent.advance(0.11, 308, None)
     assert by_clock < 0.2
     assert descent.advance(0.05, 309, None) == by_clock
+
+
+def test_a_plateau_falls_in_a_line_over_the_last_tenth() -> None:
+    used = (0.0, 0.89, 0.925, 0.95, 0.975, 1.0)
+    assert [rate("plateau", share) for share in used] == pytest.approx([1, 1, 0.75, 0.5, 0.25, 0])

@@ -240,11 +240,11 @@ def test_a_script_of_unknown_length_keeps_its_own_rate_until_the_fall(tmp_path: 
             break
     began = run.landing.descent.began
     assert began is not None
-    assert 0.82 < began[0] < 0.86
+    assert 0.87 < began[0] < 0.91
     assert set(rates[: began[1] - 1]) == {0.2}
     assert rates[-2] < 0.01
     assert run.now > 97.0
-    assert [m for m in run.said if "is its own until the last 15 % of the time" in m]
+    assert [m for m in run.said if "is its own until the last 10 % of the time" in m]
 
 
 def test_a_long_step_of_a_script_of_unknown_length_is_not_begun_late(tmp_path: Path) -> None:

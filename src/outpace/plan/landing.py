@@ -136,7 +136,7 @@ class Landing:
 
     def look(self) -> None:
         """Tell how far it is, and whether it is late."""
-        found, left = self.outlook.finish(), self.countdown.left()
+        found, left = self.time.finish(), self.countdown.left()
         if found is not None and self.pace.blocks >= TRUSTED_BLOCKS:
             if self.land is None and found.low > left and not self.late:
                 self.late = True

@@ -40,6 +40,12 @@ def test_a_cycle_that_begins_late_does_not_rise(late: bool) -> None:
     assert not begun("one-cycle", used=RISE - 0.01).late
 
 
+def test_a_plateau_is_the_scripts_own_schedule_until_it_falls() -> None:
+    """One that lowered its rate as it learnt no more, or every ten epochs, was held at the largest."""
+    rates = [begun("plateau").rate(0.1, 0.4, down, late=False) for down in (0.0, 0.5, 0.9, 0.95, 1)]
+    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.0])
+
+
 def test_a_plateau_of_which_only_the_fall_is_left() -> None:
     rates = [begun("plateau").rate(0.4, 0.4, down, late=True, falls=True) for down in (0, 0.5, 1)]
     assert rates == [pytest.approx(0.4), pytest.approx(0.2), pytest.approx(0.0)]

@@ -3,8 +3,8 @@
 Nothing is changed while the forecast fits. Once it does not, the learning rate goes down from what
 the script has it at, so that it reaches zero when the time is up; then the loaders give no more
 batches and the loops around the step are left, so that what the script does at its end is done.
-Where there is no forecast, the plateau before the fall is left to the script's own schedule: it may
-end by itself before.
+The plateau before its fall is the script's own schedule; where there is no forecast, the script may end
+by itself before that.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ def test_compute_on_a_device_takes_its_time() -> None:
     words = ("--flops", "5.76e23", "--device", "h100", "--count", "64")
     found = document(*words, "--deadline", "24h", "--usd-per-hour", "2")
     seconds = 5.76e23 / (64 * 0.4 * 989e12)
-    assert found["forecast"]["finish_s"]["estimate"] == pytest.approx(seconds)
+    limits = {"low": 0.4 / 0.56 * seconds, "high": 0.4 / 0.21 * seconds}
+    assert found["forecast"]["finish_s"] == pytest.approx({"estimate": seconds, **limits})
     assert found["forecast"]["fits"] is False
     code, printed = asked(*words, "--deadline", "24h", "--usd-per-hour", "2")
     assert code == 3
@@ -84,11 +85,15 @@ def test_a_training_that_does_not_fit() -> None:
     assert asked(*words, "--deadline", "3d")[0] == 0
     assert asked(*words, "--deadline", "1d", "--hours", "72")[0] == 3
     assert asked(*words, "--deadline", "3d", "--hours", "24")[0] == 3
+    code, printed = asked(*words, "--deadline", "3d", "--cost", "5000")
+    assert code == 3
+    assert "which is too dear" in printed
 
 
 def test_repeated_data_are_worth_less() -> None:
     _, printed = asked("--params", "1B", "--tokens", "40B", "--unique-tokens", "10B")
     assert "4 epochs of 10B tokens, worth 37.3B fresh ones" in printed
+    assert "a parameter), all of them fresh, loss" in printed
     given = document("--params", "1B", "--tokens", "40B", "--unique-tokens", "10B")["given"]
     assert given["tokens"] == 40e9
     assert given["fresh_tokens"] == pytest.approx(37.3e9, rel=0.01)
@@ -154,6 +159,17 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--cost", "200usd", "train.py"), "what does an hour of this machine cost?"),
         (("--deadline", "1h", "--reserve", "a=1h", "train.py"), "no time is left"),
         (("--flops", "1e21", "--law", "hoffmann-1", "--served-tokens", "1T"), "predicts no loss"),
+        (("--flops", "1e21", "--mfu", "0.3"), "--mfu is of a device"),
+        (("--flops", "1e21", "--count", "8"), "--count is of a device"),
+        (("--flops", "1e21", "--dtype", "fp8"), "--dtype is of a device"),
+        (("--deadline", "5h", "--usd-per-hour", "4"), "--usd-per-hour is of a device"),
+        (("--deadline", "5h", "--objective", "cost"), "--objective is of a script"),
+        (("--flops", "1e21", "--time", "30s"), "--time is of a script"),
+        (("--mfu", "0.3", "train.py"), "--mfu is not of a script"),
+        (("--law", "hoffmann-1", "train.py"), "--law is not of a script"),
+        (("--count", "2", "train.py"), "--count is not of a script"),
+        (("--memory", "--time", "30s", "train.py"), "--time has nothing to do with memory"),
+        (("--memory", "--objective", "scale", "train.py"), "--objective has nothing to do with"),
     ],
 )
 def test_what_cannot_be_answered(words: tuple[str, ...], said: str) -> None:
@@ -328,6 +344,12 @@ def _begun(folder: Path) -> bool:
 def test_questions_that_cannot_be_answered(words: list[str], message: str) -> None:
     with pytest.raises(OutpaceError, match=message):
         asked(*words)
+
+
+def test_a_law_and_runs_to_fit_one_to(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("parameters,tokens,loss\n")
+    with pytest.raises(UsageError, match="--law and --fit each choose a law"):
+        asked("--fit", str(tmp_path / "runs.csv"), "--law", "hoffmann-3")
 
 
 def test_money_is_turned_into_hours() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 import pytest
+from torch.utils.data import DataLoader
 
 from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
 
@@ -82,7 +83,7 @@ def test_no_code_of_the_users_is_called() -> None:
 def test_while_turns_nobody_knows_how_often() -> None:
     while True:
         for _ in range(4):
-            assert loops_around_step()[:2] == [Loop(4, True), Loop(None, False)]
+            assert loops_around_step()[:2] == [Loop(4, True), Loop(None, False, while_=True)]
             break
         break
 
@@ -118,3 +119,30 @@ def test_a_place_is_where_the_step_is_called() -> None:
     places = [step() for _ in range(2)]
     places.append(step())
     assert places[0] == places[1] != places[2]
+
+
+def test_a_range_beside_batches_and_a_slice_of_them_are_counted() -> None:
+    batches = itertools.cycle(BATCHES)
+    for _, _ in zip(range(50), batches, strict=False):
+        assert loops_around_step()[0] == Loop(50, False)
+        break
+    for _, (_, _) in enumerate(zip(range(50), BATCHES, strict=False)):
+        assert loops_around_step()[0] == Loop(7, False)
+        break
+    for _ in itertools.islice(itertools.cycle(BATCHES), 30):
+        assert loops_around_step()[0] == Loop(30, False)
+        break
+
+
+def test_an_epoch_that_is_over_tells_more_of_a_loader_than_a_range_beside_it() -> None:
+    loader = DataLoader(BATCHES)  # type: ignore[arg-type, var-annotated]
+    for _, _ in zip(range(50), loader, strict=False):
+        assert loops_around_step()[0].turns is None
+        break
+
+
+def test_a_loop_that_goes_on_until_something_is_so_is_no_epoch() -> None:
+    """``while True: batch = next(batches)`` was taken for one epoch of the loader."""
+    until = Loop(None, False, while_=True)
+    assert total_steps([until], 313, 1) is None
+    assert total_steps([until, Loop(3, True)], 313, 1) == 939  # until an epoch is over

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outpace.measure.libraries import steps_of
+from outpace.measure.libraries import ask_to_end, steps_of
 
 
 def trainer(module: str, **facts: Any) -> Any:
@@ -49,3 +49,14 @@ def test_what_is_no_such_trainer_tells_nothing() -> None:
     assert steps_of(trainer("train", max_steps=7)) is None
     assert steps_of(trainer("transformers.trainer")) is None
     assert steps_of(None) is None
+
+
+def test_trainers_are_asked_to_end_as_where_they_stop_early() -> None:
+    control = SimpleNamespace(should_training_stop=False)
+    assert ask_to_end(trainer("transformers.trainer", control=control))
+    assert control.should_training_stop
+    found = trainer("lightning.pytorch.trainer.trainer", should_stop=False)
+    assert ask_to_end(found)
+    assert found.should_stop
+    for other in (trainer("train", should_stop=False), trainer("transformers.trainer"), None):
+        assert not ask_to_end(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from outpace.plan.changes import Change, changes
@@ -53,6 +54,17 @@ def test_a_part_left_out_is_told_by_its_name_and_of_the_whole_step() -> None:
 def test_less_compute_gives_nothing_where_workers_are_waited_for() -> None:
     found = named(evidence(arm("without dropout", 1.5), workers=2, wait_s=0.05))
     assert found["without dropout"].speedup == 1.0
+
+
+def test_memory_that_is_filled_anew_is_in_the_limits() -> None:
+    """10 of the 90 ms that are computing: in a process of its own none of them, or twice as many."""
+    found = evidence(arm("without blocks.3", 1.2), arm("batch_double", 0.6))
+    paging = replace(found.compute, system_s=0.01, page_faults=10_000.0, threads=1)
+    told, doubted = named(found), named(replace(found, compute=paging))
+    for name in ("without blocks.3 (Block)", "a batch of 64 in half of the steps"):
+        assert doubted[name].speedup == told[name].speedup
+        assert 100 / doubted[name].low == pytest.approx(100 / told[name].low + 10)
+        assert 100 / doubted[name].high == pytest.approx(100 / told[name].high - 10)
 
 
 def test_packed_data_are_neither_waited_for_nor_parsed() -> None:

@@ -40,6 +40,12 @@ def test_a_cycle_that_begins_late_does_not_rise(late: bool) -> None:
     assert not begun("one-cycle", used=RISE - 0.01).late
 
 
+def test_a_plateau_is_the_scripts_own_schedule_until_it_falls() -> None:
+    """One that lowered its rate as it learnt no more, or every ten epochs, was held at the largest."""
+    rates = [begun("plateau").rate(0.1, 0.4, down, late=False) for down in (0.0, 0.5, 0.9, 0.95, 1)]
+    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.0])
+
+
 def test_a_plateau_of_which_only_the_fall_is_left() -> None:
     rates = [begun("plateau").rate(0.4, 0.4, down, late=True, falls=True) for down in (0, 0.5, 1)]
     assert rates == [pytest.approx(0.4), pytest.approx(0.2), pytest.approx(0.0)]
@@ -52,3 +58,8 @@ def test_steps_that_turn_out_to_be_more_bring_the_rate_back() -> None:
     by_clock = descent.advance(0.11, 308, None)
     assert by_clock < 0.2
     assert descent.advance(0.05, 309, None) == by_clock
+
+
+def test_a_plateau_falls_in_a_line_over_the_last_tenth() -> None:
+    used = (0.0, 0.89, 0.925, 0.95, 0.975, 1.0)
+    assert [rate("plateau", share) for share in used] == pytest.approx([1, 1, 0.75, 0.5, 0.25, 0])

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.conftest import outpace, plainly
@@ -112,8 +113,25 @@ def test_weights_stepped_by_hand_are_ended_in_time_too(script: Callable[[str], P
     assert "what was learnt is in" not in done.stderr
 
 
+@pytest.mark.parametrize("follows", ["", "    finally:\n        print('at last')\n"])
+def test_epochs_that_are_the_last_thing_in_a_function(
+    follows: str, script: Callable[[str], Path]
+) -> None:
+    body = textwrap.indent(EPOCHS[: EPOCHS.index("torch.save")].strip(), "    ")
+    if follows:
+        body = "    try:\n" + textwrap.indent(body, "    ")
+    path = script(f"{LOADER}\ndef train():\n{body}\n{follows}\ntrain()\nprint('saved')\n")
+    done = outpace("run", "--deadline", "10s", "--land", "train.py", "100000", cwd=path.parent)
+    assert done.returncode in (0, 3), done.stderr
+    assert "cannot be left" not in done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) < 1000
+    assert lines[-2:] == ["at last", "saved"] if follows else lines[-1] == "saved"
+
+
 def test_loops_that_cannot_be_left_give_one_batch_an_epoch(script: Callable[[str], Path]) -> None:
     body = textwrap.indent(EPOCHS[: EPOCHS.index("torch.save")].strip(), "    ")
+    body = body.replace("in range(int(sys.argv[1]))", "in list(range(int(sys.argv[1])))")
     path = script(f"{LOADER}\ndef train():\n{body}\n\ntrain()\nprint('saved')\n")
     done = outpace("run", "--deadline", "10s", "--land", "train.py", "40", cwd=path.parent)
     assert done.returncode in (0, 3), done.stderr

@@ -130,7 +130,7 @@ def test_a_function_that_ends_takes_its_trace_with_it() -> None:
         return step
 
     with contextlib.suppress(KeyError):
-        for _ in range(2):
+        for _ in [0, 1]:
             assert one_epoch() in (3, 49)
             assert sys.gettrace() is None
             break
@@ -248,7 +248,7 @@ def test_another_loop_follows() -> None:
 
 def test_a_line_that_cannot_be_told_apart_is_not_gone_to() -> None:
     def train() -> bool:
-        for _ in range(50):
+        for _ in list(range(50)):
             last = ways_out(sys._getframe())[1]
         with contextlib.suppress(KeyError):
             return last
@@ -260,7 +260,7 @@ def test_a_loop_that_nothing_follows_and_whose_caller_goes_on() -> None:
     found = []
 
     def train() -> None:
-        for _ in range(3):
+        for _ in [0, 1, 2]:
             found.append(ways_out(sys._getframe())[1])  # noqa: PERF401
 
     train()
@@ -270,7 +270,7 @@ def test_a_loop_that_nothing_follows_and_whose_caller_goes_on() -> None:
 def test_a_with_around_the_loop_is_gone_through(tmp_path: Path) -> None:
     last = None
     with (tmp_path / "log").open("w"):
-        for _ in range(3):
+        for _ in [0, 1, 2]:
             last = ways_out(sys._getframe())[1]
     assert last is False
 
@@ -299,7 +299,7 @@ def test_a_try_around_the_loop_is_done_where_it_is_left() -> None:
 def test_a_finally_is_gone_through() -> None:
     last = None
     try:
-        for _ in range(3):
+        for _ in [0, 1, 2]:
             last = ways_out(sys._getframe())[1]
     finally:
         pass

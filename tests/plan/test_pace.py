@@ -94,6 +94,42 @@ def test_a_validation_that_was_not_seen_yet_is_taken_as_told_and_doubted() -> No
     assert told.high - told.low > silent.high - silent.low + 5.0
 
 
+def test_a_first_validation_that_took_much_longer_than_the_others() -> None:
+    """It made the samples that the others find kept: by it alone each of them would take 20 s."""
+    pace = Pace()
+    for epoch in range(10):
+        for _ in range(30):
+            pace.note(0.1)
+        pace.note(0.1 + (0.15 if epoch else 20.0), clean=False)
+    assert pace.pause_s == pytest.approx(0.15)
+    left = pace.left(310)
+    assert left.estimate == pytest.approx(31.0 + 1.5, rel=0.05)
+    assert left.high > 31.0 + 20.0
+
+
+def test_a_pause_that_does_not_come_again_is_not_expected_for_ever() -> None:
+    pace = paced([0.1] * 20)
+    pace.note(5.1, clean=False)
+    assert pace.left(1000).estimate > 300.0  # it may well come each 20 steps
+    for _ in range(500):
+        pace.note(0.1)
+    assert pace.pause_s is None
+    left = pace.left(1000)
+    assert left.estimate == pytest.approx(100.0, rel=0.02)
+    assert left.high > 109.0
+
+
+def test_pauses_that_come_again_late_are_expected_again() -> None:
+    pace = paced([0.1] * 20)
+    pace.note(5.1, clean=False)
+    for _ in range(3):
+        for _ in range(200):
+            pace.note(0.1)
+        pace.note(5.1, clean=False)
+    assert pace.pause_s == pytest.approx(5.0)
+    assert pace.left(603).estimate == pytest.approx(60.3 + 3 * 5.0, rel=0.35)
+
+
 def test_start_up_is_no_pause() -> None:
     pace = Pace()
     for index in range(100):
@@ -112,6 +148,30 @@ def test_intervals_hold_four_in_five_where_the_machine_is_noisy() -> None:
         left = paced(times[:1000]).left(3000)
         held += left.low <= sum(times[1000:]) <= left.high
     assert 150 <= held <= 200
+
+
+@pytest.mark.parametrize("slower", [1.6, 3.0])
+def test_programs_that_come_and_go_are_in_the_mean_and_in_the_interval(slower: float) -> None:
+    """One takes a core for up to 8 s, and leaves it for as long. By the last seconds alone 3 in 10 held."""
+    chance, held, off = random.Random(0), 0, []
+    for _ in range(30):
+        steps: list[float] = []
+        busy, until = True, 0.0
+        while len(steps) < 600:
+            if until <= 0.0:
+                busy, until = not busy, chance.uniform(0.5, 8.0)
+            steps.append(0.4 * (slower if busy else 1.0) * chance.lognormvariate(0, 0.03))
+            until -= steps[-1]
+        pace = Pace()
+        for index, seconds in enumerate(steps):
+            if index and index % 60 == 0:
+                left = pace.left(len(steps) - index)
+                to_come = sum(steps[index:])
+                held += left.low <= to_come <= left.high
+                off.append(abs(left.estimate / to_come - 1))
+            pace.note(seconds)
+    assert held > 0.75 * 9 * 30
+    assert sorted(off)[len(off) // 2] < 0.08
 
 
 def test_the_last_second_tells_the_next_step_and_one_stall_does_not() -> None:

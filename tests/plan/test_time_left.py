@@ -43,6 +43,29 @@ def test_the_end_is_a_validation_and_the_processes_own() -> None:
     assert time.ending() == pytest.approx(expected + VARY * VALIDATION_S + 6.0)
 
 
+def test_a_forecast_holds_the_end_of_the_process_and_a_last_validation() -> None:
+    time = left()
+    assert time.finish() is None  # nothing tells how long it trains
+    time.outlook.total = lambda: 300  # type: ignore[method-assign]
+    steps, whole = time.outlook.finish(), time.finish()
+    assert steps is not None
+    assert whole is not None
+    assert whole.estimate - steps.estimate == pytest.approx(EXIT_S)
+    time.outlook.evaluates = True
+    whole = time.finish()
+    assert whole is not None
+    assert whole.low - steps.low == pytest.approx(EXIT_S + VARY * VALIDATION_S)
+
+
+def test_validations_that_were_never_seen_leave_time_for_steps() -> None:
+    """That after an epoch and that at the script's end: half of the time was kept for the two."""
+    outlook = Outlook(fed_by(Record(trains=True, length=10, given=9)))
+    outlook.evaluates = True
+    outlook.validation = lambda: 80.0  # type: ignore[method-assign]
+    time = TimeLeft(Countdown(0.0, seconds=100.0, now=lambda: 0.0), outlook)
+    assert time.ending() == pytest.approx(EXIT_S + UNSEEN * 100.0 + MARGIN * 100)
+
+
 def test_an_epochs_validation_comes_before_the_next_chance() -> None:
     assert left().until_next_chance(goes_on=True) == pytest.approx(STEP_S)
     assert left().until_next_chance(goes_on=False) == pytest.approx(STEP_S + VARY * VALIDATION_S)

@@ -102,9 +102,11 @@ def test_groups_that_join_and_states_that_are_loaded() -> None:
             optimizer.load_state_dict(optimizer.state_dict())
         elif index in (30, 60):
             seen.append([group["lr"] for group in optimizer.param_groups])
-    assert [first for first, _ in seen] == [pytest.approx(0.4 * s, rel=0.01) for s in (0.69, 0.39)]
+    assert [first for first, _ in seen] == [
+        pytest.approx(0.4 * s, rel=0.01) for s in (0.687, 0.384)
+    ]
     assert [second for _, second in seen] == [
-        pytest.approx(0.1 * s, rel=0.01) for s in (0.69, 0.39)
+        pytest.approx(0.1 * s, rel=0.01) for s in (0.687, 0.384)
     ]
 
 

@@ -277,6 +277,22 @@ def test_epochs_of_unequal_length() -> None:
     assert Record().steps_of_epoch(1) is None
 
 
+def test_an_iterator_that_is_kept_after_its_last_batch_is_of_no_epoch_any_more() -> None:
+    """Lightning keeps it until it has made the next: two epochs were told as one."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches, kept = loader(), None
+    with hosted() as host:
+        for _ in range(4):
+            epoch = iter(batches)
+            kept = epoch
+            for (x,) in kept:
+                model(x).mean().backward()
+                optimizer.step()
+        record = seam_of(host).record_of(batches)
+        assert (record.stepped, record.steps_of_epoch(1)) == (3, 6)
+
+
 def test_an_epoch_within_another_is_none() -> None:
     class Batches:
         """An iterator that the script holds."""

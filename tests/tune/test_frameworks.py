@@ -179,6 +179,25 @@ def test_frameworks(package: str, body: str, script: Callable[..., Path], tmp_pa
     assert evidence.share("forward", "backward") > 0
 
 
+@pytest.mark.parametrize(
+    ("package", "body", "epochs"),
+    [
+        ("lightning", LIGHTNING, "max_epochs=2"),
+        ("transformers", TRANSFORMERS, "num_train_epochs=2"),
+    ],
+)
+def test_a_trainer_lands(package: str, body: str, epochs: str, script: Callable[..., Path]) -> None:
+    """It ends its training itself, as where it stops early, and the script goes on."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    path = script(HEAD + body.replace(epochs, epochs[:-1] + "1000000") + '\n    print("saved")\n')
+    done = outpace("run", "--deadline", "40s", "--land", "train.py", cwd=path.parent)
+    assert done.returncode in (0, 3), done.stderr
+    assert done.stdout.endswith("saved\n")
+    assert "the time is up after" in done.stderr
+    assert "cannot be left" not in done.stderr
+
+
 @pytest.mark.parametrize("epochs", [30, 10**9])
 def test_under_torchrun(script: Callable[..., Path], torchrun: list[str], epochs: int) -> None:
     """Also where the ranks would go on for ever: nobody waits for their training."""

@@ -132,6 +132,11 @@ def from_settings(ctx: click.Context, name: str) -> bool:
     )
 
 
+def on_command_line(ctx: click.Context, name: str) -> bool:
+    """Whether a parameter was set there."""
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 def _ends_valued(word: str, valued: set[str]) -> bool:
     """Whether flags of one letter stand together, and the last one's value is the next word: ``-qo``."""
     if word.startswith("--"):

@@ -18,6 +18,7 @@ from outpace.cli.options import (
     TargetCommand,
     from_settings,
     mark_latest,
+    on_command_line,
     option,
     session_folder,
     target_argument,
@@ -170,7 +171,9 @@ def command(
         kept = name == "device" and given["memory"]
         if from_settings(ctx, name) and not kept:  # a project's, for its other questions
             given[name] = None
-    asked = Question(time=time, usd_per_hour=usd_per_hour, **given)
+    named = ("count", "mfu", "dtype", "law", "objective", "usd_per_hour", "time_s")
+    flags = frozenset(name.removesuffix("_s") for name in named if on_command_line(ctx, name))
+    asked = Question(time=time, usd_per_hour=usd_per_hour, said=flags, **given)
     if asked.memory and not words:
         raise UsageError("whose memory?", "name the script: outpace plan --memory train.py")
     if asked.batch is not None and not asked.memory:

@@ -51,7 +51,7 @@ Examples:
 @option(
     "--schedule",
     type=click.Choice(get_args(Landed)),
-    help="How the rate goes down (default: plateau, which holds it and lets it fall at the end); "
+    help="How the rate goes down (default: plateau, the script's own until it falls at the end); "
     "scale: as the script has it, times a line to zero. Means --land.",
 )
 @option(

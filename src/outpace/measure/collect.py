@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter_ns
@@ -16,6 +16,7 @@ from torch import nn
 from outpace.measure.arms import Contest, median
 from outpace.measure.collect_input import collect_input
 from outpace.measure.counters import rss_bytes
+from outpace.measure.first_epoch import first_epoch, sooner
 from outpace.measure.found import Found
 from outpace.measure.ledger import (
     Seen,
@@ -50,7 +51,7 @@ from outpace.records.ledger import NOW_AND_THEN
 from outpace.records.machine import Machine
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
-from outpace.seams.host import Host, RootFacts
+from outpace.seams.host import Host, RootFacts, Step
 from outpace.seams.module import ModuleSeam
 from outpace.seams.transfer import SYNCS, TransferSeam
 from outpace.seams.where import short
@@ -72,7 +73,10 @@ def collect(
     exit_code: int | None = None,
 ) -> Evidence:
     """All evidence there is by now. ``loading_s``: the import of torch, and us."""
-    steps = clean_steps(watcher.steps)
+    early, recorded = watcher.first_epoch, watcher.steps
+    if found.made_sooner_s:
+        early, recorded = recorded, sooner(recorded, found.made_sooner_s)
+    steps = clean_steps(recorded)
     phases = mean_phases(steps)
     samples = Counter(sampler.counts)
     arms = [arm for contest in contests for arm in contest.results()]
@@ -86,12 +90,12 @@ def collect(
     now = perf_counter_ns()
     first = host.first_step_start
     startup = ((first if first is not None else now) - host.started) / 1e9
-    came = tuple(_recurring(host, watcher, micro))
+    came = tuple(_recurring(host, watcher, micro, early, recorded))
     outside = _outside(came, None if finished else total)
     if finished and host.steps:
         _add_tail(host, outside)
     seen = Seen(
-        *(startup, watcher.steps, host.steps, outside, samples, lines),
+        *(startup, recorded, host.steps, outside, samples, lines),
         *(found.by_hand, found.loss_lines, total),
         whole=finished,
         mingled=host.mingled,
@@ -112,7 +116,7 @@ def collect(
             total_steps=total,
             epoch_steps=watcher.steps_of_epoch(),
             validation_s=None if "validation" in names else _validation_s(host, phases, micro),
-            recurring=() if finished else came,
+            recurring=tuple(one for one in came if one.every is None or not finished),
             starts_s=outside.get("input", 0.0),
             others_cores=found.others_cores,
             leaves=tuple(watcher.course.limits.others()),
@@ -159,8 +163,13 @@ def _steps(host: Host, steps: list[Any], micro: int, mean: float, arms: list[Arm
     )
 
 
-def _recurring(host: Host, watcher: Watcher, micro: int) -> Iterator[Recurring]:
-    """What came outside of steps: validations, checkpoints, starts of epochs."""
+def _recurring(
+    host: Host, watcher: Watcher, micro: int, first: Sequence[Step], later: Sequence[Step]
+) -> Iterator[Recurring]:
+    """What came outside of steps: validations, checkpoints, starts of epochs, and the first of them.
+
+    ``first``: steps of the first epoch, where those of others are not as these.
+    """
     loaded = training_loader(host)
     epoch = loaded[1].steps_of_epoch(micro) if loaded is not None else None
     for name, came in watcher.outside.items():
@@ -170,14 +179,22 @@ def _recurring(host: Host, watcher: Watcher, micro: int) -> Iterator[Recurring]:
             yield recurring(name, came, host.steps)
     if loaded is not None and loaded[1].starts and not host.mingled:
         record = loaded[1]
-        usual = mean_phases(clean_steps(watcher.steps)).get("input", 0.0)
-        seconds = max(0.0, sum(record.starts) / 1e9 - usual * len(record.starts))
+        begun = mean_phases(clean_steps(list(first or later))).get("input", 0.0)
+        usual = mean_phases(clean_steps(list(later))).get("input", 0.0)
+        drawing = begun + usual * (len(record.starts) - 1)
+        seconds = max(0.0, sum(record.starts) / 1e9 - drawing)
         yield starts_of_epochs(seconds, len(record.starts), epoch)
+    longer = first_epoch(first, later, epoch) if epoch else None
+    if longer is not None:
+        yield longer
 
 
 def _outside(came: Sequence[Recurring], total: int | None) -> dict[str, float]:
     """Seconds outside of the steps of a whole run; of what was seen where its length is unknown."""
-    return {one.name: one.seconds(total) if total else one.each_s * one.count for one in came}
+    seconds: dict[str, float] = defaultdict(float)
+    for one in came:
+        seconds[one.name] += one.seconds(total) if total else one.so_far_s
+    return seconds
 
 
 def _add_tail(host: Host, outside: dict[str, float]) -> None:

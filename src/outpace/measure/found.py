@@ -16,6 +16,8 @@ class Found:
     """What probes found, to be joined with what was watched."""
 
     input: dict[str, Any] = field(default_factory=dict)
+    made_sooner_s: float = 0.0
+    """each batch in later epochs than the one that was watched"""
     images: Images | None = None
     compute: dict[str, Any] = field(default_factory=dict)
     by_batch: Line | None = None

@@ -12,7 +12,7 @@ import inspect
 import math
 import sys
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from outpace.measure import libraries
 from outpace.seams.where import is_user_file, locals_of, user_frames
@@ -21,6 +21,7 @@ BARS = ("tqdm", "track", "progress_bar")
 WRAPPERS = (*BARS, "enumerate", "reversed")
 SIZED = (list, tuple)
 COMPUTED = (property, functools.cached_property)
+DATA_LOADER = "torch.utils.data.dataloader"
 LIBRARIES = ("builtins", "collections", "numpy", "torch")
 
 
@@ -30,6 +31,8 @@ class Loop(NamedTuple):
     turns: int | None
     over_range: bool
     """else it is over batches, of which a step may take several"""
+    while_: bool = False
+    """it goes on until something is so"""
 
 
 class Unknown(Exception):
@@ -128,17 +131,42 @@ def _is_librarys(value: Any) -> bool:
 def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     """How often a loop over a range or a list turns."""
     if isinstance(loop, ast.While):
-        return Loop(None, False)
+        return Loop(None, False, while_=True)
     over = _unwrapped(loop.iter)
     try:
-        if is_range(over):
-            return Loop(len(range_of(over, frame)), True)
-        if isinstance(over, ast.Call) and is_slice(over):
-            return Loop(_turns_of_slice(over, frame), False)
-        value = evaluate(over, frame)
-        return Loop(len(value) if isinstance(value, SIZED) else None, False)
+        return Loop(_count(over, frame), is_range(over))
     except Exception:
         return Loop(None, False)
+
+
+def _count(over: ast.expr, frame: FrameType) -> int | None:
+    """Turns of a loop over this; None, or an error, where they cannot be told."""
+    if is_range(over):
+        return len(range_of(over, frame))
+    if isinstance(over, ast.Call) and _name(over.func) == "zip":
+        return min(
+            (n for each in over.args if (n := _limit(each, frame)) is not None), default=None
+        )
+    if isinstance(over, ast.Call) and is_slice(over):
+        return _turns_of_slice(over, frame)
+    value = evaluate(over, frame)
+    return len(value) if isinstance(value, SIZED) else None
+
+
+def _limit(over: ast.expr, frame: FrameType) -> int | None:
+    """Turns that one of several iterables allows; None: it is taken to go on. Unknown for a DataLoader.
+
+    Of such a one an epoch that is over tells more: it may be left early, or end before.
+    """
+    try:
+        if (count := _count(_unwrapped(over), frame)) is not None:
+            return count
+        value = evaluate(_unwrapped(over), frame)
+    except Exception:
+        return None
+    if type(value).__module__ == DATA_LOADER:
+        raise Unknown
+    return None
 
 
 def bare(over: ast.expr) -> ast.expr:
@@ -152,7 +180,7 @@ def _unwrapped(over: ast.expr, wrappers: tuple[str, ...] = WRAPPERS) -> ast.expr
     return over
 
 
-def is_range(over: ast.expr) -> bool:
+def is_range(over: ast.expr) -> TypeGuard[ast.Call]:
     """Whether a loop counts."""
     return isinstance(over, ast.Call) and _name(over.func) in ("range", "trange")
 
@@ -176,6 +204,18 @@ def _turns_of_slice(over: ast.Call, frame: FrameType) -> int | None:
     return max(0, end - begin)
 
 
+def counter_of(loop: ast.For, frame: FrameType) -> str | None:
+    """The name by which a loop calls `range`, where its limits can be evaluated; None for other loops."""
+    over = _unwrapped(loop.iter)
+    if not is_range(over) or not isinstance(over.func, ast.Name):
+        return None
+    try:
+        range_of(over, frame)
+    except Exception:
+        return None
+    return over.func.id
+
+
 def range_of(over: ast.expr, frame: FrameType) -> range:
     """What it counts through; Unknown, or another error, where its limits cannot be evaluated."""
     assert isinstance(over, ast.Call)
@@ -193,18 +233,28 @@ def loops_around_step() -> list[Loop]:
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
             found += [turns(loop, frame) for loop in reversed(loops_around(frame))]
-        elif (steps := _of_library(frame)) is not None:
+        elif (steps := libraries.steps_of(_trainer(frame))) is not None:
             found.append(Loop(steps, True))
         frame = frame.f_back
     return found
 
 
-def _of_library(frame: FrameType) -> int | None:
-    """Steps of a training that a library's function around the step makes."""
+def library_ends() -> bool:
+    """Whether a library's loop around the calling step ends after it: it is asked to."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not is_user_file(frame.f_code.co_filename) and libraries.ask_to_end(_trainer(frame)):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _trainer(frame: FrameType) -> Any:
+    """What a library's function around the step may train with."""
     if frame.f_code.co_name not in libraries.ENTRIES:
         return None
     try:
-        return libraries.steps_of(variable(frame, "self"))
+        return variable(frame, "self")
     except Unknown:
         return None
 
@@ -233,6 +283,8 @@ def total_steps(loops: list[Loop], epoch: float | None, micro_steps: float) -> i
     unknown = [loop for loop in loops if loop.turns is None]
     if not loops or len(unknown) > 1 or (unknown and epoch is None):
         return None
+    if unknown and unknown[0].while_ and loops[-1] is unknown[0]:
+        return None  # the training goes on until something is so, whatever an epoch has
     known = math.prod(loop.turns for loop in loops if loop.turns is not None)
     if unknown:
         assert epoch is not None

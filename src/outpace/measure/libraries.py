@@ -1,4 +1,4 @@
-"""How many steps a training has whose loop is a library's: transformers' Trainer or Lightning's.
+"""Trainings whose loop is a library's, transformers' Trainer or Lightning's: their length, and their end.
 
 They are asked where they train, by attributes that both have had for years; where one is missing, or
 a training has no end, nothing is known. Neither package is imported.
@@ -17,15 +17,30 @@ LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.tra
 
 def steps_of(trainer: Any) -> int | None:
     """Steps from where a trainer began, or went on from a checkpoint; None where it does not tell."""
-    modules = [kind.__module__ for kind in type(trainer).__mro__ if kind.__name__ == "Trainer"]
     try:
-        if any(module in TRANSFORMERS for module in modules):
+        if _is_of(TRANSFORMERS, trainer):
             return int(trainer.state.max_steps - getattr(trainer, "_initial_global_step", 0))
-        if any(module in LIGHTNING for module in modules):
+        if _is_of(LIGHTNING, trainer):
             return _of_lightning(trainer)
     except (AttributeError, TypeError, ValueError):
         pass
     return None
+
+
+def ask_to_end(trainer: Any) -> bool:
+    """Have a trainer end its training after this step, as it does where it stops early; whether it will."""
+    if _is_of(TRANSFORMERS, trainer) and hasattr(trainer, "control"):
+        trainer.control.should_training_stop = True
+        return True
+    if _is_of(LIGHTNING, trainer) and hasattr(trainer, "should_stop"):
+        trainer.should_stop = True
+        return True
+    return False
+
+
+def _is_of(library: tuple[str, ...], trainer: Any) -> bool:
+    kinds = type(trainer).__mro__
+    return any(kind.__name__ == "Trainer" and kind.__module__ in library for kind in kinds)
 
 
 def _of_lightning(trainer: Any) -> int | None:

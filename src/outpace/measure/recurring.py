@@ -19,14 +19,20 @@ class Came:
     first: int = 0
     last: int = 0
     ns: int = 0
+    first_ns: int = 0
 
     def note(self, steps: int, ns: int) -> None:
         """It came after so many steps."""
         if not self.count:
-            self.first = steps
+            self.first, self.first_ns = steps, ns
         self.count += 1
         self.last = steps
         self.ns += ns
+
+
+LONGER = 1.5
+"""times as long as the others in the mean that a first one took, to be told apart: a data set that keeps its
+samples has made them then"""
 
 
 def recurring(name: str, came: Came, steps: int) -> Recurring:
@@ -38,7 +44,10 @@ def recurring(name: str, came: Came, steps: int) -> Recurring:
     each_s = came.ns / 1e9 / came.count
     if came.count > 1:
         every = (came.last - came.first) / (came.count - 1)
-        return Recurring(name, each_s, came.count, came.first, max(1.0, every))
+        others_s, longer_s = (came.ns - came.first_ns) / 1e9 / (came.count - 1), 0.0
+        if came.first_ns / 1e9 > LONGER * others_s:
+            each_s, longer_s = others_s, came.first_ns / 1e9 - others_s
+        return Recurring(name, each_s, came.count, came.first, max(1.0, every), longer_s=longer_s)
     if 2 * came.first >= steps:
         return Recurring(name, each_s, 1, came.first, max(1.0, came.first))
     return Recurring(name, each_s, 1, came.first, max(1.0, steps - came.first), sure=False)

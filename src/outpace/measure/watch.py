@@ -32,6 +32,11 @@ class Watcher:
         self.host = host
         self.recording = True
         self.steps: list[Step] = []
+        self.first_epoch: list[Step] = []
+        """these, where they do not stand for those of later epochs"""
+        self.second_epoch: int | None = None
+        """steps before it; None until it begins"""
+        self._epoch: int | None = None
         self.outside: dict[str, Came] = {name: Came() for name in OUTSIDE}
         self.growth = Growth()
         self.first_look: Look | None = None
@@ -58,6 +63,9 @@ class Watcher:
             self.kept = [training_loader(self.host), main_root(self.host)]
         if step.index == 1:
             self.fetch_begin = self._fetches()
+        self._epoch = self.host.epoch if self._epoch is None else self._epoch
+        if self.second_epoch is None and self.host.epoch > self._epoch:
+            self.second_epoch = step.index
         if self.course.note(step.index + 1):
             forget_epochs(self.host)
         if self.host.mingled:  # it is in every step
@@ -106,6 +114,12 @@ class Watcher:
     def steps_of_epoch(self) -> float | None:
         """Steps that an epoch had, of those that are over."""
         return steps_of_epoch(self.host, self.course)
+
+    def begin_anew(self) -> None:
+        """Steps of the first epoch do not stand for those from here on."""
+        until = self.second_epoch or 0
+        self.first_epoch = [step for step in self.steps if step.index < until]
+        self.steps, self.fetch_begin = [], self._fetches()
 
     def stop_recording(self) -> None:
         """Steps from here on are arms."""

@@ -11,7 +11,7 @@ a ring, 2 (n - 1) / n of their bytes over the slowest link (Thakur et al. 2005).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +34,8 @@ DISPATCH_S = 8e-6
 """CPU time of one operation that is sent to an accelerator, forward and backward"""
 SCALING = 1.4
 """times that a step on another device may take as long, or as short, as reckoned"""
+LEAST_LEFT = 0.5
+"""of a step's computing, that is none of filling pages"""
 HIDDEN = 0.1
 """share of a step that waits for a loader's workers: above it less compute gives nothing"""
 PACKED = 0.5
@@ -115,13 +117,8 @@ def of_the_batch(evidence: Evidence) -> Iterator[Change]:
     free, step = evidence.free_s, evidence.steps.mean_s
     rest = max(0.0, step - free)
     one = evidence.input.batch_size
-    gains = [
-        step / (rest + 0.5 * free / gain)
-        for gain in (arm.gain.speedup, arm.gain.low, arm.gain.high)
-    ]
-    yield Change(
-        f"a batch of {2 * one} in half of the steps", gains[0], gains[1], gains[2], "measured"
-    )
+    gains = _in_doubt(evidence, rest, [0.5 * free / gain for gain in _limits(arm)])
+    yield Change(f"a batch of {2 * one} in half of the steps", *gains, "measured")
 
 
 def more_devices(evidence: Evidence) -> Iterator[Change]:
@@ -167,11 +164,24 @@ def _step_speedup(evidence: Evidence, arm: Arm) -> tuple[float, float, float]:
     step, free, source = evidence.steps.mean_s, evidence.free_s, evidence.input
     if source.workers and source.wait_s > HIDDEN * step:
         return 1.0, 1.0, 1.0
-    rest = max(0.0, step - free)
-    gains = [
-        step / (rest + free / gain) for gain in (arm.gain.speedup, arm.gain.low, arm.gain.high)
-    ]
-    return gains[0], gains[1], gains[2]
+    return _in_doubt(evidence, max(0.0, step - free), [free / gain for gain in _limits(arm)])
+
+
+def _limits(arm: Arm) -> tuple[float, float, float]:
+    return arm.gain.speedup, arm.gain.low, arm.gain.high
+
+
+def _in_doubt(
+    evidence: Evidence, rest: float, computing: Sequence[float]
+) -> tuple[float, float, float]:
+    """Gains of steps that compute for so long, as estimated and at the most and at the least.
+
+    Other sizes were measured in the same process. How much of its memory the allocator gives back to the
+    system at each step, to be filled anew, differs from process to process: all of it, or nothing.
+    """
+    step, paging, (estimate, most, least) = evidence.steps.mean_s, evidence.paging_s, computing
+    most, least = most + paging, max(least - paging, LEAST_LEFT * least)
+    return step / (rest + estimate), step / (rest + most), step / (rest + least)
 
 
 def _computing(evidence: Evidence) -> float:

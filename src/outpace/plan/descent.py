@@ -43,11 +43,12 @@ class Descent:
         """The rate to step with, of the script's own and its largest, so far ``down``."""
         if self.land == "scale":
             new = own * (1.0 - down)
+        elif self.land == "plateau":
+            # What the script does with its rate until then it does for a reason.
+            new = own * rate("plateau", 1.0 - FALL + FALL * down if falls else down)
         else:
             if self.land == "one-cycle" and late:
                 down = RISE + (1.0 - RISE) * down  # too late for it to rise
-            if falls:
-                down = 1.0 - FALL + FALL * down
             new = largest * rate(self.land, down)
         if largest:  # a group that is not to learn tells nothing
             self.final_rate = new / largest

@@ -55,12 +55,24 @@ def _came_once(evidence: Evidence, steps: int) -> Iterator[str]:
             )
 
 
+def _first_epoch(evidence: Evidence) -> Iterator[str]:
+    """What the first epoch takes longer than the others."""
+    longer = [one.each_s for one in evidence.run.recurring if one.every is None and one.leads]
+    whole = sum(row.seconds for row in evidence.ledger)
+    if sum(longer) > ALIKE * whole:
+        yield (
+            f"{duration(sum(longer))} of that are for samples that are made in the first epoch and "
+            "kept for the others, by the data set or by the system"
+        )
+
+
 def notes(evidence: Evidence, steps: int) -> Iterator[str]:
     """What a user should know of a forecast of so many steps."""
     run, given = evidence.run, loaders_epoch(evidence)
     if run.leaves and not run.finished:
         yield f"it may end sooner, by {' or '.join(run.leaves)}, which is no count of steps"
     yield from _came_once(evidence, steps)
+    yield from _first_epoch(evidence)
     if run.epoch_steps and given and abs(run.epoch_steps - given) > ALIKE * given:
         had = f"an epoch is taken to have {round(run.epoch_steps):,} steps"
         yield f"{had}, as those had that were over, where its loader has {given:,}"

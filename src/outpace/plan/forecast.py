@@ -79,7 +79,7 @@ def recurring_s(evidence: Evidence, steps: int | None = None) -> float:
     """Seconds of what comes outside of steps, in so many of them; None: as they are in the ledger."""
     steps = steps or evidence.run.total_steps
     came = evidence.run.recurring
-    return sum(one.seconds(steps) if steps else one.each_s * one.count for one in came)
+    return sum(one.seconds(steps) if steps else one.so_far_s for one in came)
 
 
 def steps_seen(evidence: Evidence) -> int:

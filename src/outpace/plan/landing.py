@@ -3,8 +3,8 @@
 Nothing is changed while the forecast fits. Once it does not, the learning rate goes down from what
 the script has it at, so that it reaches zero when the time is up; then the loaders give no more
 batches and the loops around the step are left, so that what the script does at its end is done.
-Where there is no forecast, the plateau before the fall is left to the script's own schedule: it may
-end by itself before.
+The plateau before its fall is the script's own schedule; where there is no forecast, the script may end
+by itself before that.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from outpace.measure.length import library_ends
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew, Orders, crew_of, steps_between
@@ -34,6 +35,8 @@ from outpace.seams.rate import RateSeam
 TELL_S = 0.5
 SURE_AT = 0.5
 """share of the budget up to which the rate goes down only where the script is sure to be late"""
+FAR_TOO_LONG = 3.0
+"""times the time that the script would take for it to be told by the first block of steps"""
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
 LAST = 1.5
@@ -75,8 +78,8 @@ class Landing:
         """the forecast is; and: there is none, so that the script goes on at its own rate"""
         self.loss: Any = None
         self.descent = Descent(land or "plateau")
-        self.over = self.left = False
-        """no more batches; and the loops were left"""
+        self.over = self.left = self.asked = False
+        """no more batches; the loops were left; and a library was asked to end its own"""
         host.listeners.append(self.on_step)
         host.on_loss = self.keep_loss
         self.loader = host.seams.get("loader")
@@ -133,7 +136,7 @@ class Landing:
 
     def look(self) -> None:
         """Tell how far it is, and whether it is late."""
-        found, left = self.outlook.finish(), self.countdown.left()
+        found, left = self.time.finish(), self.countdown.left()
         if found is not None and self.pace.blocks >= TRUSTED_BLOCKS:
             if self.land is None and found.low > left and not self.late:
                 self.late = True
@@ -247,12 +250,13 @@ class Landing:
 
     def must_go_down(self) -> bool:
         """Whether the script would not end in time by itself."""
-        if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
-            return not self.has_time_for_a_step()
+        for_steps, elapsed = self.time.for_steps(), self.countdown.elapsed()
         found = self.outlook.finish()
+        if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
+            far = self.pace.blocks and found is not None and found.low > FAR_TOO_LONG * for_steps
+            return bool(far) or not self.has_time_for_a_step()
         if found is None:
             return not self.may_wait()
-        for_steps, elapsed = self.time.for_steps(), self.countdown.elapsed()
         # It is not taken back: early on a stall or a pause looks as if it came again and again.
         early = elapsed <= SURE_AT * (elapsed + max(0.0, for_steps))
         return (found.low if early else found.estimate) > for_steps
@@ -351,9 +355,14 @@ class Landing:
         """Go out of the loops around the step, whose loaders run dry."""
         self.left = False
         exits, last = ways_out(sys._getframe(1))
+        asked = not self.asked and library_ends()
+        self.asked = self.asked or asked
         if isinstance(self.loader, LoaderSeam):
-            self.loader.dry = True
-        if not (follow(exits, self.left_loops) and last):
+            self.loader.dry = not asked  # it validates once more
+        followed = follow(exits, self.left_loops)
+        if asked and not exits:
+            self.left = True
+        elif not (followed and last):
             self.say(*self.why_it_goes_on(bool(exits)))
 
     def left_loops(self) -> None:

@@ -10,7 +10,8 @@ take the loop's iterator for it (the end of a ``with``, a call over several line
 to by way of a plain one beside the loop, where the stack holds what it holds when the loop is over.
 
 A loop that nothing follows in its function cannot be left so. Where nothing at all is left to do
-after it, in any caller, the script ends there with exit code 0; else the loop has to go on.
+after it, in any caller, the script ends there with exit code 0; else it is begun anew over nothing, if it is
+over a range (`outpace.plan.over_nothing`), and has to go on if it is not.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.length import loops_around, parse
+from outpace.plan.over_nothing import Anew, anew, begin_over_nothing
 from outpace.seams.where import is_user_file, user_frames
 
 Loop = ast.For | ast.While
@@ -40,12 +42,14 @@ OVER: Way = ()
 class Exit(NamedTuple):
     """The line at which a loop turns, the way to what follows, and the outermost loop that it leaves.
 
-    Loops of a frame are numbered from the outermost on.
+    Loops of a frame are numbered from the outermost on. ``anew``: there is no way, but this loop can begin
+    anew over nothing.
     """
 
     line: int
     way: Way
     leaves: int
+    anew: Anew | None = None
 
 
 @dataclass
@@ -91,6 +95,10 @@ def _no_new_frames(frame: FrameType, event: str, arg: Any) -> None:
     return None
 
 
+def _nothing(frame: FrameType, event: str, arg: Any) -> None:
+    """Traces nothing of a frame, while others are traced."""
+
+
 def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
     def guide(frame: FrameType, event: str, arg: Any) -> Any:
         ended = _has_ended(own, frame, event)
@@ -102,19 +110,24 @@ def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
         outermost = own is exits[0] and leaves == 0
         if outermost:
             done()
-        if outermost or not any(each.left for each in exits):
+        over = outermost or not any(each.left for each in exits)
+        begins = here is not None and not ended and here.anew is not None
+        if over and not begins:
             sys.settrace(None)
         if here is None or ended:
             return None
-        if here.way == OVER:
-            raise SystemExit(0)
+        then = guide if own.left else None
         try:
+            if here.anew is not None:
+                return begin_over_nothing(here.anew, frame, None if over else then or _nothing)
+            if here.way == OVER:
+                raise SystemExit(0)
             for line in here.way:
                 frame.f_lineno = line  # type: ignore[misc]
         except ValueError:
             sys.settrace(None)  # the interpreter knows better: the loop goes on
             return None
-        return guide if own.left else None
+        return then
 
     return guide
 
@@ -136,6 +149,7 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
     way: Way | None = OVER if over else None
     leaves = 0
     ways: list[tuple[Way | None, int]] = []
+    begins: list[Anew | None] = []
     for number, loop in enumerate(loops):  # the outermost first
         following, inside = _following(loop, parents)
         if following is not None:
@@ -143,10 +157,14 @@ def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool
         elif inside:
             way = None
         ways.append((way, leaves))
-    for loop, (way, leaves) in zip(reversed(loops), reversed(ways), strict=True):
+        begins.append(anew(loop, frame) if way is None else None)
+    for number, loop in reversed(list(enumerate(loops))):
+        way, leaves = ways[number]
         if way is not None:
             exits.left += [Exit(line, way, leaves) for line in _heads(loop)]
-    return exits, ways[0][0] is not None
+        elif begins[number] is not None:
+            exits.left += [Exit(line, OVER, number, begins[number]) for line in _heads(loop)]
+    return exits, ways[0][0] is not None or begins[0] is not None
 
 
 def _heads(loop: Loop) -> set[int]:

@@ -14,6 +14,7 @@ from collections import deque
 from statistics import median
 from typing import NamedTuple
 
+from outpace.plan.fluctuation import Fluctuation
 from outpace.records.plan import Estimate
 
 SHORTEST_BLOCK_S, LONGEST_BLOCK_S = 1.0, 60.0
@@ -27,11 +28,15 @@ STALL = 4.0
 """times the median that a step counts for at most there: one alone may have been a pause"""
 FAR, IN_A_ROW = 1.25, 3
 """a change for good: blocks that take so many times as long, or as short"""
+COME_AND_GO = 2
+"""such changes, from which on none is for good: it is reckoned with the mean of all steps"""
 MOST_SLOWER = 3.0
 """times as long that anything else takes on a busy machine; steps, whose threads wait for each other, may
 take ten"""
 PAUSE = 3.0
 """steps' time that a pause takes at least"""
+OVERDUE = 2.0
+"""times the steps from one pause to the next without a pause, after which none of its length is expected"""
 FEWEST_APART, APART = 3, 0.02
 """pauses that tell how many steps are from one to the next, and by how much of them they may differ"""
 NEAR = 8
@@ -104,6 +109,10 @@ class Pace:
         self._block_s, self._block_steps = 0.0, 0
         self._far: list[tuple[float, int]] = []
         self._paused, self._paused_until = 0.0, 0
+        self._since, self._longest_since = 0.0, 0.0
+        """seconds of what was too short for a pause, since the last one"""
+        self._ever, self._lately = Fluctuation(), Fluctuation()
+        """all steps, and those since the machine's speed changed"""
         self._stalled, self._stalls = 0.0, 0
         """seconds by which clean steps took longer than those around them, and how often they did"""
         self._shortest = math.inf
@@ -121,6 +130,9 @@ class Pace:
             seconds = usual
             self._block_s += seconds * count
             self._block_steps += count
+            if self.blocks:  # else it is warm-up
+                self._ever.note(seconds * count, count)
+                self._lately.note(seconds * count, count)
             length = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
             if self._block_s >= length or self.step_s is None:
                 self._end_block()
@@ -133,21 +145,26 @@ class Pace:
 
         ``pauses_s``: what pauses may take in all, as long as none was met.
         """
-        step_s = self.step_s or 0.0
+        seen_by = self._ever if self.changes >= COME_AND_GO else self._lately
+        step_s = (seen_by is self._ever and seen_by.step_s) or self.step_s or 0.0
         running, pausing = steps * step_s, pauses_s
         stalling = steps * self._stalled / max(1, self.steps)
         chance = Z80 / math.sqrt(max(1, self._stalls))
         if self._paused_until:
             pausing = steps * self._paused / self._paused_until
+        most = pausing
+        if self.overdue:
+            pausing = steps * self._since / (self.steps - self._pauses[-1].at)
+            most = max(pausing, steps * self._paused / self.steps)
         block_s = min(LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, BLOCK_SHARE * self.seconds))
         seen, to_come = max(1, min(self.blocks, MEMORY)), max(1.0, running / block_s)
         apart = math.sqrt(self._spread * self._alike() * (1 / seen + 1 / to_come) + FLOOR**2)
-        factor = math.exp(Z80 * apart)
+        factor = max(math.exp(Z80 * apart), seen_by.limit(running))
         doubt = 1.0 if self._paused_until else 2.0
         return Estimate(
             running + pausing + stalling,
             running / factor + pausing / doubt + stalling * max(0.0, 1 - chance),
-            running * factor + pausing * doubt + stalling * (1 + chance),
+            running * factor + most * doubt + stalling * (1 + chance),
         )
 
     @property
@@ -160,10 +177,20 @@ class Pace:
         return sum(min(most, seconds) * count for seconds, count in self._recent) / steps
 
     @property
+    def overdue(self) -> bool:
+        """Whether pauses have not come again, as a first validation that made what the others keep."""
+        if not self._pauses:
+            return False
+        last, before = self._pauses[-1].at, self._pauses[-2].at if len(self._pauses) > 1 else 0
+        return self.steps - last > OVERDUE * (last - before)
+
+    @property
     def pause_s(self) -> float | None:
         """Seconds that the longest of the last pauses would take now; None: there was none."""
         if not self._pauses or not self.step_s:
             return None
+        if self.overdue:
+            return self._longest_since or None
         # What slows steps down slows validations in another measure: those since then tell it.
         return self._longest(self._pauses, self.step_s)
 
@@ -256,6 +283,7 @@ class Pace:
             self._sum = sum(math.log(m) for m, _ in new)
             self.blocks, self._far = len(new), []
             self.changes += 1
+            self._lately = Fluctuation()
 
     def _forget_far(self) -> None:
         """It was no change, but a stall of several steps."""
@@ -273,8 +301,12 @@ class Pace:
         self._paused += seconds
         if seconds > PAUSE * self.step_s:
             self._paused_until = self.steps
+            self._since = self._longest_since = 0.0
             self.paused += 1
             self._pauses.append(self._note_long(seconds, count))
+        else:
+            self._since += seconds
+            self._longest_since = max(self._longest_since, seconds)
 
     def _note_stall(self, seconds: float, count: int) -> None:
         self._note_long(seconds, count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,11 @@ from outpace.records.plan import (
 )
 from outpace.records.session import Session
 
+REACHED = (0.21, 0.56)
+"""MFU of published trainings of language models, between which one that is said may come out: GPT-3
+(by Chowdhery et al. 2022, arXiv 2204.02311, table 3) and Megatron with 530 billion parameters (Korthikanti
+et al. 2022, arXiv 2205.05198)"""
+
 NOT_OF_A_SCRIPT = (
     "flops",
     "params",
@@ -44,6 +50,8 @@ NOT_OF_A_SCRIPT = (
 )
 
 OF_A_SCRIPT = ("steps", "epochs", "samples")
+OF_A_DEVICE = ("count", "mfu", "dtype", "usd_per_hour")
+"""and, of a script, what is computed of this machine or of its memory"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,8 @@ class Question:
     memory: bool = False
     """how much memory a step of a script takes"""
     batch: int | None = None
+    said: frozenset[str] = frozenset()
+    """names of what has a value in any case, where it was said"""
 
     def check_script(self) -> None:
         """Raise UsageError where a script is asked about, and something that is not of it."""
@@ -86,6 +96,13 @@ class Question:
                     f"--{name.replace('_', '-')} is not of a script",
                     "ask about the one or about the other",
                 )
+        unread = ("mfu", "dtype", "law") if self.memory else ("mfu", "dtype", "law", "count")
+        self._refuse(unread, "is not of a script", "ask about the one or about the other")
+        if self.memory:
+            unread = ("objective", "usd_per_hour", "time")
+            self._refuse(
+                unread, "has nothing to do with memory", "ask once with --memory, once without"
+            )
         lengths = [name for name in OF_A_SCRIPT if getattr(self, name) is not None]
         if len(lengths) > 1:
             raise UsageError(
@@ -122,6 +139,17 @@ class Question:
         for name in OF_A_SCRIPT:
             if getattr(self, name) is not None:
                 raise UsageError(f"--{name} is of a script", "name the script")
+        self._refuse(("objective", "time"), "is of a script", "name the script")
+        if self.device is None:
+            self._refuse(OF_A_DEVICE, "is of a device", "say --device, such as h100")
+        if self.fit is not None:
+            self._refuse(("law",), "and --fit each choose a law", "keep one of them")
+
+    def _refuse(self, names: Iterable[str], why: str, hint: str) -> None:
+        """Raise UsageError where one of them was said, which no answer would heed."""
+        for name in names:
+            if name in self.said:
+                raise UsageError(f"--{name.replace('_', '-')} {why}", hint)
 
     @property
     def machine(self) -> Device | None:
@@ -309,6 +337,9 @@ def _flops(asked: Question, machine: Device | None) -> Flops | None:
 
 def _forecast(asked: Question, machine: Device, flops: float) -> Forecast:
     hours = hours_of(asked)
-    rate = machine.flops_per_s(asked.dtype) * asked.mfu * asked.count
-    seconds = flops / rate
-    return Forecast(Estimate(seconds, seconds, seconds), hours is None or seconds <= 3600 * hours)
+    at_peak = flops / (machine.flops_per_s(asked.dtype) * asked.count)
+    lowest, highest = REACHED
+    finish_s = Estimate(
+        at_peak / asked.mfu, at_peak / max(highest, asked.mfu), at_peak / min(lowest, asked.mfu)
+    )
+    return Forecast(finish_s, hours is None or finish_s.estimate <= 3600 * hours)

@@ -14,9 +14,10 @@ from typing import Literal
 
 Schedule = Literal["linear", "cosine", "one-cycle", "plateau"]
 
-FALL = 0.15
-"""share of a budget at whose end the rate falls from its plateau (Hägele et al. 2024, arXiv 2405.18392:
-a fifth is nearly as good as a cosine over the whole; where a budget is an epoch or two, less is better)"""
+FALL = 0.1
+"""share of a budget at whose end the rate falls from its plateau, in a line (Hägele et al. 2024, arXiv
+2405.18392: a fifth is nearly as good as a cosine over the whole). Steps of the fall learn less: where a
+budget is an epoch or two that is dear, and a few of them are enough for the rate's noise to be gone"""
 
 RISE = 0.25
 """share of a one-cycle in which the rate rises (Smith 2018)"""
@@ -30,7 +31,7 @@ def rate(schedule: Schedule, used: float) -> float:
     if schedule == "linear":
         return 1.0 - used
     if schedule == "plateau":
-        return 0.5 * (1.0 + math.cos(math.pi * max(0.0, 1.0 - (1.0 - used) / FALL)))
+        return min(1.0, (1.0 - used) / FALL)
     if schedule == "cosine":
         return 0.5 * (1.0 + math.cos(math.pi * used))
     if used < RISE:

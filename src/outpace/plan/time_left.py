@@ -7,6 +7,7 @@ import math
 from outpace.plan.countdown import Countdown
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import FAR, MOST_SLOWER
+from outpace.records.plan import Estimate
 
 EXIT_S, QUICKEST_EXIT_S = 1.05, 0.4
 """for a process with torch to end once the script has, at the most and at the least"""
@@ -19,7 +20,7 @@ MARGIN, MOST_MARGIN_S = 0.006, 30.0
 VARY = 1.1
 """times that the last validation may take as long as those before"""
 UNSEEN, UNTOUCHED = 0.25, 0.1
-"""of the budget that is left for a validation that was never seen, and for a test after training"""
+"""of the budget that is left for validations that were never seen, and for a test after training"""
 
 
 class TimeLeft:
@@ -53,12 +54,25 @@ class TimeLeft:
         judging = self.at_the_end()
         if self.outlook.epoch() is not None and not self.outlook.only_within:
             judging += self.validating()
+        if not self.outlook.pace.paused:
+            judging = min(judging, UNSEEN * self.budget)  # steps come first
         saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
+        margin = min(MOST_MARGIN_S, MARGIN * self.budget)
+        return self.exiting() + saving + judging + margin
+
+    def exiting(self) -> float:
+        """For the process to end."""
         pace = self.outlook.pace
         slower = min(MOST_SLOWER, pace.slowness) if pace.slowness > FAR else 1.0
-        exit_s = slower * (self.exit_s + (LAUNCHER_S if self.ranks > 1 else 0.0))
-        margin = min(MOST_MARGIN_S, MARGIN * self.budget)
-        return exit_s + saving + judging + margin
+        return slower * (self.exit_s + (LAUNCHER_S if self.ranks > 1 else 0.0))
+
+    def finish(self) -> Estimate | None:
+        """To the end of a script that is left to itself, its last judging and its process included."""
+        steps = self.outlook.finish()
+        if steps is None:
+            return None
+        after = self.exiting() + self.at_the_end()
+        return Estimate(steps.estimate + after, steps.low + after, steps.high + after)
 
     def for_steps(self) -> float:
         """Until steps have to be over; negative once they should have been."""

@@ -74,14 +74,17 @@ def _batches(
         none = True
         for batch in loader:
             none = False
-            ends = clock() - begun + (sorted(recent)[len(recent) // 2] if recent else 0.0)
+            step_s = sorted(recent)[len(recent) // 2] if recent else 0.0
+            ends = clock() - begun + step_s
             if ends > seconds:
                 return
+            # The last step ends up to one before the time is up: the rate is down by then.
+            used = ends / max(1e-9, seconds - step_s)
             # Asked for anew: loading a state replaces the groups.
             groups = optimizer.param_groups if optimizer is not None else []
             largest += [float(group["lr"]) for group in groups[len(largest) :]]
             for group, most in zip(groups, largest, strict=True):
-                set_rate(group, most * rate(schedule, ends / seconds))
+                set_rate(group, most * rate(schedule, used))
             yield batch
             now_s = clock()
             recent = [*recent[1 - RECENT :], now_s - last]

@@ -79,6 +79,8 @@ class Input(msgspec.Struct, frozen=True):
     fetch_s: float = 0.0
     """wall time of fetching one batch, in one worker"""
     fetch_cpu_s: float = 0.0
+    again_s: float | None = None
+    """the same of samples that were drawn before, as in all epochs but the first; None where it is no less"""
     collate_s: float = 0.0
     decode_s: float = 0.0
     """part of a batch's fetch spent in image decoding"""
@@ -334,6 +336,8 @@ class Recurring(msgspec.Struct, frozen=True):
     """else it came but once, and may not come again"""
     leads: bool = False
     """it comes before the steps, as an epoch's start does: none follows the last of them"""
+    longer_s: float = 0.0
+    """that the first one took longer than the others"""
 
     def times(self, steps: int) -> int:
         """How often it comes in a run of so many steps."""
@@ -344,7 +348,13 @@ class Recurring(msgspec.Struct, frozen=True):
 
     def seconds(self, steps: int) -> float:
         """Of a run of so many steps."""
-        return self.each_s * self.times(steps)
+        times = self.times(steps)
+        return self.each_s * times + (self.longer_s if times else 0.0)
+
+    @property
+    def so_far_s(self) -> float:
+        """Seconds of those that came."""
+        return self.each_s * self.count + self.longer_s
 
 
 class Run(msgspec.Struct, frozen=True):

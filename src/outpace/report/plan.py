@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from outpace.plan.budget import arithmetic, duration
 from outpace.plan.hardware import CONTEXT_BYTES
-from outpace.plan.question import Chosen, Question, hours_of
+from outpace.plan.question import REACHED, Chosen, Question, hours_of
 from outpace.records.plan import (
     Estimate,
     Flops,
@@ -163,14 +163,21 @@ def lines(asked: Question, plan: Plan, law: Chosen) -> Iterator[str]:
             f"{flops.total:.3g} FLOPs{_price(flops.usd, flops.price)}"
         )
     if plan.forecast and machine is not None:
-        seconds = plan.forecast.finish_s.estimate
+        takes = plan.forecast.finish_s
+        seconds = takes.estimate
         usd = machine.usd_per_hour * asked.count * seconds / 3600 if machine.usd_per_hour else None
-        fits = "" if plan.forecast.fits else ", which does not fit"
+        late = plan.budget and seconds > plan.budget.available_s
+        late = late or (asked.hours is not None and seconds > 3600 * asked.hours)
+        fits = (
+            "" if plan.forecast.fits else ", which does not fit" if late else ", which is too dear"
+        )
         what = f"{asked.flops:.3g} FLOPs" if asked.flops is not None else ""
         what = what or f"{short(asked.params)} parameters on {short(asked.tokens)} tokens"
         yield (
-            f"{what} take {duration(seconds)} on {asked.count} {machine.name}{fits}; not measured, at "
-            f"{100 * asked.mfu:g} % of the peak{_price(usd, machine.price)}"
+            f"{what} take {duration(seconds)} ({duration(takes.low)} to {duration(takes.high)}) on "
+            f"{asked.count} {machine.name}{fits}; not measured, at {100 * asked.mfu:g} % of the peak, of "
+            f"which published trainings reached {100 * REACHED[0]:g} to {100 * REACHED[1]:g} %"
+            f"{_price(usd, machine.price)}"
         )
     if plan.given and plan.optimal:
         yield from _judgement(asked, law, plan.given, plan.optimal)
@@ -209,7 +216,8 @@ def _judgement(asked: Question, law: Chosen, given: Given, best: Optimal) -> Ite
         f"{law.name}: {short(asked.params)} parameters on {short(asked.tokens)} tokens"
         f"{worth}{_loss(given.loss)}; {means[given.verdict]}"
     )
-    yield f"best for as much compute: {_split(best)}{_loss(best.loss)}"
+    fresh = ", all of them fresh" if worth else ""
+    yield f"best for as much compute: {_split(best)}{fresh}{_loss(best.loss)}"
 
 
 def _split(found: Optimal) -> str:

@@ -82,8 +82,9 @@ class Record:
 
     @property
     def runs(self) -> bool:
-        """Whether the script may draw more of this epoch's batches."""
-        return self.running is not None and self.running() is not None
+        """Whether the script may draw more of this epoch's batches. Iterators may be kept after the last."""
+        over = self.length is not None and self.given >= self.length
+        return not over and self.running is not None and self.running() is not None
 
     @property
     def within(self) -> bool:
@@ -96,7 +97,7 @@ class Record:
             if self.epochs and self.begun is not None and steps > self.begun:
                 self.steps += steps - self.begun
                 self.stepped += 1
-            self.begun = steps
+            self.begun, self.running = steps, None
         self.epochs += 1
         self.given = self.ahead = 0
 

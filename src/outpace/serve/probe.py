@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import statistics
 from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any
@@ -35,6 +36,8 @@ class Probe:
     why_not_sliceable: str | None = None
     sample_bytes: int = 0
     samples: int | None = None
+    again_s: float | None = None
+    """that a sample takes which was drawn just before"""
 
 
 def probe(loader: DataLoader[Any]) -> Probe:
@@ -49,12 +52,16 @@ def probe(loader: DataLoader[Any]) -> Probe:
         indices = _some(found.samples)
         fetch = by_items(loader)
         one, streams = None, set()
-        same = True
+        same, again = True, []
         for index in indices[:TRIED]:
             before = random_states()
             one = fetch([index])
             streams |= moved(before, random_states())
-            same = same and same_bits(one, fetch([index]))
+            begun = perf_counter()
+            other = fetch([index])
+            again.append(perf_counter() - begun)
+            same = same and same_bits(one, other)
+        found.again_s = statistics.median(again)
         found.random_streams = tuple(sorted(streams))
         found.deterministic = same and not streams
         found.sample_bytes = _bytes(one)

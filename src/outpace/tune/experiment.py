@@ -62,6 +62,10 @@ LOOKS = 8
 LOOK_S = 2.0
 """steps looked at closely, and seconds for them, before and after the training is watched"""
 ENOUGH_WATCHED = 400
+WAITED = 0.5
+"""of the time that is left, for the first epoch to end where later ones are others"""
+BEYOND = 1.1
+"""times its steps"""
 MOST_PARTS = 3
 ROOMY = 0.8
 """share of the memory that a step may be predicted to take for more to be tried"""
@@ -179,6 +183,8 @@ class Experiment:
         if not self.earlier:
             yield from self.slowly(looked.look(LOOKS, LOOK_S))
         yield from self.slowly(self.probe())
+        if observed.found.made_sooner_s:
+            yield from self.second_epoch()
         observed.watcher.stop_recording()
         evidence = observed.evidence()
         for contest in self.contests(evidence):
@@ -193,6 +199,25 @@ class Experiment:
         spent = earlier.get("spent", 0.0)
         seconds = max(2.0, share * (self.left() + spent))
         return Contest(arms, seconds, name, pairs=pairs, spent=spent, **options)
+
+    def second_epoch(self) -> Iterator[None]:
+        """Watch again once samples are kept, where the first epoch ends in time."""
+        host, watcher, loaded = self.host, self.observed.watcher, training_loader(self.host)
+        epoch = loaded[1].steps_of_epoch(host.micro_steps) if loaded is not None else None
+        left = epoch - host.steps if epoch is not None else math.inf
+        if watcher.second_epoch is None and left * self.step.wall / 1e9 > WAITED * self.left():
+            return
+        last = host.steps + BEYOND * max(0.0, left)
+        while watcher.second_epoch is None:
+            if host.steps > last:
+                return
+            self.observed.tell("watching", self.time_s - self.left(), self.time_s)
+            yield None
+        for _ in range(FEWEST_WATCHED):
+            yield None
+        self.observed.found.made_sooner_s = 0.0
+        watcher.begin_anew()
+        yield from self.watch()
 
     def together(self) -> Program:
         """What one of several ranks may do: as all others, at the same steps."""
@@ -305,7 +330,8 @@ class Experiment:
         loader = training_loader(self.host)
         loaded = loader is not None
         own: dict[str, Setup] = {"as_is": AS_IS, "seams_off": replace(AS_IS, watched=False)}
-        if loaded:
+        # What an input gains that is the first epoch's alone, no other has to gain.
+        if loaded and not self.observed.found.made_sooner_s:
             own["input_free"] = replace(AS_IS, free_input=True)
             for remedy in self.probed(evidence):
                 own.update(remedy.fed_arms(evidence))

@@ -12,8 +12,10 @@ import torch
 
 from outpace.measure.by_hand import OwnOperators, Place, Update, busiest, is_scripts_own
 from outpace.measure.capacity import tightest
+from outpace.measure.first_epoch import kept
 from outpace.measure.flops import StepCounter
 from outpace.measure.generators import moved, random_states
+from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.waste import Waste
@@ -21,6 +23,7 @@ from outpace.records.evidence import Images, Memory
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
+from outpace.seams.loader_record import Record
 from outpace.seams.module import device_of
 from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.where import user_frame
@@ -185,7 +188,7 @@ def probe_input(observed: Observed) -> None:
     loaded = training_loader(observed.host)
     if loaded is None:
         return
-    loader, _ = loaded
+    loader, record = loaded
     found = probe(loader)
     facts = observed.found.input
     facts.update(
@@ -197,6 +200,8 @@ def probe_input(observed: Observed) -> None:
         samples=found.samples,
     )
     facts.update(loading_facts(loader))
+    if found.again_s is not None and not loader.num_workers:
+        probe_again(observed, record, found.again_s)
     if loader.num_workers:
         facts["made_here_s"] = making_time(loader)
     if found.sliceable:
@@ -205,6 +210,21 @@ def probe_input(observed: Observed) -> None:
         most = observed.cache_limits.ram_bytes
         room = observed.machine.memory_bytes // 2 if most is None else most
         facts["cached_s"] = gather_time(loader, "cache", room)
+
+
+def probe_again(observed: Observed, record: Record, again_s: float) -> None:
+    """Are samples that were drawn before there so much sooner that later epochs are others than the first?"""
+    watcher = observed.watcher
+    fetched = watcher.fetches(record.number, workers=False)
+    steps = clean_steps(watcher.steps)
+    if fetched is None or not fetched.batches or not steps:
+        return
+    made_s = fetched.wall / fetched.batches / 1e9
+    batch_s = again_s * observed.host.batch_size
+    step_s = sum(step.wall / max(1, step.micro_steps) for step in steps) / len(steps) / 1e9
+    if kept(made_s, batch_s, step_s):
+        observed.found.input["again_s"] = batch_s
+        observed.found.made_sooner_s = made_s - batch_s
 
 
 def probe_images(observed: Observed) -> None:

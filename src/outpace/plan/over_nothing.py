@@ -1,0 +1,101 @@
+"""Ending a loop that nothing follows in its function: it is begun once more, over nothing.
+
+No line is there to move the frame on to, as for ``break`` (`outpace.plan.leave`). But a loop over a range may
+begin anew at its own line, with a `range` that is empty for that once and in that frame alone. It then ends
+as it always does: with the end of a ``with`` or ``try`` around it, an ``else``, or its function's.
+
+Only where the range's limits are names and numbers, which are looked up again and call nothing; progress
+bars and `enumerate` around it are made a second time. Not loops over anything else, and no ``while``.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from outpace.measure.length import counter_of
+from outpace.seams.where import is_functions
+
+Trace = Callable[[FrameType, str, Any], Any]
+MISSING = object()
+
+
+@dataclass(frozen=True)
+class Anew:
+    """A loop that can be ended so: the lines of its head, and the name of what it calls for its range."""
+
+    head: range
+    name: str
+
+
+def anew(loop: ast.For | ast.While, frame: FrameType) -> Anew | None:
+    """How a loop can be ended so; None where it cannot. Not to be asked by a trace function."""
+    name = counter_of(loop, frame) if isinstance(loop, ast.For) else None
+    if name is None or not isinstance(loop, ast.For):
+        return None
+    code = frame.f_code
+    own = is_functions(code) and name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+    head = range(loop.lineno, (loop.iter.end_lineno or loop.lineno) + 1)
+    return None if own else Anew(head, name)
+
+
+def begin_over_nothing(loop: Anew, frame: FrameType, then: Trace | None) -> Trace:
+    """Begin the loop anew, over nothing; ``then`` traces what follows. ValueError where that cannot be.
+
+    To be called, and what it returns set, by a trace function, at a line of the loop's head.
+    """
+    name = loop.name
+    empty(frame, name)
+
+    def entered(frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "line" and frame.f_lineno in loop.head:
+            return entered
+        restore(frame, name)
+        if then is None:
+            sys.settrace(None)
+            return None
+        return then(frame, event, arg)
+
+    try:
+        frame.f_lineno = loop.head[0]  # type: ignore[misc]
+    except ValueError:
+        restore(frame, name)
+        raise
+    return entered
+
+
+class Empty:
+    """What stands for `range` meanwhile: it is empty for one frame, and as ever for all others."""
+
+    def __init__(self, frame: FrameType, before: Any, given: Any) -> None:
+        self.frame: FrameType | None = frame
+        self.before, self.given = before, given
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """No turns; of `trange` that is a range as well."""
+        here = sys._getframe(1) is self.frame
+        return () if here else self.given(*args, **kwargs)
+
+
+def empty(frame: FrameType, name: str) -> None:
+    """Have a global name stand for no turns in this frame."""
+    names = frame.f_globals
+    before = names.get(name, MISSING)
+    given = before if before is not MISSING else frame.f_builtins[name]
+    names[name] = Empty(frame, before, given)
+
+
+def restore(frame: FrameType, name: str) -> None:
+    """Have it stand for what it stood for."""
+    found = frame.f_globals.get(name)
+    if not isinstance(found, Empty):
+        return
+    found.frame = None
+    if found.before is MISSING:
+        del frame.f_globals[name]
+    else:
+        frame.f_globals[name] = found.before

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import evidence_of, with_entry
 
-from outpace.measure.first_epoch import first_epoch, kept, sooner
+from outpace.measure.first_epoch import first_epoch, kept, parted, sooner
 from outpace.plan.epochs import notes
 from outpace.plan.forecast import finish
 from outpace.seams.host import Step
@@ -71,6 +71,14 @@ def test_what_the_first_epoch_takes_longer_comes_once() -> None:
     assert found.seconds(100) == found.seconds(10_000) == pytest.approx(100 * 5.5e-3)
     assert first_epoch([step(4.6, made=0.6)], [step(4.5, made=0.5)], 100) is None
     assert first_epoch([], [step(4.5, made=0.5)], 100) is None
+
+
+def test_the_epochs_of_a_whole_run_are_told_apart_where_samples_are_kept() -> None:
+    made = [step(10.0, made=6.0, index=i) for i in range(8)]
+    there = [step(4.5, made=0.5, index=i) for i in range(8, 16)]
+    assert parted(made + there, 8) == (made, there)
+    assert parted(made + there, None) == ([], made + there)
+    assert parted(made + made, 8) == ([], made + made)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch import nn
 from outpace.measure.arms import Contest, median
 from outpace.measure.collect_input import collect_input
 from outpace.measure.counters import rss_bytes
-from outpace.measure.first_epoch import first_epoch, sooner
+from outpace.measure.first_epoch import first_epoch, parted, sooner
 from outpace.measure.found import Found
 from outpace.measure.ledger import (
     Seen,
@@ -74,7 +74,9 @@ def collect(
 ) -> Evidence:
     """All evidence there is by now. ``loading_s``: the import of torch, and us."""
     early, recorded = watcher.first_epoch, watcher.steps
-    if found.made_sooner_s:
+    if finished and watcher.recording:
+        early, recorded = parted(recorded, watcher.second_epoch)
+    elif found.made_sooner_s:
         early, recorded = recorded, sooner(recorded, found.made_sooner_s)
     steps = clean_steps(recorded)
     phases = mean_phases(steps)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from outpace.measure.ledger import clean_steps
+from outpace.measure.ledger import clean_steps, mean_phases
 from outpace.records.evidence import Recurring
 from outpace.seams.host import Step
 
@@ -38,6 +38,16 @@ def _sooner(step: Step, ns: int) -> Step:
     saved = min(ns, step.phases.get("input", 0))
     phases = {**step.phases, "input": step.phases.get("input", 0) - saved}
     return replace(step, wall=step.wall - saved, cpu=max(0, step.cpu - saved), phases=phases)
+
+
+def parted(steps: Sequence[Step], second: int | None) -> tuple[list[Step], list[Step]]:
+    """Steps before the second epoch and those from there on, where a whole run shows samples kept."""
+    first = [step for step in steps if second is not None and step.index < second]
+    later = list(steps[len(first) :])
+    one, other = (mean_phases(clean_steps(some)).get("input", 0.0) for some in (first, later))
+    if not first or not later or not kept(one, other, _mean(first)):
+        return [], list(steps)
+    return first, later
 
 
 def first_epoch(first: Sequence[Step], later: Sequence[Step], epoch: float) -> Recurring | None:

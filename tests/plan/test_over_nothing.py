@@ -41,6 +41,24 @@ def test_a_function_that_is_over_with_its_loop() -> None:
     assert "range" not in globals()
 
 
+def test_what_else_a_loop_calls_is_not_called_again() -> None:
+    """Its head would be run a second time, and begin a second bar's worth of them."""
+    done: Done = []
+
+    def named(name: str) -> int:
+        done.append(name)
+        return 0
+
+    def counted(epochs: int) -> None:
+        for epoch, _ in enumerate(range(epochs), named("bar")):
+            if epoch == 2:
+                exits, _ = ways_out(sys._getframe(0))
+                assert not follow(exits, lambda: None)
+
+    counted(4)
+    assert done == ["bar"]
+
+
 def test_the_ends_of_with_and_try_around_it_are_gone_through() -> None:
     done: Done = []
 

@@ -119,6 +119,28 @@ def test_a_pause_that_does_not_come_again_is_not_expected_for_ever() -> None:
     assert left.high > 109.0
 
 
+def test_pauses_that_come_in_pairs_are_expected_again() -> None:
+    """At an epoch's end and at the next one's first step."""
+    pace = Pace()
+    for _ in range(4):
+        for _ in range(100):
+            pace.note(0.1)
+        for seconds in (5.1, 3.1):
+            pace.note(seconds, clean=False)
+    for _ in range(50):
+        pace.note(0.1)
+    assert pace.pause_s == pytest.approx(5.0)
+    assert pace.left(1000).estimate == pytest.approx(100.0 + 80.0, rel=0.2)
+
+
+def test_steps_that_grow_and_grow_are_not_taken_for_what_comes_and_goes() -> None:
+    pace = paced([0.1] * 300 + [0.2] * 300 + [0.4] * 100)
+    assert pace.changes == 2
+    assert pace.left(100).estimate == pytest.approx(40.0, rel=0.05)
+    pace = paced([0.1] * 300 + [0.2] * 300 + [0.1] * 300)
+    assert pace.left(100).estimate == pytest.approx(10.0 * 4 / 3, rel=0.1)
+
+
 def test_pauses_that_come_again_late_are_expected_again() -> None:
     pace = paced([0.1] * 20)
     pace.note(5.1, clean=False)

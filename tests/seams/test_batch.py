@@ -10,7 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.seams.batch import batch_size, first_tensor, map_tensors, scale_batch, tensors_in
+from outpace.seams.batch import (
+    batch_size,
+    first_tensor,
+    map_tensors,
+    scalable,
+    scale_batch,
+    tensors_in,
+)
 from outpace.tune.assemble import assemble
 
 Pair = namedtuple("Pair", "x y")
@@ -57,6 +64,25 @@ def test_what_is_given_stays(batch: Any) -> None:
 def test_samples_of_an_object_are_counted() -> None:
     assert batch_size(Own(X)) == 4
     assert batch_size(nn.Linear(2, 3)) == 1
+
+
+def test_a_dataclass_that_leads_back_is_gone_through_once() -> None:
+    @dataclass
+    class Node:
+        x: torch.Tensor
+        parent: Any = None
+
+    root = Node(X)
+    root.parent = Node(Y, root)
+    assert list(tensors_in([root])) == [X]
+    assert map_tensors(root, torch.Tensor.clone).parent is root.parent
+
+
+def test_a_part_of_the_samples_is_taken_where_no_class_has_any() -> None:
+    assert scalable((X, {"y": Y}))
+    assert not scalable(Sampled(X, {"y": Y}))
+    assert not scalable((Sampled(X, {"y": Y}), Y))
+    assert not scalable((X, Y[:2]))
 
 
 def test_a_watched_model_gets_its_batch() -> None:

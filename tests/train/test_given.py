@@ -56,9 +56,9 @@ class Good:
         ({"callbacks": print}, "callbacks="),
         ({"callbacks": [Good]}, "has the class Good"),
         ({"callbacks": [Typo()]}, "a Typo without a method for any event"),
-        ({"train": (X, Y[:40])}, "train= has tensors of 48 and 40 rows"),
-        ({"train": (X.numpy(), Y.numpy())}, "train= is a tuple of arrays"),
-        ({"valid": [X, Y]}, "valid= is a list of tensors"),
+        ({"train": (X, Y[:40]), "batch_size": 8}, "train= has tensors of 48 and 40 rows"),
+        ({"train": (X.numpy(), Y.numpy()), "batch_size": 8}, "train= is a tuple of arrays"),
+        ({"valid": [X, Y], "batch_size": 8}, "valid= is a list of tensors"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_done(given: dict[str, Any], said: str) -> None:
@@ -107,6 +107,21 @@ def test_what_is_right_is_taken() -> None:
         optimizer=torch.optim.SGD(net[0].parameters(), 0.1),
         callbacks=(print, Good()),
     )
+
+
+def test_ready_batches_may_be_few_and_of_several_sizes() -> None:
+    batches = [torch.ones(4, 2), torch.ones(4, 2), torch.ones(3, 2)]
+    net = torch.nn.Linear(2, 2)
+    made = fit(
+        model=net,
+        loss=lambda model, batch: F.mse_loss(model(batch), batch),
+        metric=None,
+        train=batches,
+        valid=batches,
+        batch_size=None,
+        epochs=1,
+    )
+    assert made.steps == 3
 
 
 def test_a_traceback_tells_the_hint() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -187,10 +188,14 @@ def test_frameworks(package: str, body: str, script: Callable[..., Path], tmp_pa
     ],
 )
 def test_a_trainer_lands(package: str, body: str, epochs: str, script: Callable[..., Path]) -> None:
-    """It ends its training itself, as where it stops early, and the script goes on."""
+    """It ends its training as where it stops early, and so does the next fold's; then the script goes on."""
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    path = script(HEAD + body.replace(epochs, epochs[:-1] + "1000000") + '\n    print("saved")\n')
+    body = body.replace(epochs, epochs[:-1] + "1000000")
+    begin = body.index("    trainer = " if package == "lightning" else "    with ")
+    folds = textwrap.indent(textwrap.dedent(body[begin:]), 12 * " ")
+    body = f"{body[:begin]}    def main():\n        for fold in [0, 1]:\n{folds}\n    main()"
+    path = script(f'{HEAD}{body}\n    print("saved")\n')
     done = outpace("run", "--deadline", "40s", "--land", "train.py", cwd=path.parent)
     assert done.returncode in (0, 3), done.stderr
     assert done.stdout.endswith("saved\n")

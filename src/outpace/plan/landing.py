@@ -36,7 +36,7 @@ TELL_S = 0.5
 SURE_AT = 0.5
 """share of the budget up to which the rate goes down only where the script is sure to be late"""
 FAR_TOO_LONG = 3.0
-"""times the time that the script would take for it to be told by the first block of steps"""
+"""times the time that the script would take for it to be told by one block"""
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
 LAST = 1.5
@@ -78,8 +78,8 @@ class Landing:
         """the forecast is; and: there is none, so that the script goes on at its own rate"""
         self.loss: Any = None
         self.descent = Descent(land or "plateau")
-        self.over = self.left = self.asked = False
-        """no more batches; the loops were left; and a library was asked to end its own"""
+        self.over = self.left = False
+        """no more batches; and the loops were left"""
         host.listeners.append(self.on_step)
         host.on_loss = self.keep_loss
         self.loader = host.seams.get("loader")
@@ -253,7 +253,8 @@ class Landing:
         for_steps, elapsed = self.time.for_steps(), self.countdown.elapsed()
         found = self.outlook.finish()
         if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
-            far = self.pace.blocks and found is not None and found.low > FAR_TOO_LONG * for_steps
+            warm = self.pace.blocks > 0 and not self.pace.warming
+            far = warm and found is not None and found.low > FAR_TOO_LONG * for_steps
             return bool(far) or not self.has_time_for_a_step()
         if found is None:
             return not self.may_wait()
@@ -355,13 +356,12 @@ class Landing:
         """Go out of the loops around the step, whose loaders run dry."""
         self.left = False
         exits, last = ways_out(sys._getframe(1))
-        asked = not self.asked and library_ends()
-        self.asked = self.asked or asked
+        asked = library_ends()
         if isinstance(self.loader, LoaderSeam):
             self.loader.dry = not asked  # it validates once more
         followed = follow(exits, self.left_loops)
-        if asked and not exits:
-            self.left = True
+        if asked and not (followed and last):
+            self.left = True  # of the next training another trainer is asked
         elif not (followed and last):
             self.say(*self.why_it_goes_on(bool(exits)))
 

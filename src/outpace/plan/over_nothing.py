@@ -4,8 +4,9 @@ No line is there to move the frame on to, as for ``break`` (`outpace.plan.leave`
 begin anew at its own line, with a `range` that is empty for that once and in that frame alone. It then ends
 as it always does: with the end of a ``with`` or ``try`` around it, an ``else``, or its function's.
 
-Only where the range's limits are names and numbers, which are looked up again and call nothing; progress
-bars and `enumerate` around it are made a second time. Not loops over anything else, and no ``while``.
+Only where the range's limits are names and numbers, which are looked up again and call nothing, as does what
+else progress bars and `enumerate` around it are given; these are made a second time. Not loops over anything
+else, and no ``while``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from outpace.measure.length import counter_of
+from outpace.measure.length import counter_of, is_range
 from outpace.seams.where import is_functions
 
 Trace = Callable[[FrameType, str, Any], Any]
 MISSING = object()
+DOES = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,22 @@ class Anew:
 def anew(loop: ast.For | ast.While, frame: FrameType) -> Anew | None:
     """How a loop can be ended so; None where it cannot. Not to be asked by a trace function."""
     name = counter_of(loop, frame) if isinstance(loop, ast.For) else None
-    if name is None or not isinstance(loop, ast.For):
+    if name is None or not isinstance(loop, ast.For) or does_more(loop.iter):
         return None
     code = frame.f_code
     own = is_functions(code) and name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     head = range(loop.lineno, (loop.iter.end_lineno or loop.lineno) + 1)
     return None if own else Anew(head, name)
+
+
+def does_more(over: ast.expr) -> bool:
+    """Whether what wraps a range is given more than can be looked up once more."""
+    while isinstance(over, ast.Call) and not is_range(over):
+        given = [*over.args[1:], *(keyword.value for keyword in over.keywords)]
+        if any(isinstance(part, DOES) for each in given for part in ast.walk(each)):
+            return True
+        over = over.args[0]
+    return False
 
 
 def begin_over_nothing(loop: Anew, frame: FrameType, then: Trace | None) -> Trace:

@@ -2,19 +2,20 @@
 
 Steps are averaged over blocks of time, and blocks with exponential weights. Machines change their
 speed for good as well (another job comes, a clock is throttled): after three blocks in a row that
-are far off to the same side what was before is forgotten. What happens besides steps, validation
-and checkpoints for instance, is counted apart, by the steps between two such pauses; and so is by how
-much single steps stall.
+are far off to the same side what was before is forgotten, until one such change is undone by the
+next. What happens besides steps, validation and checkpoints for instance, is counted apart, by the
+steps between two such pauses; and so is by how much single steps stall.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from statistics import median
 from typing import NamedTuple
 
-from outpace.plan.fluctuation import Fluctuation
+from outpace.plan.fluctuation import Z80, Fluctuation
 from outpace.records.plan import Estimate
 
 SHORTEST_BLOCK_S, LONGEST_BLOCK_S = 1.0, 60.0
@@ -28,15 +29,13 @@ STALL = 4.0
 """times the median that a step counts for at most there: one alone may have been a pause"""
 FAR, IN_A_ROW = 1.25, 3
 """a change for good: blocks that take so many times as long, or as short"""
-COME_AND_GO = 2
-"""such changes, from which on none is for good: it is reckoned with the mean of all steps"""
 MOST_SLOWER = 3.0
 """times as long that anything else takes on a busy machine; steps, whose threads wait for each other, may
 take ten"""
 PAUSE = 3.0
 """steps' time that a pause takes at least"""
 OVERDUE = 2.0
-"""times the steps from one pause to the next without a pause, after which none of its length is expected"""
+"""times the most steps between pauses, without a pause, after which none of its length is expected"""
 FEWEST_APART, APART = 3, 0.02
 """pauses that tell how many steps are from one to the next, and by how much of them they may differ"""
 NEAR = 8
@@ -52,7 +51,6 @@ FEWEST_ALIKE = 2.0
 """blocks that count as one, as neighbours are alike: at least so many, and at most the memory"""
 SHORT_OF = 2.0
 """times that a correlation over so few blocks is measured too short"""
-Z80 = 1.2816
 
 
 class Pause(NamedTuple):
@@ -91,9 +89,13 @@ class Pace:
         """since the last change"""
         self.changes = 0
         """for good, of the machine's speed"""
+        self.comes_and_goes = False
+        """one change was to the other side than that before: it is reckoned with the mean of all steps"""
+        self._slowed: bool | None = None
         self.paused = 0
         """times that something else was done for longer than a few steps"""
-        self._warming = False
+        self.warming = False
+        """the only block is the first"""
         self._pauses: deque[Pause] = deque(maxlen=FEWEST_APART)
         self._long: deque[Pause] = deque(maxlen=FEWEST_APART)
         """these, and steps that took much longer than others though nothing was seen to happen in them"""
@@ -145,7 +147,7 @@ class Pace:
 
         ``pauses_s``: what pauses may take in all, as long as none was met.
         """
-        seen_by = self._ever if self.changes >= COME_AND_GO else self._lately
+        seen_by = self._ever if self.comes_and_goes else self._lately
         step_s = (seen_by is self._ever and seen_by.step_s) or self.step_s or 0.0
         running, pausing = steps * step_s, pauses_s
         stalling = steps * self._stalled / max(1, self.steps)
@@ -181,8 +183,11 @@ class Pace:
         """Whether pauses have not come again, as a first validation that made what the others keep."""
         if not self._pauses:
             return False
-        last, before = self._pauses[-1].at, self._pauses[-2].at if len(self._pauses) > 1 else 0
-        return self.steps - last > OVERDUE * (last - before)
+        at = [pause.at for pause in self._pauses]
+        if len(at) < FEWEST_APART:
+            at.insert(0, 0)
+        most = max(later - earlier for earlier, later in itertools.pairwise(at))
+        return self.steps - at[-1] > OVERDUE * most
 
     @property
     def pause_s(self) -> float | None:
@@ -246,9 +251,9 @@ class Pace:
                 0,
             )  # one step, most often its first: only until a block ends
             return
-        if self.blocks == 0 or self._warming:
+        if self.blocks == 0 or self.warming:
             # The first block is warm-up, up to a fifth slower: the second stands for it.
-            self._warming = self.blocks == 0
+            self.warming = self.blocks == 0
             self.step_s, self.blocks, self._sum = mean, 1, math.log(mean)
             return
         apart = math.log(mean / self.step_s)
@@ -283,6 +288,8 @@ class Pace:
             self._sum = sum(math.log(m) for m, _ in new)
             self.blocks, self._far = len(new), []
             self.changes += 1
+            self.comes_and_goes = self.comes_and_goes or self._slowed is (not slower)
+            self._slowed = slower
             self._lately = Fluctuation()
 
     def _forget_far(self) -> None:

@@ -33,7 +33,7 @@ from outpace.records.plan import (
 )
 from outpace.records.session import Session
 
-REACHED = (0.21, 0.56)
+PUBLISHED_MFU = (0.21, 0.56)
 """MFU of published trainings of language models, between which one that is said may come out: GPT-3
 (by Chowdhery et al. 2022, arXiv 2204.02311, table 3) and Megatron with 530 billion parameters (Korthikanti
 et al. 2022, arXiv 2205.05198)"""
@@ -51,7 +51,7 @@ NOT_OF_A_SCRIPT = (
 
 OF_A_SCRIPT = ("steps", "epochs", "samples")
 OF_A_DEVICE = ("count", "mfu", "dtype", "usd_per_hour")
-"""and, of a script, what is computed of this machine or of its memory"""
+"""options that only say something of a device that is asked about"""
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ def _flops(asked: Question, machine: Device | None) -> Flops | None:
 def _forecast(asked: Question, machine: Device, flops: float) -> Forecast:
     hours = hours_of(asked)
     at_peak = flops / (machine.flops_per_s(asked.dtype) * asked.count)
-    lowest, highest = REACHED
+    lowest, highest = PUBLISHED_MFU
     finish_s = Estimate(
         at_peak / asked.mfu, at_peak / max(highest, asked.mfu), at_peak / min(lowest, asked.mfu)
     )

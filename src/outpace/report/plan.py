@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from outpace.plan.budget import arithmetic, duration
 from outpace.plan.hardware import CONTEXT_BYTES
-from outpace.plan.question import REACHED, Chosen, Question, hours_of
+from outpace.plan.question import PUBLISHED_MFU, Chosen, Question, hours_of
 from outpace.records.plan import (
     Estimate,
     Flops,
@@ -176,7 +176,7 @@ def lines(asked: Question, plan: Plan, law: Chosen) -> Iterator[str]:
         yield (
             f"{what} take {duration(seconds)} ({duration(takes.low)} to {duration(takes.high)}) on "
             f"{asked.count} {machine.name}{fits}; not measured, at {100 * asked.mfu:g} % of the peak, of "
-            f"which published trainings reached {100 * REACHED[0]:g} to {100 * REACHED[1]:g} %"
+            f"which published trainings reached {100 * PUBLISHED_MFU[0]:g} to {100 * PUBLISHED_MFU[1]:g} %"
             f"{_price(usd, machine.price)}"
         )
     if plan.given and plan.optimal:

@@ -3,57 +3,65 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Iterator, MutableMapping
+from dataclasses import fields
+from dataclasses import is_dataclass as is_of_dataclass
 from typing import Any
 
 import torch
 
 
-def map_tensors(value: Any, change: Any) -> Any:
-    """``change`` applied to every tensor in nested tuples, lists, dicts, dataclasses and what is like a dict.
+def map_tensors(value: Any, change: Any, *, dataclasses: bool = True) -> Any:
+    """``change`` applied to every tensor in nested tuples, lists, dicts and what is like a dict.
 
-    What is given stays as it is: it may be the script's own batch.
+    What is given stays as it is: it may be the script's own batch. ``dataclasses``: in them too, but for
+    one inside of another, which may lead back. A model's arguments are better passed on: what it writes
+    to a copy of a state is lost.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
+
+    def mapped(item: Any) -> Any:
+        return map_tensors(item, change, dataclasses=dataclasses)
+
     if isinstance(value, tuple):
-        items = [map_tensors(v, change) for v in value]
+        items = map(mapped, value)
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, list):
-        return [map_tensors(v, change) for v in value]
+        return list(map(mapped, value))
     if isinstance(value, MutableMapping):
-        mapped = {k: map_tensors(v, change) for k, v in value.items()}
+        found = {k: mapped(v) for k, v in value.items()}
         if type(value) is dict:
-            return mapped
+            return found
         copied = copy.copy(value)
-        for key, item in mapped.items():
+        for key, item in found.items():
             copied[key] = item
         return copied
-    if is_dataclass(value):
+    if dataclasses and is_dataclass(value):
         copied = copy.copy(value)
         for name, item in fields_of(value).items():
-            object.__setattr__(copied, name, map_tensors(item, change))  # it may be frozen
+            changed = map_tensors(item, change, dataclasses=False)
+            object.__setattr__(copied, name, changed)  # it may be frozen
         return copied
     return value
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested tuples, lists, dicts, dataclasses and what is like a dict, in their order."""
+def tensors_in(value: Any, *, dataclasses: bool = True) -> Iterator[torch.Tensor]:
+    """The tensors in what ``map_tensors`` goes through, in their order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list, MutableMapping)):
         for item in value.values() if isinstance(value, MutableMapping) else value:
-            yield from tensors_in(item)
-    elif is_dataclass(value):
+            yield from tensors_in(item, dataclasses=dataclasses)
+    elif dataclasses and is_dataclass(value):
         for item in fields_of(value).values():
-            yield from tensors_in(item)
+            yield from tensors_in(item, dataclasses=False)
 
 
 def is_dataclass(value: Any) -> bool:
     """Whether a value is one of a dataclass that is no module."""
     return (
-        dataclasses.is_dataclass(value)
+        is_of_dataclass(value)
         and not isinstance(value, type)
         and not isinstance(value, torch.nn.Module)
     )
@@ -61,7 +69,7 @@ def is_dataclass(value: Any) -> bool:
 
 def fields_of(value: Any) -> dict[str, Any]:
     """What a dataclass's fields hold, as far as they hold anything yet."""
-    names = (field.name for field in dataclasses.fields(value))
+    names = (field.name for field in fields(value))
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
@@ -90,9 +98,10 @@ def scalable(batch: Any) -> bool:
 
     What a class of the script's own makes of its tensors is not known.
     """
-    if is_dataclass(batch):
+    plain = list(tensors_in(batch, dataclasses=False))
+    if len(plain) < sum(1 for _ in tensors_in(batch)):
         return False
-    return len({tensor.shape[0] for tensor in tensors_in(batch) if tensor.dim()}) == 1
+    return len({tensor.shape[0] for tensor in plain if tensor.dim()}) == 1
 
 
 def scale_batch(batch: Any, scale: float) -> Any:

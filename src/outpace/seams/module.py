@@ -252,8 +252,7 @@ class ModuleSeam:
         judges = self.host.phases.current() == "validation"
         again = recomputing(module, setup) if setup.checkpointed else contextlib.nullcontext()
         if setup.channels_last:
-            args = map_tensors(args, to_channels_last)
-            kwargs = map_tensors(kwargs, to_channels_last)
+            args, kwargs = map_tensors((args, kwargs), to_channels_last, dataclasses=False)
         call = original
         if (
             setup.compiled
@@ -269,15 +268,16 @@ class ModuleSeam:
 
         kind = device_of(module)
         own = torch.is_autocast_enabled(kind)
-        if judges or setup.autocast is None or own == (setup.autocast != "float32"):
+        wanted = None if judges or (own and not in_float32(module)) else setup.autocast
+        if wanted is None or own == (wanted != "float32"):
             with again:
                 out = call(module, *args, **kwargs)
         elif own:
-            args, kwargs = map_tensors(args, to_float32), map_tensors(kwargs, to_float32)
+            args, kwargs = map_tensors((args, kwargs), to_float32, dataclasses=False)
             with again, torch.autocast(kind, enabled=False):
                 out = call(module, *args, **kwargs)
         else:
-            with again, torch.autocast(kind, getattr(torch, setup.autocast)):
+            with again, torch.autocast(kind, getattr(torch, wanted)):
                 out = call(module, *args, **kwargs)
             out = map_tensors(out, to_float32)
         return map_tensors(out, as_rows) if setup.channels_last else out
@@ -302,6 +302,13 @@ def holds(value: Any, tensors: set[int]) -> bool:
     if isinstance(value, tuple | list) and len(value) < 32:
         return any(id(v) in tensors for v in value)
     return False
+
+
+def in_float32(module: nn.Module) -> bool:
+    """Whether its weights are: those of a teacher may be in half precision."""
+    weights = (weight for weight in module.parameters() if weight.is_floating_point())
+    first = next(weights, None)
+    return first is not None and first.dtype == torch.float32
 
 
 def device_of(module: nn.Module) -> str:

@@ -15,6 +15,7 @@ import torch
 
 from outpace.errors import UsageError
 from outpace.train.objective import Objective
+from outpace.train.optimizers import held_by
 from outpace.train.strategies.base import EVENTS
 
 OPTIMIZER = (
@@ -65,7 +66,7 @@ def check_optimizer(optimizer: Any, model: torch.nn.Module, objective: Objective
         return
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(f"optimizer={optimizer!r}", OPTIMIZER)
-    has = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    has = held_by(optimizer)
     modules = (model, *objective.losses.values())
     if not any(id(weight) in has for module in modules for weight in module.parameters()):
         raise UsageError(
@@ -75,7 +76,10 @@ def check_optimizer(optimizer: Any, model: torch.nn.Module, objective: Objective
 
 
 def check_rows(name: str, source: Any) -> None:
-    """Raise UsageError for tensors or arrays together that are no data set of their rows."""
+    """Raise UsageError for tensors or arrays together that are no data set of their rows.
+
+    Not to be asked of a list of ready batches.
+    """
     if not isinstance(source, tuple | list) or not 1 < len(source) < 4:
         return  # a list of more is a data set of samples
     kinds = {type(part) for part in source}

@@ -29,7 +29,7 @@ from outpace.train.data import Batches, batches
 from outpace.train.facts import has_batch_norm
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
-from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
+from outpace.train.optimizers import Given, copies, held_by, optimizer_for, settings_kept
 from outpace.train.progress import Telling, ended, interrupted
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Choice, Result, Tried
@@ -131,8 +131,9 @@ class Trainer:
             given.check_whole(name, number, least=1)
         given.check_whole("seed", seed)
         given.check_target(target, valid)
-        given.check_rows("train", train)
-        given.check_rows("valid", valid)
+        if batch_size is not None:
+            given.check_rows("train", train)
+            given.check_rows("valid", valid)
         given.check_callbacks(callbacks)
         if not isinstance(larger_is_better, bool):
             raise UsageError(f"larger_is_better={larger_is_better!r}", "it is True or False")
@@ -392,11 +393,6 @@ class Trainer:
             weights=weights,
             tried=run.choice.tried,
         )
-
-
-def held_by(optimizer: torch.optim.Optimizer) -> set[int]:
-    """Which weights it has."""
-    return {id(weight) for group in optimizer.param_groups for weight in group["params"]}
 
 
 def unlearnt_of_model(run: Run) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.measure.by_hand import OwnOperators, Update, busiest, is_scripts_own
+from outpace.measure.by_hand import OwnOperators, Update, busiest, is_scripts_own, through_torchs
 from outpace.measure.dispatch import OperatorWatch
 from outpace.measure.ledger import Seen, build, own_share
 from outpace.measure.sampler import Line
@@ -154,6 +154,32 @@ def test_an_optimizer_of_the_scripts_own_is_told_by_its_module() -> None:
     model = nn.Linear(2, 2)
     assert is_scripts_own(Own(model.parameters(), 0.1))
     assert not is_scripts_own(torch.optim.SGD(model.parameters(), 0.1))
+
+
+class Clipped(torch.optim.SGD):
+    """One of torch's, with something before its step."""
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        return super().step(closure)
+
+
+def test_a_step_of_torchs_own_is_told_from_one_written_out() -> None:
+    found: set[bool] = set()
+
+    class Watch(OperatorWatch):
+        def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+            frame = user_frame(sys._getframe(1))
+            assert frame is not None
+            found.add(through_torchs(sys._getframe(1), frame))
+
+    model = trained()
+    with Watch():
+        update(model)
+    assert found == {False}
+    found.clear()
+    with Watch():
+        Clipped(model.parameters(), 0.1, foreach=False).step()
+    assert True in found
 
 
 def test_its_time_is_the_optimizers() -> None:

@@ -7,7 +7,15 @@ from collections import Counter
 
 import pytest
 
-from outpace.measure.lines import at_work, fetch_kind, is_logging, is_loss, is_optimizers, places
+from outpace.measure.lines import (
+    at_work,
+    fetch_kind,
+    is_logging,
+    is_loss,
+    is_optimizers,
+    is_telling,
+    places,
+)
 from outpace.measure.sampler import Line
 
 FILE = "/home/someone/train.py"
@@ -68,6 +76,13 @@ def test_logging(text: str) -> None:
 )
 def test_logarithms_and_what_is_kept_up_to_date_are_no_logging(text: str) -> None:
     assert not is_logging(line_of(text))
+
+
+def test_a_validation_whose_line_prints_what_it_gives_is_none() -> None:
+    text = "print(model(x).argmax(1))"
+    assert is_telling(line_of(text))
+    assert not is_telling(line_of(text, "/site-packages/torch/nn/modules/linear.py"))
+    assert is_telling(line_of("draw(matrix)", "/site-packages/matplotlib/axes/_base.py"))
 
 
 def test_figures_are_logging_wherever_they_are_drawn() -> None:

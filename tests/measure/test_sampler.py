@@ -192,12 +192,20 @@ AHEAD = """
     import queue, threading, time
     from outpace.measure.sampler import Sampler
 
+    def look_after():
+        while True:
+            time.sleep(5)  # between two looks at the machine
+
+    def read():
+        time.sleep(0.01)  # makes a batch
+        return 1
+
     def make():
         while True:
-            time.sleep(0.01)  # makes a batch
-            batches.put(1)
+            batches.put(read())
 
     batches = queue.Queue(1)
+    threading.Thread(target=look_after, daemon=True).start()
     threading.Thread(target=make, daemon=True).start()
     sampler = Sampler(threading.get_ident(), lambda: "elsewhere")
     sampler.start()

@@ -188,7 +188,7 @@ def _called(evidence: Evidence) -> str:
 def _much_updating(evidence: Evidence, taken: float) -> str:
     """What the optimizer takes of it, where that is much."""
     updating = evidence.compute.optimizer_s
-    if updating < MUCH_UPDATING * taken:
+    if not 0 < MUCH_UPDATING * taken <= updating <= taken:
         return ""
     name = evidence.compute.optimizer
     return f", {1e3 * updating:.1f} of them in {f'the step of {name}' if name else 'updates'}"

@@ -7,6 +7,7 @@ pass; the others are left to tell whether parameters are changed tensor by tenso
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -25,6 +26,8 @@ Place = tuple[str, str, int]
 """file, function and line"""
 READS = ("detach", "alias", "_local_scalar_dense", "_to_copy", "clone", "copy_")
 """operators that gradients do not go through, or that hand a tensor on to a metric as often as to a loss"""
+
+TORCHS = f"{os.sep}torch{os.sep}optim{os.sep}"
 
 
 class Update(NamedTuple):
@@ -85,6 +88,15 @@ def is_scripts_own(optimizer: object) -> bool:
     """Whether the script wrote an optimizer's class, or one between it and torch's."""
     module = sys.modules.get(type(optimizer).__module__)
     return is_user_file(getattr(module, "__file__", None) or "")
+
+
+def through_torchs(frame: FrameType | None, user: FrameType) -> bool:
+    """Whether an optimizer of torch's was called by the user's frame, as by ``super().step()``."""
+    while frame is not None and frame is not user:
+        if TORCHS in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_learnt_through(operator: Any, args: tuple[Any, ...], out: Any) -> bool:

@@ -62,7 +62,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.saturated: dict[str, list[float]] = {}
         self.labels: Counter[int] = Counter()
         self.purities: list[float] = []
-        self.guesses: set[int] = set()
+        self.guesses: list[torch.UntypedStorage] = []
         """memory of what a model chose in this step: as a label it is no data's"""
         self.classes = 0
         self.carried = 0
@@ -149,10 +149,12 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     ) -> None:
         """Look at activations and at what the loss is told to be right."""
         name = operator._schema.name.partition("::")[2].rstrip("_")
+        if self._captured():
+            return
         if name in CHOICES and not _is_binary(args[0]):
             chosen = (made for made in tensors_in(out) if not made.is_floating_point())
-            self.guesses.update(made.untyped_storage().data_ptr() for made in chosen)
-        if phase() != "forward" or self._captured():
+            self.guesses += [made.untyped_storage() for made in chosen]
+        if phase() != "forward":
             return
         if name in ("relu", *LIMITS) and isinstance(out, torch.Tensor) and out.dim() > 1:
             self.seen[name] += 1
@@ -184,7 +186,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.pending.clear()
 
     def _see_labels(self, labels: torch.Tensor, classes: int) -> None:
-        if labels.untyped_storage().data_ptr() in self.guesses:
+        if labels.untyped_storage().data_ptr() in {guess.data_ptr() for guess in self.guesses}:
             return
         counts = Counter(labels.tolist())
         self.labels.update(counts)

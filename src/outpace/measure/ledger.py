@@ -18,6 +18,7 @@ from outpace.measure.lines import (
     is_logging,
     is_loss,
     is_optimizers,
+    is_telling,
     is_update,
     of_steps,
     places,
@@ -113,7 +114,7 @@ def _rows(seconds: Mapping[tuple[str, str | None], float]) -> list[Row]:
 def _add_outside(seen: Seen, name: str, value: float, rows: Totals) -> None:
     """Add what came between steps; a validation without the figures and files that follow from it."""
     samples = Counter({k: v for k, v in seen.samples.items() if k.phase == name})
-    told = Counter({k: v for k, v in samples.items() if name == "validation" and is_logging(k)})
+    told = Counter({k: v for k, v in samples.items() if name == "validation" and is_telling(k)})
     if told.total() >= FEWEST:
         part = told.total() / samples.total()
         rows["logging", places(told, most=1)[0][0]] += part * value

@@ -16,6 +16,7 @@ from collections.abc import Container, Iterable
 from outpace.measure.by_hand import Place, Update
 from outpace.measure.length import parse
 from outpace.measure.sampler import Line, place_of
+from outpace.seams.where import is_user_file
 
 PARSE_FILES = re.compile(
     r"/(json|csv|re|pickle|xml|html|tokenize|email|struct|codecs|zipfile|tarfile|gzip|bz2|lzma)(/|\.py)"
@@ -132,6 +133,11 @@ def is_loss(line: Line, lines: Container[Place]) -> bool:
 def is_logging(line: Line) -> bool:
     """Whether the sample was printing or logging."""
     return bool(LOG_FILES.search(line.file) or LOG_WORDS.search(source(line)))
+
+
+def is_telling(line: Line) -> bool:
+    """The same in a validation, which a line that prints what it gives may call."""
+    return bool(LOG_FILES.search(line.file)) or (is_user_file(line.file) and is_logging(line))
 
 
 def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import linecache
 import math
 import os
 import random
@@ -47,8 +48,8 @@ MEASURING = tuple(
 )
 """our own work between two steps; under the other seams calls of the target's run, and its data sets are
 drawn from"""
-WAITING = (f"{os.sep}threading.py", f"{os.sep}queue.py")
-"""files of the innermost function of a thread that waits for another one"""
+WAITING = tuple(f"{os.sep}{name}.py" for name in ("threading", "queue", "selectors", "subprocess"))
+"""files of the innermost function of a thread that waits for another one, or for a program"""
 IDLE = ("outpace-sampler", "outpace-parked")
 """threads of ours that take no part in what is measured"""
 
@@ -105,7 +106,7 @@ class Sampler(threading.Thread):
             if thread.ident in (None, self.target, threading.get_ident()) or thread.name in IDLE:
                 continue
             stack = stack_of(thread.ident or 0)
-            if stack and not waits(stack) and any(is_user_file(c.co_filename) for c, _ in stack):
+            if stack and not waits(stack) and not ticks(stack):
                 return stack
         return []
 
@@ -185,6 +186,12 @@ def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:
 def waits(stack: list[tuple[CodeType, int]]) -> bool:
     """Whether a thread waits for another, as at a queue."""
     return stack[0][0].co_filename.endswith(WAITING)
+
+
+def ticks(stack: list[tuple[CodeType, int]]) -> bool:
+    """Whether a thread does nothing of the user's, or only sleeps between what it does now and then."""
+    users = [(code.co_filename, line) for code, line in stack if is_user_file(code.co_filename)]
+    return not users or (len(users) == 1 and "sleep(" in linecache.getline(*users[0]))
 
 
 def look(stack: list[tuple[CodeType, int]], phase: str) -> Line | None:

@@ -223,7 +223,7 @@ class LoaderSeam:
         """A DataLoader that is made anew for each epoch feeds the training as the one before did."""
         before = self.fed_by.get(record.where or "")
         if before is not None and not record.trains and before.dataset() is loader.dataset:
-            record.trains, record.number = True, before.number
+            record.trains, record.remade, record.number = True, True, before.number
             record.recent, record.starts = before.recent, before.starts
 
     def _remember(self, record: Record) -> None:

@@ -38,6 +38,8 @@ class Record:
     """in the order in which DataLoaders were met"""
     where: str | None = None
     trains: bool = False
+    remade: bool = False
+    """of the same data set as the one before"""
     remembered: bool = False
     """as one that trains, by where it was made"""
     beside: bool = False
@@ -77,8 +79,8 @@ class Record:
 
     @property
     def anew(self) -> bool:
-        """Whether others that train were made by the same line: their starts are among these."""
-        return len(self.starts) > self.epochs
+        """Whether each epoch has one that the same line makes: their starts are among these."""
+        return self.remade or (self.epochs < 2 and len(self.starts) > self.epochs)
 
     @property
     def runs(self) -> bool:

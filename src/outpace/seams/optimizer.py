@@ -89,11 +89,12 @@ class OptimizerSeam:
         host = self.host
         if get_ident() != host.phases.owner:
             return
-        if self.last() is not optimizer and optimizer not in host.optimizers:
+        if self.last() is not optimizer:
             self.last = weakref.ref(optimizer)
-            host.optimizers.add(optimizer)
-            if self.setup.fused is not None or self.setup.foreach is not None:
-                host.guard("optimizer", self.bring, optimizer)
+            if optimizer not in host.optimizers:
+                host.optimizers.add(optimizer)
+                if self.setup.fused is not None or self.setup.foreach is not None:
+                    host.guard("optimizer", self.bring, optimizer)
         if not host.phases.resting:
             host.phases.push("optimizer")
 

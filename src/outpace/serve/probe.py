@@ -37,7 +37,7 @@ class Probe:
     sample_bytes: int = 0
     samples: int | None = None
     again_s: float | None = None
-    """that a sample takes which was drawn just before"""
+    """that a sample takes which was drawn before"""
 
 
 def probe(loader: DataLoader[Any]) -> Probe:
@@ -51,12 +51,14 @@ def probe(loader: DataLoader[Any]) -> Probe:
     with generators_kept(), none_opened(dataset):
         indices = _some(found.samples)
         fetch = by_items(loader)
-        one, streams = None, set()
+        first, streams = [], set()
         same, again = True, []
         for index in indices[:TRIED]:
             before = random_states()
-            one = fetch([index])
+            first.append(fetch([index]))
             streams |= moved(before, random_states())
+        # All of them first: the shard or block that is open still is not what is kept.
+        for index, one in zip(indices, first, strict=False):
             begun = perf_counter()
             other = fetch([index])
             again.append(perf_counter() - begun)
@@ -64,7 +66,7 @@ def probe(loader: DataLoader[Any]) -> Probe:
         found.again_s = statistics.median(again)
         found.random_streams = tuple(sorted(streams))
         found.deterministic = same and not streams
-        found.sample_bytes = _bytes(one)
+        found.sample_bytes = _bytes(first[-1])
         if found.deterministic:
             _try_slicing(loader, indices, found)
         else:

@@ -213,10 +213,10 @@ class Experiment:
                 return
             self.observed.tell("watching", self.time_s - self.left(), self.time_s)
             yield None
-        for _ in range(FEWEST_WATCHED):
-            yield None
         self.observed.found.made_sooner_s = 0.0
         watcher.begin_anew()
+        for _ in range(FEWEST_WATCHED):
+            yield None
         yield from self.watch()
 
     def together(self) -> Program:

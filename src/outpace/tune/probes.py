@@ -10,7 +10,14 @@ from typing import Any
 
 import torch
 
-from outpace.measure.by_hand import OwnOperators, Place, Update, busiest, is_scripts_own
+from outpace.measure.by_hand import (
+    OwnOperators,
+    Place,
+    Update,
+    busiest,
+    is_scripts_own,
+    through_torchs,
+)
 from outpace.measure.capacity import tightest
 from outpace.measure.first_epoch import kept
 from outpace.measure.flops import StepCounter
@@ -30,7 +37,7 @@ from outpace.seams.where import user_frame
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
 from outpace.serve.open_files import none_opened
-from outpace.serve.probe import gather_time, making_time, probe
+from outpace.serve.probe import Probe, gather_time, making_time, probe
 from outpace.tune.files import TRACE, write
 from outpace.tune.observed import Observed
 
@@ -53,13 +60,15 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Count what forward, backward and optimizer run."""
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return  # nothing may be read meanwhile
         phase = self.host.phases.current()
         frame = user_frame(sys._getframe(1)) if phase in (None, "forward") else None
         if frame is not None and (phase or self.own.see(operator, args, out, frame)):
             self.calls[frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno] += 1
         if phase == "optimizer" and self.steps_by_hand():
             frame = user_frame(sys._getframe(1))
-            if frame is not None:
+            if frame is not None and not through_torchs(sys._getframe(1), frame):
                 self.stepping.see(operator, args, out, frame)
         if phase in ("forward", "backward", "optimizer"):
             before = self.count.flops
@@ -200,8 +209,8 @@ def probe_input(observed: Observed) -> None:
         samples=found.samples,
     )
     facts.update(loading_facts(loader))
-    if found.again_s is not None and not loader.num_workers:
-        probe_again(observed, record, found.again_s)
+    if not loader.num_workers:
+        probe_again(observed, record, found)
     if loader.num_workers:
         facts["made_here_s"] = making_time(loader)
     if found.sliceable:
@@ -212,15 +221,18 @@ def probe_input(observed: Observed) -> None:
         facts["cached_s"] = gather_time(loader, "cache", room)
 
 
-def probe_again(observed: Observed, record: Record, again_s: float) -> None:
+def probe_again(observed: Observed, record: Record, found: Probe) -> None:
     """Are samples that were drawn before there so much sooner that later epochs are others than the first?"""
     watcher = observed.watcher
     fetched = watcher.fetches(record.number, workers=False)
     steps = clean_steps(watcher.steps)
-    if fetched is None or not fetched.batches or not steps:
+    if found.again_s is None or fetched is None or not fetched.batches or not steps:
         return
+    limit = tightest("cpu")
+    if found.samples is None or found.samples * found.sample_bytes > limit.bytes - limit.used:
+        return  # no system keeps so many, though it has those that were read a moment ago
     made_s = fetched.wall / fetched.batches / 1e9
-    batch_s = again_s * observed.host.batch_size
+    batch_s = found.again_s * observed.host.batch_size
     step_s = sum(step.wall / max(1, step.micro_steps) for step in steps) / len(steps) / 1e9
     if kept(made_s, batch_s, step_s):
         observed.found.input["again_s"] = batch_s

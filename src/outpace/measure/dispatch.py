@@ -135,6 +135,11 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
         return None
 
 
+def capturing() -> bool:
+    """Whether a CUDA graph is being captured, in which no tensor may be read."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors in an operator's arguments or results, lists and dicts looked through."""
     if isinstance(value, torch.Tensor):

@@ -21,13 +21,14 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data import SequentialSampler
 
-from outpace.measure.dispatch import Operator, OperatorWatch, phase, tensors_in
+from outpace.measure.dispatch import Operator, OperatorWatch, capturing, phase, tensors_in
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.not_finite import who_made_it
 from outpace.measure.subjects import main_root, training_loader
 from outpace.records.health import Health
 from outpace.seams.host import Evaluations, Host
 from outpace.seams.module import ModuleSeam
+from outpace.seams.optimizer import held_by
 
 MOST_NUMBERS = 1 << 16
 """of one parameter whose change is looked at"""
@@ -105,8 +106,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         return guarded
 
     def _captured(self) -> bool:
-        """Whether a CUDA graph is being captured, in which nothing may be read: no more looks."""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        """Whether a CUDA graph is being captured: no more looks."""
+        if capturing():
             self.looking = self.watching = False
             self.failure = "a CUDA graph is captured"
             return True
@@ -219,7 +220,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         held = {id(m): {id(p) for p in m.parameters()} for m in roots}
         taught = set()
         for optimizer in list(self.host.optimizers):
-            own = {id(p) for g in optimizer.param_groups for p in g["params"]}
+            own = held_by(optimizer)
             taught.add(frozenset(m for m, parameters in held.items() if parameters & own))
         return taught - {frozenset()}
 
@@ -251,9 +252,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.carried += one in self.began and one not in self.zeroed
         self.began.discard(one)
         self.zeroed.discard(one)
-        held = {id(p) for o in self.host.optimizers for g in o.param_groups for p in g["params"]}
-        own = {id(p) for g in optimizer.param_groups for p in g["params"]}
-        held |= own
+        own = held_by(optimizer)
+        held = own.union(*map(held_by, self.host.optimizers))
         self.learners = max(self.learners, len(self._taught()))
         named = self._parameters()
         self.not_optimized = tuple(

@@ -198,7 +198,7 @@ def _few_limits(ratios: Floats, miss: float, beside: Noise) -> tuple[float, floa
         return middle - math.log(ONE_PAIR), middle + math.log(ONE_PAIR)
     squares = float(((ratios - middle) ** 2).sum()) + prior * beside.variance
     spread = max(math.sqrt(squares / freedom), NOISE_FLOOR)
-    half = _student_quantile(freedom, miss) * spread / math.sqrt(ratios.size)
+    half = student_quantile(freedom, miss) * spread / math.sqrt(ratios.size)
     return middle - half, middle + half
 
 
@@ -226,8 +226,11 @@ def _normal_quantile(miss: float) -> float:
     return _solve(lambda z: math.erfc(z / math.sqrt(2.0)), miss, 40.0)
 
 
-def _student_quantile(freedom: int, miss: float) -> float:
-    """The same for Student's t (Abramowitz and Stegun 26.7.3-4)."""
+def student_quantile(freedom: int, miss: float) -> float:
+    """The quantile that Student's t exceeds in absolute value with probability ``miss``.
+
+    Abramowitz and Stegun 26.7.3-4.
+    """
 
     def inside(angle: float) -> float:
         odd = freedom % 2

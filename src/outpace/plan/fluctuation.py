@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 
+from outpace.measure.statistics import student_quantile
+
 FIRST_S = 1.0
 """of a block, at first"""
 MOST = 64
 FEWEST = 4
 """blocks, before anything follows from them"""
-T80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372)
-"""quantiles of Student's t for an interval of 80 %, with 1, 2, ... degrees of freedom"""
-Z80 = 1.2816
+MISS = 0.2
+"""of an interval of 80 %"""
 
 
 class Fluctuation:
@@ -30,7 +31,7 @@ class Fluctuation:
         """seconds, and steps"""
         self.length_s = FIRST_S
         self._seconds = self._steps = 0.0
-        self._told: tuple[float, float, float] | None = None
+        self._told: tuple[float, float, float, float] | None = None
 
     def note(self, seconds: float, count: float) -> None:
         """So many steps took so long together."""
@@ -56,12 +57,12 @@ class Fluctuation:
     def limit(self, seconds: float) -> float:
         """Times as long that steps may take which are to take so long, or as short: 80 % are within it."""
         if self._told is None:
-            self._told = spread([math.log(s / n) for s, n in self.blocks])
-        variance, alike, independent = self._told
+            variance, alike, independent = spread([math.log(s / n) for s, n in self.blocks])
+            reach = student_quantile(max(1, int(independent - 1)), MISS)
+            self._told = variance, alike, independent, reach
+        variance, alike, independent, reach = self._told
         to_come = max(1.0, seconds / self.length_s / alike)
-        return math.exp(
-            _t80(independent - 1) * math.sqrt(variance * (1 / independent + 1 / to_come))
-        )
+        return math.exp(reach * math.sqrt(variance * (1 / independent + 1 / to_come)))
 
 
 def spread(values: list[float]) -> tuple[float, float, float]:
@@ -79,10 +80,3 @@ def spread(values: list[float]) -> tuple[float, float, float]:
         alike += 2 * product / variance
     independent = max(1.0, count / alike)
     return variance * independent / max(0.5, independent - 1), alike, independent
-
-
-def _t80(freedom: float) -> float:
-    if freedom <= 1:
-        return T80[0]
-    at = min(len(T80) - 1, int(freedom) - 1)
-    return T80[at] if at < len(T80) - 1 else Z80 + (T80[-1] - Z80) * len(T80) / freedom

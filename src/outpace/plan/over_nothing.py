@@ -36,8 +36,10 @@ class Anew:
 
 def anew(loop: ast.For | ast.While, frame: FrameType) -> Anew | None:
     """How a loop can be ended so; None where it cannot. Not to be asked by a trace function."""
-    name = counter_of(loop, frame) if isinstance(loop, ast.For) else None
-    if name is None or not isinstance(loop, ast.For) or does_more(loop.iter):
+    if not isinstance(loop, ast.For):
+        return None
+    name = counter_of(loop, frame)
+    if name is None or does_more(loop.iter):
         return None
     code = frame.f_code
     own = is_functions(code) and name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)

@@ -15,7 +15,7 @@ from collections import deque
 from statistics import median
 from typing import NamedTuple
 
-from outpace.plan.fluctuation import Z80, Fluctuation
+from outpace.plan.fluctuation import Fluctuation
 from outpace.records.plan import Estimate
 
 SHORTEST_BLOCK_S, LONGEST_BLOCK_S = 1.0, 60.0
@@ -51,6 +51,7 @@ FEWEST_ALIKE = 2.0
 """blocks that count as one, as neighbours are alike: at least so many, and at most the memory"""
 SHORT_OF = 2.0
 """times that a correlation over so few blocks is measured too short"""
+Z80 = 1.2816
 
 
 class Pause(NamedTuple):

@@ -139,3 +139,8 @@ def _can_fuse(group: dict[str, Any]) -> bool:
 
 def _capturable(optimizer: Optimizer) -> bool:
     return any(group.get("capturable") for group in optimizer.param_groups)
+
+
+def held_by(optimizer: Optimizer) -> set[int]:
+    """Which weights (id) it has."""
+    return {id(weight) for group in optimizer.param_groups for weight in group["params"]}

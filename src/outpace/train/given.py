@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from outpace.errors import UsageError
+from outpace.seams.optimizer import held_by
 from outpace.train.objective import Objective
-from outpace.train.optimizers import held_by
 from outpace.train.strategies.base import EVENTS
 
 OPTIMIZER = (

@@ -76,11 +76,6 @@ def copies(
     return own, optimizer_for(given, own, strategies)
 
 
-def held_by(optimizer: torch.optim.Optimizer) -> set[int]:
-    """Which weights it has."""
-    return {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-
-
 @contextmanager
 def settings_kept(optimizer: Given) -> Iterator[None]:
     """Afterwards an optimizer of the user's has its groups, rates and momentum as they were; what it has

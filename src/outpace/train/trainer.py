@@ -19,6 +19,7 @@ from outpace.measure.generators import generators_kept
 from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.plan.safety import write
+from outpace.seams.optimizer import held_by
 from outpace.serve.loader import Loader
 from outpace.train import given, ranks
 from outpace.train.auto import Asked, Known, chosen, is_auto, own_of
@@ -29,7 +30,7 @@ from outpace.train.data import Batches, batches
 from outpace.train.facts import has_batch_norm
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
-from outpace.train.optimizers import Given, copies, held_by, optimizer_for, settings_kept
+from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
 from outpace.train.progress import Telling, ended, interrupted
 from outpace.train.recipe import recipe_applied
 from outpace.train.result import Choice, Result, Tried

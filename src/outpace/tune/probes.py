@@ -19,6 +19,7 @@ from outpace.measure.by_hand import (
     through_torchs,
 )
 from outpace.measure.capacity import tightest
+from outpace.measure.dispatch import capturing
 from outpace.measure.first_epoch import kept
 from outpace.measure.flops import StepCounter
 from outpace.measure.generators import moved, random_states
@@ -60,8 +61,8 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Count what forward, backward and optimizer run."""
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return  # nothing may be read meanwhile
+        if capturing():
+            return
         phase = self.host.phases.current()
         frame = user_frame(sys._getframe(1)) if phase in (None, "forward") else None
         if frame is not None and (phase or self.own.see(operator, args, out, frame)):
@@ -209,10 +210,10 @@ def probe_input(observed: Observed) -> None:
         samples=found.samples,
     )
     facts.update(loading_facts(loader))
-    if not loader.num_workers:
-        probe_again(observed, record, found)
     if loader.num_workers:
         facts["made_here_s"] = making_time(loader)
+    else:
+        probe_again(observed, record, found)
     if found.sliceable:
         facts["slice_s"] = gather_time(loader, "slice", 0)
     if found.deterministic:

@@ -74,10 +74,11 @@ def collect_input(
 def _epochs(watcher: Watcher, epoch: float | None, micro_steps: int) -> int | None:
     """Turns of the loop around the loop over the loader; fewer where a count ends it before."""
     turns = [loop.turns for loop in watcher.course.loops]
-    if None not in turns:
-        return None
-    around, total = turns[turns.index(None) + 1 :], watcher.total_steps(micro_steps)
-    epochs = 1 if not around else around[0] if None not in around else None
+    epochs: int | None = None
+    if None in turns:  # else no loop is over the loader: a library's, or around next()
+        around = turns[turns.index(None) + 1 :]
+        epochs = 1 if not around else around[0] if None not in around else None
+    total = watcher.total_steps(micro_steps)
     if total is None or not epoch:
         return epochs
     return min(epochs or total, math.ceil(total / epoch))

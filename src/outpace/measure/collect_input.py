@@ -47,7 +47,8 @@ def collect_input(
     collates = frozenset({collate} if "default" not in collate else ())
     share = kinds(watched, collates)
     usual = phases.get("input", 0.0)
-    starts = record.starts[1:] or record.starts
+    starts = [ns / 1e9 for ns in record.starts[1:] or record.starts]
+    restarts = host.mingled and record.restarts
     facts: dict[str, Any] = {
         "kind": "iterable" if isinstance(loader.dataset, IterableDataset) else "loader",
         "where": record.where,
@@ -55,12 +56,13 @@ def collect_input(
         "prefetch_factor": loader.prefetch_factor or 0,
         "persistent": loader.persistent_workers,
         "anew": record.anew,
+        "restarts": restarts,
         "pinned": loader.pin_memory,
         "batch_size": host.batch_size,
         "batches": record.length,
         "epochs": _epochs(watcher, record.steps_of_epoch(host.micro_steps), host.micro_steps),
         "wait_s": usual,
-        "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
+        "epoch_start_s": usual if restarts else max(0.0, median(starts) - usual),
         "step_streams": (),
         "interrupted": record.interrupted,
         "places": tuple(places(at_work(watched) if workers else watched)),

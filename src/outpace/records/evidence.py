@@ -258,6 +258,7 @@ class Memory(msgspec.Struct, frozen=True):
     by_kind: ByKind = ByKind()
     limit_bytes: int = 0
     rss_bytes: int = 0
+    """resident, without pages of mapped files"""
     growth_bytes_step: float = 0.0
     growth_low: float = 0.0
     retained_where: str | None = None
@@ -465,9 +466,9 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def paging_s(self) -> float:
         """Seconds a step in which pages are filled, by as many threads as a step keeps busy."""
-        compute, steps = self.compute, self.steps
         if self.input.restarts and self.input.workers:
             return 0.0  # they are the workers' that start, and no other allocator saves those
+        compute, steps = self.compute, self.steps
         busy = steps.cpu_s / steps.mean_s if steps.mean_s else 1.0
         spent = min(compute.system_s, compute.page_faults * MOST_A_PAGE_S)
         return spent / min(max(1.0, busy), max(1, compute.threads))

@@ -183,3 +183,14 @@ def test_equal_losses() -> None:
     other = prove_equal(lambda seed, recipe, steps: curve(int(recipe)), 12)
     assert not other.proven
     assert "step 0" in other.reason
+
+
+def test_a_loss_that_is_reported_is_told_from_the_training_loss() -> None:
+    """Its margin is a share of the loss itself, not of a fall."""
+
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        plain = curve(seed, steps=steps)
+        return Losses(plain.samples, plain.values, {"loss": 0.9 + (0.4 if recipe else 0.0)})
+
+    proof = prove(run, seeds=3, steps=60, margin=0.01)
+    assert (proof.measure, proof.proven) == ("reported loss", False)

@@ -15,7 +15,7 @@ from torch import nn
 
 from outpace.measure.arms import Contest, median
 from outpace.measure.collect_input import collect_input
-from outpace.measure.counters import rss_bytes
+from outpace.measure.counters import held_bytes
 from outpace.measure.first_epoch import first_epoch, parted, sooner
 from outpace.measure.found import Found
 from outpace.measure.ledger import (
@@ -341,7 +341,7 @@ def _memory(watcher: Watcher, memory: Memory) -> Memory:
     name, where = watcher.retained or (None, None)
     return msgspec.structs.replace(
         memory,
-        rss_bytes=rss_bytes() or 0,
+        rss_bytes=held_bytes() or 0,
         limit_bytes=memory.limit_bytes or memory_limit(),
         growth_bytes_step=trend.bytes_per_step if trend is not None else 0.0,
         growth_low=trend.low if trend is not None else 0.0,

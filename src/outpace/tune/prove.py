@@ -167,6 +167,7 @@ def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Mea
         if any(falls):
             whole = max(abs(b.metrics[name]) for b, _ in pairs)
             sign, told = direction(name, falls)
+            told = "reported loss" if told == "loss" else told  # which is no share of a fall
             found.append(Measure(told, whole, [sign * fall for fall in falls]))
     yield from found
     fall = sum(_start(b, count) - _end(b, count) for b, _ in pairs) / len(pairs)

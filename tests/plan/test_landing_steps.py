@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew
@@ -269,3 +270,22 @@ def test_a_validation_that_would_not_be_over_in_time_is_not_begun(
         if run.landing.over:
             break
     assert budget - 9.0 < run.now < budget - 1.0
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_that_nothing_announced_are_left_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    """Each by its own clock, their weights would drift apart, and then they would wait for ever."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+    run = Run(tmp_path, 20.0)
+    run.landing.outlook.total = lambda: 1000  # type: ignore[method-assign]
+    for _ in range(300):
+        run.step(0.1)
+    assert run.landing.descent.began is None
+    assert not run.landing.over
+    assert run.landing.changed_rate(0.2, 0.4) == 0.2
+    told = [message for message in run.said if "not brought forward" in message]
+    assert len(told) == (rank == 0)

@@ -163,6 +163,7 @@ def test_it_is_public() -> None:
 def test_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     with pytest.raises(UsageError, match="several train together"):
         until(10.0, [1])
 

@@ -18,7 +18,7 @@ from typing import Any
 from outpace.measure.length import library_ends
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
-from outpace.plan.crew import Crew, Orders, crew_of, steps_between
+from outpace.plan.crew import Crew, Orders, crew_of, rank_among_several, steps_between
 from outpace.plan.descent import Descent
 from outpace.plan.leave import follow, ways_out
 from outpace.plan.longer import Longer
@@ -78,6 +78,8 @@ class Landing:
         """the forecast is; and: there is none, so that the script goes on at its own rate"""
         self.loss: Any = None
         self.descent = Descent(land or "plateau")
+        self.gave_up = False
+        """it was to be ended in time, and cannot be"""
         self.over = self.left = False
         """no more batches; and the loops were left"""
         host.listeners.append(self.on_step)
@@ -129,10 +131,15 @@ class Landing:
                 elif self.left:
                     self.leave()  # the script begins to train once more
             except Exception:
-                self.land = None
-                if isinstance(self.rate, RateSeam):
-                    self.rate.change = None  # nobody would end what goes down
+                self.give_up()
                 raise
+
+    def give_up(self) -> None:
+        """Only forecast from here on, the rate as the script has it: nobody would end what goes down."""
+        self.land = None
+        self.gave_up = True
+        if isinstance(self.rate, RateSeam):
+            self.rate.change = None
 
     def look(self) -> None:
         """Tell how far it is, and whether it is late."""
@@ -142,7 +149,9 @@ class Landing:
                 self.late = True
                 self.say(
                     f"at this pace it ends {duration(found.estimate - left)} after its time",
-                    "--land ends it in time; `outpace plan` tells what else would",
+                    "`outpace plan` tells what would end it in time"
+                    if self.gave_up
+                    else "--land ends it in time; `outpace plan` tells what else would",
                 )
             elif self.late and found.high < left:
                 self.late = False
@@ -166,6 +175,16 @@ class Landing:
         if self.ranks > 1:
             self.steer_together()
             return
+        rank = rank_among_several()
+        if rank is not None:  # each by its own clock, they would wait for each other for ever
+            self.give_up()
+            if rank == 0:
+                self.say(
+                    "several processes train together and were not announced: the end is forecast, but "
+                    "not brought forward",
+                    "start them with torchrun: outpace run --land ... -- torchrun ... train.py",
+                )
+            return
         self.decide_to_go_down()
         if self.descent.began is None:
             return
@@ -179,7 +198,7 @@ class Landing:
         if self.orders.end is None and step >= self.orders.then:
             self.crew = self.crew or crew_of()
             if self.crew is None:
-                self.land = None
+                self.give_up()
                 self.say(
                     "the ranks have not met: the end is forecast, but not brought forward", None
                 )

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 from outpace.errors import UsageError
 from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
+from outpace.plan.crew import rank_among_several
 from outpace.plan.schedule import Schedule, rate
 from outpace.seams.rate import set_rate
 
@@ -48,7 +49,7 @@ def until(
     if schedule not in get_args(Schedule):
         choices = ", ".join(get_args(Schedule))
         raise UsageError(f"{schedule!r} is no schedule", f"choose one of {choices}")
-    if _several_processes():
+    if rank_among_several() is not None:
         raise UsageError(
             "outpace.until ends each process by its own clock, and several train together here",
             "train on one, or count steps",
@@ -94,12 +95,3 @@ def _batches(
                 "the loader gives no batch", "an iterator can be used once: give a list"
             )
         epoch += 1
-
-
-def _several_processes() -> bool:
-    import sys
-
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_available():
-        return False
-    return bool(torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1)

@@ -123,7 +123,9 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
     """Forecast the end, and land where that is asked."""
     given = spec["deadline"]
     session = Path(spec["session"])
-    ranks, first = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("RANK", "0") == "0"
+    # Announced to all alike: some launchers tell the number of ranks to those alone that they start.
+    ranks = int(os.environ["WORLD_SIZE"]) if os.environ.keys() >= {"WORLD_SIZE", "RANK"} else 1
+    first = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
     if ranks > 1:
         host.most_in_group = 1  # they count the same steps, one by one
 

@@ -289,3 +289,24 @@ def test_ranks_that_nothing_announced_are_left_as_they_are(
     assert run.landing.changed_rate(0.2, 0.4) == 0.2
     told = [message for message in run.said if "not brought forward" in message]
     assert len(told) == (rank == 0)
+
+
+@pytest.mark.parametrize(("budget", "lands"), [(155.0, False), (140.0, True)])
+def test_the_last_validation_is_reckoned_with_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: float, lands: bool
+) -> None:
+    """Ten epochs of 10 s and a validation of 5 s fit in 155 s, with a second for the process to end."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run = Run(tmp_path, budget)
+    record = Record(trains=True, length=100)
+    fed_by(record, run.host)
+    run.landing.outlook.total = lambda: 1000  # type: ignore[method-assign]
+    for index in range(1000):
+        begins = index > 0 and index % 100 == 0
+        record.given = index % 100 + 1
+        run.step(0.1 + 5.0 * begins, clean=not begins)
+        if run.landing.over:
+            break
+    assert run.landing.descent.began is not None if lands else run.said == []
+    if lands:
+        assert 0.97 * budget < run.now + 5.0 + EXIT_S < budget

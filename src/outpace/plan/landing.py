@@ -273,13 +273,13 @@ class Landing:
         found = self.outlook.finish()
         if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
             warm = self.pace.blocks > 0 and not self.pace.warming
-            far = warm and found is not None and found.low > FAR_TOO_LONG * for_steps
+            far = warm and found is not None and found.low > FAR_TOO_LONG * self.time.for_epochs()
             return bool(far) or not self.has_time_for_a_step()
         if found is None:
             return not self.may_wait()
         # It is not taken back: early on a stall or a pause looks as if it came again and again.
         early = elapsed <= SURE_AT * (elapsed + max(0.0, for_steps))
-        return (found.low if early else found.estimate) > for_steps
+        return (found.low if early else found.estimate) > self.time.for_epochs()
 
     def may_wait(self) -> bool:
         """Whether a script of unknown length goes on as it is: on a plateau, until it is to fall."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal, get_args
 import click
 import msgspec
 
-from outpace.cli.budgets import budget_of, deadline_options
+from outpace.cli.budgets import budget_of, deadline_options, later
 from outpace.cli.options import (
     Duration,
     Number,
@@ -165,7 +166,8 @@ def command(
     from outpace.plan.question import NOT_OF_A_SCRIPT, OF_A_SCRIPT, Question, answer, of_memory
     from outpace.report import plan as report
 
-    time = budget_of(deadline, by, reserves)
+    available = budget_of(deadline, by, reserves)
+    wanted_at = time.time() + (available.deadline_s if available is not None else 0.0)
     ctx = click.get_current_context()
     for name in NOT_OF_A_SCRIPT if words else OF_A_SCRIPT:
         kept = name == "device" and given["memory"]
@@ -173,7 +175,7 @@ def command(
             given[name] = None
     named = ("count", "mfu", "dtype", "law", "objective", "usd_per_hour", "time_s")
     flags = frozenset(name.removesuffix("_s") for name in named if on_command_line(ctx, name))
-    asked = Question(time=time, usd_per_hour=usd_per_hour, said=flags, **given)
+    asked = Question(time=available, usd_per_hour=usd_per_hour, said=flags, **given)
     if asked.memory and not words:
         raise UsageError("whose memory?", "name the script: outpace plan --memory train.py")
     if asked.batch is not None and not asked.memory:
@@ -192,8 +194,8 @@ def command(
     elif words:
         session = measure(parse_target(words), time_s, as_json, quiet)
         check_measured(session)
-        if by is not None:  # the clock has gone on meanwhile
-            asked = replace(asked, time=budget_of(deadline, by, reserves))
+        if by is not None and available is not None:  # the clock has gone on meanwhile
+            asked = replace(asked, time=later(available, wanted_at))
         plan, _ = answer(asked, session)
         lines = report.script_lines(asked, plan, session.target.name)
     else:

@@ -91,6 +91,9 @@ def test_a_training_that_does_not_fit() -> None:
     code, printed = asked(*words, "--deadline", "3d", "--cost", "5000")
     assert code == 3
     assert "which is too dear" in printed
+    found = document(*words, "--deadline", "3d", "--cost", "5000")["forecast"]
+    assert found["usd"]["estimate"] > found["cost"] == 5000
+    assert found["price"].startswith("AWS")
 
 
 def test_repeated_data_are_worth_less() -> None:
@@ -171,6 +174,11 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--mfu", "0.3", "train.py"), "--mfu is not of a script"),
         (("--law", "hoffmann-1", "train.py"), "--law is not of a script"),
         (("--count", "2", "train.py"), "--count is not of a script"),
+        (("--deadline", "24h", "--cost", "200usd"), "--cost is of a device, or of a script"),
+        (("--deadline", "24h", "--hours", "3"), "--hours are of a device"),
+        (("--deadline", "24h", "--served-tokens", "1T"), "--served-tokens are served by a model"),
+        (("--deadline", "24h", "--law", "hoffmann-1"), "--law has no compute to tell a model for"),
+        (("--memory", "--epochs", "3", "train.py"), "--epochs has nothing to do with memory"),
         (("--memory", "--time", "30s", "train.py"), "--time has nothing to do with memory"),
         (("--memory", "--objective", "scale", "train.py"), "--objective has nothing to do with"),
     ],

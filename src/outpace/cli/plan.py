@@ -163,16 +163,18 @@ def command(
     The exit code is 3 where the training that was asked about does not fit the time, or the device.
     """
     from outpace.adapters.target import parse_target
-    from outpace.plan.question import NOT_OF_A_SCRIPT, OF_A_SCRIPT, Question, answer, of_memory
+    from outpace.plan.question import Question, answer, of_memory
     from outpace.report import plan as report
 
+    ctx = click.get_current_context()
+    unread = set_for_other_questions(ctx, script=bool(words))
+    given = {name: None if name in unread else value for name, value in given.items()}
+    given["memory"] = bool(given["memory"])
+    if "deadline" in unread or "by" in unread:
+        deadline, by = (None if name in unread else ctx.params[name] for name in ("deadline", "by"))
+        reserves = () if from_settings(ctx, "reserves") else reserves
     available = budget_of(deadline, by, reserves)
     wanted_at = time.time() + (available.deadline_s if available is not None else 0.0)
-    ctx = click.get_current_context()
-    for name in NOT_OF_A_SCRIPT if words else OF_A_SCRIPT:
-        kept = name == "device" and given["memory"]
-        if from_settings(ctx, name) and not kept:  # a project's, for its other questions
-            given[name] = None
     named = ("count", "mfu", "dtype", "law", "objective", "usd_per_hour", "time_s")
     flags = frozenset(name.removesuffix("_s") for name in named if on_command_line(ctx, name))
     asked = Question(time=available, usd_per_hour=usd_per_hour, said=flags, **given)
@@ -209,6 +211,32 @@ def command(
 
         written(output, render_plan(asked, plan, law, said))
     return show(plan, said, as_json, measured=bool(words))
+
+
+def set_for_other_questions(ctx: click.Context, *, script: bool) -> set[str]:
+    """Names of what a project's settings say and this question has no use for."""
+    from outpace.plan import question
+
+    asked = ctx.params
+    memory = asked["memory"]
+    if memory and from_settings(ctx, "memory"):
+        of_time = any(on_command_line(ctx, name) for name in question.NOT_OF_MEMORY)
+        memory = script and not of_time
+    unread = set() if memory else {"memory", "batch"}
+    if memory:
+        unread |= {*question.NOT_OF_A_SCRIPT, *question.OF_A_SCRIPT, *question.NOT_OF_MEMORY}
+        unread.discard("device")
+    elif script:
+        unread |= set(question.NOT_OF_A_SCRIPT)
+    else:
+        unread |= set(question.OF_A_SCRIPT)
+        known = asked["flops"] is not None or asked["params"] is not None
+        if asked["device"] is None:
+            unread |= {"hours", "cost", *(("deadline", "by") if known else ())}
+            unread |= set() if known else {"served_tokens"}
+        unread |= {"unique_tokens"} if asked["tokens"] is None else set()
+        unread |= {"fit"} if on_command_line(ctx, "law") else set()
+    return {name for name in unread if from_settings(ctx, name)}
 
 
 def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> int:

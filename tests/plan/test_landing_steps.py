@@ -310,3 +310,46 @@ def test_the_last_validation_is_reckoned_with_once(
     assert run.landing.descent.began is not None if lands else run.said == []
     if lands:
         assert 0.97 * budget < run.now + 5.0 + EXIT_S < budget
+
+
+class Adafactor(torch.optim.SGD):
+    """One that finds its rate itself."""
+
+    def __init__(self) -> None:
+        super().__init__([torch.nn.Parameter(torch.ones(1))])
+        self.param_groups[0]["lr"] = None
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_rate_that_is_the_optimizers_own_is_not_said_to_go_down(
+    tmp_path: Path, others: bool
+) -> None:
+    run, told = Run(tmp_path, 20.0), []
+    kept = [Adafactor(), *([torch.optim.SGD([torch.ones(1)])] if others else [])]
+    for each in kept:
+        run.host.optimizers.add(each)
+    run.landing.say = lambda message, hint: told.append((message, hint or ""))
+    run.landing.go_down()
+    message, hint = told[-1]
+    assert ("the learning rate goes down to zero" in message) == others
+    assert "Adafactor finds" in hint
+
+
+def test_an_earlier_safety_checkpoint_is_told_where_the_last_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run, told = Run(tmp_path, 20.0), []
+    run.landing.say = lambda message, hint: told.append((message, hint))
+    optimizer = torch.optim.SGD([torch.ones(1)])
+    run.host.optimizers.add(optimizer)
+    run.host.steps = 120
+    assert run.landing.save()
+    monkeypatch.setattr("outpace.plan.landing.write_checkpoint", full)
+    run.host.steps = 150
+    run.landing.end()
+    hint = f"the newest safety checkpoint is of step 120: {tmp_path / 'safety.pt'}"
+    assert told[0] == ("no safety checkpoint was written: no space left", hint)

@@ -30,7 +30,7 @@ from outpace.plan.time_left import TimeLeft
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
-from outpace.seams.rate import RateSeam
+from outpace.seams.rate import RateSeam, finds_its_rate
 
 TELL_S = 0.5
 SURE_AT = 0.5
@@ -74,6 +74,8 @@ class Landing:
         self.pace = self.outlook.pace
         self.time = TimeLeft(countdown, self.outlook, ranks, import_s)
         self.told = float("-inf")
+        self.saved_at: int | None = None
+        """steps that were behind when what was learnt was saved last"""
         self.late = self.waits = False
         """the forecast is; and: there is none, so that the script goes on at its own rate"""
         self.loss: Any = None
@@ -301,13 +303,20 @@ class Landing:
         self.descent.began = (elapsed / (elapsed + left), self.host.steps)
         self.rate_from_here()
         self.descent.falls = self.waits and self.outlook.total() is None
-        lacking = "no optimizer of torch was met: only the end is brought forward"
         if self.outlook.total() is None and not self.waits:
             self.say("how long the script trains is not known: it is taken to go on", None)
-        self.say(
-            f"landing: the learning rate goes down to zero in the {duration(left)} that are left",
-            None if self.host.optimizers else lacking,
-        )
+        optimizers = list(self.host.optimizers)
+        own = sorted({type(each).__name__ for each in optimizers if finds_its_rate(each)})
+        time = f"the {duration(left)} that are left"
+        if not all(finds_its_rate(each) for each in optimizers):
+            hint = f"{', '.join(own)} finds its rate itself, and keeps it" if own else None
+            self.say(f"landing: the learning rate goes down to zero in {time}", hint)
+        else:
+            lacking = f"{', '.join(own)} finds it itself" if own else "no optimizer of torch was met"
+            self.say(
+                f"landing: only the end is brought forward in {time}, the learning rate is left",
+                f"{lacking}: there is none to take down",
+            )
 
     def rate_from_here(self) -> None:
         """It goes down from what the script has it at now."""
@@ -348,8 +357,14 @@ class Landing:
         except Exception as error:
             problem = str(error)
         self.time.saved_s = max(0.0, self.countdown.elapsed() - before - self.stood_s())
+        if problem is None:
+            self.saved_at = self.host.steps
         if problem is not None and self.over:
-            self.say(f"no safety checkpoint was written: {problem}", None)
+            before = f"the newest safety checkpoint is of step {self.saved_at}: {self.checkpoint}"
+            self.say(
+                f"no safety checkpoint was written: {problem}",
+                before if self.saved_at is not None else None,
+            )
         elif left_out and self.over:
             names = ", ".join(left_out)
             self.say(

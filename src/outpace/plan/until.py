@@ -15,7 +15,8 @@ from outpace.seams.rate import set_rate
 T = TypeVar("T")
 
 RECENT = 5
-"""steps by which the next one's length is judged; one alone may have been a pause"""
+"""steps by which the next one's length is judged, without the first, which compiles and warms up; one
+alone may have been a pause"""
 
 
 def until(
@@ -30,7 +31,8 @@ def until(
     """Batches of ``loader``, epoch after epoch, until the budget is used but for its reserve.
 
     ``budget`` and ``reserve`` are times such as ``"18h"`` or seconds, from the first batch on; the
-    last step ends before they are over, as far as those before it tell. The rates of ``optimizer``
+    last step ends before they are over, as far as those before it tell, of which the first, most often
+    slow, tells nothing. The rates of ``optimizer``
     follow the schedule from what they are at the first batch, those of a group that joins later from
     what it brings. The time goes on while the machine sleeps. Raises UsageError for times that
     cannot be read or leave nothing, for a loader without batches, and in one of several processes
@@ -67,7 +69,7 @@ def _batches(
     largest: list[float] = []
     begun = last = clock()
     recent: list[float] = []
-    epoch = 0
+    epoch = steps = 0
     while True:
         set_epoch = getattr(getattr(loader, "sampler", None), "set_epoch", None)
         if set_epoch is not None:
@@ -88,8 +90,8 @@ def _batches(
                 set_rate(group, most * rate(schedule, used))
             yield batch
             now_s = clock()
-            recent = [*recent[1 - RECENT :], now_s - last]
-            last = now_s
+            recent = [*recent[1 - RECENT :], now_s - last] if steps else []
+            last, steps = now_s, steps + 1
         if none:
             raise UsageError(
                 "the loader gives no batch", "an iterator can be used once: give a list"

@@ -17,7 +17,7 @@ import msgspec
 
 from outpace.measure.losses import Losses
 from outpace.measure.stops import Stops
-from outpace.plan.countdown import Countdown
+from outpace.plan.countdown import Countdown, began_here
 from outpace.plan.landing import Landing
 from outpace.records.plan import Progress
 from outpace.remedies.catalog import setup_of
@@ -137,9 +137,11 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         # The rate is the script's own again before whatever else follows a step.
         host.seams = {"rate": RateSeam(), **host.seams}
     host.rests = False
+    # A launcher may have brought this process to another machine than its parent's.
+    began = began_here(given["began"], given["boot"], given["began_at"])
     Landing(
         host,
-        Countdown(given["began"], seconds=given["seconds"], at=given["at"]),
+        Countdown(began, seconds=given["seconds"], at=given["at"]),
         land=given["land"],
         checkpoint=session / CHECKPOINT,
         tell=told,

@@ -414,7 +414,7 @@ def test_a_time_of_day_that_comes_while_the_script_is_measured(
         return images_diagnosed()
 
     monkeypatch.setattr("outpace.cli.budgets.datetime", Moved)
-    monkeypatch.setattr(time, "time", lambda: clock[0].timestamp())
+    monkeypatch.setattr(time, "time", lambda: Moved.now().timestamp())
     monkeypatch.setattr("outpace.cli.plan.measure", measure)
     path = tmp_path / "train.py"
     path.touch()

@@ -78,6 +78,13 @@ def test_packed_data_are_neither_waited_for_nor_parsed() -> None:
     assert named(evidence(wait_s=0.05, fetch_s=0.1))[packed.name].speedup == 1.0
 
 
+def test_relu_is_told_with_what_it_is_for() -> None:
+    found = evidence(arm("relu", 1.2))
+    assert "ReLU for its activations" in named(found)
+    classes = replace(found.compute, dear=("GELU", "SiLU"))
+    assert "ReLU for GELU and SiLU" in named(replace(found, compute=classes))
+
+
 def test_a_batch_twice_as_large() -> None:
     found = named(evidence(arm("batch_double", 1 / 1.6)))
     change = found["a batch of 64 in half of the steps"]

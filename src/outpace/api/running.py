@@ -43,8 +43,8 @@ def run(
     """Run the target under a recipe; its exit code.
 
     With a ``deadline`` it is watched for it, and with ``land`` ended in time: the learning rate then
-    goes down as ``land`` says. ``reserved_s``: seconds after it that are kept for other things. Raises DeadlineError where it ended well, but too late, and RecipeError
-    for a recipe that cannot be applied.
+    goes down as ``land`` says. ``reserved_s``: seconds after it that are kept for other things. Raises
+    DeadlineError where it ended well, but too late, and RecipeError for a recipe that cannot be applied.
     """
     record = _checked(recipe, target) if recipe is not None else None
     with reserved(session or LAST_RUN, exactly=session is not None) as folder:

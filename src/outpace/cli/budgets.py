@@ -70,6 +70,6 @@ def budget_of(
 
 
 def later(found: Budget, at: float) -> Budget:
-    """The same by now, where it is wanted ``at`` a time (seconds since the epoch): there may be nothing left."""
+    """What is left of it by now, if anything; it is wanted ``at`` so many seconds since the epoch."""
     left = max(0.0, at - time.time())
     return Budget(left, found.reserves, max(0.0, left - sum(found.reserves.values())))

@@ -312,7 +312,9 @@ class Landing:
             hint = f"{', '.join(own)} finds its rate itself, and keeps it" if own else None
             self.say(f"landing: the learning rate goes down to zero in {time}", hint)
         else:
-            lacking = f"{', '.join(own)} finds it itself" if own else "no optimizer of torch was met"
+            lacking = (
+                f"{', '.join(own)} finds it itself" if own else "no optimizer of torch was met"
+            )
             self.say(
                 f"landing: only the end is brought forward in {time}, the learning rate is left",
                 f"{lacking}: there is none to take down",
@@ -360,10 +362,10 @@ class Landing:
         if problem is None:
             self.saved_at = self.host.steps
         if problem is not None and self.over:
-            before = f"the newest safety checkpoint is of step {self.saved_at}: {self.checkpoint}"
+            earlier = f"the newest safety checkpoint is of step {self.saved_at}: {self.checkpoint}"
             self.say(
                 f"no safety checkpoint was written: {problem}",
-                before if self.saved_at is not None else None,
+                earlier if self.saved_at is not None else None,
             )
         elif left_out and self.over:
             names = ", ".join(left_out)

@@ -120,10 +120,12 @@ def test_a_process_on_another_machine_counts_by_the_calendar(
 def test_what_is_reserved_is_told_from_the_deadline(
     late: float, reserved_s: float, said: str
 ) -> None:
-    error = _too_late(late, reserved_s, landed=True, seen=True)
+    error = _too_late(late, reserved_s, "linear", {"landing": True})
     assert (error.message, error.exit_code) == (said, 3)
     assert "earlier --deadline" in (error.hint or "")
     assert "--reserve" not in (error.hint or "")
+    by_itself = _too_late(late, reserved_s, "linear", {"landing": False})
+    assert "after the last step" not in (by_itself.hint or "")
 
 
 def test_an_end_within_what_is_reserved_is_late(

@@ -56,8 +56,7 @@ def run(
             )
         code = _run(target, record, folder, output, deadline, land, on_progress)
         if deadline is not None and code == 0 and (left := deadline.left()) < 0:
-            seen = (folder / PROGRESS).exists()
-            raise _too_late(-left, reserved_s, landed=land is not None, seen=seen)
+            raise _too_late(-left, reserved_s, land, read(folder / PROGRESS))
         return code
 
 
@@ -112,25 +111,29 @@ def _elsewhere(recipe: Recipe, here: Machine) -> str:
     return "with another GPU, or other memory"
 
 
-def _too_late(late: float, reserved_s: float, *, landed: bool, seen: bool) -> DeadlineError:
+def _too_late(
+    late: float, reserved_s: float, land: Landed | None, told: dict[str, Any] | None
+) -> DeadlineError:
     within = late <= reserved_s
     missed = late if within else late - reserved_s
     by = duration(missed) if missed >= 10 else f"{missed:.1f}s"
     text = f"it ended {by} into what is reserved" if within else f"the deadline was missed by {by}"
     if reserved_s and not within:
         text += f"; the {duration(reserved_s)} that were reserved are over too"
-    return DeadlineError(text, _why_late(landed=landed, seen=seen))
+    return DeadlineError(text, _why_late(land, told))
 
 
-def _why_late(*, landed: bool, seen: bool) -> str:
-    if not seen:
+def _why_late(land: Landed | None, told: dict[str, Any] | None) -> str:
+    if not told:
         return "no step of a training was seen in the script's process: it could not be watched"
-    if landed:
-        return (
-            "what came after the last step took longer than was kept for it; an earlier --deadline ends "
-            "all of it earlier"
-        )
-    return "--land ends it in time"
+    if land is None:
+        return "--land ends it in time"
+    if not told["landing"]:
+        return "it could not be ended earlier, or seemed to fit; an earlier --deadline leaves more room"
+    return (
+        "what came after the last step took longer than was kept for it; an earlier --deadline ends all "
+        "of it earlier"
+    )
 
 
 def _checked(path: Path, target: Target) -> Recipe:

@@ -49,6 +49,7 @@ from outpace.records.evidence import (
 from outpace.records.health import Health
 from outpace.records.ledger import NOW_AND_THEN
 from outpace.records.machine import Machine
+from outpace.seams.alter import DEAR
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts, Step
@@ -280,6 +281,7 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
         ),
         "batch_norms": len(norms),
         "any_size": any(issubclass(k, nn.modules.pooling._AdaptiveAvgPoolNd) for k in kinds_of),
+        "dear": tuple(sorted({k.__name__ for k in kinds_of if issubclass(k, DEAR)})),
         "batch_norm_training": any(m.training for m in norms),
         "channels_last": bool(weights)
         and all(w.is_contiguous(memory_format=torch.channels_last) for w in weights),

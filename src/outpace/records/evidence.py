@@ -215,6 +215,8 @@ class Compute(msgspec.Struct, frozen=True):
     """parts of the model that give a tensor of the shape that they get, and their classes"""
     any_size: bool = False
     """the model takes images of any size: it pools what is left of them to a fixed size"""
+    dear: tuple[str, ...] = ()
+    """classes of its activations that cost more than a ReLU"""
     threads_where: str | None = None
     """file:line at which the script chose its number of threads"""
     exchange_where: str | None = None

@@ -67,7 +67,8 @@ class Trainer:
 
     ``loss(outputs, targets)``, or ``loss(model, batch)`` for batches that are no pairs; of several
     tasks a dict of losses by name, whose sum it is. ``metric`` the same as a loss, or an object with
-    update, compute and reset; ``larger_is_better``: of the metric.
+    update, compute and reset; ``larger_is_better``: of the metric; None: as it says itself (torchmetrics), or
+    as its name tells (smaller for a loss or an error), else larger, with a note.
     ``train``, ``valid``: whatever `outpace.Loader` takes, a tuple of tensors, or ready batches (a
     Loader, a DataLoader; with ``batch_size=None`` any iterable of batches). ``prepare``,
     ``transform``, ``collate`` and ``after`` are the Loader's; ``transform`` is for training alone.
@@ -119,7 +120,7 @@ class Trainer:
         validate_every: int | None = None,
         checkpoint: str | Path | None = None,
         every: str | float = "5m",
-        larger_is_better: bool = True,
+        larger_is_better: bool | None = None,
         recipe: str | Path | None = None,
         callbacks: Sequence[Any] = (),
         now: Callable[[], float] = since_boot,
@@ -136,8 +137,6 @@ class Trainer:
             given.check_rows("train", train)
             given.check_rows("valid", valid)
         given.check_callbacks(callbacks)
-        if not isinstance(larger_is_better, bool):
-            raise UsageError(f"larger_is_better={larger_is_better!r}", "it is True or False")
         if loss is None:
             raise UsageError("loss is None", "loss=torch.nn.functional.cross_entropy")
         self.model = model
@@ -264,6 +263,8 @@ class Trainer:
             choice=choice or Choice(),
         )
         run.notes += [*reasons, left_out] if left_out else reasons
+        if valid is not None and self.objective.unsure:
+            run.note(self.objective.unsure)
         if idle := unlearnt_of_model(run):
             run.note(
                 f"{len(idle)} of the model's weights are not learnt, as optimizer= does not have them: "

@@ -136,6 +136,9 @@ class Trainer:
         if batch_size is not None:
             given.check_rows("train", train)
             given.check_rows("valid", valid)
+        self.both = {"prepare": prepare, "collate": collate, "after": after}
+        given.check_made("train", train, batch_size, transform=transform, **self.both)
+        given.check_made("valid", valid, batch_size, **self.both)
         given.check_callbacks(callbacks)
         if loss is None:
             raise UsageError("loss is None", "loss=torch.nn.functional.cross_entropy")
@@ -148,7 +151,6 @@ class Trainer:
         self.target, self.epochs, self.steps = target, epochs, steps
         self.strategies, self.callbacks = strategies, callbacks
         self.seed, self.device, self.shard = seed, ranks.device_of(device), shard
-        self.both = {"prepare": prepare, "collate": collate, "after": after}
         self.transform, self.validate_every = transform, validate_every
         self.checkpoint = Path(checkpoint) if checkpoint is not None else None
         self.every_s = float(every) if every == 0 else seconds_of(every)

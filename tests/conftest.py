@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import hypothesis
@@ -45,6 +46,20 @@ def torchrun() -> list[str]:
     if not path.exists():
         pytest.skip("torchrun is not installed beside this python")
     return [str(path), "--standalone", "--nproc-per-node", "2"]
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file may have more than a MiB, as on a disk that is full then."""
+    resource = pytest.importorskip("resource")
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def plainly(

@@ -52,7 +52,21 @@ def digest(paths: Iterable[Path]) -> str:
     return whole.hexdigest()[:8]
 
 
-CODE = digest((ROOT / "src").rglob("*.py"))
+def of_a_diagnosis() -> list[Path]:
+    """The files that a diagnosis can come by: those that train, plan and pack are none of them."""
+    import grimp
+
+    graph = grimp.build_graph("outpace", include_external_packages=False)
+    # Remedies are found by their folder, and what runs in the target is started by its path.
+    begin = {"outpace.cli.diagnose", "outpace.adapters.child"}
+    begin |= graph.find_descendants("outpace.remedies")
+    modules = begin.union(*(graph.find_upstream_modules(each) for each in begin))
+    paths = [ROOT / "src" / Path(*module.split(".")) for module in modules]
+    files = [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
+    return [*files, *(ROOT / "src" / "outpace" / "adapters" / "site").glob("*.py")]
+
+
+CODE = digest(of_a_diagnosis())
 
 
 class Bench:

@@ -11,11 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outpace.api.running import _checked
+from outpace.api.running import _checked, _too_late, run
+from outpace.errors import DeadlineError
 from outpace.measure.machine import describe
+from outpace.plan.countdown import Countdown, since_boot
 from outpace.records.recipe import Applied, Recipe
 from outpace.records.recipe_file import write_recipe
 from outpace.records.target import Target
+from outpace.tune.files import PROGRESS, read
 
 HERE = describe()
 RECIPE = Recipe(
@@ -88,3 +91,49 @@ def test_a_training_goes_on_where_nobody_reads_its_progress(
     )
     os.close(writer)
     assert (done.returncode, done.stdout) == (0, "trained\n")
+
+
+def test_a_process_on_another_machine_counts_by_the_calendar(
+    script: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under srun: its clock, which counts from its own start, says nothing of the parent's."""
+    path = script(SCRIPT.replace("150", "20"))
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setattr("outpace.api.running.boot_id", lambda: "of another machine")
+    long_ago = Countdown(-1e7, seconds=3600.0, now=lambda: -1e7 + 5.0)
+    session = path.parent / "session"
+    target = Target("script", str(path), (), str(path.parent))
+    assert run(target, recipe=None, session=session, deadline=long_ago) == 0
+    told = read(session / PROGRESS)
+    assert told
+    assert 5.0 <= told["elapsed_s"] < 3600.0
+
+
+@pytest.mark.parametrize(
+    ("late", "reserved_s", "said"),
+    [
+        (4.25, 0.0, "the deadline was missed by 4.2s"),
+        (120.0, 7200.0, "it ended 2m into what is reserved"),
+        (7260.0, 7200.0, "the deadline was missed by 1m; the 2h that were reserved are over too"),
+    ],
+)
+def test_what_is_reserved_is_told_from_the_deadline(
+    late: float, reserved_s: float, said: str
+) -> None:
+    error = _too_late(late, reserved_s, "linear", {"landing": True})
+    assert (error.message, error.exit_code) == (said, 3)
+    assert "earlier --deadline" in (error.hint or "")
+    assert "--reserve" not in (error.hint or "")
+    by_itself = _too_late(late, reserved_s, "linear", {"landing": False})
+    assert "after the last step" not in (by_itself.hint or "")
+
+
+def test_an_end_within_what_is_reserved_is_late(
+    script: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = script("print('over')")
+    monkeypatch.chdir(path.parent)
+    past = Countdown(since_boot() - 10.0, seconds=1.0)
+    target = Target("script", str(path), (), str(path.parent))
+    with pytest.raises(DeadlineError, match="into what is reserved"):
+        run(target, recipe=None, session=path.parent / "s", deadline=past, reserved_s=3600.0)

@@ -131,3 +131,31 @@ def test_a_recipe_that_came_meanwhile_is_left_alone(
     assert found.recipe == str(tmp_path / "outpace-2.toml")
     assert "bf16" in (tmp_path / "outpace-2.toml").read_text()
     assert any("is another recipe by now" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("compared", "proven"), [(True, 1), (False, 1), (False, 2)], ids=["changed", "cut off", "all"]
+)
+def test_a_recipe_that_was_not_compared_as_a_whole_gains_by_its_trials(
+    compared: bool, proven: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """480 of 600 s are steps: twice as fast ones are no run of half the time."""
+
+    def trial(name: str, keeps: Any, speedup: float) -> Trial:
+        gain = Gain(speedup, speedup, speedup, "measured")
+        return Trial(name, {}, keeps, gain, gain, True, "it is faster")
+
+    exact, other = trial("set_to_none", "exact", 2.0), trial("bf16", "numerics", 1.5)
+    both = {"recipe": {"gain": msgspec.to_builtins(Gain(3.0, 3.0, 3.0, "measured"))}}
+    left = [exact, other if proven == 2 else msgspec.structs.replace(other, accepted=False)]
+    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
+    monkeypatch.setattr(tuning, "_try", lambda *_: ([exact, other], both if compared else {}))
+    monkeypatch.setattr(tuning, "_try_anew", lambda *_: [exact, other])
+    monkeypatch.setattr(tuning, "_prove", lambda *_: (Proof(True, True), left))
+    target = Target("script", "train.py", (), str(tmp_path))
+    found = tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / "outpace.toml")
+    assert found.speedup is not None
+    of_steps = 2.0 * 1.5 if proven == 2 else 2.0
+    assert found.speedup.speedup == pytest.approx(600 / (120 + 480 / of_steps))
+    assert found.speedup.how == "predicted"

@@ -241,6 +241,51 @@ def test_what_pyproject_says_for_other_command_lines_is_left_out(
     assert [(one.steps, one.device) for one in asked] == [(None, None), (7, None)]
 
 
+@pytest.mark.parametrize(
+    ("settings", "words", "code"),
+    [
+        ("deadline = '9h'\nreserve = ['deploy=2h']", "--memory train.py", 2),
+        ("by = '06:00'", "--memory train.py", 2),
+        ("cost = '200usd'\nobjective = 'cost'\nepochs = 3", "--memory train.py", 2),
+        ("memory = true\nbatch = 64", "--deadline 9h train.py", 2),
+        ("memory = true\nbatch = 64", "--flops 1e21", 0),
+        ("batch = 64", "train.py", 2),
+        ("batch = 64", "--deadline 9h", 0),
+        ("deadline = '9h'\nreserve = ['deploy=2h']", "--flops 5.76e23", 0),
+        ("hours = 3\ncost = '200usd'\nserved-tokens = '1T'", "--deadline 9h", 0),
+        ("flops = '1e21'", "--params 1B --tokens 20B", 0),
+        ("unique-tokens = '1B'", "--flops 1e21", 0),
+        ("steps = 50", "--epochs 3 train.py", 2),
+    ],
+)
+def test_what_a_project_sets_for_its_other_plans_is_left_out(
+    called: Called,
+    say: Say,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: str,
+    words: str,
+    code: int,
+) -> None:
+    def measure(*_: Any) -> Any:
+        raise TargetError("not measured here")
+
+    monkeypatch.setattr("outpace.cli.plan.measure", measure)
+    monkeypatch.setattr("outpace.cli.plan.measured_sizes", measure)
+    (tmp_path / "pyproject.toml").write_text(f"[tool.outpace.plan]\n{settings}")
+    ended, _, told = say("plan", *words.split())
+    assert (ended, told) == (code, "error: not measured here\n" if code else "")
+    flags = [f"--{key.strip()}={value}" for key, value in _told(settings) if value != "true"]
+    refused = say("plan", *flags, *words.split())
+    assert refused[0] == 2, "on the command line it is an error, and not left out in silence"
+    assert "not measured here" not in refused[2]
+
+
+def _told(settings: str) -> list[tuple[str, str]]:
+    pairs = (line.split(" = ") for line in settings.splitlines())
+    return [(key, value.strip("[]'")) for key, value in pairs]
+
+
 def test_one_value_in_pyproject_for_an_option_that_may_be_repeated(
     called: Called, say: Say, tmp_path: Path
 ) -> None:

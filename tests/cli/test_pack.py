@@ -55,7 +55,9 @@ def test_what_a_program_reads() -> None:
     assert found["schema"] == 1
     assert found["folder"] == str(Path("packed").absolute())
     assert found["packed"] == json.loads(Path("packed/meta.json").read_text())
-    assert found["verified"] == {"right": True, "damaged": [], "changed": [], "source": "same"}
+    assert found["verified"] == {
+        "right": True, "damaged": [], "missing": [], "changed": [], "source": "same",
+    }  # fmt: skip
 
 
 def test_what_the_users_code_prints_is_not_in_the_document(here: Path) -> None:
@@ -98,6 +100,19 @@ def test_what_is_wrong_is_told_and_is_exit_code_2() -> None:
     code, out, _ = said("--verify", "packed", "--json")
     assert code == 2
     assert len(json.loads(out)["verified"]["changed"]) == 4
+
+
+def test_tars_that_are_not_where_they_were(here: Path) -> None:
+    for shard in "ab":
+        tar(Path(f"{shard}.tar"), {"1.bin": b"x"})
+    said("a.tar", "b.tar", "index")
+    Path("b.tar").rename("c.tar")
+    code, out, err = said("--verify", "index")
+    assert (code, out) == (2, "")
+    assert f"1 of 2 tars cannot be opened where they were: {here}/b.tar" in err
+    assert "hint: put them back, or index them anew" in err
+    assert "checksums are wrong" not in err
+    assert "changed" not in err
 
 
 def test_skipped_ones_are_listed() -> None:

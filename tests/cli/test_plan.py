@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from click.testing import CliRunner
 
 from outpace.cli.plan import command
 from outpace.errors import OutpaceError, UsageError
+from outpace.records.session import Session
+from tests.report.report_sessions import images_diagnosed
 
 
 def asked(*words: str) -> tuple[int, str]:
@@ -88,6 +91,9 @@ def test_a_training_that_does_not_fit() -> None:
     code, printed = asked(*words, "--deadline", "3d", "--cost", "5000")
     assert code == 3
     assert "which is too dear" in printed
+    found = document(*words, "--deadline", "3d", "--cost", "5000")["forecast"]
+    assert found["usd"]["estimate"] > found["cost"] == 5000
+    assert found["price"].startswith("AWS")
 
 
 def test_repeated_data_are_worth_less() -> None:
@@ -168,6 +174,11 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--mfu", "0.3", "train.py"), "--mfu is not of a script"),
         (("--law", "hoffmann-1", "train.py"), "--law is not of a script"),
         (("--count", "2", "train.py"), "--count is not of a script"),
+        (("--deadline", "24h", "--cost", "200usd"), "--cost is of a device, or of a script"),
+        (("--deadline", "24h", "--hours", "3"), "--hours are of a device"),
+        (("--deadline", "24h", "--served-tokens", "1T"), "--served-tokens are served by a model"),
+        (("--deadline", "24h", "--law", "hoffmann-1"), "--law has no compute to tell a model for"),
+        (("--memory", "--epochs", "3", "train.py"), "--epochs has nothing to do with memory"),
         (("--memory", "--time", "30s", "train.py"), "--time has nothing to do with memory"),
         (("--memory", "--objective", "scale", "train.py"), "--objective has nothing to do with"),
     ],
@@ -381,3 +392,32 @@ def test_a_page(tmp_path: Path) -> None:
         asked("--flops", "5.76e23", "-o", str(path))
     assert asked("--flops", "5.76e23", "--force", "-o", str(path))[0] == 0
     assert path.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("measured_at", "code", "said"),
+    [("05:59:00", 0, "1m to the deadline"), ("06:01:00", 3, "0s to the deadline")],
+)
+def test_a_time_of_day_that_comes_while_the_script_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured_at: str, code: int, said: str
+) -> None:
+    """At one minute past it the next 06:00 is tomorrow's, which is not what was asked about."""
+    clock = [datetime.fromisoformat("2026-05-04T05:58")]
+
+    class Moved(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return clock[0]
+
+    def measure(*_: Any) -> Session:
+        clock[0] = datetime.fromisoformat(f"2026-05-04T{measured_at}")
+        return images_diagnosed()
+
+    monkeypatch.setattr("outpace.cli.budgets.datetime", Moved)
+    monkeypatch.setattr(time, "time", lambda: Moved.now().timestamp())
+    monkeypatch.setattr("outpace.cli.plan.measure", measure)
+    path = tmp_path / "train.py"
+    path.touch()
+    told, printed = asked("--by", "06:00", "--steps", "2", str(path))
+    assert said in printed
+    assert told == code, printed

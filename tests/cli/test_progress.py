@@ -29,7 +29,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch, **variables: str) -> tuple[str, int]:
         with ProgressLine() as progress:
             progress("watching", 1, 2, "a note that is longer than this terminal is wide")
         print("the end", file=stderr, flush=True)
-        text = os.read(ours, 4096).decode()
+        text = ""
+        while "the end" not in text:  # a terminal hands over what it has so far
+            text += os.read(ours, 4096).decode()
     os.close(ours)
     return text, len(text.split("\x1b[2K")[1].split("\x1b8")[0])
 

@@ -115,6 +115,28 @@ def test_only_starts_are_told_where_nothing_else_is_waited_for() -> None:
     assert told.reason == "a step waits 900.0 ms for workers to start with each epoch"
 
 
+@pytest.mark.parametrize(("batches", "persistent"), [(71, False), (71, True), (1, False)])
+def test_an_iterator_for_each_batch_is_laid_at_the_workers(batches: int, persistent: bool) -> None:
+    """Of a step's 120 ms 100 go to workers that start for its batch, which takes them 8 ms to make."""
+    data = with_input(
+        decode_s=0.0, images=None, fetch_s=8e-3, fetch_cpu_s=8e-3, collate_s=0.0, workers=2, wait_s=0.1,
+        epoch_start_s=0.1, restarts=True, batches=batches, persistent=persistent, where="train.py:20",
+    )  # fmt: skip
+    steps = replace(IMAGES.steps, mean_s=0.12, mingled=True)
+    free = (arm("input_free", 6.0, 0.02, "as_is"),)
+    evidence = replace(data, steps=steps, arms=free)
+    told = findings(evidence)[0]
+    assert (told.bound, told.cause, told.where) == ("io", "ipc", "train.py:20")
+    assert told.gain.speedup > 3.0
+    said = "begins anew 2 workers" if persistent else "starts and ends 2 workers"
+    assert told.reason.startswith("a step waits 94.8 of its 120.0 ms because the input")
+    assert f"{said} for each batch" in told.reason
+    assert ("next() of one that is kept" in told.reason) == (batches > 1)
+    assert PersistentWorkers().applies(evidence).yes != persistent
+    assert persistent or PersistentWorkers().predict(evidence).speedup > 3.0
+    assert evidence.paging_s == 0.0 < IMAGES.paging_s, "fresh pages are those of the forks"
+
+
 def test_reading_is_told_apart_from_waiting() -> None:
     facts = {"decode_s": 0.0, "images": None, "fetch_cpu_s": 0.2}
     read, waited = with_input(**facts, read_s=0.2), with_input(**facts, storage_s=0.2)

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from outpace.measure import capacity
+from outpace.measure.counters import rss_bytes
 
 LIMITED = """
 import json, resource
@@ -36,3 +38,17 @@ def test_the_machine_where_nothing_else_is_known(tmp_path: Path) -> None:
     limit = capacity.tightest("cpu", tmp_path / "status")
     assert limit.bytes == capacity.memory_limit()
     assert 0 < limit.used < limit.bytes
+
+
+def test_a_data_set_in_a_mapped_file_is_not_in_use(tmp_path: Path) -> None:
+    """Its pages go again where memory is short."""
+    status = Path("/proc/self/status")
+    if not status.exists() or "RssFile" not in status.read_text():
+        pytest.skip("this system does not tell files from the rest")
+    path = tmp_path / "data.bin"
+    path.write_bytes(bytes(1 << 25))
+    before, resident = capacity.tightest("cpu"), rss_bytes()
+    data = np.memmap(path, dtype=np.uint8, mode="r")
+    assert int(data.sum(dtype=np.int64)) == 0
+    assert (rss_bytes() or 0) - (resident or 0) > 1 << 24
+    assert capacity.tightest("cpu").used - before.used < 1 << 23

@@ -82,6 +82,22 @@ def test_a_mapped_file_is_not_memory_of_its_own(tmp_path: Path) -> None:
         assert counters.own_bytes() - own < 1 << 22
 
 
+@linux
+def test_a_mapped_file_is_not_held(tmp_path: Path) -> None:
+    """Memory that is shared with other processes is."""
+    if "RssFile" not in Path("/proc/self/status").read_text():
+        pytest.skip("this kernel does not tell")
+    path = tmp_path / "data.bin"
+    path.write_bytes(b"x" * (1 << 25))
+    held = counters.held_bytes()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert sum(mapped[:: mmap.PAGESIZE]) > 0
+        assert counters.held_bytes() - held < 1 << 22
+    with mmap.mmap(-1, 1 << 25) as shared:
+        shared.write(b"x" * (1 << 25))
+        assert counters.held_bytes() - held > 1 << 24
+
+
 def test_unknown_processes_are_none() -> None:
     assert counters.cpu_ns(2**22 + 1) is None
     assert counters.cpu_ns(-1) is None

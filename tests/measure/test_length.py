@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import os
+import time
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
 
-from outpace.measure.length import Loop, loops_around_step, place_of_step, total_steps
+from outpace.measure.length import Loop, loops_around_step, parse, place_of_step, total_steps
+from outpace.plan.leave import evaluates_after, ways_out
 
 BATCHES = [(0, 1)] * 7
 
@@ -146,3 +152,38 @@ def test_a_loop_that_goes_on_until_something_is_so_is_no_epoch() -> None:
     until = Loop(None, False, while_=True)
     assert total_steps([until], 313, 1) is None
     assert total_steps([until, Loop(3, True)], 313, 1) == 939  # until an epoch is over
+
+
+TRAINING = """
+import sys
+
+def train(step):
+    for _ in range(7):
+        return step(sys._getframe())
+    print("trained")
+"""
+
+
+def module_of(path: Path, turns: int, edited_at: float) -> Any:
+    path.write_text(TRAINING.replace("7", str(turns)))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    os.utime(path, (edited_at, edited_at))
+    return module
+
+
+def test_a_script_that_was_edited_since_it_was_started_is_not_what_is_running(
+    tmp_path: Path,
+) -> None:
+    """Its lines are others now: what is read off them would be another loop's."""
+    before, since = time.time() - 86400.0, time.time() + 86400.0
+    kept = module_of(tmp_path / "kept.py", 7, before)
+    edited = module_of(tmp_path / "edited.py", 8, since)
+    assert kept.train(lambda _: loops_around_step())[0] == Loop(7, True)
+    assert Loop(8, True) not in edited.train(lambda _: loops_around_step())
+    assert parse(str(tmp_path / "edited.py")) is None
+    assert not any(each.frame.f_code is edited.train.__code__ for each in edited.train(ways_out)[0])
+    assert edited.train(evaluates_after) is False

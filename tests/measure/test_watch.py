@@ -1,4 +1,4 @@
-"""What a watcher keeps of a script that trains more than once."""
+"""What a watcher keeps of a script that trains more than once, or asks other models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.measure.watch import Watcher
 from outpace.seams.host import TAKES_OVER_AFTER, Host
@@ -60,3 +62,18 @@ def test_another_optimizer_of_the_same_model_goes_on(watcher: Watcher) -> None:
     _, values = watcher.losses.read()
     assert set(values) == {1.0}
     assert len(values) >= 40 - TAKES_OVER_AFTER - 1
+
+
+def test_losses_of_a_teachers_first_calls_are_no_validations(watcher: Watcher) -> None:
+    """Until they are known to belong to the steps they look like some."""
+    student, teacher = nn.Linear(4, 2), nn.Linear(4, 2).eval()
+    optimizer = torch.optim.SGD(student.parameters(), 0.1)
+    for (x,) in DataLoader(TensorDataset(torch.randn(32, 4)), batch_size=2):
+        out = student(x)
+        with torch.no_grad():
+            wanted = teacher(x)
+        optimizer.zero_grad()
+        F.mse_loss(out, wanted).backward()
+        optimizer.step()
+    assert watcher.host.steps == 16
+    assert watcher.validation.read() == []

@@ -6,9 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from outpace.plan.changes import Change, changes
+from outpace.plan.forecast import options
 from outpace.records.evidence import Arm, Compute, Evidence, Input, Memory, Steps
 from outpace.records.gain import Gain
 from outpace.records.machine import Ceilings, Machine
+from outpace.records.plan import Estimate
 
 
 def arm(name: str, speedup: float) -> Arm:
@@ -76,6 +78,13 @@ def test_packed_data_are_neither_waited_for_nor_parsed() -> None:
     assert named(evidence(wait_s=0.05, fetch_s=0.1))[packed.name].speedup == 1.0
 
 
+def test_relu_is_told_with_what_it_is_for() -> None:
+    found = evidence(arm("relu", 1.2))
+    assert "ReLU for its activations" in named(found)
+    classes = replace(found.compute, dear=("GELU", "SiLU"))
+    assert "ReLU for GELU and SiLU" in named(replace(found, compute=classes))
+
+
 def test_a_batch_twice_as_large() -> None:
     found = named(evidence(arm("batch_double", 1 / 1.6)))
     change = found["a batch of 64 in half of the steps"]
@@ -102,6 +111,11 @@ def test_accelerators_are_ordered_by_their_rates_and_said_not_to_be_measured() -
         assert change.how == "not measured"
         assert change.low < change.speedup < change.high
         assert change.device is not None
+    seconds = Estimate(3600.0, 3000.0, 4000.0)
+    told = {each.change: each for each in options(evidence(), (), seconds, None, 2.0)}
+    assert small.device is not None
+    assert told["on one T4"].price == small.device.price is not None
+    assert told["2 machines like this one, at 10 Gbit/s"].price is None
 
 
 def test_frozen_weights_are_not_exchanged_and_a_device_has_to_hold_the_step() -> None:

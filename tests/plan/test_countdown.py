@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from outpace.plan.countdown import Countdown, since_boot
+from outpace.plan import countdown
+from outpace.plan.countdown import Countdown, began_here, boot_id, since_boot
 
 
 class Clocks:
@@ -77,3 +78,13 @@ def test_it_goes_on_while_the_process_is_stopped() -> None:
     child.send_signal(signal.SIGCONT)
     assert child.stdout is not None
     assert float(child.stdout.read()) >= 0.3
+
+
+def test_a_begin_on_another_machine_is_taken_by_the_calendar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """This one was started 500 s ago, that one a year; the training began 20 s ago."""
+    monkeypatch.setattr(countdown, "since_boot", lambda: 500.0)
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_020.0)
+    assert began_here(3e7, "of another", 1_700_000_000.0) == 480.0
+    assert began_here(480.5, boot_id(), 1_700_000_000.0) == 480.5

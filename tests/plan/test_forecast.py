@@ -180,6 +180,9 @@ def test_in_words() -> None:
     assert not plan.forecast.fits
     assert "which fits; $" in lines[1]
     assert lines[1].endswith(", more than $0.0010")
+    assert plan.forecast.cost == 0.001
+    assert plan.forecast.usd is not None
+    assert plan.forecast.usd.estimate == 9.0 * plan.forecast.finish_s.estimate / 3600
     plan, lines = in_words(Question())
     assert plan.forecast
     assert plan.forecast.fits

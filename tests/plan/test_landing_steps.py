@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew
@@ -269,3 +270,86 @@ def test_a_validation_that_would_not_be_over_in_time_is_not_begun(
         if run.landing.over:
             break
     assert budget - 9.0 < run.now < budget - 1.0
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_that_nothing_announced_are_left_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    """Each by its own clock, their weights would drift apart, and then they would wait for ever."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+    run = Run(tmp_path, 20.0)
+    run.landing.outlook.total = lambda: 1000  # type: ignore[method-assign]
+    for _ in range(300):
+        run.step(0.1)
+    assert run.landing.descent.began is None
+    assert not run.landing.over
+    assert run.landing.changed_rate(0.2, 0.4) == 0.2
+    told = [message for message in run.said if "not brought forward" in message]
+    assert len(told) == (rank == 0)
+
+
+@pytest.mark.parametrize(("budget", "lands"), [(155.0, False), (140.0, True)])
+def test_the_last_validation_is_reckoned_with_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: float, lands: bool
+) -> None:
+    """Ten epochs of 10 s and a validation of 5 s fit in 155 s, with a second for the process to end."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run = Run(tmp_path, budget)
+    record = Record(trains=True, length=100)
+    fed_by(record, run.host)
+    run.landing.outlook.total = lambda: 1000  # type: ignore[method-assign]
+    for index in range(1000):
+        begins = index > 0 and index % 100 == 0
+        record.given = index % 100 + 1
+        run.step(0.1 + 5.0 * begins, clean=not begins)
+        if run.landing.over:
+            break
+    assert run.landing.descent.began is not None if lands else run.said == []
+    if lands:
+        assert 0.97 * budget < run.now + 5.0 + EXIT_S < budget
+
+
+class Adafactor(torch.optim.SGD):
+    """One that finds its rate itself."""
+
+    def __init__(self) -> None:
+        super().__init__([torch.nn.Parameter(torch.ones(1))])
+        self.param_groups[0]["lr"] = None
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_rate_that_is_the_optimizers_own_is_not_said_to_go_down(
+    tmp_path: Path, others: bool
+) -> None:
+    run, told = Run(tmp_path, 20.0), []
+    kept = [Adafactor(), *([torch.optim.SGD([torch.ones(1)])] if others else [])]
+    for each in kept:
+        run.host.optimizers.add(each)
+    run.landing.say = lambda message, hint: told.append((message, hint or ""))
+    run.landing.go_down()
+    message, hint = told[-1]
+    assert ("the learning rate goes down to zero" in message) == others
+    assert "Adafactor finds" in hint
+
+
+def test_an_earlier_safety_checkpoint_is_told_where_the_last_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run, told = Run(tmp_path, 20.0), []
+    run.landing.say = lambda message, hint: told.append((message, hint))
+    optimizer = torch.optim.SGD([torch.ones(1)])
+    run.host.optimizers.add(optimizer)
+    run.host.steps = 120
+    assert run.landing.save()
+    monkeypatch.setattr("outpace.plan.landing.write_checkpoint", full)
+    run.host.steps = 150
+    run.landing.end()
+    hint = f"the newest safety checkpoint is of step 120: {tmp_path / 'safety.pt'}"
+    assert told[0] == ("no safety checkpoint was written: no space left", hint)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from outpace.plan.safety import models_of, write_checkpoint
+from outpace.plan.safety import models_of, write, write_checkpoint
 
 
 def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -132,3 +132,18 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
         write_checkpoint(path, [optimizer], 3)
     assert path.read_bytes() == b"earlier"
     assert [p.name for p in tmp_path.iterdir()] == ["safety.pt"]
+
+
+def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path, full_disk: None) -> None:
+    with pytest.raises(OSError, match="File too large"):
+        write(tmp_path / "safety.pt", {"weights": torch.zeros(2**20)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_errors_are_not(tmp_path: Path) -> None:
+    class Refuses:
+        def __reduce__(self) -> str:
+            raise RuntimeError("not this one")
+
+    with pytest.raises(RuntimeError, match="not this one"):
+        write(tmp_path / "safety.pt", Refuses())

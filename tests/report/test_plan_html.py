@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from outpace.plan.question import Question, answer
 from outpace.records.plan import Estimate, Forecast, Option, Plan
-from outpace.report.plan import lines
+from outpace.report.plan import lines, script_lines
 from outpace.report.plan_html import isoloss, on_front, pareto, render_plan
 
 
@@ -50,6 +52,15 @@ def test_names_are_escaped() -> None:
     assert "<b>of no price" not in page
     assert "&lt;b&gt;of no price" in page
     assert "late and cheap" in page
+
+
+def test_a_price_is_shown_with_whose_it_is_and_of_when() -> None:
+    there = replace(option("on one T4", 1.0, 0.05), price="GCP us-central1, 2025-11-30")
+    plan = Plan(forecast=PLAN.forecast, options=(there,))
+    page = render_plan(Question(), plan, None, ["as said"])
+    assert "(GCP us-central1, 2025-11-30)" in page
+    said = list(script_lines(Question(), plan, "train.py"))
+    assert "; $0.0500 (GCP us-central1, 2025-11-30); keeps" in said[1]
 
 
 def test_lines_of_equal_loss_go_through_the_best_model() -> None:

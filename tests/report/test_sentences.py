@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import unescape
 from typing import Any
 
 import msgspec
@@ -10,7 +11,8 @@ import pytest
 from outpace.records.evidence import Compute
 from outpace.records.session import Session
 from outpace.records.trial import Proof, Trial
-from outpace.report.sentences import ceiling_sentence, gain_sentence, verdict
+from outpace.report.html import render_html
+from outpace.report.sentences import ceiling_sentence, gain_sentence, proof_sentence, verdict
 from tests.report import report_sessions as made
 
 replace = msgspec.structs.replace
@@ -90,3 +92,15 @@ def test_float32_on_a_gpu_may_be_tf32() -> None:
         ceiling_sentence(replace(session, evidence=replace(session.evidence, compute=compute)))
         == ""
     )
+
+
+@pytest.mark.parametrize(
+    ("measure", "part"), [("loss", "the baseline's fall"), ("accuracy", "the metric itself")]
+)
+def test_a_margin_is_a_share_of_what_the_proof_judges_by(measure: str, part: str) -> None:
+    tuned = made.images_tuned()
+    assert tuned.proof is not None
+    proof = replace(tuned.proof, measure=measure)
+    assert proof_sentence(proof).endswith(f"the margin is 1.0 % of {part}.")
+    html = render_html(replace(tuned, proof=proof))
+    assert f"as a share of {part};" in unescape(html)

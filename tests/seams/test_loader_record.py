@@ -12,10 +12,10 @@ from tests.remedies.trainings import hosted
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from outpace.seams.host import Host
+from outpace.seams.host import MIXED_AFTER, Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
-from outpace.seams.setup import AS_IS
+from outpace.seams.setup import AS_IS, Feed
 
 
 def loader(batches: int = 6) -> DataLoader[tuple[torch.Tensor, ...]]:
@@ -266,6 +266,53 @@ def test_starts_are_those_of_all_loaders_that_a_line_makes() -> None:
         records = [seam.record_of(episode) for episode in episodes]
         assert [len(record.starts) for record in records] == [3, 3, 3]
         assert [record.anew for record in records] == [True, True, True]
+
+
+def test_an_iterator_that_each_step_makes_is_made_once_a_batch_is_asked_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An arm with free input does without it, and without the workers that it would start."""
+    made = []
+    original = DataLoader._get_iterator
+    monkeypatch.setattr(DataLoader, "_get_iterator", lambda own: made.append(own) or original(own))
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = loader()
+
+    def learn(steps: int) -> int:
+        before = len(made)
+        for _ in range(steps):
+            (x,) = next(iter(batches))
+            model(x).mean().backward()
+            optimizer.step()
+        return len(made) - before
+
+    with hosted(switching=True) as host:
+        host.most_in_group = 1
+        assert learn(2 * MIXED_AFTER) == 2 * MIXED_AFTER
+        assert host.mingled
+        assert seam_of(host).record_of(batches).restarts
+        host.switch(replace(AS_IS, free_input=True))
+        assert learn(3) == 0
+        host.switch(replace(AS_IS, feed=Feed(executor="inline")))
+        assert learn(3) == 0
+        host.switch(AS_IS)
+        assert learn(3) == 3
+        assert sum(1 for _ in batches) == 6, "an epoch is as long as ever"
+        assert not host.broken
+
+
+def test_a_look_at_a_batch_in_each_step_is_no_restart() -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = loader()
+    with hosted() as host:
+        for _ in range(3):
+            for (x,) in batches:
+                model(x).mean().backward()
+                optimizer.step()
+                next(iter(batches))
+        assert not seam_of(host).record_of(batches).restarts
 
 
 def test_epochs_of_unequal_length() -> None:

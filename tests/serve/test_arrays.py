@@ -41,6 +41,7 @@ SAMPLES: dict[str, Callable[[int], Any]] = {
     "one": lambda i: torch.tensor([i, -i], dtype=torch.bfloat16),
     "list": lambda i: [float(i), np.float32(i), i % 3 == 0],
     "odd names": lambda i: {"a/b": i, "a_b": np.arange(3) * i, "": 1.5},
+    "names with a dot in front": lambda i: {".x": i, "..y": i, "": {"z": i}, ".": i},
     "large": lambda i: np.full(40_000, i, np.int32),
 }
 

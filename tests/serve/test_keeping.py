@@ -62,10 +62,13 @@ def test_a_file_that_changed_is_read_anew_by_the_next_run(folder: Path, tmp_path
 
 def test_what_files_were_is_known_of_every_store(folder: Path, tmp_path: Path) -> None:
     sources = {"records": folder, "table": tmp_path / "t.csv", "tars": tmp_path / "a.tar"}
+    sources["parts"] = tmp_path / "shares"
+    sources["parts"].mkdir()
 
     def write(text: str) -> None:
         (folder / "03.txt").write_text(text)
         sources["table"].write_text(f"a\n{text}\n")
+        (sources["parts"] / "1.csv").write_text(f"a\n{text}\n")
         tar(sources["tars"], {"1.txt": text.encode()})
         for kind, source in sources.items():
             pack(source, tmp_path / kind, force=True)

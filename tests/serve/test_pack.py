@@ -118,7 +118,7 @@ def test_resizing_is_graded_and_leaves_small_images_alone(images: Path, tmp_path
     assert "above 32 are resized" in meta.why
     found: Any = {sample["__key__"]: sample for sample in open_source(tmp_path / "packed")}  # type: ignore[attr-defined]
     assert found["cat/small"]["jpg"] == small
-    assert size_of(found["cat/wide"]["jpg"]) == (160, 32)
+    assert size_of(found["cat/wide"]["png"]) == (160, 32)
     assert size_of(found["cat/grey"]["jpg"]) == (32, 64)
     with Image.open(io.BytesIO(found["cat/grey"]["jpg"])) as grey:
         assert grey.mode == "L"
@@ -274,6 +274,24 @@ def test_a_disk_that_fills_later_keeps_what_is_done(
     assert begun[0].note == "goes on after 40 of 40"
 
 
+def test_what_fails_later_tells_that_what_is_done_is_kept(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "EVERY_S", 0)
+    monkeypatch.setattr("outpace.serve.pack.CHUNK_MOST", 5)
+    damage(images / "dog/38.jpg")
+    with pytest.raises(DataError, match=r"dog/38\.jpg") as told:
+        pack(images, tmp_path / "packed", resize=32, jobs=1)
+    assert told.value.hint == (
+        "--on-error skip leaves such files out; "
+        f"{tmp_path}/.packed.partial stays: the same command goes on from there"
+    )
+    begun: list[Forecast] = []
+    meta = pack(images, tmp_path / "packed", resize=32, skip=True, begin=begun.append)
+    assert begun[0].note == "goes on after 35 of 40"
+    assert meta.count == 39
+
+
 def test_a_limit_of_file_sizes(images: Path, tmp_path: Path) -> None:
     """A file system's own refusal, not one made up."""
     child = """
@@ -306,7 +324,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str]] = {
         "No such file or directory",
     ),
     "16 bits": (
-        lambda path: Image.fromarray(np.zeros((50, 50), np.uint16)).save(path, "PNG"),
+        lambda path: Image.fromarray(np.zeros((50, 50), np.uint16)).save(path, "JPEG2000"),
         "pixels of mode I;16 do not fit into a JPEG",
     ),
 }
@@ -365,8 +383,9 @@ def deny(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 def test_permission_denied(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deny(monkeypatch, "cat/05.jpg")
-    with pytest.raises(DataError, match=r"cat/05\.jpg: Permission denied"):
+    with pytest.raises(DataError, match=r"cat/05\.jpg: Permission denied") as error:
         pack(images, tmp_path / "packed")
+    assert error.value.hint == "--on-error skip leaves it out"
     meta = pack(images, tmp_path / "packed", skip=True)
     assert [(one.path, one.reason) for one in meta.skipped] == [
         (str(images / "cat/05.jpg"), "Permission denied")
@@ -563,6 +582,53 @@ def test_several_tars_are_compared_with_themselves_only(tmp_path: Path) -> None:
     os.utime(tmp_path / "b.tar", ns=(5, 5))
     found = verify(tmp_path / "index", lambda phase, done, total: None)
     assert found.changed == ("b.tar",)
+
+
+def test_tars_that_were_moved(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    shards = [tar(tmp_path / f"shards/{n}.tar", {f"{n}.jpg": b"x"}) for n in "abc"]
+    pack(tmp_path / "shards", tmp_path / "index")
+
+    def verified() -> Any:
+        found = verify(tmp_path / "index", lambda phase, done, total: None)
+        assert not found.right
+        return found
+
+    shards[1].rename(tmp_path / "b.tar")
+    found = verified()
+    assert (found.missing, found.damaged, found.changed) == ((str(shards[1]),), (), ())
+    (tmp_path / "shards").rename(tmp_path / "elsewhere")
+    found = verified()
+    assert (found.missing, found.damaged) == (tuple(map(str, shards)), ())
+    assert found.source == "gone"
+
+
+def test_what_lies_beside_shards_is_no_change_of_them(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    tar(tmp_path / "shards/a.tar", {"1.jpg": b"x"})
+    (tmp_path / "shards/sizes.json").write_text("{}")
+    assert pack(tmp_path / "shards", tmp_path / "index").kind == "tars"
+    (tmp_path / "shards/README.md").write_text("shards")
+    assert verify(tmp_path / "index", lambda phase, done, total: None).source == "same"
+    tar(tmp_path / "shards/b.tar", {"2.jpg": b"x"})
+    found = verify(tmp_path / "index", lambda phase, done, total: None)
+    assert found.changed == ("b.tar",)
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    path = os.fsencode(tmp_path / "data") + b"/t\xe9.jpg"
+    with open(path, "wb") as file:
+        file.write(b"tea")
+    (tmp_path / "data/z.jpg").write_bytes(b"z")
+    pack(tmp_path / "data", tmp_path / "packed")
+    found: Any = open_source(tmp_path / "packed")
+    assert list(found) == list(open_source(tmp_path / "data"))  # type: ignore[call-overload]
+    assert os.fsencode(found[0]["__key__"]) == b"t\xe9"
+    assert verify(tmp_path / "packed", lambda phase, done, total: None).source == "same"
+    os.unlink(path)
+    os.symlink("nowhere", path)
+    assert len(pack(tmp_path / "data", tmp_path / "skipped", skip=True).skipped) == 1
 
 
 def test_an_index_leaves_nothing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

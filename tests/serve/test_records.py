@@ -32,6 +32,7 @@ KEPT: list[Any] = [
     torch.arange(12).reshape(3, 4).t()[1:],
     np.datetime64("2026-01-01"),
     2**63,
+    {"__key__": "t\udce9", "inside": ("\udcff", ["é", "日本"])},
 ]
 
 

@@ -8,15 +8,19 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from outpace.errors import DataError
-from outpace.serve import remote
+from outpace.serve import packing, remote
+from outpace.serve.files import Files
 from outpace.serve.loader import Loader
+from outpace.serve.pack import pack
 from outpace.serve.remote import Remote
+from outpace.serve.verify import verify
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -66,6 +70,43 @@ def test_files_behind_an_address(address: str) -> None:
         {"__key__": "b/2", "txt": b"b/2.txt", "cls": 1},
         {"__key__": "b/3", "txt": b"b/3.txt", "cls": 1},
     ]
+
+
+def test_they_are_the_samples_of_a_folder(address: str, tmp_path: Path) -> None:
+    for name in ("README", "a/x.JPEG", ".DS_Store", ".git/config"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    source, files = Remote(address), Files(tmp_path)
+    assert source.classes == files.classes == ("a", "b")
+    assert [source[i] for i in range(len(source))] == [files[i] for i in range(len(files))]
+    assert len(source) == 6
+
+
+@pytest.mark.parametrize("suffix", ["tar", "parquet"])
+def test_tars_and_tables_are_refused(address: str, tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "shards").mkdir()
+    for name in (f"0.{suffix}", f"1.{suffix}", "sizes.json"):
+        (tmp_path / "shards" / name).write_text("x")
+    with pytest.raises(DataError, match=rf"/shards holds ta\w+s: 0\.{suffix}, 1\.{suffix}") as told:
+        Remote(f"{address}/shards")
+    assert "copy them to a disk first" in str(told.value.hint)
+
+
+def test_they_are_packed_by_several_threads(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, jobs = packing.in_order, []
+
+    def counting(function: Any, items: Any, count: int) -> Any:
+        jobs.append(count)
+        return real(function, items, count)
+
+    monkeypatch.setattr(packing, "in_order", counting)
+    with TemporaryDirectory() as elsewhere:
+        pack(address, Path(elsewhere, "packed"))
+        assert jobs == [8]
+        found = verify(Path(elsewhere, "packed"), lambda phase, done, total: None)
+        assert (found.source, found.right) == ("address", True)
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("none", 0), ("threads", 3), ("processes", 2)])

@@ -86,6 +86,17 @@ def test_folders_and_tars(tmp_path: Path) -> None:
     assert torch.equal(next(iter(loader))["cls"], torch.tensor([0]))
 
 
+def test_what_lies_beside_shards_is_no_sample(tmp_path: Path) -> None:
+    tar(tmp_path / "a.tar", {"1.jpg": b"x"})
+    for name in ("sizes.json", "README.md", "train.idx", "_SUCCESS", ".hidden"):
+        (tmp_path / name).write_text("x")
+    found: Any = open_source(tmp_path)
+    assert type(found) is Tars
+    assert found.shards == [str(tmp_path / "a.tar")]
+    (tmp_path / "1.jpg").write_bytes(b"x")
+    assert type(open_source(tmp_path)) is Files
+
+
 class Stream(IterableDataset[int]):
     """Knows its length, but cannot be asked for one of its samples."""
 

@@ -13,7 +13,7 @@ import pytest
 from torch.utils.data import default_collate
 
 from outpace.errors import DataError, UsageError
-from outpace.serve import matrices, tables
+from outpace.serve import matrices, table_files
 from outpace.serve.batches import same_bits
 from outpace.serve.loader import Loader
 from outpace.serve.pack import pack
@@ -80,8 +80,8 @@ KINDS: dict[str, tuple[str, Callable[[Path, Any], None]]] = {
 @pytest.fixture(params=[(kind, how) for kind in KINDS for how in ("as it is", "packed")], ids=str)
 def table(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
     kind, how = request.param
-    monkeypatch.setattr(tables, "PARSED", 8192)
-    monkeypatch.setattr(tables, "ROWS", 150)
+    monkeypatch.setattr(table_files, "PARSED", 8192)
+    monkeypatch.setattr(table_files, "ROWS", 150)
     name, write = KINDS[kind]
     write(tmp_path / name, pa.table(columns()))
     if how == "as it is":
@@ -237,14 +237,26 @@ def test_columns_as_arrays(tmp_path: Path) -> None:
     assert verify(tmp_path / "packed", lambda phase, done, total: None).source == "same"
 
 
-def test_a_column_that_turns_out_to_be_text(
+def test_a_batch_takes_from_the_chunks_of_its_rows_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "PARSED", 4096)
-    path = tmp_path / "late.csv"
-    path.write_text("a\n" + "1\n" * 10_000 + "text\n")
-    with pytest.raises(DataError, match=r"late\.csv: .*text"):
-        pack(path, tmp_path / "packed")
+    """Put together, the chunks of a text would all be copied for each batch."""
+    wanted = {"name": [f"row {i}" for i in range(ROWS)], "gap": columns()["gap"]}
+    as_arrow(tmp_path / "t.arrow", pa.table(wanted))
+    table, real = Table(tmp_path / "t.arrow"), pa.chunked_array
+    taken: list[int] = []
+
+    def counting(parts: Any) -> Any:
+        taken.append(sum(len(part) for part in parts))
+        return real(parts)
+
+    monkeypatch.setattr(pa, "chunked_array", counting)
+    rows = np.array([999, 0, 131, 129, 500, 0])
+    batch = table.batch(rows)
+    assert batch["name"] == [wanted["name"][i] for i in rows]
+    np.testing.assert_array_equal(batch["gap"], [999, np.nan, 131, 129, np.nan, np.nan])
+    assert table.batch(np.array([], np.int64))["name"] == []
+    assert taken == [6, 6, 0, 0]
 
 
 TOGETHER = {"x": ["c", "a"], "n": ["b", "d"]}

@@ -98,8 +98,9 @@ def test_a_shard_that_has_changed(shards: list[Path], tmp_path: Path) -> None:
 def test_what_is_no_whole_tar(shards: list[Path], tmp_path: Path) -> None:
     cut = tmp_path / "cut.tar"
     cut.write_bytes(shards[0].read_bytes()[:1500])
-    with pytest.raises(DataError, match=r"cut\.tar: no whole tar"):
+    with pytest.raises(DataError, match=r"cut\.tar: no whole tar") as told:
         Tars([cut])
+    assert told.value.hint is None
     with tarfile.open(tmp_path / "packed.tar", "w:gz") as file:
         file.add(shards[0])
     with pytest.raises(DataError, match=r"packed\.tar: no whole tar") as told:
@@ -111,6 +112,38 @@ def test_what_is_no_whole_tar(shards: list[Path], tmp_path: Path) -> None:
     tar(twice, {"a.jpg": b"1", "a.JPEG": b"2"})
     with pytest.raises(DataError, match=r"twice\.tar: member a\.JPEG is there twice"):
         Tars([twice])
+
+
+@pytest.mark.parametrize("how", ["gz", "bz2", "xz"])
+def test_a_compressed_tar_is_to_be_uncompressed(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, f"w:{how}") as file:  # type: ignore[call-overload]
+        file.addfile(tarfile.TarInfo("1.jpg"))
+    with pytest.raises(DataError, match="no whole tar") as told:
+        Tars([path])
+    assert "uncompress it first" in str(told.value.hint)
+
+
+def test_a_damaged_header_does_not_end_a_tar(shards: list[Path]) -> None:
+    with tarfile.open(shards[1]) as file:
+        at = file.getmembers()[9].offset
+    flip(shards[1], at + 148)  # in its checksum
+    with pytest.raises(DataError, match=rf"train-1\.tar: what is at byte {at:,} is no header"):
+        Tars(shards)
+    shards[1].write_bytes(shards[1].read_bytes()[: at + 100])
+    with pytest.raises(DataError, match=rf"what is at byte {at:,} is no header"):
+        Tars(shards)
+    shards[1].write_bytes(shards[1].read_bytes()[:at])  # as some write it, without zeros at its end
+    assert Tars(shards).sizes == [10, 3, 10]
+
+
+def test_tars_that_were_put_together_are_not_cut_off(shards: list[Path], tmp_path: Path) -> None:
+    size = shards[0].stat().st_size
+    both = tmp_path / "both.tar"
+    both.write_bytes(b"".join(shard.read_bytes() for shard in shards[:2]))
+    with pytest.raises(DataError, match=rf"behind its end, from byte {size:,} on") as told:
+        Tars([both])
+    assert "name each of them" in str(told.value.hint)
 
 
 @pytest.mark.parametrize("name", ["members.npy", "first.npy", "keys.npy", "ends.npy"])

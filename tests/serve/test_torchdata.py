@@ -10,7 +10,6 @@ import pytest
 
 from outpace.errors import DataError
 from outpace.serve.loader import Loader
-from outpace.serve.torchdata import state_for
 
 SIZE = 50
 SAMPLES = list(range(SIZE))
@@ -70,13 +69,13 @@ def test_an_order_that_is_not_ours_is_refused() -> None:
     with pytest.raises(DataError, match="shuffles by a generator of torch"):
         loader(shuffle=True).load_state_dict(ALONE)
     with pytest.raises(DataError, match="shuffles by a generator of torch"):
-        state_for(loader(shuffle=True))
+        loader(shuffle=True).state_dict(torchdata=True)
 
 
 def test_a_state_is_written_as_it_writes_it() -> None:
     ours = loader()
     list(islice(ours, 3))
-    assert state_for(ours) == ALONE
+    assert ours.state_dict(torchdata=True) == ALONE
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -91,6 +90,6 @@ def test_both_go_on_from_each_other(workers: int) -> None:
         again = theirs(SAMPLES, 8)
         ours.set_epoch(0)
         first = drawn(islice(ours, 4))
-        again.load_state_dict(state_for(ours))
+        again.load_state_dict(ours.state_dict(torchdata=True))
         assert first + drawn(again) == SAMPLES
     del batches

@@ -16,7 +16,7 @@ from outpace.plan.safety import write
 from outpace.train import checkpoint
 from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.strategies import Divergence, EarlyStopping, Ema, LrFinder, Plateau
-from tests.train.toys import fit, model, ready, same
+from tests.train.toys import fit, model, ready, same, trainer
 
 
 def said(lines: list[str]) -> Any:
@@ -139,3 +139,15 @@ def test_numbers_of_numpy_are_read_back(tmp_path: Path) -> None:
     found = checkpoints.newest()
     assert found is not None
     assert found[1]["groups"] == [{"weight_decay": 0.25, "steps": 3}]
+
+
+def test_a_full_disk_does_not_cost_the_result(
+    tmp_path: Path, full_disk: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(8, 2**17), torch.nn.Linear(2**17, 3))
+    result = trainer(model=net, steps=2, checkpoint=tmp_path).fit()
+    assert result.steps == 2
+    assert same(dict(net.state_dict()), dict(result.weights))
+    assert any("the best weights are in the result only: " in note for note in result.notes)
+    assert "no checkpoint was written: [Errno" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

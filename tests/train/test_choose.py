@@ -13,12 +13,13 @@ from outpace.errors import UsageError
 from outpace.train import choose, trainer
 from outpace.train.candidates import Candidate
 from outpace.train.rate import Found
-from outpace.train.result import Result
+from outpace.train.result import Choice, Result
 from outpace.train.run import Run
 from outpace.train.strategies import (
     STRATEGIES,
     Constant,
     Divergence,
+    LrFinder,
     OneCycle,
     Strategy,
     Transfer,
@@ -212,23 +213,38 @@ def test_the_training_is_as_if_the_choice_were_made_by_hand(
     assert [row.train_loss for row in chosen.history] == [r.train_loss for r in by_hand.history]
 
 
-def test_a_resume_does_not_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("finder", [None, LrFinder()])
+def test_a_resume_does_not_try_again(
+    finder: LrFinder | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {"strategies": ["auto", finder] if finder is not None else "auto"}
     suggested(monkeypatch, 0.001)
     untimed = [each for each in choose.CANDIDATES if each.by != "the time of a step"]
     monkeypatch.setattr(choose, "CANDIDATES", tuple(untimed))  # one of two runs might be held up
-    whole = auto(callbacks=[Begun(until=85)])
+    first = Begun(until=85)
+    whole = auto(**given, callbacks=[first])
+    assert first.names == ["divergence", "one_cycle"]
+    if finder is not None:
+        assert finder.svg().startswith("<svg")
+        assert any("lr_finder: trials have begun with" in note for note in whole.notes)
     with pytest.raises(KeyboardInterrupt):
-        auto(checkpoint=tmp_path, every=0, callbacks=[Stop(at=55)])
+        auto(**given, checkpoint=tmp_path, every=0, callbacks=[Stop(at=55)])
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("tried again")
 
     monkeypatch.setattr(trainer, "settled", never)
     begun = Begun(until=85)
-    resumed = auto(checkpoint=tmp_path, callbacks=[begun])
+    resumed = auto(**given, checkpoint=tmp_path, callbacks=[begun])
     assert same(dict(whole.weights), dict(resumed.weights))
     assert [each.what for each in resumed.tried] == [each.what for each in whole.tried]
     assert begun.names == ["divergence", "one_cycle"]
+
+
+def test_what_was_chosen_has_to_go_with_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "settled", lambda *_: (Choice(taken=("schedule_free",)), []))
+    with pytest.raises(UsageError, match="both set the weights that are kept"):
+        auto(strategies=["auto", "ema"])
 
 
 def test_a_resume_keeps_what_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,3 +438,17 @@ def test_what_is_looked_at_first_is_not_judged_by_large_batches(count: int) -> N
     # Of few batches none can be held out.
     assert before
     assert (160 in before) == (count == 4)
+
+
+def test_short_trainings_of_batch_norm_have_no_batch_of_one_sample() -> None:
+    asking = toys.trainer(
+        model=model(norm=True),
+        train=points(97),
+        valid=points(120, seed=1),
+        batch_size=24,
+        steps=400,
+    )
+    variants = {"one": [OneCycle(rate=0.01)], "other": [OneCycle(rate=0.03)]}
+    (tried,) = asking.compare(variants, steps=10)
+    assert tried.seeds
+    asking.suggestions(seconds=0.1)

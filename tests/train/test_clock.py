@@ -130,3 +130,36 @@ def test_no_end_in_sight() -> None:
     clock = Clock(now=time)
     assert run(clock, time, 1.0, most=20) == 20
     assert (clock.used, clock.left_s(20)) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize("stalled", [(40,), (37, 39), (36, 38, 40)])
+def test_what_a_validation_takes_is_not_reckoned_by_pauses(stalled: tuple[int, ...]) -> None:
+    time = Time()
+    clock = Clock(1000.0, None, time)
+    clock.validation_steps = 80.0
+    for step in range(1, 41):
+        time.s += 30.0 if step in stalled else 1.0
+        clock.step_ended(step)
+    assert clock.over(40) is None
+    assert clock.ending_s == pytest.approx(1.1 * 80.0)
+
+
+def test_what_a_validation_takes_is_not_known_before_a_dozen_steps() -> None:
+    time = Time()
+    clock = Clock(1000.0, None, time)
+    clock.validation_steps = 80.0
+    run(clock, time, 1.0, most=11)
+    assert (clock.ending_s, clock.step_s) == (0.0, 1.0)
+    run(clock, time, 1.0, most=1)
+    assert clock.ending_s == pytest.approx(1.1 * 80.0)
+
+
+def test_it_goes_on_from_what_an_earlier_version_kept() -> None:
+    time = Time()
+    clock, again = Clock(100.0, None, time), Clock(100.0, None, time)
+    run(clock, time, 1.0, most=20)
+    state = clock.state_dict()
+    assert len(state["recent"]) == 12
+    state["recent"] = state["recent"][-5:]
+    again.load_state_dict(state)
+    assert (again.step_s, again.pace_s) == (1.0, 0.0)

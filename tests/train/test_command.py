@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import outpace
+from tests.train.launching import printed_by
 
 TEXT = """
 import outpace, torch
@@ -121,3 +122,14 @@ def test_mistakes(folder: Path, name: str, said: str) -> None:
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["--json", "--quiet"])
+def test_of_several_ranks_one_prints(way: str, torchrun: list[str]) -> None:
+    words = ["-m", "outpace", "train", way, "--quiet", "tests.train.toys:trainer"]
+    printed = printed_by([*torchrun[:-1], "2", *words])
+    if way == "--json":
+        assert json.loads(printed)["steps"] == 40
+    else:
+        assert printed.count("ended by epochs: 40 steps") == 1

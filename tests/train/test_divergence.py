@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,3 +198,23 @@ def test_numbers_lost_in_the_last_steps_are_not_kept() -> None:
         finite = all(bool(w.isfinite().all()) for w in result.weights.values())
         assert finite == kept
         assert ("the last losses are no numbers" in " ".join(result.notes)) == kept
+
+
+def test_a_training_that_ended_so_can_be_started_again(tmp_path: Path) -> None:
+    class Late:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+            return loss * math.nan if run.step > 35 else None
+
+    given: dict[str, Any] = {
+        "valid": None,
+        "metric": None,
+        "steps": 40,
+        "strategies": [Divergence(), Constant(rate=0.01)],
+        "callbacks": [Late()],
+        "checkpoint": tmp_path,
+    }
+    first = fit(**given)
+    assert "the last losses are no numbers" in " ".join(first.notes)
+    again = fit(**given)
+    assert again.steps == 40
+    assert same(dict(again.weights), dict(first.weights))

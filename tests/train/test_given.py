@@ -11,14 +11,18 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.errors import DataError, OutpaceError, UsageError
+from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, Ema
 from outpace.train.trainer import Trainer
 from tests.train.toys import Time, fit, model, points, ready, trainer
 
 X, Y = points(48)
+MADE = ("prepare", "transform", "collate", "after")
+SIZE = {"batch_size": 8}
 
 
 class Typo:
@@ -59,6 +63,16 @@ class Good:
         ({"train": (X, Y[:40]), "batch_size": 8}, "train= has tensors of 48 and 40 rows"),
         ({"train": (X.numpy(), Y.numpy()), "batch_size": 8}, "train= is a tuple of arrays"),
         ({"valid": [X, Y], "batch_size": 8}, "valid= is a list of tensors"),
+        *(({name: print}, f"{name}= would not be used: train= gives ready") for name in MADE),
+        (
+            {"train": DataLoader(TensorDataset(X, Y), 8), "valid": (X, Y), "transform": print}
+            | SIZE,
+            "transform= would not be used: train=",
+        ),
+        (
+            {"train": (X, Y), "valid": Loader(TensorDataset(X, Y), 8), "after": print} | SIZE,
+            "after= would not be used: valid=",
+        ),
     ],
 )
 def test_mistakes_are_told_before_anything_is_done(given: dict[str, Any], said: str) -> None:
@@ -107,6 +121,21 @@ def test_what_is_right_is_taken() -> None:
         optimizer=torch.optim.SGD(net[0].parameters(), 0.1),
         callbacks=(print, Good()),
     )
+
+
+def test_a_transform_is_for_training_alone() -> None:
+    seen: list[int] = []
+
+    def transform(sample: Any) -> Any:
+        seen.append(1)
+        return sample
+
+    given: dict[str, Any] = {"train": (X, Y), "valid": DataLoader(TensorDataset(X, Y), 8)}
+    assert (
+        fit(**given, transform=transform, batch_size=8, epochs=1, strategies=[Constant()]).steps
+        == 6
+    )
+    assert seen
 
 
 def test_ready_batches_may_be_few_and_of_several_sizes() -> None:

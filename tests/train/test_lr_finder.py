@@ -17,7 +17,7 @@ from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, LrFinder, OneCycle
-from tests.train.toys import fit, model, points, ready, same
+from tests.train.toys import Time, fit, model, points, ready, same
 
 
 class Around:
@@ -157,4 +157,33 @@ def test_a_model_that_learns_nothing_keeps_its_rate() -> None:
     result = fit(model=Deaf(8, 3), strategies=["lr_finder"], epochs=60)
     assert any(
         "no rate lowers the loss in" in note and "stays 0.001" in note for note in result.notes
+    )
+
+
+@pytest.mark.parametrize("limit", [{"budget": 400.0}, {"steps": 400}])
+def test_a_loss_that_differentiates_inside_keeps_the_rate(limit: dict[str, Any]) -> None:
+    """As those of equations do: nothing can be judged where no gradients are kept."""
+    time = Time()
+
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        time.s += 1.0
+        x = x.clone().requires_grad_()
+        found = model(x)
+        (slope,) = torch.autograd.grad(found.sum(), x, create_graph=True)
+        return (slope.sum(1, keepdim=True) + found).square().mean()
+
+    result = fit(
+        model=nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)),
+        loss=loss,
+        metric=None,
+        train=[x for x, _ in ready()],
+        valid=None,
+        strategies=["lr_finder", "one_cycle"],
+        now=time,
+        **limit,
+    )
+    assert result.steps > 300
+    assert any(
+        "no rate can be tried on a copy (" in note and "stays 0.001" in note
+        for note in result.notes
     )

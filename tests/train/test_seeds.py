@@ -9,10 +9,13 @@ import torch
 
 import outpace
 from outpace.errors import UsageError
+from outpace.train import trainer as trainers
+from outpace.train.result import Choice
 from outpace.train.run import Run
 from outpace.train.seeds import best_of
-from outpace.train.strategies import Constant, OneCycle
+from outpace.train.strategies import Constant, OneCycle, Strategy
 from outpace.train.trainer import Trainer
+from outpace.train.trials import Parts
 from tests.train.test_trials import Ticking
 from tests.train.toys import Time, model, same, trainer
 
@@ -141,3 +144,92 @@ def test_mistakes_are_told() -> None:
     endless = maker(Steps(), steps=None, epochs=None, target=2.0, strategies=[Constant(rate=0.1)])
     with pytest.raises(UsageError, match="whose end is not known"):
         best_of(endless, seeds=2, quiet=True)
+
+
+class Ends:
+    """Notes when each training ends, and what it is."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[int, list[float]] = {}
+        self.names: list[str] = []
+        self.rate = 0.0
+
+    def by(self, seed: int) -> Any:
+        class Noted:
+            def end(self, run: Run) -> None:
+                noted.seconds.setdefault(seed, []).append(run.clock.elapsed)
+                noted.names = [each.name for each in run.events.strategies]
+                noted.rate = run.rates.peak
+
+        noted = self
+        return Noted()
+
+
+class Starting(Strategy):
+    """Takes an eighth of the whole training before its first step, as lr_finder may."""
+
+    name = "starting"
+
+    def __init__(self, time: Time) -> None:
+        self.time = time
+
+    def begin(self, run: Run) -> None:
+        if not run.resumed:
+            self.time.s += run.clock.seconds / 8
+
+
+@pytest.mark.parametrize("way", ["auto", "lr_finder", "starting", "plain"])
+@pytest.mark.parametrize("seeds", [3, 4])
+def test_seeds_are_given_as_much_of_a_round_each(
+    way: str, seeds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time, ends, tried = Time(), Ends(), list[float]()
+
+    def settled(parts: Parts, *_: Any) -> tuple[Choice, list[str]]:
+        tried.append(0.15 * parts.clock.seconds)
+        time.s += tried[-1]
+        return Choice(rate=0.03), ["rates were tried"]
+
+    monkeypatch.setattr(trainers, "settled", settled)
+
+    def make(seed: int) -> Trainer:
+        own = [Starting(time), OneCycle(rate=0.03)]
+        strategies: dict[str, Any] = {
+            "auto": "auto",
+            "lr_finder": ["auto", "lr_finder"],
+            "starting": own,
+            "plain": own[1:],
+        }
+        given = {"strategies": strategies[way], "loss": Ticking(time), "now": time}
+        return trainer(model=model(seed), epochs=None, callbacks=[ends.by(seed)], **given)
+
+    result = best_of(make, seeds=seeds, budget=1200.0, quiet=True)
+    first = [seconds[0] for seconds in ends.seconds.values()]
+    assert len(first) == seeds
+    assert max(first) <= 1.05 * min(first)
+    assert 0.8 * 1200.0 <= time.s - 100.0 <= 1200.0
+    asked = way in ("auto", "lr_finder")
+    assert len(tried) == asked
+    assert result.notes.count("rates were tried") == asked
+    assert ends.rate == pytest.approx(0.03)
+    if asked:
+        assert ends.names == ["divergence", "one_cycle"]
+
+
+def test_seeds_with_other_strategies_have_trials_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [Choice(), Choice(taken=("ema",))]
+    monkeypatch.setattr(trainers, "settled", lambda *_: (found.pop(), []))
+    ends = [Ends(), Ends()]
+
+    def make(seed: int) -> Trainer:
+        own = OneCycle(rate=0.01) if seed % 2 else Constant(rate=0.01)
+        strategies = ["auto", own]
+        callbacks = [ends[seed % 2].by(seed)]
+        return trainer(model=model(seed), steps=40, strategies=strategies, callbacks=callbacks)
+
+    best_of(make, seeds=4, quiet=True)
+    assert not found
+    assert ends[0].names == ["divergence", "ema", "constant"]
+    assert ends[1].names == ["divergence", "one_cycle"]

@@ -16,6 +16,7 @@ from outpace.errors import UsageError
 from outpace.train import auto
 from outpace.train.auto import Known, chosen
 from outpace.train.checkpoint import copied
+from outpace.train.result import Choice
 from outpace.train.run import Run
 from outpace.train.strategies import (
     STRATEGIES,
@@ -154,6 +155,28 @@ def test_auto_chooses_and_says_why() -> None:
     assert names(["auto", OneCycle(rate=0.1)]) == ["divergence", "one_cycle"]
     assert names(["auto", "ema"])[-1] == "ema"
     assert names([]) == []
+
+
+def test_a_rate_of_a_function_that_makes_the_optimizer_is_not_kept_and_that_is_said() -> None:
+    def function(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=1e-5)
+
+    noted: list[float] = []
+    notes = fit(strategies="auto", optimizer=function, epochs=40, callbacks=[Rates(noted)]).notes
+    said = "\n".join(notes)
+    assert max(noted) > 1e-3
+    assert "lr_finder: the rate of optimizer='s function may be torch's default" in said
+    assert "nobody gave a rate" not in said
+    facts = {"end": True, "validation": True, "rate_given": False, "target": None}
+    for choice in (Choice(), Choice(rate=0.1)):
+        _, reasons = chosen("auto", Known(**facts, by_function=True), choice)
+        assert any("the rate of optimizer='s function" in each for each in reasons)
+        _, reasons = chosen("auto", Known(**facts), choice)
+        assert not any("function" in each for each in reasons)
+    noted.clear()
+    course = ["auto", OneCycle(rate=0.1)]
+    fit(strategies=course, optimizer=function, callbacks=[Rates(noted)])
+    assert max(noted) == pytest.approx(0.1, rel=0.01)
 
 
 def test_the_reasons_are_in_the_result() -> None:

@@ -15,6 +15,7 @@ from outpace.records.evidence import Arm, ByHand
 from outpace.records.files import write_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial
+from outpace.remedies.model import LATER_EPOCHS
 from outpace.tune.children import join, measure, total_gain, tried_by_now, try_remedies
 from outpace.tune.files import EVIDENCE, MARKER, STATUS, TRIALS, write
 from tests.remedies.some_evidence import EMPTY, IMAGES
@@ -67,6 +68,26 @@ def test_images_that_are_not_kept_are_decoded_as_before() -> None:
     later = 0.25 / 4 + 0.75
     steps = 480 * (1 / 5 + 4 / 5 * later)
     assert gain.speedup == pytest.approx(600 / (600 - 480 + steps + 4500 * 2e-4))
+
+
+def test_a_run_whose_epochs_are_unknown_is_not_taken_for_one_epoch() -> None:
+    """As of a loop over steps: what is kept after the first epoch is worth something."""
+    unknown = msgspec.structs.replace(
+        IMAGES, input=msgspec.structs.replace(IMAGES.input, epochs=None)
+    )
+    gain = total_gain(unknown, {**compared("recipe", 2.0), **compared("cold", 1.0)})
+    assert gain is not None
+    first = 1 / LATER_EPOCHS
+    steps = 480 * (first + (1 - first) / 2)
+    assert gain.speedup == pytest.approx(600 / (600 - 480 + steps + 4500 * 2e-4))
+    assert gain.speedup > 1.2
+
+
+def test_whole_epochs_that_are_faster_leave_the_start_as_it_was() -> None:
+    """596 of 600 s come epoch by epoch, validations and workers' starts with them."""
+    gain = total_gain(IMAGES, {**compared("recipe", 2.0), **compared("epochs", 3.0)})
+    assert gain is not None
+    assert gain.speedup == pytest.approx(600 / (4 + (596 - 480 + 480 / 2) / 3))
 
 
 def test_nothing_compared_gives_no_gain() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -122,6 +123,42 @@ WORKERS_ONLY = """
             model(x).square().mean().backward()
             optimizer.step()
 """
+
+
+RESTARTED = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    data = TensorDataset(torch.randn(256, 16), torch.randint(0, 4, (256,)))
+    loader = DataLoader(data, batch_size=16, shuffle=True, num_workers=2)
+    model = torch.nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(1_000_000):
+        x, y = next(iter(loader))
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+"""
+
+
+def test_workers_that_start_for_each_batch_are_the_bottleneck(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Two processes begin and end in each step, beside which 64 weights are nothing on any machine."""
+    path, session = script(RESTARTED), tmp_path / "session"
+    words = ("diagnose", "--json", "--quiet", "--time", "10s", "--session", str(session), str(path))
+    done = outpace(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    evidence = evidence_of(session)
+    assert evidence.input.restarts
+    free = evidence.arm("input_free")
+    assert free is not None
+    assert free.gain.low > 2.0, "and the workers are not started where batches are free"
+    first = json.loads(done.stdout)["findings"][0]
+    line = RESTARTED[: RESTARTED.index("loader = ")].count("\n") + 1
+    assert (first["bound"], first["cause"], first["where"]) == ("io", "ipc", f"train.py:{line}")
+    assert "starts and ends 2 workers for each batch" in first["reason"]
+    assert "persistent_workers" in {advice["name"] for advice in first["remedies"]}
 
 
 def test_batches_that_the_script_takes_apart(script: Callable[..., Path], tmp_path: Path) -> None:

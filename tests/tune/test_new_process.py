@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from outpace.tune.new_process import try_new_processes
-from tests.remedies.some_evidence import ALL
+from outpace.records.evidence import Evidence
+from outpace.remedies.allocator import Allocator
+from outpace.remedies.base import Remedy
+from outpace.remedies.persistent_workers import PersistentWorkers
+from outpace.tune.new_process import (
+    EPOCHS,
+    FEWEST_STEPS,
+    RUN_S,
+    WARM_UP,
+    length_of,
+    try_new_processes,
+)
+from outpace.tune.propose import Candidate
+from tests.remedies.some_evidence import ALL, WORKERS
 
 
 def test_time_that_is_used_up_is_no_negative_time(tmp_path: Path) -> None:
@@ -25,3 +38,35 @@ def test_time_that_is_used_up_is_no_negative_time(tmp_path: Path) -> None:
         if trials:
             break
     assert trials[0].reason.endswith("s would be needed, 0 are left")
+
+
+def of_steps(mean_s: float, *, mingled: bool = False, restarts: bool = False) -> Evidence:
+    replace = msgspec.structs.replace
+    return replace(
+        WORKERS,
+        steps=replace(WORKERS.steps, mean_s=mean_s, mingled=mingled),
+        input=replace(WORKERS.input, restarts=restarts),
+    )
+
+
+def test_runs_of_slow_steps_have_steps_that_count() -> None:
+    """Of 4 s with steps of 2 s nothing was left after the warm-up: the run had ended too soon."""
+    candidate = Candidate(Allocator(), {"malloc": "keep"}, "exact", "")
+    assert length_of(candidate, of_steps(0.01)).seconds == RUN_S
+    slow = length_of(candidate, of_steps(2.0))
+    assert (slow.seconds, slow.steps) == ((WARM_UP + FEWEST_STEPS) * 2.0, None)
+
+
+@pytest.mark.parametrize("remedy", [Allocator(), PersistentWorkers()])
+def test_steps_that_all_have_something_else_in_them_count(remedy: Remedy) -> None:
+    """An epoch that begins in each, for one: where only others count none does."""
+    candidate = Candidate(remedy, remedy.settings(WORKERS), "exact", "")
+    length = length_of(candidate, of_steps(0.1, mingled=True, restarts=True))
+    assert length == (RUN_S, 40, WARM_UP)
+
+
+def test_what_gains_where_epochs_begin_is_timed_over_whole_epochs() -> None:
+    candidate = Candidate(PersistentWorkers(), PersistentWorkers().settings(WORKERS), "exact", "")
+    length = length_of(candidate, of_steps(0.1))
+    assert (length.steps, length.warm_up) == (EPOCHS * 6, 6)
+    assert length.seconds == pytest.approx(EPOCHS * (6 * 0.1 + 0.1))

@@ -6,9 +6,17 @@ import msgspec
 
 from outpace.diagnose.bottlenecks import findings
 from outpace.records.evidence import Evidence
+from outpace.records.ledger import Row
 from outpace.seams.setup import AS_IS
-from outpace.tune.propose import EXACT_IS_WORTH, WORTH_REDRAWING, best, candidates, with_advice
-from tests.remedies.some_evidence import IMAGES
+from outpace.tune.propose import (
+    EXACT_IS_WORTH,
+    SMALLEST,
+    WORTH_REDRAWING,
+    best,
+    candidates,
+    with_advice,
+)
+from tests.remedies.some_evidence import FIXED_IMAGES, IMAGES, arm
 
 
 def on_two_threads(deterministic: bool) -> Evidence:
@@ -82,3 +90,29 @@ def test_what_advice_keeps_is_said_of_the_settings_that_it_is_predicted_with() -
             assert told[name].keeps == candidate.keeps
             seen += candidate.keeps == "numerics"
     assert seen, "nothing here shows the difference"
+
+
+def test_what_was_measured_slower_is_not_advised_for_bandwidth() -> None:
+    """Steps that move memory for 60 of 100 ms, and take twice as long in bf16."""
+    replace = msgspec.structs.replace
+    assert IMAGES.machine.ceilings is not None
+    ceilings = replace(IMAGES.machine.ceilings, memory_bytes_s=20e9)
+    facts = replace(
+        IMAGES,
+        machine=replace(IMAGES.machine, ceilings=ceilings),
+        input=replace(IMAGES.input, wait_s=0.0),
+        steps=replace(IMAGES.steps, mean_s=0.1, cpu_s=0.1),
+        ledger=(Row("forward", 90.0, 0.9),),
+        compute=replace(IMAGES.compute, moved_bytes=1.2e9),
+        arms=(arm("bf16", 0.5, 0.2, "as_is"),),
+    )
+    told = with_advice(facts, findings(facts))
+    (finding,) = (f for f in told if f.cause == "bandwidth")
+    assert all(advice.predicted.speedup >= SMALLEST for advice in finding.remedies)
+
+
+def test_memory_that_is_full_is_treated_by_slower_steps_too() -> None:
+    told = with_advice(FIXED_IMAGES, findings(FIXED_IMAGES))
+    (finding,) = (f for f in told if f.cause == "capacity")
+    slower = {a.name for a in finding.remedies if a.predicted.speedup < SMALLEST}
+    assert "checkpoint_activations" in slower

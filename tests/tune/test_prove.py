@@ -117,6 +117,8 @@ def test_a_run_that_fails_proves_nothing() -> None:
         ("test/WER", 0.4, False),
         ("mAP", -0.4, False),
         ("top1", 0.4, True),
+        ("accuracy_per_class", -0.4, False),
+        ("val/PER", 0.4, False),
     ],
 )
 def test_a_metric_is_judged_too(name: str, worse: float, proven: bool) -> None:
@@ -183,3 +185,14 @@ def test_equal_losses() -> None:
     other = prove_equal(lambda seed, recipe, steps: curve(int(recipe)), 12)
     assert not other.proven
     assert "step 0" in other.reason
+
+
+def test_a_loss_that_is_reported_is_told_from_the_training_loss() -> None:
+    """Its margin is a share of the loss itself, not of a fall."""
+
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        plain = curve(seed, steps=steps)
+        return Losses(plain.samples, plain.values, {"loss": 0.9 + (0.4 if recipe else 0.0)})
+
+    proof = prove(run, seeds=3, steps=60, margin=0.01)
+    assert (proof.measure, proof.proven) == ("reported loss", False)

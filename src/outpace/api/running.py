@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from outpace.adapters.work import Output
 from outpace.errors import DeadlineError
 from outpace.measure.machine import describe
 from outpace.plan.budget import duration
-from outpace.plan.countdown import Countdown
+from outpace.plan.countdown import Countdown, boot_id
 from outpace.records.machine import Machine
 from outpace.records.plan import Landed, Progress
 from outpace.records.recipe import Recipe
@@ -37,12 +38,13 @@ def run(
     deadline: Countdown | None = None,
     land: Landed | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    reserved_s: float = 0.0,
 ) -> int:
     """Run the target under a recipe; its exit code.
 
     With a ``deadline`` it is watched for it, and with ``land`` ended in time: the learning rate then
-    goes down as ``land`` says. Raises DeadlineError where it ended well, but too late, and RecipeError
-    for a recipe that cannot be applied.
+    goes down as ``land`` says. ``reserved_s``: seconds after it that are kept for other things. Raises
+    DeadlineError where it ended well, but too late, and RecipeError for a recipe that cannot be applied.
     """
     record = _checked(recipe, target) if recipe is not None else None
     with reserved(session or LAST_RUN, exactly=session is not None) as folder:
@@ -52,7 +54,10 @@ def run(
                 f"{LAST_RUN.parent / folder.name}",
                 file=sys.stderr,
             )
-        return _run(target, record, folder, output, deadline, land, on_progress)
+        code = _run(target, record, folder, output, deadline, land, on_progress)
+        if deadline is not None and code == 0 and (left := deadline.left()) < 0:
+            raise _too_late(-left, reserved_s, land, read(folder / PROGRESS))
+        return code
 
 
 def _run(
@@ -74,6 +79,8 @@ def _run(
     if deadline is not None:
         spec["deadline"] = {
             "began": deadline.began,
+            "boot": boot_id(),
+            "began_at": time.time() - deadline.elapsed(),
             "seconds": deadline.seconds,
             "at": deadline.at,
             "land": land,
@@ -88,17 +95,10 @@ def _run(
     env = record.environment if record is not None else {}
     child = start(target, session=folder, mode="run", spec=spec, env=env, output=output)
     try:
-        code = wait(child, on_tick=tick)
+        return wait(child, on_tick=tick)
     except BaseException:
         stop(child)
         raise
-    if deadline is not None and code == 0 and deadline.left() < 0:
-        late = -deadline.left()
-        raise DeadlineError(
-            f"the deadline was missed by {duration(late) if late >= 10 else f'{late:.1f}s'}",
-            _why_late(landed=land is not None, seen=(folder / PROGRESS).exists()),
-        )
-    return code
 
 
 def _elsewhere(recipe: Recipe, here: Machine) -> str:
@@ -111,12 +111,29 @@ def _elsewhere(recipe: Recipe, here: Machine) -> str:
     return "with another GPU, or other memory"
 
 
-def _why_late(*, landed: bool, seen: bool) -> str:
-    if not seen:
+def _too_late(
+    late: float, reserved_s: float, land: Landed | None, told: dict[str, Any] | None
+) -> DeadlineError:
+    within = late <= reserved_s
+    missed = late if within else late - reserved_s
+    by = duration(missed) if missed >= 10 else f"{missed:.1f}s"
+    text = f"it ended {by} into what is reserved" if within else f"the deadline was missed by {by}"
+    if reserved_s and not within:
+        text += f"; the {duration(reserved_s)} that were reserved are over too"
+    return DeadlineError(text, _why_late(land, told))
+
+
+def _why_late(land: Landed | None, told: dict[str, Any] | None) -> str:
+    if not told:
         return "no step of a training was seen in the script's process: it could not be watched"
-    if landed:
-        return "more --reserve leaves more time for the script's ending"
-    return "--land ends it in time"
+    if land is None:
+        return "--land ends it in time"
+    if not told["landing"]:
+        return "it could not be ended earlier, or seemed to fit; an earlier --deadline leaves more room"
+    return (
+        "what came after the last step took longer than was kept for it; an earlier --deadline ends all "
+        "of it earlier"
+    )
 
 
 def _checked(path: Path, target: Target) -> Recipe:

@@ -191,11 +191,11 @@ def _conclude(
 ) -> Session:
     """Write the recipe and the session."""
     from outpace.tune.children import total_gain
-    from outpace.tune.recipe import diff_of, product, recipe_of
+    from outpace.tune.recipe import by_trials, diff_of, recipe_of
 
     accepted = [t for t in trials if t.accepted]
-    whole = total_gain(evidence, final) if accepted else None
-    speedup = whole or (product(accepted) if accepted else None)
+    whole = total_gain(evidence, final) or total_gain(evidence, by_trials(accepted))
+    speedup = whole if accepted else None
     record = recipe_of(work.target, work.machine, accepted, speedup, proof) if accepted else None
     if record is None:
         set_aside(path, work, force=force)

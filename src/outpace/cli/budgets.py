@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -66,3 +67,9 @@ def budget_of(
             raise UsageError("time is reserved, but of none", "say --deadline 24h or --by 06:00")
         return None
     return budget(deadline, dict(reserves))
+
+
+def later(found: Budget, at: float) -> Budget:
+    """What is left of it by now, if anything; it is wanted ``at`` so many seconds since the epoch."""
+    left = max(0.0, at - time.time())
+    return Budget(left, found.reserves, max(0.0, left - sum(found.reserves.values())))

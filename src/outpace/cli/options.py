@@ -20,7 +20,15 @@ from outpace.plan.budget import seconds_of
 
 Command = Callable[..., Any]
 
-RIVALS = (("deadline", "by"), ("recipe", "no_recipe"))
+RIVALS = (
+    ("deadline", "by"),
+    ("recipe", "no_recipe"),
+    ("steps", "epochs"),
+    ("steps", "samples"),
+    ("epochs", "samples"),
+    ("flops", "params"),
+    ("flops", "tokens"),
+)
 """parameters of which a command line names one"""
 SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 

@@ -49,20 +49,22 @@ Examples:
 @option(
     "--resize",
     type=click.IntRange(min=1),
-    help="Make images smaller whose shorter side is above this; a training then sees other pixels.",
+    help="Make images smaller whose shorter side is above this; a training then sees other pixels. Each "
+    "keeps its format: PNG stays PNG, which takes more room than JPEG.",
 )
-@option("--quality", type=click.IntRange(1, 100), help="Of the resized JPEGs (default: 90).")
+@option("--quality", type=click.IntRange(1, 100), help="Of resized JPEG and WebP (default: 90).")
 @option("--verify", "check", is_flag=True, help="Check every checksum, and the source for changes.")
 @option(
     "--on-error",
     type=click.Choice(("raise", "skip")),
     default="raise",
-    help="Leave out what cannot be read, and list it (default: raise).",
+    help="Leave out samples that cannot be read and rows of a CSV with too few or too many columns, and "
+    "list them; JSON lines, Parquet, Arrow and an index of tars are taken whole (default: raise).",
 )
 @option(
     "--jobs",
     type=click.IntRange(min=1),
-    help="Threads that make samples (default: all cores; 1 for module:name).",
+    help="Threads that make samples (default: all cores; 8 for an address, 1 for module:name).",
 )
 @option("--force", is_flag=True, help="Replace an earlier pack under the same name.")
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -82,10 +84,11 @@ def command(
 ) -> int:
     """Store a data set so that a training reads it fast, from any place, in any order.
 
-    SOURCE is a folder of files, a .csv, .jsonl, .parquet or .arrow, one or more WebDataset .tar, a folder
-    of LitData, MDS or Hugging Face's save_to_disk, an address such as s3://bucket/photos, or a data set in
-    Python as module:name. `outpace.Loader(DEST)` reads DEST. Interrupted, the same command goes on from
-    where it was; a table begins anew. The exit code is 2 where --verify finds something wrong.
+    SOURCE is a folder of files, a .csv, .jsonl, .parquet or .arrow, a folder of parts of one, one or more
+    WebDataset .tar, a folder of LitData, MDS or Hugging Face's save_to_disk, an address such as
+    s3://bucket/photos, or a data set in Python as module:name. `outpace.Loader(DEST)` reads DEST.
+    Interrupted, the same command goes on from where it was; a table begins anew. The exit code is 2 where
+    --verify finds something wrong.
     """
     if len(words) == 1 and not check:
         raise UsageError(f"{words[0]}: packed to where?", "outpace pack SOURCE DEST")
@@ -206,6 +209,10 @@ def show_verified(dest: Path, verified: Verified) -> None:
     if verified.damaged:
         named = f"{count(len(verified.damaged), 'part')} of {dest}: {listed(verified.damaged)}"
         tell(f"checksums are wrong of {named}", anew)
+    if verified.missing:
+        of = f"{len(verified.missing):,} of {count(len(meta.shards), 'tar')}"
+        back = f"put them back, or index them anew: outpace pack --force SOURCE {dest}"
+        tell(f"{of} cannot be opened where they were: {listed(verified.missing)}", back)
     if verified.changed:
         of = f"{len(verified.changed):,} of {count(meta.source.files, 'file')}"
         tell(f"{of} changed since packing: {listed(verified.changed)}", anew)
@@ -214,6 +221,7 @@ def show_verified(dest: Path, verified: Verified) -> None:
             "same": "the source is as it was",
             "gone": f"the source is not there any more: {meta.source.path}",
             "code": f"the source is code, which is not compared: {meta.source.path}",
+            "address": f"the source is behind an address, which is not compared: {meta.source.path}",
         }[verified.source]
         click.echo(f"{contents(meta)}: all checksums right; {source}")
 
@@ -231,7 +239,8 @@ def as_document(dest: Path, packed: Meta | None, verified: Verified | None) -> d
     document: dict[str, Any] = {"schema": 1, "folder": str(dest.absolute())}
     if verified is None:
         return {**document, "packed": packed}
-    found = {name: getattr(verified, name) for name in ("right", "damaged", "changed", "source")}
+    names = ("right", "damaged", "missing", "changed", "source")
+    found = {name: getattr(verified, name) for name in names}
     return {**document, "packed": verified.meta, "verified": found}
 
 

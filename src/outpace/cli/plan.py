@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal, get_args
 import click
 import msgspec
 
-from outpace.cli.budgets import budget_of, deadline_options
+from outpace.cli.budgets import budget_of, deadline_options, later
 from outpace.cli.options import (
     Duration,
     Number,
@@ -162,18 +163,21 @@ def command(
     The exit code is 3 where the training that was asked about does not fit the time, or the device.
     """
     from outpace.adapters.target import parse_target
-    from outpace.plan.question import NOT_OF_A_SCRIPT, OF_A_SCRIPT, Question, answer, of_memory
+    from outpace.plan.question import Question, answer, of_memory
     from outpace.report import plan as report
 
-    time = budget_of(deadline, by, reserves)
     ctx = click.get_current_context()
-    for name in NOT_OF_A_SCRIPT if words else OF_A_SCRIPT:
-        kept = name == "device" and given["memory"]
-        if from_settings(ctx, name) and not kept:  # a project's, for its other questions
-            given[name] = None
+    unread = set_for_other_questions(ctx, script=bool(words))
+    given = {name: None if name in unread else value for name, value in given.items()}
+    given["memory"] = bool(given["memory"])
+    if "deadline" in unread or "by" in unread:
+        deadline, by = (None if name in unread else ctx.params[name] for name in ("deadline", "by"))
+        reserves = () if from_settings(ctx, "reserves") else reserves
+    available = budget_of(deadline, by, reserves)
+    wanted_at = time.time() + (available.deadline_s if available is not None else 0.0)
     named = ("count", "mfu", "dtype", "law", "objective", "usd_per_hour", "time_s")
     flags = frozenset(name.removesuffix("_s") for name in named if on_command_line(ctx, name))
-    asked = Question(time=time, usd_per_hour=usd_per_hour, said=flags, **given)
+    asked = Question(time=available, usd_per_hour=usd_per_hour, said=flags, **given)
     if asked.memory and not words:
         raise UsageError("whose memory?", "name the script: outpace plan --memory train.py")
     if asked.batch is not None and not asked.memory:
@@ -192,8 +196,8 @@ def command(
     elif words:
         session = measure(parse_target(words), time_s, as_json, quiet)
         check_measured(session)
-        if by is not None:  # the clock has gone on meanwhile
-            asked = replace(asked, time=budget_of(deadline, by, reserves))
+        if by is not None and available is not None:  # the clock has gone on meanwhile
+            asked = replace(asked, time=later(available, wanted_at))
         plan, _ = answer(asked, session)
         lines = report.script_lines(asked, plan, session.target.name)
     else:
@@ -207,6 +211,32 @@ def command(
 
         written(output, render_plan(asked, plan, law, said))
     return show(plan, said, as_json, measured=bool(words))
+
+
+def set_for_other_questions(ctx: click.Context, *, script: bool) -> set[str]:
+    """Names of what a project's settings say and this question has no use for."""
+    from outpace.plan import question
+
+    asked = ctx.params
+    memory = asked["memory"]
+    if memory and from_settings(ctx, "memory"):
+        of_time = any(on_command_line(ctx, name) for name in question.NOT_OF_MEMORY)
+        memory = script and not of_time
+    unread = set() if memory else {"memory", "batch"}
+    if memory:
+        unread |= {*question.NOT_OF_A_SCRIPT, *question.OF_A_SCRIPT, *question.NOT_OF_MEMORY}
+        unread.discard("device")
+    elif script:
+        unread |= set(question.NOT_OF_A_SCRIPT)
+    else:
+        unread |= set(question.OF_A_SCRIPT)
+        known = asked["flops"] is not None or asked["params"] is not None
+        if asked["device"] is None:
+            unread |= {"hours", "cost", *(("deadline", "by") if known else ())}
+            unread |= set() if known else {"served_tokens"}
+        unread |= {"unique_tokens"} if asked["tokens"] is None else set()
+        unread |= {"fit"} if on_command_line(ctx, "law") else set()
+    return {name for name in unread if from_settings(ctx, name)}
 
 
 def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> int:

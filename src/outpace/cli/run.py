@@ -109,6 +109,7 @@ def command(
             deadline=until,
             land=schedule or ("plateau" if land else None),
             on_progress=Told(line),
+            reserved_s=sum(available.reserves.values()),
         )
 
 

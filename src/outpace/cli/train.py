@@ -46,12 +46,11 @@ def command(name: str, budget: float | None, as_json: bool, quiet: bool) -> int:
         if budget is not None:
             trainer.budget_s = budget
         result = trainer.fit(quiet=quiet)
-    if as_json:
-        from outpace.records.files import to_json
+    from outpace.records.files import to_json
+    from outpace.train import ranks
 
-        click.echo(to_json(result.told()))
-    else:
-        for line in lines(result):
+    if ranks.leads():  # for all that train together
+        for line in [to_json(result.told())] if as_json else lines(result):
             click.echo(line)
     missed = trainer.target is not None and result.time_to_target_s is None
     return 3 if missed else 0

@@ -41,8 +41,9 @@ def ipc(evidence: Evidence) -> Iterator[Told]:
     """Moving batches between processes, and starting those anew for each epoch."""
     data = evidence.input
     batches = data.batches / max(1, evidence.steps.micro_steps) if data.batches else 0.0
-    starts = data.epoch_start_s / batches if data.workers and batches else 0.0
-    for told in _input(evidence, "ipc", "moves batches between processes"):
+    beside = data.workers and not data.restarts  # else it is in what a step takes
+    starts = data.epoch_start_s / batches if beside and batches else 0.0
+    for told in _input(evidence, "ipc", _passing(evidence)):
         cost = told.cost
         if starts < 0.1 * (cost.whole_s + starts):
             yield told
@@ -53,6 +54,18 @@ def ipc(evidence: Evidence) -> Iterator[Told]:
         seconds, low, high = (s + starts for s in (cost.seconds, cost.low, cost.high))
         lost = of_step(evidence, seconds, low, high, cost.how, starts)
         yield told._replace(cost=lost, reason=waits)
+
+
+def _passing(evidence: Evidence) -> str:
+    """What batches wait for in workers, beside their being made."""
+    data = evidence.input
+    if not data.restarts:
+        return "moves batches between processes"
+    begun = "begins anew" if data.persistent else "starts and ends"
+    what = f"{begun} {data.workers} workers for each batch"
+    if data.batches == 1:
+        return what
+    return f"{what}, which has an iterator of its own: next() of one that is kept draws all of an epoch"
 
 
 def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from outpace.measure.counters import rss_bytes
+from outpace.measure.counters import held_bytes
 from outpace.measure.growth import heap_free_bytes
 from outpace.measure.machine import memory_limit
 
@@ -26,7 +26,8 @@ class Limit(NamedTuple):
 def tightest(device: str, status: Path = Path("/proc/self/status")) -> Limit:
     """Of a type of device; on the CPU of the machine, its cgroups and the process's own limits.
 
-    What glibc keeps of freed memory is not in use, as it is given out again.
+    What glibc keeps of freed memory is not in use, as it is given out again; nor are pages of files that
+    are mapped, as of a data set in `np.memmap`.
     """
     if device == "cuda":
         return _of_gpu()
@@ -36,7 +37,7 @@ def tightest(device: str, status: Path = Path("/proc/self/status")) -> Limit:
 
 
 def _of_process(status: Path) -> Iterator[tuple[int, int]]:
-    yield memory_limit(), rss_bytes() or 0
+    yield memory_limit(), held_bytes() or 0
     try:
         import resource
 

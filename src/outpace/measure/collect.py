@@ -15,7 +15,7 @@ from torch import nn
 
 from outpace.measure.arms import Contest, median
 from outpace.measure.collect_input import collect_input
-from outpace.measure.counters import rss_bytes
+from outpace.measure.counters import held_bytes
 from outpace.measure.first_epoch import first_epoch, parted, sooner
 from outpace.measure.found import Found
 from outpace.measure.ledger import (
@@ -49,6 +49,7 @@ from outpace.records.evidence import (
 from outpace.records.health import Health
 from outpace.records.ledger import NOW_AND_THEN
 from outpace.records.machine import Machine
+from outpace.seams.alter import DEAR
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts, Step
@@ -280,6 +281,7 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
         ),
         "batch_norms": len(norms),
         "any_size": any(issubclass(k, nn.modules.pooling._AdaptiveAvgPoolNd) for k in kinds_of),
+        "dear": tuple(sorted({k.__name__ for k in kinds_of if issubclass(k, DEAR)})),
         "batch_norm_training": any(m.training for m in norms),
         "channels_last": bool(weights)
         and all(w.is_contiguous(memory_format=torch.channels_last) for w in weights),
@@ -341,7 +343,7 @@ def _memory(watcher: Watcher, memory: Memory) -> Memory:
     name, where = watcher.retained or (None, None)
     return msgspec.structs.replace(
         memory,
-        rss_bytes=rss_bytes() or 0,
+        rss_bytes=held_bytes() or 0,
         limit_bytes=memory.limit_bytes or memory_limit(),
         growth_bytes_step=trend.bytes_per_step if trend is not None else 0.0,
         growth_low=trend.low if trend is not None else 0.0,

@@ -47,7 +47,8 @@ def collect_input(
     collates = frozenset({collate} if "default" not in collate else ())
     share = kinds(watched, collates)
     usual = phases.get("input", 0.0)
-    starts = record.starts[1:] or record.starts
+    starts = [ns / 1e9 for ns in record.starts[1:] or record.starts]
+    restarts = host.mingled and record.restarts
     facts: dict[str, Any] = {
         "kind": "iterable" if isinstance(loader.dataset, IterableDataset) else "loader",
         "where": record.where,
@@ -55,12 +56,13 @@ def collect_input(
         "prefetch_factor": loader.prefetch_factor or 0,
         "persistent": loader.persistent_workers,
         "anew": record.anew,
+        "restarts": restarts,
         "pinned": loader.pin_memory,
         "batch_size": host.batch_size,
         "batches": record.length,
         "epochs": _epochs(watcher, record.steps_of_epoch(host.micro_steps), host.micro_steps),
         "wait_s": usual,
-        "epoch_start_s": max(0.0, median([s / 1e9 for s in starts]) - usual) if starts else 0.0,
+        "epoch_start_s": usual if restarts else max(0.0, median(starts) - usual),
         "step_streams": (),
         "interrupted": record.interrupted,
         "places": tuple(places(at_work(watched) if workers else watched)),
@@ -74,10 +76,11 @@ def collect_input(
 def _epochs(watcher: Watcher, epoch: float | None, micro_steps: int) -> int | None:
     """Turns of the loop around the loop over the loader; fewer where a count ends it before."""
     turns = [loop.turns for loop in watcher.course.loops]
-    if None not in turns:
-        return None
-    around, total = turns[turns.index(None) + 1 :], watcher.total_steps(micro_steps)
-    epochs = 1 if not around else around[0] if None not in around else None
+    epochs: int | None = None
+    if None in turns:  # else no loop is over the loader: a library's, or around next()
+        around = turns[turns.index(None) + 1 :]
+        epochs = 1 if not around else around[0] if None not in around else None
+    total = watcher.total_steps(micro_steps)
     if total is None or not epoch:
         return epochs
     return min(epochs or total, math.ceil(total / epoch))

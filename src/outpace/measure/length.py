@@ -10,9 +10,12 @@ import ast
 import functools
 import inspect
 import math
+import os
 import sys
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
+
+import psutil
 
 from outpace.measure import libraries
 from outpace.seams.where import is_user_file, locals_of, user_frames
@@ -25,6 +28,10 @@ DATA_LOADER = "torch.utils.data.dataloader"
 LIBRARIES = ("builtins", "collections", "numpy", "torch")
 Place = tuple[tuple[CodeType, int], ...]
 """lines of the user's, each in the function that it belongs to"""
+
+
+UNSURE_S = 2.0
+"""by which the times of a file and of a process may differ; the system tells its own start by the second"""
 
 
 class Loop(NamedTuple):
@@ -43,12 +50,20 @@ class Unknown(Exception):
 
 @functools.lru_cache(maxsize=64)
 def parse(filename: str) -> ast.Module | None:
-    """The syntax tree of a file; None where it cannot be read."""
+    """The syntax tree of a file; None where it cannot be read, or is no longer what is running."""
     try:
         with open(filename, encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_mtime > _started() + UNSURE_S:
+                return None  # edited since: its lines are others
             return ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
         return None
+
+
+@functools.cache
+def _started() -> float:
+    """When this process was started, by the calendar's clock."""
+    return psutil.Process().create_time()
 
 
 def loops_around(frame: FrameType) -> list[ast.For | ast.While]:

@@ -72,6 +72,7 @@ class Watcher:
             self.outside = {name: Came() for name in OUTSIDE}
         if self.host.mistaken:
             self.host.mistaken, self.outside["validation"] = False, Came()
+            self.validation.forget()
         elif not step.clean:
             for name, came in self.outside.items():
                 if step.phases[name]:

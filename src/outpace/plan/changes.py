@@ -98,7 +98,8 @@ def of_the_model(evidence: Evidence) -> Iterator[Change]:
         elif word == "frozen":
             yield Change(f"frozen up to {name}", *found, "measured")
         elif word == "relu":
-            yield Change("ReLU for its activations", *found, "measured")
+            dear = " and ".join(evidence.compute.dear) or "its activations"
+            yield Change(f"ReLU for {dear}", *found, "measured")
         else:
             yield Change("without dropout", *found, "measured")
     if evidence.compute.any_size and evidence.compute.convolutions:
@@ -110,7 +111,11 @@ def of_the_model(evidence: Evidence) -> Iterator[Change]:
 
 
 def of_the_batch(evidence: Evidence) -> Iterator[Change]:
-    """Twice the samples in half of the steps, as measured of compute."""
+    """Twice the samples in half of the steps, as measured of compute.
+
+    Half of them in twice the steps computes no less, and pays what a step costs whatever its batch twice:
+    that is for the memory alone (`outpace plan --memory`).
+    """
     arm = evidence.arm("batch_double")
     if arm is None or not evidence.input.batch_size:
         return

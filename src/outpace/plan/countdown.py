@@ -8,12 +8,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def since_boot() -> float:
     """Seconds on a clock that all processes of the machine share and nobody sets."""
     # On Linux the monotonic clock stands still while the machine sleeps; elsewhere Python's own does.
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def boot_id() -> str:
+    """By which one start of one machine is told from all others; "" where the system has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def began_here(began: float, boot: str, at: float) -> float:
+    """When something began, by this machine's `since_boot`.
+
+    ``began``: by that of the machine with the id ``boot``; ``at``: by the calendar's clock, which two
+    machines have in common.
+    """
+    return began if boot == boot_id() else since_boot() - (time.time() - at)
 
 
 class Countdown:

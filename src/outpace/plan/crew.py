@@ -9,6 +9,7 @@ count the same steps, as they exchange gradients in each of them.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -73,6 +74,16 @@ class Crew:
                 self.store.set(key, json.dumps(asdict(orders)))  # the others wait for it
             return orders
         return Orders(**json.loads(self.store.get(key)))
+
+
+def rank_among_several() -> int | None:
+    """Of this process, however those that train together were started; None where it trains alone."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available():
+        return None
+    if not torch.distributed.is_initialized() or torch.distributed.get_world_size() < 2:
+        return None
+    return int(torch.distributed.get_rank())
 
 
 def crew_of() -> Crew | None:

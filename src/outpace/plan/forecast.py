@@ -127,7 +127,8 @@ def options(
         price = change.device.usd_per_hour if change.device is not None else usd_per_hour
         price = price * change.count if price is not None else None
         sped_up = _sped_up(seconds, gain, outside)
-        found.append(_option(change.name, change.keeps, sped_up, price, change.how))
+        whose = change.device.price if change.device is not None else None
+        found.append(_option(change.name, change.keeps, sped_up, price, change.how, whose))
     cut = objective != "scale"  # what is cut off is no more training in the time
     if cut and available_s is not None and fixed < available_s < seconds.estimate:
         share = (available_s - fixed) / max(1e-9, seconds.estimate - fixed)
@@ -187,9 +188,10 @@ def _option(
     seconds: Estimate,
     usd_per_hour: float | None,
     how: How = "predicted",
+    price: str | None = None,
 ) -> Option:
     hours = Estimate(*(s / 3600 for s in (seconds.estimate, seconds.low, seconds.high)))
     usd = None
     if usd_per_hour is not None:
         usd = Estimate(*(usd_per_hour * h for h in (hours.estimate, hours.low, hours.high)))
-    return Option(change, keeps, hours, usd, how)
+    return Option(change, keeps, hours, usd, how, price)

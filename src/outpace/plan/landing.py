@@ -18,7 +18,7 @@ from typing import Any
 from outpace.measure.length import library_ends
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
-from outpace.plan.crew import Crew, Orders, crew_of, steps_between
+from outpace.plan.crew import Crew, Orders, crew_of, rank_among_several, steps_between
 from outpace.plan.descent import Descent
 from outpace.plan.leave import follow, ways_out
 from outpace.plan.longer import Longer
@@ -30,7 +30,7 @@ from outpace.plan.time_left import TimeLeft
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
-from outpace.seams.rate import RateSeam
+from outpace.seams.rate import RateSeam, finds_its_rate
 
 TELL_S = 0.5
 SURE_AT = 0.5
@@ -74,10 +74,14 @@ class Landing:
         self.pace = self.outlook.pace
         self.time = TimeLeft(countdown, self.outlook, ranks, import_s)
         self.told = float("-inf")
+        self.saved_at: int | None = None
+        """steps that were behind when what was learnt was saved last"""
         self.late = self.waits = False
         """the forecast is; and: there is none, so that the script goes on at its own rate"""
         self.loss: Any = None
         self.descent = Descent(land or "plateau")
+        self.gave_up = False
+        """it was to be ended in time, and cannot be"""
         self.over = self.left = False
         """no more batches; and the loops were left"""
         host.listeners.append(self.on_step)
@@ -129,10 +133,15 @@ class Landing:
                 elif self.left:
                     self.leave()  # the script begins to train once more
             except Exception:
-                self.land = None
-                if isinstance(self.rate, RateSeam):
-                    self.rate.change = None  # nobody would end what goes down
+                self.give_up()
                 raise
+
+    def give_up(self) -> None:
+        """Only forecast from here on, the rate as the script has it: nobody would end what goes down."""
+        self.land = None
+        self.gave_up = True
+        if isinstance(self.rate, RateSeam):
+            self.rate.change = None
 
     def look(self) -> None:
         """Tell how far it is, and whether it is late."""
@@ -142,7 +151,9 @@ class Landing:
                 self.late = True
                 self.say(
                     f"at this pace it ends {duration(found.estimate - left)} after its time",
-                    "--land ends it in time; `outpace plan` tells what else would",
+                    "`outpace plan` tells what would end it in time"
+                    if self.gave_up
+                    else "--land ends it in time; `outpace plan` tells what else would",
                 )
             elif self.late and found.high < left:
                 self.late = False
@@ -166,6 +177,16 @@ class Landing:
         if self.ranks > 1:
             self.steer_together()
             return
+        rank = rank_among_several()
+        if rank is not None:  # each by its own clock, they would wait for each other for ever
+            self.give_up()
+            if rank == 0:
+                self.say(
+                    "several processes train together and were not announced: the end is forecast, but "
+                    "not brought forward",
+                    "start them with torchrun: outpace run --land ... -- torchrun ... train.py",
+                )
+            return
         self.decide_to_go_down()
         if self.descent.began is None:
             return
@@ -179,7 +200,7 @@ class Landing:
         if self.orders.end is None and step >= self.orders.then:
             self.crew = self.crew or crew_of()
             if self.crew is None:
-                self.land = None
+                self.give_up()
                 self.say(
                     "the ranks have not met: the end is forecast, but not brought forward", None
                 )
@@ -254,13 +275,13 @@ class Landing:
         found = self.outlook.finish()
         if self.pace.blocks < TRUSTED_BLOCKS:  # too early to tell of more than the next step
             warm = self.pace.blocks > 0 and not self.pace.warming
-            far = warm and found is not None and found.low > FAR_TOO_LONG * for_steps
+            far = warm and found is not None and found.low > FAR_TOO_LONG * self.time.for_epochs()
             return bool(far) or not self.has_time_for_a_step()
         if found is None:
             return not self.may_wait()
         # It is not taken back: early on a stall or a pause looks as if it came again and again.
         early = elapsed <= SURE_AT * (elapsed + max(0.0, for_steps))
-        return (found.low if early else found.estimate) > for_steps
+        return (found.low if early else found.estimate) > self.time.for_epochs()
 
     def may_wait(self) -> bool:
         """Whether a script of unknown length goes on as it is: on a plateau, until it is to fall."""
@@ -282,13 +303,22 @@ class Landing:
         self.descent.began = (elapsed / (elapsed + left), self.host.steps)
         self.rate_from_here()
         self.descent.falls = self.waits and self.outlook.total() is None
-        lacking = "no optimizer of torch was met: only the end is brought forward"
         if self.outlook.total() is None and not self.waits:
             self.say("how long the script trains is not known: it is taken to go on", None)
-        self.say(
-            f"landing: the learning rate goes down to zero in the {duration(left)} that are left",
-            None if self.host.optimizers else lacking,
-        )
+        optimizers = list(self.host.optimizers)
+        own = sorted({type(each).__name__ for each in optimizers if finds_its_rate(each)})
+        time = f"the {duration(left)} that are left"
+        if not all(finds_its_rate(each) for each in optimizers):
+            hint = f"{', '.join(own)} finds its rate itself, and keeps it" if own else None
+            self.say(f"landing: the learning rate goes down to zero in {time}", hint)
+        else:
+            lacking = (
+                f"{', '.join(own)} finds it itself" if own else "no optimizer of torch was met"
+            )
+            self.say(
+                f"landing: only the end is brought forward in {time}, the learning rate is left",
+                f"{lacking}: there is none to take down",
+            )
 
     def rate_from_here(self) -> None:
         """It goes down from what the script has it at now."""
@@ -329,8 +359,14 @@ class Landing:
         except Exception as error:
             problem = str(error)
         self.time.saved_s = max(0.0, self.countdown.elapsed() - before - self.stood_s())
+        if problem is None:
+            self.saved_at = self.host.steps
         if problem is not None and self.over:
-            self.say(f"no safety checkpoint was written: {problem}", None)
+            earlier = f"the newest safety checkpoint is of step {self.saved_at}: {self.checkpoint}"
+            self.say(
+                f"no safety checkpoint was written: {problem}",
+                earlier if self.saved_at is not None else None,
+            )
         elif left_out and self.over:
             names = ", ".join(left_out)
             self.say(

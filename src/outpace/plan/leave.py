@@ -142,10 +142,11 @@ def _has_ended(own: Exits, frame: FrameType, event: str) -> bool:
 
 def _exits(frame: FrameType, loops: list[Loop], over: bool) -> tuple[Exits, bool]:
     """A frame's exits, and whether its outermost loop has one; ``over``: its callers are done."""
-    tree = parse(frame.f_code.co_filename)
-    assert tree is not None
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     exits = Exits(frame, range(loops[0].lineno, (loops[0].end_lineno or loops[0].lineno) + 1))
+    tree = parse(frame.f_code.co_filename)
+    if tree is None:
+        return exits, False
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     way: Way | None = OVER if over else None
     leaves = 0
     ways: list[tuple[Way | None, int]] = []
@@ -263,7 +264,8 @@ def evaluates_after(frame: FrameType | None) -> bool:
         return False
     outermost = in_loops[-1]
     tree = parse(outermost.f_code.co_filename)
-    assert tree is not None
+    if tree is None:
+        return False
     loop = loops_around(outermost)[0]
     end = loop.end_lineno or loop.lineno
     function = next(

@@ -50,6 +50,7 @@ NOT_OF_A_SCRIPT = (
 )
 
 OF_A_SCRIPT = ("steps", "epochs", "samples")
+NOT_OF_MEMORY = ("deadline", "by", "cost", "objective", "usd_per_hour", "time_s")
 OF_A_DEVICE = ("count", "mfu", "dtype", "usd_per_hour")
 """options that only say something of a device that is asked about"""
 
@@ -103,6 +104,12 @@ class Question:
             self._refuse(
                 unread, "has nothing to do with memory", "ask once with --memory, once without"
             )
+            for name in OF_A_SCRIPT:
+                if getattr(self, name) is not None:
+                    raise UsageError(
+                        f"--{name} has nothing to do with memory",
+                        "ask once with --memory, once without",
+                    )
         lengths = [name for name in OF_A_SCRIPT if getattr(self, name) is not None]
         if len(lengths) > 1:
             raise UsageError(
@@ -141,7 +148,19 @@ class Question:
                 raise UsageError(f"--{name} is of a script", "name the script")
         self._refuse(("objective", "time"), "is of a script", "name the script")
         if self.device is None:
+            if self.hours is not None:
+                raise UsageError("--hours are of a device", "say --device, such as h100")
+            if self.cost is not None:
+                raise UsageError(
+                    "--cost is of a device, or of a script", "say --device, or name the script"
+                )
             self._refuse(OF_A_DEVICE, "is of a device", "say --device, such as h100")
+        if self.device is None and self.flops is None and self.params is None and not self.tokens:
+            known = "say --flops, or --params and --tokens, or --device"
+            if self.served_tokens is not None:
+                raise UsageError("--served-tokens are served by a model that is known", known)
+            if self.time is not None and self.fit is None:
+                self._refuse(("law",), "has no compute to tell a model for", known)
         if self.fit is not None:
             self._refuse(("law",), "and --fit each choose a law", "keep one of them")
 
@@ -248,15 +267,16 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     seconds = finish(evidence, steps)
     said = tuple(notes(evidence, steps or steps_seen(evidence)))
     fits = available is None or seconds.estimate <= available
-    if asked.cost is not None and asked.usd_per_hour is not None:
-        fits = fits and asked.usd_per_hour * seconds.estimate / 3600 <= asked.cost
+    usd = _dollars(seconds, asked.usd_per_hour)
+    if asked.cost is not None and usd is not None:
+        fits = fits and usd.estimate <= asked.cost
     compute, step_s = evidence.compute, evidence.steps.median_s
     step = step_flops(
         compute.flops, compute.flops_forward, step_s, peak_of(measured.machine, compute)
     )
     return Plan(
         budget=asked.time if asked.time is not None else UNSET,
-        forecast=Forecast(seconds, fits, said),
+        forecast=Forecast(seconds, fits, said, usd, None, asked.cost),
         options=options(
             evidence,
             measured.findings,
@@ -342,4 +362,14 @@ def _forecast(asked: Question, machine: Device, flops: float) -> Forecast:
     finish_s = Estimate(
         at_peak / asked.mfu, at_peak / max(highest, asked.mfu), at_peak / min(lowest, asked.mfu)
     )
-    return Forecast(finish_s, hours is None or finish_s.estimate <= 3600 * hours)
+    fits = hours is None or finish_s.estimate <= 3600 * hours
+    price = machine.usd_per_hour * asked.count if machine.usd_per_hour else None
+    usd = _dollars(finish_s, price)
+    return Forecast(finish_s, fits, (), usd, machine.price, asked.cost)
+
+
+def _dollars(seconds: Estimate, usd_per_hour: float | None) -> Estimate | None:
+    if usd_per_hour is None:
+        return None
+    hourly = usd_per_hour / 3600
+    return Estimate(hourly * seconds.estimate, hourly * seconds.low, hourly * seconds.high)

@@ -77,9 +77,18 @@ def write(path: Path, content: Any) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except BaseException:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if isinstance(error, RuntimeError) and (full := of_disk(error)) is not None:
+            raise full from None
         raise
+
+
+def of_disk(error: BaseException | None) -> OSError | None:
+    """The OSError behind an error: torch's writer of files puts a RuntimeError in its place."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__context__
+    return error
 
 
 def is_sharded(optimizer: torch.optim.Optimizer) -> bool:

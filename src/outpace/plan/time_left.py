@@ -49,10 +49,10 @@ class TimeLeft:
         """Seconds in all."""
         return self.countdown.elapsed() + self.countdown.left()
 
-    def ending(self) -> float:
-        """What is needed once no batch is given any more."""
+    def ending(self, *, epochs_too: bool = True) -> float:
+        """What is needed once no batch is given any more; ``epochs_too``: the last epoch's validation too."""
         judging = self.at_the_end()
-        if self.outlook.epoch() is not None and not self.outlook.only_within:
+        if epochs_too and self.outlook.epoch() is not None and not self.outlook.only_within:
             judging += self.validating()
         if not self.outlook.pace.paused:
             judging = min(judging, UNSEEN * self.budget)  # steps come first
@@ -77,6 +77,10 @@ class TimeLeft:
     def for_steps(self) -> float:
         """Until steps have to be over; negative once they should have been."""
         return self.countdown.left() - self.ending()
+
+    def for_epochs(self) -> float:
+        """For all that `Outlook.finish` reckons with: steps, and the validations of all epochs."""
+        return self.countdown.left() - self.ending(epochs_too=False)
 
     def until_next_chance(self, *, goes_on: bool) -> float:
         """To the end of the next step, after which it can be ended too.

@@ -8,13 +8,15 @@ from typing import Any, TypeVar, get_args
 from outpace.errors import UsageError
 from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
+from outpace.plan.crew import rank_among_several
 from outpace.plan.schedule import Schedule, rate
 from outpace.seams.rate import set_rate
 
 T = TypeVar("T")
 
 RECENT = 5
-"""steps by which the next one's length is judged; one alone may have been a pause"""
+"""steps by which the next one's length is judged, without the first, which compiles and warms up; one
+alone may have been a pause"""
 
 
 def until(
@@ -29,7 +31,8 @@ def until(
     """Batches of ``loader``, epoch after epoch, until the budget is used but for its reserve.
 
     ``budget`` and ``reserve`` are times such as ``"18h"`` or seconds, from the first batch on; the
-    last step ends before they are over, as far as those before it tell. The rates of ``optimizer``
+    last step ends before they are over, as far as those before it tell, of which the first, most often
+    slow, tells nothing. The rates of ``optimizer``
     follow the schedule from what they are at the first batch, those of a group that joins later from
     what it brings. The time goes on while the machine sleeps. Raises UsageError for times that
     cannot be read or leave nothing, for a loader without batches, and in one of several processes
@@ -48,7 +51,7 @@ def until(
     if schedule not in get_args(Schedule):
         choices = ", ".join(get_args(Schedule))
         raise UsageError(f"{schedule!r} is no schedule", f"choose one of {choices}")
-    if _several_processes():
+    if rank_among_several() is not None:
         raise UsageError(
             "outpace.until ends each process by its own clock, and several train together here",
             "train on one, or count steps",
@@ -66,7 +69,7 @@ def _batches(
     largest: list[float] = []
     begun = last = clock()
     recent: list[float] = []
-    epoch = 0
+    epoch = steps = 0
     while True:
         set_epoch = getattr(getattr(loader, "sampler", None), "set_epoch", None)
         if set_epoch is not None:
@@ -87,19 +90,10 @@ def _batches(
                 set_rate(group, most * rate(schedule, used))
             yield batch
             now_s = clock()
-            recent = [*recent[1 - RECENT :], now_s - last]
-            last = now_s
+            recent = [*recent[1 - RECENT :], now_s - last] if steps else []
+            last, steps = now_s, steps + 1
         if none:
             raise UsageError(
                 "the loader gives no batch", "an iterator can be used once: give a list"
             )
         epoch += 1
-
-
-def _several_processes() -> bool:
-    import sys
-
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_available():
-        return False
-    return bool(torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1)

@@ -67,6 +67,8 @@ class Input(msgspec.Struct, frozen=True):
     persistent: bool = False
     anew: bool = False
     """a DataLoader is made for each epoch, and workers with it"""
+    restarts: bool = False
+    """an iterator is made for each batch, and workers with it; steps are measured with that in them"""
     pinned: bool = False
     batch_size: int = 0
     batches: int | None = None
@@ -91,7 +93,8 @@ class Input(msgspec.Struct, frozen=True):
     ipc_s: float = 0.0
     """time a batch spends between worker and main process"""
     epoch_start_s: float = 0.0
-    """extra time of an epoch's first batch: making the iterator, starting workers"""
+    """extra time of an epoch's first batch: making the iterator, starting workers; where it restarts, all
+    that a step waits"""
     worker_growth_bytes: float = 0.0
     """what the memory that workers own grows by, a step"""
     copied_bytes: int = 0
@@ -212,6 +215,8 @@ class Compute(msgspec.Struct, frozen=True):
     """parts of the model that give a tensor of the shape that they get, and their classes"""
     any_size: bool = False
     """the model takes images of any size: it pools what is left of them to a fixed size"""
+    dear: tuple[str, ...] = ()
+    """classes of its activations that cost more than a ReLU"""
     threads_where: str | None = None
     """file:line at which the script chose its number of threads"""
     exchange_where: str | None = None
@@ -255,6 +260,7 @@ class Memory(msgspec.Struct, frozen=True):
     by_kind: ByKind = ByKind()
     limit_bytes: int = 0
     rss_bytes: int = 0
+    """resident, without pages of mapped files"""
     growth_bytes_step: float = 0.0
     growth_low: float = 0.0
     retained_where: str | None = None
@@ -462,6 +468,8 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def paging_s(self) -> float:
         """Seconds a step in which pages are filled, by as many threads as a step keeps busy."""
+        if self.input.restarts and self.input.workers:
+            return 0.0  # they are the workers' that start, and no other allocator saves those
         compute, steps = self.compute, self.steps
         busy = steps.cpu_s / steps.mean_s if steps.mean_s else 1.0
         spent = min(compute.system_s, compute.page_faults * MOST_A_PAGE_S)

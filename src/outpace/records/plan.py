@@ -31,12 +31,17 @@ class Estimate(msgspec.Struct, frozen=True):
 class Forecast(msgspec.Struct, frozen=True, omit_defaults=True):
     """When a training ends, in seconds from its start.
 
-    ``notes``: what was reckoned with otherwise than the script says, or could not be.
+    ``notes``: what was reckoned with otherwise than the script says, or could not be. ``cost``: USD that it
+    may cost, where that was asked; ``usd``: that it costs, where an hour's price is known.
     """
 
     finish_s: Estimate
     fits: bool
     notes: tuple[str, ...] = ()
+    usd: Estimate | None = None
+    price: str | None = None
+    """whose price, and of when; None: the user's own"""
+    cost: float | None = None
 
 
 Landed = Literal["linear", "cosine", "one-cycle", "plateau", "scale"]
@@ -63,6 +68,8 @@ class Option(msgspec.Struct, frozen=True):
     hours: Estimate
     usd: Estimate | None
     how: Literal["measured", "predicted", "not measured"]
+    price: str | None = None
+    """whose price, and of when; None: that of an hour of this machine, as the user said"""
 
 
 class Optimal(msgspec.Struct, frozen=True):

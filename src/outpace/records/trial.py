@@ -34,7 +34,10 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """Non-inferiority of the recipe: ``difference`` and ``high`` are shares of the loss's fall."""
+    """Non-inferiority of the recipe.
+
+    ``difference`` and ``high`` are shares of the loss's fall, or of the metric that is the ``measure``.
+    """
 
     needed: bool
     proven: bool

@@ -205,9 +205,9 @@ def _processes(feed: Feed) -> int:
 
 def _met(processes: int, epochs: int) -> float:
     """Share of images that a process has met before, over the epochs after the first."""
-    later = range(1, max(2, epochs))
+    later = max(1, epochs - 1)
     missed = 1 - 1 / processes
-    return 1 - sum(missed**e for e in later) / len(later)
+    return 1 - processes * missed * (1 - missed**later) / later
 
 
 def decoded_bytes(evidence: Evidence) -> float:

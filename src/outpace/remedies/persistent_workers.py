@@ -25,8 +25,8 @@ class PersistentWorkers(Remedy):
     """Keep the script's worker processes alive instead of starting them anew each epoch.
 
     Helps where epochs are short against the start of the workers, most of all where these are
-    spawned and import everything again. Costs the workers' memory between epochs, during
-    validation for one.
+    spawned and import everything again, or where each step makes an iterator of its own. Costs the
+    workers' memory between epochs, during validation for one.
 
     Keeps every bit where samples are deterministic. Workers that draw random numbers go on with
     their generators instead of being seeded again. The gain is of whole epochs: steady steps are
@@ -53,15 +53,19 @@ class PersistentWorkers(Remedy):
         if data.epochs is not None and data.epochs < 2:
             return Verdict(False, "the run has one epoch")
         share = self.churn(evidence)
-        reason = f"starting and ending {data.workers} workers takes {100 * share:.0f} % of an epoch"
+        whole = "a step" if data.restarts else "an epoch"
+        reason = f"starting and ending {data.workers} workers takes {100 * share:.0f} % of {whole}"
         return Verdict(share >= WORTH, reason)
 
     def churn(self, evidence: Evidence) -> float:
-        """Share of an epoch that starting and ending the workers takes."""
-        data = evidence.input
+        """Share of an epoch, or of a step that begins one, that starting and ending the workers takes."""
+        data, step = evidence.input, evidence.steps.mean_s
         lost = max(0.0, data.epoch_start_s - data.fetch_s) * (1 + ENDING)
+        if data.restarts:
+            most = step - evidence.free_s - data.fetch_s
+            return max(0.0, min(lost, most)) / step if step else 0.0
         steps = (data.batches or 0) / max(1, evidence.steps.micro_steps)
-        epoch = steps * evidence.steps.mean_s + data.epoch_start_s * (1 + ENDING)
+        epoch = steps * step + data.epoch_start_s * (1 + ENDING)
         return lost / epoch if epoch and data.batches else 0.0
 
     def predict(

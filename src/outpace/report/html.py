@@ -48,6 +48,7 @@ def render_html(session: Session) -> str:
             verdict=sentences.verdict(session),
             ceiling=sentences.ceiling_sentence(session),
             proof_said=sentences.proof_sentence(proof),
+            proof_part=sentences.part_of(proof) if proof else "",
             proof_axis=_proof_axis(session),
             overhead=sentences.overhead_sentence(session.overhead),
             steps=sentences.next_steps(session),

@@ -79,6 +79,7 @@ def _option(asked: Question, option: Option) -> str:
     )
     if option.usd is not None:
         text += f"; {money(option.usd.estimate)}"
+        text += f" ({option.price})" if option.price is not None else ""
     if asked.objective == "scale" and asked.time is not None:
         text += f"; {asked.time.available_s / 3600 / hours.estimate:.2f}x the steps in the time"
     return f"{text}; keeps {KEEPS[option.keeps]}"

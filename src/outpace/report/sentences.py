@@ -194,12 +194,17 @@ def proof_sentence(proof: Proof | None) -> str:
         f"over {words.count(proof.seeds, 'seed')} of {words.count(proof.steps, 'step')} the {name} "
         f"is {_percent(abs(proof.difference))} {side}, at most {_percent(proof.high)} worse "
         f"with {_percent(proof.confidence)} confidence; the margin is {_percent(proof.margin)} "
-        f"of the baseline's fall"
+        f"of {part_of(proof)}"
     )
     head = "No worse" if proof.proven else "Not proven"
     if reason:
         return f"{head}. {reason}".strip()
     return f"{head}: {figures}."
+
+
+def part_of(proof: Proof) -> str:
+    """What a proof's difference and margin are shares of."""
+    return "the baseline's fall" if proof.measure == "loss" else "the metric itself"
 
 
 def _percent(value: float) -> str:

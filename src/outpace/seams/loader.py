@@ -192,12 +192,30 @@ class LoaderSeam:
         DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
 
     def begin_own(self, loader: DataLoader[Any], record: Record) -> Any:
-        """The DataLoader's own iterator for a new epoch, which is known again by its record."""
+        """The DataLoader's own batches for a new epoch.
+
+        Where each step begins one its iterator is made once a batch is asked of it: an arm that gives
+        others does without it, and without its workers.
+        """
+        originals = self.originals
+        if self.switching and self.looks and record.trains and self.host.mingled:
+            made: Any = Epoch(self, record, lambda: self._own_batches(loader, record, originals))
+        else:
+            made = self._own(loader, record, originals)
+        if not record.runs:
+            record.running = weakref.ref(made)
+        return made
+
+    def _own(
+        self, loader: DataLoader[Any], record: Record, originals: dict[str, Any]
+    ) -> Iterator[Any]:
+        """The DataLoader's own iterator, which is known again by its record."""
         if record.own is not None:
             wake(worker_pids(record.own))  # persistent ones answer to a new epoch
-        made = self.originals["iter"](loader)
+        self.host.making = record.number
+        made = originals["iter"](loader)
         self._know(loader, record, made)
-        return made
+        return made  # type: ignore[no-any-return]
 
     def _know(self, loader: DataLoader[Any], record: Record, made: Any) -> None:
         made._outpace = record
@@ -205,8 +223,15 @@ class LoaderSeam:
         if self.switching:
             made._outpace_loader = loader  # feeds are made of it in mid-epoch
             self.feeding.rest(record)
-        if not record.runs:
-            record.running = weakref.ref(made)
+
+    def _own_batches(
+        self, loader: DataLoader[Any], record: Record, originals: dict[str, Any]
+    ) -> Iterator[Any]:
+        """The same, made when the first of its batches is drawn."""
+        made = self._own(loader, record, originals)
+        with contextlib.suppress(StopIteration):
+            while True:
+                yield originals["next"](made)
 
     def note_elsewhere(self, loader: DataLoader[Any], made: Any) -> None:
         """Another thread begins an epoch: it may turn out to be the one that trains."""

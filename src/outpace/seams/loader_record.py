@@ -10,6 +10,9 @@ from typing import Any, Protocol
 from outpace.seams.recent import Recent
 from outpace.seams.setup import Feed
 
+FIRST = 0.75
+"""share of batches; where a script also looks at a batch in each step it is half of them"""
+
 
 class Runner(Protocol):
     """A feed at work on one DataLoader."""
@@ -81,6 +84,11 @@ class Record:
     def anew(self) -> bool:
         """Whether each epoch has one that the same line makes: their starts are among these."""
         return self.remade or (self.epochs < 2 and len(self.starts) > self.epochs)
+
+    @property
+    def restarts(self) -> bool:
+        """Whether nearly each of its batches is the first of an iterator that was made for it."""
+        return len(self.starts) > FIRST * self.draws
 
     @property
     def runs(self) -> bool:

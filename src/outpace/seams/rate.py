@@ -82,9 +82,9 @@ class RateSeam:
         self.put_back(optimizer)  # a step that raised has left them changed
         if self.change is None:
             return
+        if finds_its_rate(optimizer):
+            return
         groups = optimizer.param_groups
-        if any(group.get("lr") is None for group in groups):
-            return  # one that finds its rate itself
         rates = [float(group["lr"]) for group in groups]
         before = self.largest.get(optimizer, [])
         before = [*before, *rates[len(before) :]]  # of groups that joined since
@@ -108,6 +108,11 @@ class RateSeam:
         """Give the script its rates back."""
         for group, own in zip(optimizer.param_groups, self.own.pop(optimizer, ()), strict=False):
             set_rate(group, own)
+
+
+def finds_its_rate(optimizer: Optimizer) -> bool:
+    """Whether an optimizer has no rate of the script's that could be changed, as Adafactor may."""
+    return any(group.get("lr") is None for group in optimizer.param_groups)
 
 
 def set_rate(group: dict[str, Any], rate: float) -> None:

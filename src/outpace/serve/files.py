@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -33,9 +34,8 @@ class Files:
         if not names:
             raise DataError(f"{self.root}: there are no files in it")
         self.names = PackedStrings(names)
-        classes = sorted({name.partition("/")[0] for name in names if "/" in name})
-        self.classes = tuple(classes) or None
-        self._number = {name: i for i, name in enumerate(classes)}
+        self._number = numbered(names)
+        self.classes = tuple(self._number) or None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -48,16 +48,27 @@ class Files:
                 data = file.read()
         except OSError as error:
             raise unreadable(path, error) from error
-        key, suffix = os.path.splitext(name)
-        sample: dict[str, Any] = {"__key__": key, field(suffix[1:]): data}
-        top, inside, _ = name.partition("/")
-        if inside:
-            sample["cls"] = self._number[top]
-        return sample
+        return sample_of(name, data, self._number)
 
     def where(self, index: int) -> str:
         """The file's path."""
         return os.path.join(self.root, self.names[index])
+
+
+def numbered(names: Sequence[str]) -> dict[str, int]:
+    """First-level folder -> its number among them."""
+    folders = sorted({name.partition("/")[0] for name in names if "/" in name})
+    return {folder: number for number, folder in enumerate(folders)}
+
+
+def sample_of(name: str, data: bytes, numbers: Mapping[str, int]) -> dict[str, Any]:
+    """A file's sample; ``name`` is its path from where the data set begins."""
+    key, suffix = os.path.splitext(name)
+    sample: dict[str, Any] = {"__key__": key, field(suffix[1:]): data}
+    top, inside, _ = name.partition("/")
+    if inside:
+        sample["cls"] = numbers[top]
+    return sample
 
 
 def field(suffix: str) -> str:

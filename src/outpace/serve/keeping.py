@@ -33,6 +33,7 @@ from outpace.serve.meta import FILE as META
 from outpace.serve.records import Records
 from outpace.serve.repaid import Left, costs, made_twice, repaid
 from outpace.serve.shelf import Shelf, kept_and_read, packed
+from outpace.serve.table_files import parts_of
 from outpace.serve.tables import Table
 from outpace.serve.tars import Tars
 from outpace.serve.telling import of_sample, short
@@ -154,7 +155,8 @@ def files_of(source: Any) -> str:
     elif isinstance(source, Records | Arrays):
         paths = [source.folder / META]
     elif isinstance(source, Table):
-        paths = [source.path / META if source.blocks is not None else source.path]
+        packed = source.blocks is not None
+        paths = [source.path / META] if packed else parts_of(source.path)
     else:
         return ""
     return list_files("", [str(path.absolute()) for path in paths]).digest()

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.serve.meta import Skipped, load_arrays
+from outpace.serve.parts import told_apart
 from outpace.serve.reading import unreadable
 from outpace.serve.strings import PackedStrings
 
@@ -114,5 +115,6 @@ def changed(then: Listing, *, folder: bool) -> list[str] | None:
     other = (now.sizes != then.sizes) | (now.times != then.times)
     found = [then.names[int(row)] for row in np.flatnonzero(other)]
     if folder:
-        found += sorted(set(names_below(then.root, [])) - set(then.names))
+        _, data = told_apart(names_below(then.root, []))
+        found += sorted(set(data) - set(then.names))
     return found

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from outpace.errors import DataError, UsageError
 from outpace.measure.machine import free_memory, local_ranks, usable_cores
-from outpace.serve import torchdata
 from outpace.serve.allowed import AS_ASKED, kinds
 from outpace.serve.climb import Climb, most_threads
 from outpace.serve.crops import weighed
@@ -32,6 +31,7 @@ from outpace.serve.processes import shared_free
 from outpace.serve.rates import Choice, depth_of
 from outpace.serve.repaid import Left
 from outpace.serve.sources import open_source
+from outpace.serve.torchdata import as_ours, is_state, state_for
 from outpace.serve.transfer import transferred
 from outpace.serve.tuner import PROBED, choose
 
@@ -313,8 +313,13 @@ class Loader:
                 self._climb = None
                 self.notes.append(f"the system gives no more threads: {count} are kept")
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the training is: what has been drawn, not what has been made ahead."""
+    def state_dict(self, *, torchdata: bool = False) -> dict[str, Any]:
+        """Where the training is: what has been drawn, not what has been made ahead.
+
+        ``torchdata``: as a StatefulDataLoader without workers goes on from it; DataError where this shuffles.
+        """
+        if torchdata:
+            return state_for(self)
         return {"epoch": self._epoch, "consumed": self._consumed, **_told(self._at_hand)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -323,8 +328,8 @@ class Loader:
         A state of torchdata's StatefulDataLoader is taken where nothing is shuffled: it is of the epoch
         at hand, and where that loader had workers, of batches as large as these.
         """
-        if torchdata.is_state(state):
-            state = torchdata.as_ours(state, self)
+        if is_state(state):
+            state = as_ours(state, self)
         for name, own in _told(self.order).items():
             if state.get(name) != own:
                 raise DataError(

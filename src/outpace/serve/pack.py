@@ -26,14 +26,18 @@ from outpace.serve.packing import Journal, Progress, Writer, write
 from outpace.serve.partial import check_free, clear, partial, publish
 from outpace.serve.plans import UNEVEN, As, Plan, Spec, plan, tried
 from outpace.serve.records import INDEX, RecordsWriter
+from outpace.serve.remote import Remote
 from outpace.serve.rows import Uneven
 from outpace.serve.sources import JOURNAL
-from outpace.serve.tables import PARSED, batches_of, write_table
+from outpace.serve.table_files import PARSED, GoesOnOtherwise, batches_of, check_memory
+from outpace.serve.tables import write_table
 from outpace.serve.tars import CHECKSUMS, MEMBER, TarsWriter
 
 SPARE = 1.05
 CHUNK_BYTES = 1 << 20
 CHUNK_MOST = 64
+AT_ONCE = 8
+"""requests to an address, unless told otherwise"""
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ def pack(
     """Pack a source into the folder ``dest``; what its meta.json then says.
 
     ``skip``: leave out what cannot be read, and list it. ``jobs``: threads that make samples; one
-    unless given where the source is code of the user's, else as many as there are cores. ``begin`` is
-    told the forecast, ``progress`` the phase, what is done of it, and of how much.
+    unless given where the source is code of the user's, 8 for an address, else as many as there are
+    cores. ``begin`` is told the forecast, ``progress`` the phase, what is done of it, and of how much.
 
     Raises UsageError or DataError, with nothing under the name of ``dest`` that was not there before.
     """
@@ -109,7 +113,7 @@ def _samples(found: Plan, folder: Path, how: How) -> Meta:
     fields, size = forecast(found)
     _check_room(found, size, len(found.source), folder, how, note)
     chunk = max(1, min(CHUNK_MOST, CHUNK_BYTES * len(found.source) // max(1, size)))
-    jobs = how.jobs or (1 if found.listing is None else usable_cores())
+    jobs = how.jobs or _jobs(found)
     with contextlib.closing(_writer(found, folder, journal.kept)) as writer:
         journal.save(folder)
         try:
@@ -123,6 +127,12 @@ def _samples(found: Plan, folder: Path, how: How) -> Meta:
             raise DataError(f"{found.origin}: none of its samples can be packed")
         filled = {"count": writer.count, "fields": fields, **writer.finish()}
     return _meta(found, filled, journal.skipped)
+
+
+def _jobs(found: Plan) -> int:
+    if isinstance(found.source, Remote):  # it waits, whatever the cores
+        return AT_ONCE
+    return 1 if found.listing is None else usable_cores()
 
 
 def _resumed(found: Plan, folder: Path, skip: bool) -> tuple[Plan, Journal, str]:
@@ -197,20 +207,33 @@ def _writer(found: Plan, folder: Path, kept: int) -> Writer:
 
 
 def _table(found: Plan, folder: Path, how: How) -> Meta:
-    assert found.listing is not None
     note = "begins anew, as a table always does" if Journal.load(folder) is not None else ""
+    try:
+        return _written(found, folder, how, note, whole=False)
+    except GoesOnOtherwise as error:
+        check_memory(Path(found.origin), error)
+        note = f"{error.message}: it is read anew, whole, so that columns suit all of it"
+        return _written(found, folder, how, note, whole=True)
+
+
+def _written(found: Plan, folder: Path, how: How, note: str, *, whole: bool) -> Meta:
+    assert found.listing is not None
     clear(folder)
     skipped: list[Skipped] = []
-    schema, batches, count = batches_of(Path(found.origin), skipped if how.skip else None)
+    leave_out = skipped if how.skip else None
+    schema, batches, count = batches_of(Path(found.origin), leave_out, whole=whole)
     first = next(batches, None)
-    if first is None or not first.num_rows:
+    if first is None:
         raise DataError(f"{found.origin}: there are no rows in it")
-    parts = found.listing.bytes / min(found.listing.bytes, PARSED)
+    parts = found.listing.bytes / max(1, min(int(found.listing.sizes[0]), PARSED))
     size = int(first.nbytes * (parts if count is None else count / first.num_rows))
     _check_room(found, size, count, folder, how, note)
-    all_of_it = itertools.chain([first], batches)
     filled = write_table(
-        folder, schema, all_of_it, lambda done: how.progress("packing", done, max(done, size))
+        folder,
+        found.origin,
+        schema,
+        itertools.chain([first], batches),
+        lambda done: how.progress("packing", done, max(done, size)),
     )
     return _meta(found, filled, skipped)
 
@@ -238,14 +261,11 @@ def _meta(found: Plan, filled: dict[str, Any], skipped: list[Skipped]) -> Meta:
 
 def unwritable(folder: Path, error: OSError) -> DataError:
     """What is told where a store cannot be written."""
-    journal = Journal.load(folder)
-    kept = journal is not None and journal.done
-    again = f"; {folder} stays: the same command goes on from there" if kept else ""
     # numpy tells of a full disk without its number.
     full = error.errno in (errno.ENOSPC, errno.EDQUOT) or (
         error.errno is None and shutil.disk_usage(folder).free < CHUNK_BYTES
     )
     if full:
-        return DataError(f"{folder}: the disk is full", f"make room{again}")
+        return DataError(f"{folder}: the disk is full", "make room")
     reason = error.strerror or str(error)
-    return DataError(f"{error.filename or folder}: cannot be written: {reason}{again}")
+    return DataError(f"{error.filename or folder}: cannot be written: {reason}")

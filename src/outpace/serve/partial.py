@@ -57,10 +57,14 @@ def partial(dest: Path) -> Iterator[Path]:
             old_of(dest).rename(dest)
         try:
             yield folder
-        except BaseException:
+        except BaseException as error:
             journal = Journal.load(folder)
             if journal is None or not journal.done:
                 shutil.rmtree(folder, ignore_errors=True)
+            elif isinstance(error, DataError):
+                stays = f"{folder} stays: the same command goes on from there"
+                hint = f"{error.hint}; {stays}" if error.hint else stays
+                raise type(error)(error.message, hint) from error
             raise
 
 

@@ -18,11 +18,13 @@ from outpace.serve.files import Files
 from outpace.serve.hugging_face import HuggingFace
 from outpace.serve.listing import Listing, list_files
 from outpace.serve.meta import Kind, Skipped, is_pack
+from outpace.serve.parts import TABLES
 from outpace.serve.remote import Remote
 from outpace.serve.resizing import resized
 from outpace.serve.rows import split
-from outpace.serve.sources import Source, open_source
-from outpace.serve.tables import SUFFIXES, Table
+from outpace.serve.sources import Source, open_source, table_files
+from outpace.serve.table_files import parts_of
+from outpace.serve.tables import Table
 from outpace.serve.tars import Tars
 from outpace.serve.telling import place_of
 
@@ -63,13 +65,16 @@ class Plan:
             return samples.encode(sample)
         except DataError as error:
             where = self.where(index)
-            if error.message.startswith(where):
-                raise
-            raise type(error)(f"{where}: {error.message}", error.hint) from error
+            told = "" if error.message.startswith(where) else f"{where}: "
+            raise type(error)(f"{told}{error.message}", error.hint or self._skip_hint()) from error
         except Exception as error:
             if self.listing is not None:
                 raise  # Code of ours.
-            raise DataError(f"{self.where(index)}: {type(error).__name__}: {error}") from error
+            told = f"{self.where(index)}: {type(error).__name__}: {error}"
+            raise DataError(told, self._skip_hint()) from error
+
+    def _skip_hint(self) -> str | None:
+        return "--on-error skip leaves it out" if self.kind != "tars" else None
 
     def where(self, index: int) -> str:
         """Where a sample comes from."""
@@ -88,8 +93,8 @@ class Plan:
             return "exact", "samples stay as they are"
         side, quality = self.resize
         return "learning", (
-            f"images with a shorter side above {side} are resized to it and encoded as JPEG of "
-            f"quality {quality}: a training sees other pixels"
+            f"images with a shorter side above {side} are resized to it, JPEG and WebP at quality "
+            f"{quality}, others without loss: a training sees other pixels"
         )
 
 
@@ -101,14 +106,15 @@ def plan(spec: Spec, wanted: As, resize: int | None, quality: int, *, skip: bool
     path = Path(spec) if isinstance(spec, str | os.PathLike) else None
     if path is not None and is_pack(path):
         raise DataError(f"{path}: packed already", "name what it was packed from")
-    if path is not None and path.is_file() and path.suffix.lower() in SUFFIXES:
+    if path is not None and (files := table_files(path)):
         if resize is not None:
             raise UsageError("a table has no images", "leave out --resize")
         if wanted in ("auto", "table"):
-            origin, files = _single(path, [path])
-            return Plan("table", "it is a table", origin, files.digest(), options, files)
+            origin, parts = _single(path, files)
+            reason = "it is a table" + (f" in {len(files):,} parts" if len(files) > 1 else "")
+            return Plan("table", reason, origin, parts.digest(), options, parts)
     if wanted == "table":
-        raise UsageError("--as table is for tables", f"their names end in {', '.join(SUFFIXES)}")
+        raise UsageError("--as table is for tables", f"their names end in {', '.join(TABLES)}")
     skipped: list[Skipped] = []
     source = open_source(spec, skipped=skipped if skip else None)
     if not len(source):
@@ -187,7 +193,7 @@ def _files_of(spec: Spec, source: Any) -> tuple[str, Listing | None]:
         listing = list_files(os.path.abspath(source.root), source.names)
         return listing.root, listing
     if isinstance(source, Table):
-        return _single(source.path, [source.path])
+        return _single(source.path, parts_of(source.path))
     if isinstance(source, Chunks | HuggingFace):  # not its folder, where there are other files too
         return _single(source.files[0], source.files)
     if not isinstance(source, Tars):

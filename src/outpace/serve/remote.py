@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import PurePosixPath
 from typing import Any
 
 from outpace.errors import DataError, MissingExtra
+from outpace.serve.files import numbered, sample_of
+from outpace.serve.parts import listed, told_apart
 from outpace.serve.strings import PackedStrings
 
 TRIES = 4
@@ -21,9 +22,11 @@ PATIENCE_S = 10.0
 
 
 class Remote:
-    """Every file below ``url``, in sorted order; sub-folders are classes, as those of a folder are.
+    """Every file below ``url``, in sorted order, as of a folder: what is hidden is left out, and sub-folders
+    are classes.
 
-    Raises DataError for an address that cannot be listed or holds no file.
+    Raises DataError for an address that cannot be listed, or holds no file, or tars or tables, which are
+    not read from there.
     """
 
     def __init__(self, url: str) -> None:
@@ -32,10 +35,9 @@ class Remote:
         """process, and its file system: connections do not survive a fork"""
         base, names = self._listed()
         self.base = base
-        folders = sorted({PurePosixPath(name).parts[0] for name in names if "/" in name})
-        inside = all("/" in name for name in names)
-        self.classes: tuple[str, ...] | None = tuple(folders) if folders and inside else None
-        self.names = PackedStrings(sorted(names))
+        self.names = PackedStrings(names)
+        self._number = numbered(names)
+        self.classes = tuple(self._number) or None
 
     def _listed(self) -> tuple[str, list[str]]:
         system, base = self._system()
@@ -46,9 +48,17 @@ class Remote:
         base = base.rstrip("/") + "/"
         # An object may stand for a folder, by a name that ends in a stroke.
         found = [path for path in found if path.startswith(base) and not path.endswith("/")]
-        names = [path.removeprefix(base) for path in found]
+        names = sorted(path.removeprefix(base) for path in found)
+        names = [name for name in names if name[0] != "." and "/." not in name]
         if not names:
             raise DataError(f"{self.url} holds no files", "an address ends where its files begin")
+        kind, data = told_apart(names)
+        if kind != "files":
+            what = "tars" if kind == "tars" else "tables"
+            raise DataError(
+                f"{self.url} holds {what}: {listed(data)}",
+                f"copy them to a disk first: {what} are not read from an address",
+            )
         return base, names
 
     def _system(self) -> tuple[Any, str]:
@@ -77,13 +87,8 @@ class Remote:
     def __getitem__(self, index: int) -> dict[str, Any]:
         name = self.names[index]
         system, _ = self._system()
-        path = PurePosixPath(name)
         data = self._retried(lambda: system.cat_file(self.base + name), self.where(index))
-        suffix = path.suffix[1:].lower().replace("jpeg", "jpg") or "data"
-        sample = {"__key__": str(path.with_suffix("")), suffix: data}
-        if self.classes is not None:
-            sample["cls"] = self.classes.index(path.parts[0])
-        return sample
+        return sample_of(name, data, self._number)
 
     def where(self, index: int) -> str:
         """A file's address."""

@@ -1,7 +1,9 @@
 """Images made smaller before they are stored: fewer bytes to read, fewer pixels to decode.
 
 What is resized and encoded anew holds other pixels than its source, so a training on it learns
-something else; it is graded "learning" and never done unless asked for.
+something else; it is graded "learning" and never done unless asked for. An image stays in its own format
+under its own field: what was lossless is so again, and larger than as a JPEG. Of several frames the first
+is kept.
 """
 
 from __future__ import annotations
@@ -13,29 +15,32 @@ from typing import Any
 from outpace.errors import DataError, MissingExtra
 
 SUFFIXES = ("jpg", "png", "webp", "bmp", "tif", "tiff", "gif", "ppm", "pgm")
+LOSSLESS = ("PNG", "BMP", "TIFF", "GIF", "PPM")
+"""formats as Pillow names them; what is in none of them and no WebP becomes a JPEG"""
+MIXED = ("RGB", "L", "RGBA", "LA", "CMYK", "YCbCr")
+"""modes whose pixels are colours that can be averaged"""
+FEW = 64
+"""colours up to which an image is taken for a mask"""
 ORIENTATION = 0x0112
 GAP = 3.0
 """times the size wanted to which blocks of pixels are averaged before the filter"""
 
 
 def resized(sample: Any, side: int, quality: int, images: Collection[str] = ()) -> Any:
-    """A sample with its images' shorter sides at most ``side``, these as JPEG.
+    """A sample with its images' shorter sides at most ``side``, JPEG and WebP of that ``quality``.
 
-    Images are fields of such a suffix, which then tells JPEG, and those that are among ``images``. A
-    smaller image keeps its bytes. Raises DataError where there is no image, or one that is not whole.
+    Images are fields of such a suffix, and those that are among ``images``. A smaller image keeps its
+    bytes. Raises DataError where there is no image, or one that is not whole.
     """
     found = [name for name in sample if name in images or name.split(".")[-1] in SUFFIXES]
     if not found:
         raise DataError("not an image", "--on-error skip leaves such files out")
-    changed = {}
-    for name, value in sample.items():
-        stem, dot, _ = name.rpartition(".")
-        if name not in found or not isinstance(value, bytes):
-            changed[name] = value
-            continue
-        data = _resized(value, side, quality)
-        changed[name if data is value or name in images else f"{stem}{dot}jpg"] = data
-    return changed
+    return {
+        name: _resized(value, side, quality)
+        if name in found and isinstance(value, bytes)
+        else value
+        for name, value in sample.items()
+    }
 
 
 def _resized(data: bytes, side: int, quality: int) -> bytes:
@@ -49,16 +54,15 @@ def _resized(data: bytes, side: int, quality: int) -> bytes:
             scale = side / min(image.size)
             if scale >= 1:
                 return data
-            if image.mode[0] in "IF":
-                raise DataError(f"pixels of mode {image.mode} do not fit into a JPEG")
-            kept = Image.Exif()
+            kind = image.format if image.format in (*LOSSLESS, "WEBP") else "JPEG"
+            options: dict[str, Any] = {} if kind in LOSSLESS else {"quality": quality}
             if ORIENTATION in image.getexif():
+                kept = Image.Exif()
                 kept[ORIENTATION] = image.getexif()[ORIENTATION]
+                options["exif"] = kept.tobytes()
             size = (max(side, round(image.width * scale)), max(side, round(image.height * scale)))
-            plain = image if image.mode in ("RGB", "L") else image.convert("RGB")
-            small = plain.resize(size, Image.Resampling.LANCZOS, reducing_gap=GAP)
             out = io.BytesIO()
-            small.save(out, "JPEG", quality=quality, exif=kept.tobytes() if kept else b"")
+            _smaller(image, size, kind).save(out, kind, **options)
             return out.getvalue()
     except UnidentifiedImageError as error:
         raise DataError(
@@ -66,3 +70,18 @@ def _resized(data: bytes, side: int, quality: int) -> bytes:
         ) from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(str(error), "--on-error skip leaves such files out") from error
+
+
+def _smaller(image: Any, size: tuple[int, int], kind: str) -> Any:
+    """Its pixels averaged, but for those of a mask, a palette or a measurement: the mean of two classes is
+    a third one.
+    """
+    from PIL.Image import Resampling
+
+    if kind == "JPEG":
+        if image.mode[0] in "IF":
+            raise DataError(f"pixels of mode {image.mode} do not fit into a JPEG")
+        image = image if image.mode in ("RGB", "L") else image.convert("RGB")
+    elif kind in LOSSLESS and not (image.mode in MIXED and image.getcolors(FEW) is None):
+        return image.resize(size, Resampling.NEAREST)
+    return image.resize(size, Resampling.LANCZOS, reducing_gap=GAP)

@@ -43,7 +43,7 @@ def _split(value: Any, path: tuple[str, ...], rows: list[Row], taken: set[str]) 
         return {kind.__name__: parts}
     name, row = _leaf(value)
     rows.append(row)
-    field = re.sub(r"[^\w.-]", "_", ".".join(path)) or ONE
+    field = re.sub(r"^\.|[^\w.-]", "_", ".".join(path)) or ONE  # no hidden file
     while field in taken:
         field += "_"
     taken.add(field)

@@ -1,8 +1,9 @@
 """A sample as bytes and back: msgpack, with extensions for tuples, numpy arrays and torch tensors.
 
 Nests of dict, list, tuple, None, bool, int, float, str, bytes, arrays, numpy scalars and dense tensors
-come back as they were (tensors on the CPU, without gradients). Anything else is refused, classes derived
-from these among it: objects of other classes could only be kept by pickle, which runs code when it is read.
+come back as they were (tensors on the CPU, without gradients), file names that are not UTF-8 among the str.
+Anything else is refused, classes derived from these among it: objects of other classes could only be kept by
+pickle, which runs code when it is read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import DataError
 
-TUPLE, ARRAY, SCALAR, TENSOR = 1, 2, 3, 4
+TUPLE, ARRAY, SCALAR, TENSOR, NAME = 1, 2, 3, 4, 5
 PLAIN = (bool, int, float, str, bytes, type(None))
 
 
@@ -77,7 +78,7 @@ def refused(value: Any) -> DataError:
 def _plain(value: Any) -> Any:
     kind = type(value)
     if kind in PLAIN:
-        return value
+        return value if kind is not str or _is_text(value) else _name(value)
     if kind is dict:
         return {key: _plain(inner) for key, inner in value.items()}
     if kind is list:
@@ -94,6 +95,20 @@ def _plain(value: Any) -> Any:
     raise refused(value)
 
 
+def _is_text(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _name(value: str) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(NAME, value.encode("utf-8", "surrogateescape"))
+
+
 def _extension(code: int, content: list[Any]) -> msgspec.msgpack.Ext:
     return msgspec.msgpack.Ext(code, _encoder.encode(content))
 
@@ -101,6 +116,8 @@ def _extension(code: int, content: list[Any]) -> msgspec.msgpack.Ext:
 def _restored(code: int, data: memoryview) -> Any:
     if code == TUPLE:
         return tuple(_decoder.decode(data))
+    if code == NAME:
+        return str(data, "utf-8", "surrogateescape")
     kind, shape, raw = _parts.decode(data)
     if code == TENSOR:
         import torch

@@ -21,10 +21,12 @@ from outpace.serve.listing import names_below
 from outpace.serve.litdata import open_litdata
 from outpace.serve.mds import open_mds
 from outpace.serve.meta import Skipped, is_pack, read_meta
+from outpace.serve.parts import TABLES, told_apart
 from outpace.serve.reading import unreadable
 from outpace.serve.records import Records
-from outpace.serve.remote import Remote
-from outpace.serve.tables import SUFFIXES, Table
+from outpace.serve.remote import Remote, is_remote
+from outpace.serve.table_files import parts_of
+from outpace.serve.tables import Table
 from outpace.serve.tars import Tars
 
 OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -53,8 +55,8 @@ def open_source(spec: Any, *, skipped: list[Skipped] | None = None) -> Source:
     """The data set that ``spec`` names; one that is a data set already is given back.
 
     A folder of `outpace pack`, of LitData, of MDS, of Hugging Face's `save_to_disk`, another folder, a
-    .tar, a folder or a list of them, a .csv, .jsonl, .parquet or .arrow, an address (https://, s3://), or
-    "module:name": an object, or what a function or class of that name gives.
+    .tar, a folder or a list of them, a .csv, .jsonl, .parquet or .arrow, a folder of parts of one, an
+    address (https://, s3://), or "module:name": an object, or what a function or class of that name gives.
     ``skipped``: takes folders that cannot be read. Raises DataError where there is no such data set.
     """
     if isinstance(spec, list | tuple) and spec and all(_is_path(part) for part in spec):
@@ -63,19 +65,19 @@ def open_source(spec: Any, *, skipped: list[Skipped] | None = None) -> Source:
         if hasattr(spec, "__len__") and hasattr(spec, "__getitem__") and not is_iterable(spec):
             return spec  # type: ignore[no-any-return]
         raise UsageError(f"a {type(spec).__name__} is no data set", "it needs len() and [index]")
-    if "://" in str(spec):
+    if is_remote(str(spec)):
         return Remote(str(spec))
     path = Path(spec)
     if path.is_dir():
         return _folder(path, skipped)
-    if path.suffix.lower() in SUFFIXES and path.exists():
+    if path.suffix.lower() in TABLES and path.exists():
         return Table(path)
     if path.suffix.lower() == ".tar" and path.exists():
         return Tars([path])
     if not path.exists() and OBJECT.fullmatch(str(spec)):
         return named(str(spec))
     if path.exists():
-        known = ", ".join((".tar", *SUFFIXES))
+        known = ", ".join((".tar", *TABLES))
         raise DataError(f"{spec}: not a kind of file that is known", f"known are folders, {known}")
     raise DataError(f"there is no {spec}", "name a folder, a tar, a table, or module:name")
 
@@ -102,9 +104,22 @@ def _folder(path: Path, skipped: list[Skipped] | None) -> Source:
     if (source := of_others(path)) is not None:
         return source
     names = names_below(str(path), skipped)
-    if names and all(name.lower().endswith(".tar") for name in names):
-        return Tars([path / name for name in names])
-    return Files(path, names)
+    kind, data = told_apart(names)
+    if kind == "tars":
+        return Tars([path / name for name in data])
+    return Table(path) if kind == "table" else Files(path, names)
+
+
+def table_files(path: Path) -> list[Path]:
+    """The file of a table, or its parts in a folder; none of anything else."""
+    if not path.is_dir():
+        return [path] if path.is_file() and path.suffix.lower() in TABLES else []
+    others = any((path / name).exists() for name in (JOURNAL, SPLITS, STATE))
+    with contextlib.suppress(OSError):
+        if not others and any(path.suffix.lower() in TABLES for path in path.iterdir()):
+            kind, _ = told_apart(names_below(str(path), []))
+            return parts_of(path) if kind == "table" else []
+    return []
 
 
 def of_others(path: Path) -> Source | None:

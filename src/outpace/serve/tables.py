@@ -9,8 +9,6 @@ and are slower. What is not packed is read into memory whole.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,23 +18,21 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.errors import DataError, MissingExtra, UsageError
+from outpace.errors import DataError, UsageError
 from outpace.serve.blocks import Blocks, damaged, read_checksums, write_checksums
 from outpace.serve.matrices import Flat, Matrix, Rows, matrices
-from outpace.serve.meta import Meta, Skipped, is_pack, read_meta
+from outpace.serve.meta import Meta, is_pack, read_meta
 from outpace.serve.strings import position
+from outpace.serve.table_files import check_columns, in_memory, mapped, pyarrow
 
-SUFFIXES = (".csv", ".jsonl", ".parquet", ".arrow")
 DATA = "table.arrow"
-PARSED = 32 * 2**20
-"""bytes of text that are parsed at once; the first so many tell the columns' types"""
-ROWS = 1 << 16
-"""of a Parquet file that are read at once"""
 
 
 @final
 class Table:
     """Rows of a table: ``source[i]`` is column -> Python value, ``batch`` is column -> array or list.
+
+    ``path``: a file, a folder of a table's parts, or of a table that is packed.
 
     ``together``: name -> columns that are given as one under that name, in place of their own. They
     are of one type of numbers and have no gaps; a batch has them as rows x columns, a row as an array.
@@ -61,14 +57,15 @@ class Table:
         if is_pack(self.path):
             self.meta = read_meta(self.path)
             self.blocks = read_checksums(self.path)[DATA]
-            whole, batches = _mapped(self.path / DATA)
-        elif self.path.suffix.lower() == ".arrow":
-            whole, batches = _mapped(self.path)
+            whole, batches = mapped(self.path / DATA)
+        elif self.path.suffix.lower() == ".arrow" and not self.path.is_dir():
+            whole, batches = mapped(self.path)
         else:
-            batches = _in_memory(self.path).combine_chunks().to_batches()
+            batches = in_memory(self.path).combine_chunks().to_batches()
         batches = [batch for batch in batches if batch.num_rows]
         if not batches:
             raise DataError(f"{self.path}: there are no rows in it")
+        check_columns([self.path], [batches[0].schema])
         counts = [batch.num_rows for batch in batches]
         columns: list[str] = batches[0].schema.names
         self.chunks = {n: [b.column(i) for b in batches] for i, n in enumerate(columns)}
@@ -144,9 +141,10 @@ class Table:
 
         for chunk in np.unique(chunks).tolist():
             self._check(name, chunk)
-        whole = pa.chunked_array(self.chunks[name])
-        column, kind = whole.take(pa.array(rows)), whole.type
-        gaps = whole.null_count > 0  # not only those of this batch: all are of one type
+        column = self._taken(name, rows, chunks)
+        kind = column.type
+        # Not only those of this batch: all batches are of one type.
+        gaps = any(chunk.null_count for chunk in self.chunks[name])
         integers = pa.types.is_integer(kind)
         dated = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
         if not (integers or pa.types.is_floating(kind) or dated):
@@ -154,6 +152,22 @@ class Table:
             return column.to_numpy() if plain else column.to_pylist()
         found = column.to_numpy()
         return found.astype(np.float64, copy=False) if integers and gaps else found
+
+    def _taken(self, name: str, rows: Rows, chunks: Rows) -> Any:
+        """Rows of a column, chunk by chunk: of a text pyarrow would first put all chunks together."""
+        import pyarrow as pa
+
+        column = self.chunks[name]
+        order = np.argsort(chunks, kind="stable")
+        used, first = np.unique(chunks[order], return_index=True)
+        parts = [
+            column[chunk].take(pa.array(rows[own] - self.starts[chunk]))
+            for chunk, own in zip(used.tolist(), np.split(order, first[1:]), strict=False)
+        ]
+        taken = pa.concat_arrays(parts or [column[0][:0]])
+        if len(parts) > 1:
+            taken = taken.take(pa.array(np.argsort(order)))
+        return pa.chunked_array([taken])
 
     def _check(self, name: str, chunk: int) -> None:
         """See that a stretch of a column is as it was written."""
@@ -248,102 +262,20 @@ def _flat(chunks: list[Any], starts: Rows, whole: Any) -> Flat | None:
     return elements, np.array(places) // dtype.itemsize - starts
 
 
-def _pyarrow(part: str = "ipc") -> Any:
-    """The package, with a part of it: each takes its time to import."""
-    try:
-        importlib.import_module(f"pyarrow.{part}")
-        return importlib.import_module("pyarrow")
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "serve") from error
-
-
-@contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What pyarrow says of a file, in one line with its path."""
-    try:
-        yield
-    except (_pyarrow().ArrowException, OSError) as error:
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise DataError(f"{path}: {reason}") from error
-
-
-def _mapped(path: Path) -> tuple[Any, list[Any]]:
-    """A mapped Arrow file and its record batches."""
-    pa = _pyarrow()
-    with _told(path):
-        whole = pa.memory_map(str(path)).read_buffer()
-        try:
-            reader = pa.ipc.open_file(whole)
-            return whole, [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        except pa.ArrowInvalid:
-            return whole, list(pa.ipc.open_stream(whole))
-
-
-def _in_memory(path: Path) -> Any:
-    part, read = {
-        ".csv": ("csv", "read_csv"),
-        ".jsonl": ("json", "read_json"),
-        ".parquet": ("parquet", "read_table"),
-    }[path.suffix.lower()]
-    with _told(path):
-        return getattr(getattr(_pyarrow(part), part), read)(str(path))
-
-
-def batches_of(path: Path, skipped: list[Skipped] | None) -> tuple[Any, Iterator[Any], int | None]:
-    """Schema, record batches one after the other, and rows where they are known.
-
-    ``skipped``: takes what is left out of a CSV, rows with too few or too many columns.
-    """
-
-    def bad_row(row: Any) -> str:
-        if skipped is None:
-            return "error"
-        reason = f"{row.actual_columns} columns, expected {row.expected_columns}: {row.text}"
-        where = f"{path}: row {row.number}" if row.number is not None else str(path)
-        skipped.append(Skipped(where, reason))
-        return "skip"
-
-    def guarded(batches: Any) -> Iterator[Any]:
-        with _told(path):
-            yield from batches
-
-    suffix = path.suffix.lower()
-    with _told(path):
-        if suffix == ".csv":
-            pa = _pyarrow("csv")
-            reader = pa.csv.open_csv(
-                str(path),
-                read_options=pa.csv.ReadOptions(block_size=PARSED),
-                parse_options=pa.csv.ParseOptions(invalid_row_handler=bad_row),
-            )
-            return reader.schema, guarded(reader), None
-        if suffix == ".jsonl":
-            pa = _pyarrow("json")
-            options = pa.json.ReadOptions(block_size=PARSED)
-            reader = pa.json.open_json(str(path), read_options=options)
-            return reader.schema, guarded(reader), None
-        if suffix == ".parquet":
-            file = _pyarrow("parquet").parquet.ParquetFile(str(path))
-            rows = guarded(file.iter_batches(batch_size=ROWS))
-            return file.schema_arrow, rows, file.metadata.num_rows
-    _, batches = _mapped(path)
-    if not batches:
-        raise DataError(f"{path}: there are no rows in it")
-    return batches[0].schema, iter(batches), sum(batch.num_rows for batch in batches)
-
-
 def write_table(
-    folder: Path, schema: Any, batches: Iterator[Any], written: Callable[[int], None]
+    folder: Path, origin: str, schema: Any, batches: Iterator[Any], written: Callable[[int], None]
 ) -> dict[str, Any]:
     """An Arrow file and its checksums; more for meta.json. ``written`` is told the bytes so far."""
-    pa = _pyarrow()
+    pa = pyarrow()
     rows = size = 0
     with pa.OSFile(str(folder / DATA), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for batch in batches:
-            if batch.num_rows:
+            try:
                 writer.write_batch(batch)
-                rows, size = rows + batch.num_rows, size + batch.nbytes
-                written(size)
+            except pa.ArrowException as error:
+                raise DataError(f"{origin}: {error}") from error
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            written(size)
     write_checksums(folder, [DATA])
     return {
         "count": rows,

@@ -7,9 +7,8 @@ sample, as WebDataset has it. Compressed tars cannot be read so.
 from __future__ import annotations
 
 import os
-import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -17,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.errors import DataError
-from outpace.serve.files import field
 from outpace.serve.meta import Meta, load_array, read_meta
-from outpace.serve.reading import ReadAt, unreadable
+from outpace.serve.reading import ReadAt
 from outpace.serve.strings import PackedStrings, position
+from outpace.serve.tar_members import folders_of, scanned
 
 MEMBER = np.dtype(
     [("shard", "<u4"), ("field", "<u4"), ("offset", "<u8"), ("size", "<u8"), ("checksum", "<u4")]
 )
-NAME = re.compile(r"(?:\.?/)*((?:.*/)?[^./]+)\.([^/]*)")
 MOST_OPEN = 256
 CHECKSUMS = "checksums.part"
 
@@ -43,8 +41,8 @@ class Tars:
 
     def __init__(self, shards: Sequence[str | Path]) -> None:
         self.folder: Path | None = None
-        members, first, keys, fields = _scanned(shards)
-        level, classes = (0, None) if "cls" in fields else _folders(keys)
+        members, first, keys, fields = scanned(shards)
+        level, classes = (0, None) if "cls" in fields else folders_of(keys)
         index = np.array(members, MEMBER), np.array(first), PackedStrings(keys)
         self._set(shards, *index, fields, level, classes)
 
@@ -149,8 +147,12 @@ class Tars:
         shard = int(self.members[int(self.first[index])]["shard"])
         return f"{self.shards[shard]}: {self.keys[index]}"
 
+    def gone(self) -> list[str]:
+        """Shards that cannot be opened where they were."""
+        return [shard for shard in self.shards if not os.access(shard, os.R_OK)]
+
     def damaged(self, progress: Callable[[int, int], None]) -> list[str]:
-        """Read all and tell what is not as it was indexed."""
+        """Read all and tell what is not as it was indexed; of what is gone, `gone` tells."""
         ends = (
             ("first.npy", self.first, len(self.members)),
             ("ends.npy", self.keys.offsets, len(self.keys.data)),
@@ -160,16 +162,19 @@ class Tars:
             for name, part, last in ends
             if part[0] != 0 or part[-1] != last or (np.diff(part) < 0).any()
         ]
-        named, self.checked[:] = not found, False
+        named, self.checked[:], gone = not found, False, {*self.gone()}
         for number in range(len(self.members)):
             try:
                 self.member(number)
             except DataError:
                 shard, kind = self.members[number].tolist()[:2]
                 known = named and shard < len(self.shards) and kind < len(self.fields)
-                found.append(
-                    f"{self.shards[shard]}: {self._name(number)}" if known else f"member {number}"
-                )
+                if not known or self.shards[shard] not in gone:
+                    found.append(
+                        f"{self.shards[shard]}: {self._name(number)}"
+                        if known
+                        else f"member {number}"
+                    )
             progress(number + 1, len(self.members))
         return found
 
@@ -214,62 +219,3 @@ class TarsWriter:
             "shards": tuple(map(os.path.abspath, source.shards)),
             "structure": {"level": source.level},
         }
-
-
-def _scanned(
-    shards: Sequence[str | Path],
-) -> tuple[list[tuple[int, int, int, int, int]], list[int], list[str], list[str]]:
-    """Members, the first of each sample and their end, keys, and fields."""
-    members: list[tuple[int, int, int, int, int]] = []
-    first, keys = [0], list[str]()
-    fields: dict[str, int] = {}
-    for number, shard in enumerate(shards):
-        last: str | None = None
-        seen: set[str] = set()
-        for key, suffix, offset, size in _members(shard):
-            if key != last:
-                if keys:
-                    first.append(len(members))
-                keys.append(key)
-                last, seen = key, set()
-            name = field(suffix)
-            if name in seen:
-                raise DataError(f"{shard}: member {key}.{suffix} is there twice")
-            seen.add(name)
-            members.append((number, fields.setdefault(name, len(fields)), offset, size, 0))
-    if not keys:
-        raise DataError(f"{shards[0] if shards else 'no tar'}: there are no samples in it")
-    return members, [*first, len(members)], keys, list(fields)
-
-
-def _members(shard: str | Path) -> Iterator[tuple[str, str, int, int]]:
-    """Key, suffix, place and size of each file in a tar."""
-    import tarfile
-
-    try:
-        with tarfile.open(shard, "r:") as tar:
-            for member in tar:
-                tar.members = []  # type: ignore[attr-defined]  # They would all be kept.
-                name = NAME.fullmatch(member.name)
-                if not member.isreg() or name is None:
-                    continue
-                if member.issparse():
-                    raise DataError(f"{shard}: member {member.name} is sparse")
-                yield name[1], name[2], member.offset_data, member.size
-    except OSError as error:
-        raise unreadable(shard, error) from error
-    except tarfile.TarError as error:
-        hint = "a compressed tar cannot be read at random: uncompress it first"
-        raise DataError(f"{shard}: no whole tar: {error}", hint) from error
-
-
-def _folders(keys: Sequence[str]) -> tuple[int, tuple[str, ...] | None]:
-    """The first level at which folders of keys differ, and their names there; none if one has none."""
-    folders = {key.rpartition("/")[0] for key in keys}
-    if "" in folders or len(folders) < 2:
-        return 0, None
-    common = os.path.commonpath(folders)
-    level = common.count("/") + 1 if common else 0
-    if common in folders:
-        return 0, None
-    return level, tuple(sorted({folder.split("/")[level] for folder in folders}))

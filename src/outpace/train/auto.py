@@ -30,10 +30,17 @@ ASKED = {
 }
 """strategies that a name is not enough for"""
 
+WHY_NOT_GIVEN = "nobody gave a rate"
+WHY_MADE = (
+    "the rate of optimizer='s function may be torch's default, so it counts only where none is found; to set "
+    "it give the optimizer itself, or strategies=['auto', OneCycle(rate=0.1)]"
+)
+
 
 class Known(NamedTuple):
     """What is known before the first step. ``rate_given``: the user's own optimizer sets it;
-    ``batch_norm``: the model has layers of it.
+    ``batch_norm``: the model has layers of it; ``by_function``: a function of the user's makes the
+    optimizer, and nobody can tell whether its rate is meant or torch's default.
     """
 
     end: bool
@@ -41,6 +48,7 @@ class Known(NamedTuple):
     rate_given: bool
     target: float | None
     batch_norm: bool = False
+    by_function: bool = False
 
 
 Asked = str | Sequence[str | Strategy]
@@ -82,7 +90,9 @@ def automatic(
     own: Sequence[Strategy], known: Known, choice: Choice
 ) -> tuple[list[Strategy], list[str]]:
     """The user's strategies, and before them what is missing and what was chosen."""
-    own = [*(taken(name, choice.rate) for name in choice.taken), *own]
+    kept = [each for each in own if choice.rate is None or each.name != "lr_finder"]
+    tried = len(kept) < len(own)
+    own = [*(taken(name, choice.rate) for name in choice.taken), *kept]
     set_already = {what for each in own for what in each.sets}
     names = {each.name for each in own}
     found: list[Strategy] = []
@@ -96,7 +106,11 @@ def automatic(
             reasons.append("the largest rate is that of your optimizer")
         else:
             found.insert(0, LrFinder())
-            reasons.append("lr_finder: nobody gave a rate")
+            reasons.append(f"lr_finder: {WHY_MADE if known.by_function else WHY_NOT_GIVEN}")
+    if tried:
+        reasons.append("lr_finder: trials have begun with what it tells, and found the rate")
+    elif known.by_function and choice.rate is not None:
+        reasons.append(f"the largest rate is what trials found: {WHY_MADE}")
     if "divergence" not in names:
         found.insert(0, Divergence())
         reasons.append(

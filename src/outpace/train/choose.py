@@ -26,7 +26,7 @@ from outpace.train.auto import Asked, Known, automatic, chosen
 from outpace.train.candidates import CANDIDATES, Candidate, Settled
 from outpace.train.facts import Facts, facts_of
 from outpace.train.result import Choice, Tried
-from outpace.train.strategies import STRATEGIES, Strategy
+from outpace.train.strategies import STRATEGIES, LrFinder, Strategy
 from outpace.train.strategies.base import FALLING, Course, check
 from outpace.train.strategies.lr_finder import STEPS as FINDING
 from outpace.train.strategies.lr_finder import cost
@@ -245,6 +245,9 @@ class Choosing:
     def found(self, trials: Trials) -> Variant:
         """The default at the rate that lr_finder tells."""
         rate, words = trials.rate_of(self.variant("lr_finder"))
+        for each in self.own:
+            if isinstance(each, LrFinder):  # it does not come to run, and its svg() draws this
+                each.made, each.found = trials.finder.made, trials.finder.found
         self.note(f"{words}; rates are tried over {trials.steps} steps")
         self.take(rate=rate)
         return self.variant(f"rate {rate:.2g}", rate=rate * trials.horizon)

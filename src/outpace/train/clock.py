@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from statistics import median
 from typing import Any, final
 
 import torch
@@ -17,6 +18,8 @@ from outpace.plan.countdown import since_boot
 
 RECENT, FEWEST = 5, 3
 """steps that the next one is judged by, at least so many: by the second longest, as one may have paused"""
+DOZEN = 12
+"""steps that the pace is told by: their median, which some pauses do not change"""
 VARIES = 1.1
 """times as long as it took before that the ending may take"""
 
@@ -44,14 +47,14 @@ class Clock:
         self.validation_s = self.save_s = 0.0
         """what the last validation and the last checkpoint took"""
         self.validation_steps = 0.0
-        """what a validation is taken to be worth until one was made"""
+        """what a validation is taken to be worth until one was made, at the pace of a dozen steps"""
         self._from: tuple[int, float] = (0, 0.0)
         """step and share that steps are counted from"""
         self._of: int | None = None
         """and of how many"""
         self._before: tuple[int | None, float] | None = None
         """steps and seconds that there were before a resume"""
-        self._recent: deque[float] = deque(maxlen=RECENT)
+        self._recent: deque[float] = deque(maxlen=DOZEN)
         self._began = now()
 
     def read(self) -> float:
@@ -85,13 +88,19 @@ class Clock:
     @property
     def ending_s(self) -> float:
         """Seconds that are needed once training ends."""
-        validation_s = self.validation_s or self.validation_steps * self.step_s
+        validation_s = self.validation_s or self.validation_steps * self.pace_s
         return VARIES * (validation_s + self.save_s)
 
     @property
     def step_s(self) -> float:
         """Seconds that the next step may take; 0 as long as there were but a few, with start-up in them."""
-        return sorted(self._recent)[-2] if len(self._recent) >= FEWEST else 0.0
+        recent = list(self._recent)[-RECENT:]
+        return sorted(recent)[-2] if len(recent) >= FEWEST else 0.0
+
+    @property
+    def pace_s(self) -> float:
+        """Seconds that a step takes as a rule; 0 before there were a dozen."""
+        return median(self._recent) if len(self._recent) == DOZEN else 0.0
 
     def over(self, step: int) -> str | None:
         """Why there is to be no further step, or None."""

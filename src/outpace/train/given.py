@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 from outpace.errors import UsageError
 from outpace.seams.optimizer import held_by
+from outpace.serve.loader import Loader
+from outpace.train.data import is_ready
 from outpace.train.objective import Objective
 from outpace.train.strategies.base import EVENTS
 
@@ -98,6 +101,20 @@ def check_rows(name: str, source: Any) -> None:
         raise UsageError(
             f"{name}= has tensors of {told} rows", "each row of one goes with that of the others"
         )
+
+
+def check_made(name: str, source: Any, batch_size: int | None, **settings: Any) -> None:
+    """Raise UsageError for settings of how batches are made where a source gives them ready."""
+    if source is None or not is_ready(source, batch_size):
+        return
+    for setting, value in settings.items():
+        if value is not None:
+            loader = isinstance(source, DataLoader | Loader)
+            to = f"the {type(source).__name__}" if loader else "what makes the batches"
+            raise UsageError(
+                f"{setting}= would not be used: {name}= gives ready batches",
+                f"give it to {to}, or give {name}= the data set, and batch_size=",
+            )
 
 
 def check_callbacks(callbacks: Any) -> None:

@@ -38,7 +38,12 @@ Look = Callable[[str, nn.Module, tuple[Any, ...], torch.Tensor], torch.Tensor | 
 def traceless(model: nn.Module) -> Iterator[None]:
     """Forward passes inside are as in training, and leave buffers, modes and generators as they were."""
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     with torch.no_grad(), generators_kept():
         try:
             model.train()
@@ -46,7 +51,8 @@ def traceless(model: nn.Module) -> Iterator[None]:
         finally:
             for module, mode in modes:
                 module.training = mode
-            for buffer, before in buffers:
+            for module, name, buffer, before in buffers:
+                module._buffers[name] = buffer  # another one may have been put in its place
                 buffer.copy_(before)
 
 

@@ -18,6 +18,7 @@ import torch
 
 from outpace.errors import UsageError
 from outpace.seams.batch import batch_size, map_tensors, to_float32
+from outpace.train import better
 
 PAIRS = (tuple, list)
 
@@ -32,9 +33,13 @@ class Judged(NamedTuple):
 
 @final
 class Objective:
-    """A loss, and a metric where there is one. ``larger_is_better``: of the metric."""
+    """A loss, and a metric where there is one. ``larger_is_better``: of the metric; None: by what the metric
+    or its name tells.
+    """
 
-    def __init__(self, loss: Any, metric: Any = None, *, larger_is_better: bool = True) -> None:
+    def __init__(
+        self, loss: Any, metric: Any = None, *, larger_is_better: bool | None = None
+    ) -> None:
         self.tasks: dict[str, Any] = dict(loss) if isinstance(loss, Mapping) else {}
         """losses by name, where there are several"""
         parts = self.tasks or {"loss": loss}
@@ -62,7 +67,9 @@ class Objective:
         self.gathers = all(hasattr(metric, name) for name in ("update", "compute", "reset"))
         self.precision: Callable[[], AbstractContextManager[Any]] | None = None
         """what the model is called in where it is learnt from"""
-        self.sign = 1.0 if metric is not None and larger_is_better else -1.0
+        larger, self.unsure = better.larger_is_better(metric, larger_is_better)
+        """a note where nothing tells whether a larger metric is better"""
+        self.sign = 1.0 if metric is not None and larger else -1.0
 
     def to(self, device: torch.device) -> None:
         """Move what losses and the metric hold, such as the weights of classes."""

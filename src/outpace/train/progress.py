@@ -24,8 +24,7 @@ class Telling:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
-        terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self.next_s = 0.0 if terminal and not quiet else float("inf")
+        self.next_s = 0.0 if not quiet and on_terminal() else float("inf")
         self.drawn = False
         self.told_s = float("-inf")
 
@@ -33,7 +32,7 @@ class Telling:
         """A line that stays."""
         if not self.quiet:
             self._wipe()
-            print(f"outpace: {text}", file=sys.stderr, flush=True)
+            self._write(f"outpace: {text}\n")
 
     def row(self, run: Run) -> None:
         """A validation, if the last one told is a second ago."""
@@ -45,9 +44,8 @@ class Telling:
         """The line that changes."""
         self.next_s = run.clock.elapsed + EVERY_S
         text = under_way(run)[: shutil.get_terminal_size().columns - 1]
-        sys.stderr.write(f"\r\x1b[2K{text}")
-        sys.stderr.flush()
         self.drawn = True
+        self._write(f"\r\x1b[2K{text}")
 
     def close(self) -> None:
         """Wipe the line that changes."""
@@ -55,9 +53,24 @@ class Telling:
 
     def _wipe(self) -> None:
         if self.drawn:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
             self.drawn = False
+            self._write("\r\x1b[2K")
+
+    def _write(self, text: str) -> None:
+        """On stderr; where that cannot be written, a disk being full or a terminal gone, nothing more is."""
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            self.quiet, self.drawn, self.next_s = True, False, float("inf")
+
+
+def on_terminal() -> bool:
+    """Whether a line may change in place."""
+    try:
+        return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    except ValueError:  # it is closed
+        return False
 
 
 def validated(run: Run) -> str:

@@ -62,10 +62,16 @@ def device_of(given: str | torch.device | None) -> torch.device:
     return torch.device("cpu")
 
 
-def wrapped(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """The model whose ranks exchange their gradients."""
+def wrapped(
+    model: torch.nn.Module, device: torch.device, *, unused: bool = False
+) -> torch.nn.Module:
+    """The model whose ranks exchange their gradients. ``unused``: the loss does not reach all weights, and
+    at each step it is looked which of them it reaches.
+    """
     on_gpu = [device.index] if device.type == "cuda" and device.index is not None else None
-    return torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu)
+    return torch.nn.parallel.DistributedDataParallel(
+        model, device_ids=on_gpu, find_unused_parameters=unused
+    )
 
 
 @contextmanager

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @final
 @dataclass(eq=False)
 class Run:
-    """``model`` is what is called to learn, ``module`` the same without what wraps it for ranks."""
+    """``model`` is what is called to learn, ``module`` the same without what wraps it for ranks;
+    ``unused``: ranks look which weights the loss does not reach.
+    """
 
     model: torch.nn.Module
     module: torch.nn.Module
@@ -44,6 +46,7 @@ class Run:
     telling: Telling
     device: torch.device
     world: int = 1
+    unused: bool = False
     shards: Shards | None = None
     epochs: int | None = None
     steps: int | None = None

@@ -16,6 +16,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -25,8 +26,9 @@ from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
 from outpace.plan.budget import duration, seconds_of
 from outpace.train import ranks
+from outpace.train.auto import is_auto, own_of
 from outpace.train.progress import Telling
-from outpace.train.result import Kept, Result
+from outpace.train.result import Choice, Kept, Result
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -35,16 +37,20 @@ if TYPE_CHECKING:
 ROUND = "its round is over"
 AVERAGING = 0.03
 """of the budget that is kept free to validate averages"""
+STARTING = 0.5
+"""of what is left that all first steps together may wait for, by which rounds are reckoned"""
 
 Make = Callable[[int], "Trainer"]
 
 
 @final
 class Pause:
-    """A callback that ends a training at a share of it, from where it can go on."""
+    """A callback that ends a training at a share of it, from where it can go on. ``budget``: of the whole,
+    by the seconds that came before the first step; None: it stays.
+    """
 
-    def __init__(self, until: float) -> None:
-        self.until = until
+    def __init__(self, until: float, budget: Callable[[float], float] | None = None) -> None:
+        self.until, self.budget = until, budget
 
     def begin(self, run: Run) -> None:
         """There has to be an end that shares are of."""
@@ -53,6 +59,8 @@ class Pause:
                 "best_of compares seeds at shares of a training whose end is not known",
                 "say how long: best_of(..., budget='1h'), or epochs= of the Trainer",
             )
+        if self.budget is not None and not run.resumed:
+            run.clock.seconds = self.budget(run.clock.read())
 
     def step_end(self, run: Run) -> None:
         """End it."""
@@ -88,7 +96,8 @@ def best_of(
     ``make(seed)``: gives a Trainer whose model has the first weights of that seed; it is called once a
     round. ``budget``: time for all of them together, such as "2h"; None: each that is not dropped
     trains for as long as its Trainer says. ``average``: mean weights of those that were trained to
-    their end are validated too, and taken where they are better; the result's notes say so.
+    their end are validated too, and taken where they are better; the result's notes say so. "auto" makes its
+    trials once, with the first seed, and all begin with what came of them.
 
     Returns the best one's result; ``kept`` has those that were trained to their end, best first.
     Raises UsageError for fewer than two seeds, and for trainings without validation or without an end.
@@ -135,6 +144,9 @@ class Halving:
         self.contenders = [Contender(i, folder / f"seed-{i}") for i in range(seeds)]
         self.notes: list[str] = []
         self.began: float | None = None
+        self.choices: dict[tuple[str, ...], Choice] = {}
+        """what "auto" came to, by the names of the strategies that it was given with"""
+        self.trials_s = 0.0
 
     def best(self) -> Result:
         """Round by round."""
@@ -164,19 +176,50 @@ class Halving:
             math.inf,
         )
         until = (2 ** (number + 1) - 1) / (2**self.rounds - 1)
-        trainer.callbacks = [*trainer.callbacks, Pause(until)]
+        budget = None
         if math.isfinite(self.budget_s):
-            free = self.budget_s * (1.0 - AVERAGING * self.average) - (now - self.began)
-            later = range(number + 1, self.rounds)
-            shares = waiting * 2**number + sum(self.counts[i] * 2**i for i in later)
-            ahead = 2**self.rounds - 2**number
-            trainer.budget_s = contender.seconds + max(0.0, free) / shares * ahead
+            budget = partial(self.budget, trainer, contender.seconds, number, waiting)
+            trainer.budget_s = budget(0.0)
+        if contender.result is None:
+            self.give_choice(trainer)
+        if budget is not None:  # trials are paid by all, not by the one that they were made with
+            trainer.budget_s = budget(0.0)
+        trainer.callbacks = [*trainer.callbacks, Pause(until, budget)]
         contender.result = trainer.fit(quiet=self.quiet)
         metric = contender.result.metric
         contender.cost = math.inf
         if metric is not None and not math.isnan(metric):
             contender.cost = -trainer.objective.sign * metric
         return trainer
+
+    def budget(
+        self, trainer: Trainer, seconds: float, number: int, waiting: int, first_s: float
+    ) -> float:
+        """Of a whole training that has trained for ``seconds``, where all that is left is spent on rounds.
+
+        ``first_s``: what comes before a first step, such as lr_finder's trainings: it is no part of a round,
+        and those that wait are taken to need as long.
+        """
+        assert self.began is not None
+        gone = trainer.now() - self.began - first_s
+        free = self.budget_s * (1.0 - AVERAGING * self.average) - gone
+        free -= min(waiting * first_s, STARTING * free)
+        later = range(number + 1, self.rounds)
+        shares: int = waiting * 2**number + sum(self.counts[i] * 2**i for i in later)
+        ahead: int = 2**self.rounds - 2**number
+        return seconds + first_s + max(0.0, free) / shares * ahead
+
+    def give_choice(self, trainer: Trainer) -> None:
+        """Have a training begin with what "auto" came to for the first one like it."""
+        names = tuple(each.name for each in own_of(trainer.strategies))
+        if not is_auto(trainer.strategies):
+            return
+        if names not in self.choices:
+            began = trainer.now()
+            self.choices[names], notes = trainer.choose(self.telling)
+            self.trials_s += trainer.now() - began
+            self.notes += notes
+        trainer.choice = self.choices[names]
 
     def halved(self, ranked: Sequence[Contender], count: int) -> list[Contender]:
         """The better ones."""
@@ -189,7 +232,7 @@ class Halving:
         """The result of the best, with the others beside it."""
         assert best.result is not None
         names = ", ".join(f"{each.seed} ({_metric(each):.4g})" for each in kept)
-        seconds = sum(each.seconds for each in self.contenders)
+        seconds = self.trials_s + sum(each.seconds for each in self.contenders)
         self.note(
             f"of {len(self.contenders)} seeds {best.seed} is the best; trained to their end: {names}; "
             f"all took {duration(seconds)}"

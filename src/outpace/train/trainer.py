@@ -43,9 +43,10 @@ from outpace.train.start import (
     put_back,
     start,
 )
-from outpace.train.strategies.base import Events, check
+from outpace.train.strategies.base import Events, Strategy, check
 from outpace.train.suggestions import Suggestion, suggestions
 from outpace.train.trials import SEEDS, Parts
+from outpace.train.unreached import unreached
 
 BEST = "best.pt"
 TIMED = 8
@@ -67,12 +68,14 @@ class Trainer:
 
     ``loss(outputs, targets)``, or ``loss(model, batch)`` for batches that are no pairs; of several
     tasks a dict of losses by name, whose sum it is. ``metric`` the same as a loss, or an object with
-    update, compute and reset; ``larger_is_better``: of the metric.
+    update, compute and reset; ``larger_is_better``: of the metric; None: as it says itself (torchmetrics), or
+    as its name tells (smaller for a loss or an error), else larger, with a note.
     ``train``, ``valid``: whatever `outpace.Loader` takes, a tuple of tensors, or ready batches (a
     Loader, a DataLoader; with ``batch_size=None`` any iterable of batches). ``prepare``,
     ``transform``, ``collate`` and ``after`` are the Loader's; ``transform`` is for training alone.
     ``optimizer``: one of torch, whose rate is the largest and is set back afterwards, or a function from
-    parameters to one; None: as the strategies have it.
+    parameters to one. A function's rate may be torch's default: "auto" takes what lr_finder finds instead,
+    where it finds one; ["auto", OneCycle(rate=0.1)] sets one. None: as the strategies have it.
     ``budget``: time such as "2h", or seconds, validation and saving included; ``epochs``, ``steps``:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
     ``validate_every``: steps; without it, and in epochs that have no such step, at each epoch's end.
@@ -119,7 +122,7 @@ class Trainer:
         validate_every: int | None = None,
         checkpoint: str | Path | None = None,
         every: str | float = "5m",
-        larger_is_better: bool = True,
+        larger_is_better: bool | None = None,
         recipe: str | Path | None = None,
         callbacks: Sequence[Any] = (),
         now: Callable[[], float] = since_boot,
@@ -135,9 +138,10 @@ class Trainer:
         if batch_size is not None:
             given.check_rows("train", train)
             given.check_rows("valid", valid)
+        self.both = {"prepare": prepare, "collate": collate, "after": after}
+        given.check_made("train", train, batch_size, transform=transform, **self.both)
+        given.check_made("valid", valid, batch_size, **self.both)
         given.check_callbacks(callbacks)
-        if not isinstance(larger_is_better, bool):
-            raise UsageError(f"larger_is_better={larger_is_better!r}", "it is True or False")
         if loss is None:
             raise UsageError("loss is None", "loss=torch.nn.functional.cross_entropy")
         self.model = model
@@ -149,11 +153,12 @@ class Trainer:
         self.target, self.epochs, self.steps = target, epochs, steps
         self.strategies, self.callbacks = strategies, callbacks
         self.seed, self.device, self.shard = seed, ranks.device_of(device), shard
-        self.both = {"prepare": prepare, "collate": collate, "after": after}
         self.transform, self.validate_every = transform, validate_every
         self.checkpoint = Path(checkpoint) if checkpoint is not None else None
         self.every_s = float(every) if every == 0 else seconds_of(every)
         self.recipe, self.now = recipe, now
+        self.choice: Choice | None = None
+        """what "auto" has chosen for another seed of this training"""
 
     def fit(self, *, quiet: bool = False) -> Result:
         """Train. The model holds the best weights afterwards."""
@@ -163,7 +168,7 @@ class Trainer:
         if self.checkpoint is not None:
             checkpoints = Checkpoints(self.checkpoint, self.every_s, telling.say)
         found = checkpoints.newest() if checkpoints is not None else None
-        run = self.put_together(telling, checkpoints, choice_of(found))
+        run = self.put_together(telling, checkpoints, choice_of(found) or self.choice)
         try:
             with settings_kept(self.optimizer), modes_kept(self.model), put_back(run):
                 start(run, found)
@@ -213,26 +218,28 @@ class Trainer:
         known = self.known(train)
         strategies, reasons = chosen(self.strategies, known, choice)
         check(strategies, validation=known.validation, end=known.end, sharded=sharded)
-        left_out = ""
-        if known.batch_norm:
-            sizes = any(OF_SIZES.intersection(each.sets) for each in strategies)
-            left_out = train.single_left_out(sizes=sizes)
+        left_out = self.single_left_out(train, strategies)
         if (
             not known.end
             and self.epochs is None
             and not ENDING & {each.name for each in strategies}
         ):
             raise UsageError("how long?", "say budget='30m', epochs=10 or steps=5000")
+        unused = list[str]()
+        if world > 1 and not sharded:
+            unused = unreached(self.model, self.objective, train, world)
         if choice is None and is_auto(self.strategies):
             choice, notes = Choice(), [SHARDED]
-            if not sharded:
-                parts, own = self.parts(train, valid, clock, world), own_of(self.strategies)
-                try:
-                    choice, notes = settled(parts, own, known, telling.say)
-                except BaseException:
-                    closed(train, valid)
-                    raise
-            strategies, reasons = chosen(self.strategies, known, choice)
+            try:
+                if not sharded:
+                    parts = self.parts(train, valid, clock, world, unused=bool(unused))
+                    choice, notes = settled(parts, own_of(self.strategies), known, telling.say)
+                strategies, reasons = chosen(self.strategies, known, choice)
+                check(strategies, validation=known.validation, end=known.end, sharded=sharded)
+            except BaseException:
+                closed(train, valid)
+                raise
+            left_out = self.single_left_out(train, strategies) or left_out
             reasons = [*notes, *reasons]
         clock.validation_steps = FORWARD * (valid.length or 0) if valid is not None else 0.0
         model = module = self.model
@@ -243,7 +250,7 @@ class Trainer:
             shards = Shards(self.model, self.device, world)
             model = module = shards.module
         elif world > 1:
-            model = ranks.wrapped(module, self.device)
+            model = ranks.wrapped(module, self.device, unused=bool(unused))
         run = Run(
             model=model,
             module=module,
@@ -255,6 +262,7 @@ class Trainer:
             events=Events(strategies, self.callbacks),
             device=self.device,
             world=world,
+            unused=bool(unused),
             shards=shards,
             epochs=self.epochs,
             steps=self.steps,
@@ -264,10 +272,17 @@ class Trainer:
             choice=choice or Choice(),
         )
         run.notes += [*reasons, left_out] if left_out else reasons
+        if valid is not None and self.objective.unsure:
+            run.note(self.objective.unsure)
+        if unused:
+            run.note(
+                f"{some(unused)}: the loss of the first batch gives them no gradient, so ranks look at each "
+                "step which weights have one (find_unused_parameters)"
+            )
         if idle := unlearnt_of_model(run):
             run.note(
                 f"{len(idle)} of the model's weights are not learnt, as optimizer= does not have them: "
-                f"{', '.join(idle[:SOME])}{' and others' if len(idle) > SOME else ''}"
+                f"{some(idle)}"
             )
         if idle := unlearnt(run):
             run.note(
@@ -304,14 +319,51 @@ class Trainer:
             self.epochs is not None and train.length is not None
         )
         rate_given = isinstance(self.optimizer, torch.optim.Optimizer)
-        norm = has_batch_norm(self.model)
-        return Known(end, self.valid is not None, rate_given, self.target, norm)
+        return Known(
+            end,
+            self.valid is not None,
+            rate_given,
+            self.target,
+            has_batch_norm(self.model),
+            by_function=self.optimizer is not None and not rate_given,
+        )
 
-    def parts(self, train: Batches, valid: Batches | None, clock: Clock, world: int = 1) -> Parts:
+    def single_left_out(self, train: Batches, strategies: Sequence[Strategy]) -> str:
+        """See that BatchNorm gets no batch of a single sample; what is left out for that."""
+        if not has_batch_norm(self.model):
+            return ""
+        sizes = any(OF_SIZES.intersection(each.sets) for each in strategies)
+        return train.single_left_out(sizes=sizes)
+
+    def parts(
+        self,
+        train: Batches,
+        valid: Batches | None,
+        clock: Clock,
+        world: int = 1,
+        *,
+        unused: bool = False,
+    ) -> Parts:
         """What trials need of it."""
         by_epochs = self.epochs * train.length if self.epochs and train.length else None
         total = min((n for n in (self.steps, by_epochs) if n is not None), default=None)
-        return Parts(self.model, self.objective, self.optimizer, train, valid, clock, total, world)
+        return Parts(
+            self.model, self.objective, self.optimizer, train, valid, clock, total, world, unused
+        )
+
+    def choose(self, telling: Telling) -> tuple[Choice, list[str]]:
+        """What "auto" comes to by trials, and its notes; nothing is trained."""
+        if self.seed is not None:
+            seed_all(self.seed)
+        self.model.to(self.device)
+        self.objective.to(self.device)
+        train, valid = self.data()
+        try:
+            self.single_left_out(train, own_of(self.strategies))
+            parts = self.parts(train, valid, Clock(self.budget_s, self.steps, self.now))
+            return settled(parts, own_of(self.strategies), self.known(train), telling.say)
+        finally:
+            closed(train, valid)
 
     def compare(
         self, variants: Mapping[str, Asked], *, steps: int = 100, seeds: int = SEEDS
@@ -328,6 +380,7 @@ class Trainer:
         self.objective.to(self.device)
         train, valid = self.data()
         try:
+            self.single_left_out(train, [s for each in variants.values() for s in own_of(each)])
             parts = self.parts(train, valid, Clock(None, None, self.now))
             return compared(parts, self.known(train), variants, steps, seeds)
         finally:
@@ -343,6 +396,7 @@ class Trainer:
         train, valid = self.data()
         try:
             strategies, _ = chosen(self.strategies, self.known(train))
+            self.single_left_out(train, strategies)
             with generators_kept():
                 model, optimizer = copies(self.optimizer, self.model, strategies)
             batches = train.peek(TIMED)
@@ -394,6 +448,11 @@ class Trainer:
             weights=weights,
             tried=run.choice.tried,
         )
+
+
+def some(names: Sequence[str]) -> str:
+    """``head.weight, head.bias`` and, where there are more, others."""
+    return f"{', '.join(names[:SOME])}{' and others' if len(names) > SOME else ''}"
 
 
 def unlearnt_of_model(run: Run) -> list[str]:

@@ -67,7 +67,7 @@ Arm = tuple[str, tuple[str, ...], float | None]
 class Parts(NamedTuple):
     """Of a training that is to begin. ``optimizer``: the user's, or a function from parameters to one, or
     None; ``total``: its steps, where that is known; ``world``: ranks that train together, on whose clock
-    all of them go.
+    all of them go; ``unused``: the loss does not reach all weights.
     """
 
     module: torch.nn.Module
@@ -78,6 +78,7 @@ class Parts(NamedTuple):
     clock: Clock
     total: int | None
     world: int = 1
+    unused: bool = False
 
 
 class Variant(NamedTuple):
@@ -141,7 +142,7 @@ class Trials:
 
     def __init__(self, parts: Parts, *, steps: int, total: float | None, purse: Purse) -> None:
         self.module, self.objective, self.optimizer = parts[:3]
-        self.world = parts.world
+        self.world, self.unused = parts.world, parts.unused
         self.train, self.clock, self.steps, self.purse = parts.train, parts.clock, steps, purse
         self.total = total
         self.horizon = horizon(steps, total or steps)
@@ -158,6 +159,8 @@ class Trials:
         self.ended: dict[tuple[Arm, int], Ended] = {}
         self.resampled: dict[Arm, list[Any]] = {}
         """batches of variants that draw others"""
+        self.finder = LrFinder()
+        """that has told a rate last"""
         self.first = self.untrained(Variant("as it is"))
 
     # --- what is left ----------------------------------------------------------------------------
@@ -189,8 +192,9 @@ class Trials:
         source = self.train.source
         again: Any = copy.copy(source) if isinstance(source, Loader) else source
         device = self.train.device
+        several = self.world > 1
         run = Run(
-            model=ranks.wrapped(model, device) if self.world > 1 else model,
+            model=ranks.wrapped(model, device, unused=self.unused) if several else model,
             module=model,
             optimizer=optimizer,
             objective=copy.copy(self.objective),  # a strategy may have another loss be learnt from
@@ -201,6 +205,7 @@ class Trials:
             telling=Telling(quiet=True),
             device=device,
             world=self.world,
+            unused=self.unused,
         )
         for strategy in strategies:
             strategy.prepare(run)
@@ -247,7 +252,8 @@ class Trials:
 
     def rate_of(self, variant: Variant) -> tuple[float, str]:
         """The rate that lr_finder tells for a variant, and its words."""
-        finder, began = LrFinder(), self.clock.read()
+        self.finder = finder = LrFinder()
+        began = self.clock.read()
         total = None if self.total is None else int(self.total)
         with generators_kept(), self.objective.kept():
             run = self.begun(variant, 0, Clock(None, total, self.clock.now))

@@ -42,7 +42,9 @@ class Twin:
         self.module, self.optimizer = copies_of(run.module, run.optimizer)
         self.module.train()
         together = run.world > 1
-        self.model = ranks.wrapped(self.module, run.device) if together else self.module
+        self.model: torch.nn.Module = self.module
+        if together:
+            self.model = ranks.wrapped(self.module, run.device, unused=run.unused)
         courses = (s for s in run.events.strategies if "the largest rate" in s.sets)
         rate = next((getattr(course, "rate", None) for course in courses), None)
         if rate is not None:

@@ -17,7 +17,7 @@ import msgspec
 
 from outpace.measure.losses import Losses
 from outpace.measure.stops import Stops
-from outpace.plan.countdown import Countdown
+from outpace.plan.countdown import Countdown, began_here
 from outpace.plan.landing import Landing
 from outpace.records.plan import Progress
 from outpace.remedies.catalog import setup_of
@@ -126,7 +126,9 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
     """Forecast the end, and land where that is asked."""
     given = spec["deadline"]
     session = Path(spec["session"])
-    ranks, first = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("RANK", "0") == "0"
+    # Announced to all alike: some launchers tell the number of ranks to those alone that they start.
+    ranks = int(os.environ["WORLD_SIZE"]) if os.environ.keys() >= {"WORLD_SIZE", "RANK"} else 1
+    first = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
     if ranks > 1:
         host.most_in_group = 1  # they count the same steps, one by one
 
@@ -138,9 +140,11 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         # The rate is the script's own again before whatever else follows a step.
         host.seams = {"rate": RateSeam(), **host.seams}
     host.rests = False
+    # A launcher may have brought this process to another machine than its parent's.
+    began = began_here(given["began"], given["boot"], given["began_at"])
     Landing(
         host,
-        Countdown(given["began"], seconds=given["seconds"], at=given["at"]),
+        Countdown(began, seconds=given["seconds"], at=given["at"]),
         land=given["land"],
         checkpoint=session / CHECKPOINT,
         tell=told,

@@ -20,8 +20,9 @@ from outpace.errors import Interrupted
 from outpace.measure.ledger import with_ending
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.files import read_json
-from outpace.records.gain import Gain
+from outpace.records.gain import NO_GAIN, Gain
 from outpace.records.trial import Settings, Trial
+from outpace.remedies.model import LATER_EPOCHS
 from outpace.tune.files import CONTESTS, EVIDENCE, LOSSES, MARKER, STATUS, TRIALS, read, write
 from outpace.tune.prove import Losses
 from outpace.tune.ranks import FREE
@@ -37,7 +38,7 @@ WATCHED = {
     "input": (
         *("wait_s", "fetch_s", "fetch_cpu_s", "collate_s", "decode_s", "parse_s", "storage_s"),
         *("ipc_s", "epoch_start_s", "read_bytes", "places", "worker_growth_bytes"),
-        *("read_s", "kind_places"),
+        *("read_s", "kind_places", "restarts"),
     ),
     "compute": ("forward_s", "backward_s", "optimizer_s", "by_hand", "page_faults", "system_s"),
     "memory": ("growth_bytes_step", "growth_low", "retained_where", "retained_name"),
@@ -315,32 +316,35 @@ def run_for_losses(
 def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
     """Speed-up of the whole run: its steps faster, its first epoch as cold, the rest as it was.
 
-    That goes for epochs' starts too, which no trial has timed. Cold is: nothing kept yet, and memory
-    taken for what will be.
+    That goes for epochs' starts too, which no trial of steps has timed; a gain of whole "epochs" is
+    one of all but the run's start and end. Cold is: nothing kept yet, and memory taken for what will
+    be.
     """
     warm, cold = _gain(final, "recipe"), _gain(final, "cold")
     if warm is None:
         return None
+    whole = _gain(final, "epochs") or NO_GAIN
     total = sum(r.seconds for r in evidence.ledger)
-    steps = evidence.in_steps_s
+    steps, once = evidence.in_steps_s, evidence.once_s
     total = total or 1.0
-    epochs = evidence.input.epochs or 1
-    first = 1 / epochs if cold is not None else 0.0
+    first = 1 / (evidence.input.epochs or LATER_EPOCHS) if cold is not None else 0.0
     images = evidence.input.images
     keeping = images.keeping_s * (evidence.input.samples or 0) if cold and images else 0.0
     cold = cold or warm
     kept = float(final.get("kept", 1.0))
 
-    def at(one: float, other: float) -> float:
+    def at(one: float, other: float, epochs: float) -> float:
         later = kept / max(other, 1e-6) + (1 - kept) / max(one, 1e-6)
         inside = first / max(one, 1e-6) + (1 - first) * later
-        return total / (total - steps + steps * inside + keeping)
+        rest = total - once - steps + steps * inside + keeping
+        return total / (once + rest / max(epochs, 1e-6))
 
+    compared = warm.how == "measured" and first == 0.0 and steps / total > 0.95
     return Gain(
-        at(cold.speedup, warm.speedup),
-        at(cold.low, warm.low),
-        at(cold.high, warm.high),
-        "measured" if first == 0.0 and steps / total > 0.95 else "predicted",
+        at(cold.speedup, warm.speedup, whole.speedup),
+        at(cold.low, warm.low, whole.low),
+        at(cold.high, warm.high, whole.high),
+        "measured" if compared else "predicted",
     )
 
 

@@ -24,6 +24,8 @@ from outpace.tune.propose import SMALLEST, Candidate, candidates, in_steps
 PAIRS = 3
 RUN_S = 4.0
 WARM_UP = 5
+FEWEST_STEPS = 4
+"""that count: where steps are slow they take longer than RUN_S"""
 EPOCHS = 3
 
 
@@ -72,12 +74,15 @@ class Length(NamedTuple):
 
 
 def length_of(candidate: Candidate, evidence: Evidence) -> Length:
-    """Some seconds of steps; whole epochs where the gain lies in their start."""
-    batches = evidence.input.batches
-    if not candidate.remedy.whole_epochs or batches is None:
-        return Length(RUN_S, None, WARM_UP)
-    steps = math.ceil(batches / max(1, evidence.steps.micro_steps))
-    epoch = steps * evidence.steps.mean_s + evidence.input.epoch_start_s
+    """Some seconds of steps, some steps at least; whole epochs where the gain lies in their start."""
+    data, step_s = evidence.input, evidence.steps.mean_s
+    seconds = max(RUN_S, (WARM_UP + FEWEST_STEPS) * step_s)
+    if evidence.steps.mingled:  # each step has an epoch's start or the like in it, and counts
+        return Length(seconds, math.ceil(seconds / max(1e-4, step_s)), WARM_UP)
+    if not candidate.remedy.whole_epochs or data.batches is None:
+        return Length(seconds, None, WARM_UP)
+    steps = math.ceil(data.batches / max(1, evidence.steps.micro_steps))
+    epoch = steps * step_s + data.epoch_start_s
     return Length(EPOCHS * epoch, EPOCHS * steps, steps)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from outpace.diagnose.bottlenecks import URGENT
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding, Keeps
 from outpace.records.gain import Gain
@@ -111,7 +112,10 @@ def _worth(candidate: Candidate, gain: Gain) -> float:
 
 
 def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
-    """Findings with the remedies that treat their cause and are predicted to pay."""
+    """Findings with the remedies that treat their cause and are predicted to pay.
+
+    What ends a run is treated at any price.
+    """
     import msgspec
 
     told = []
@@ -126,7 +130,7 @@ def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
                 continue
             settings = one.settings(evidence)
             gain, kept = one.predict(evidence, settings), one.kept(evidence, settings)
-            if gain.speedup >= SMALLEST or finding.bound == "memory":
+            if gain.speedup >= SMALLEST or finding.cause in URGENT:
                 advice.append(Advice(one.name, kept, gain, verdict.reason))
         advice.sort(key=lambda a: -a.predicted.speedup)
         told.append(msgspec.structs.replace(finding, remedies=tuple(advice)))

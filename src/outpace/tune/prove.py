@@ -25,9 +25,9 @@ LAST = 2 / 3
 FIRST = 0.05
 FEWEST_STEPS = 60
 SMALLER_IS_BETTER = re.compile(
-    r"loss|error|perplexity|distance|entropy|"
-    r"(?<![a-z])(rmse|rmsle|mse|mae|mape|smape|wer|cer|per|ter|eer|ece|fid|kid|ppl|nll|bpc|bpb|crps|lpips)"
-    r"(?![a-z])",
+    r"loss|error|perplexity|distance|entropy|brier|"
+    r"(?<![a-z])(rmse|rmsle|mse|mae|mape|smape|wer|cer|ter|eer|ece|fid|kid|ppl|nll|bpc|bpb|crps|lpips)"
+    r"(?![a-z])|(?<![a-z])per(?![a-z _-])",  # not the word, as in accuracy_per_class
     re.IGNORECASE,
 )
 LARGER_IS_BETTER = re.compile(
@@ -35,7 +35,10 @@ LARGER_IS_BETTER = re.compile(
     r"(?<![a-z])(f1|f2|f|auc|auroc|auprc|roc|ap|map|ar|iou|miou|r2|top|hits?|mrr|ndcg|elo|win)(?![a-z])",
     re.IGNORECASE,
 )
-"""names of metrics; one that neither knows is to change by less than the margin either way"""
+NEGATED = re.compile(r"(?<![a-z])(neg|negative|negated|minus)(?![a-z])", re.IGNORECASE)
+"""names of metrics; one that neither knows, or that may have its sign turned, is to change by less than the
+margin either way
+"""
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,7 @@ def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Mea
         if any(falls):
             whole = max(abs(b.metrics[name]) for b, _ in pairs)
             sign, told = direction(name, falls)
+            told = "reported loss" if told == "loss" else told  # which is no share of a fall
             found.append(Measure(told, whole, [sign * fall for fall in falls]))
     yield from found
     fall = sum(_start(b, count) - _end(b, count) for b, _ in pairs) / len(pairs)
@@ -174,15 +178,23 @@ def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Mea
         yield Measure("loss", fall, [_end(o, count) - _end(b, count) for b, o in pairs])
 
 
+def larger_is_better(name: str) -> bool | None:
+    """Whether larger values of a metric of that name are better; None where the name does not say."""
+    if NEGATED.search(name):
+        return None
+    if SMALLER_IS_BETTER.search(name):
+        return False
+    return True if LARGER_IS_BETTER.search(name) else None
+
+
 def direction(name: str, falls: Sequence[float]) -> tuple[float, str]:
     """1 where larger values of a metric are better, -1 where smaller ones are; and how it is told.
 
     Where its name does not say, what came is taken for the worse.
     """
-    if SMALLER_IS_BETTER.search(name):
-        return -1.0, name
-    if LARGER_IS_BETTER.search(name):
-        return 1.0, name
+    larger = larger_is_better(name)
+    if larger is not None:
+        return (1.0 if larger else -1.0), name
     return math.copysign(1.0, sum(falls)), f"{name}, which may be better larger or smaller,"
 
 

@@ -6,6 +6,7 @@ import platform
 import shlex
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
@@ -14,8 +15,10 @@ from outpace.records.recipe import Applied, Proven, Recipe
 from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
 from outpace.remedies.base import unified
+from outpace.remedies.catalog import remedy, setup_of
 from outpace.remedies.patch import patched
 from outpace.tune.environment import environment_of
+from outpace.tune.trials import cold
 
 
 def product(accepted: list[Trial]) -> Gain:
@@ -27,6 +30,26 @@ def product(accepted: list[Trial]) -> Gain:
             low *= trial.measured.low
             high *= trial.measured.high
     return Gain(speedup, low, high, "predicted")
+
+
+def by_trials(accepted: list[Trial]) -> dict[str, Any]:
+    """What comparing the whole recipe would give `total_gain`, by the gains of its trials.
+
+    Those count the images that are not kept already. In a first epoch what keeps samples gives nothing.
+    """
+    epochs = [t for t in accepted if remedy(t.remedy).whole_epochs]
+    steps = [t for t in accepted if t not in epochs]
+    at_first = [t for t in steps if not keeps_samples(t)]
+    parts = {"recipe": steps, "epochs": epochs}
+    if at_first != steps:
+        parts["cold"] = at_first
+    return {name: {"gain": product(trials)} for name, trials in parts.items()}
+
+
+def keeps_samples(trial: Trial) -> bool:
+    """Whether a remedy gives more once data are met again."""
+    setup = setup_of([(trial.remedy, trial.settings)])
+    return cold(setup) != setup
 
 
 def recipe_of(

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import outpace
 from outpace.errors import UsageError
 from outpace.records.gain import NO_GAIN
+from outpace.train.better import NOT_TOLD
 from outpace.train.compress import compress as compress_module
 from outpace.train.compress import cost
 from outpace.train.compress.cost import Timed, file_bytes, paired_times
@@ -79,7 +80,7 @@ def test_what_costs_too_much_is_refused_and_the_model_kept() -> None:
     assert "no layer's channels can be removed" in result.steps[0].reason
     assert "no layer's weights can be set to zero" in result.steps[1].reason
     int8 = result.step("int8")
-    assert "refused: the metric falls from 1 to 0.9" in int8.reason
+    assert "refused: the metric goes from 1 to 0.9" in int8.reason
     assert int8.after.metric < 1.0
     assert same(dict(result.model.state_dict()), dict(model.state_dict()))
     assert result.gain is None
@@ -242,3 +243,17 @@ def test_latencies_are_compared_in_turns(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "".join(blocks) == "baab" * 3
     assert (timed.first_s, timed.second_s) == pytest.approx((0.003, 0.001))
     assert timed.gain.low == pytest.approx(3.0)
+
+
+def test_a_metric_whose_name_is_a_loss_is_not_to_grow() -> None:
+    model, valid = learnt()
+    result = compressed(model, valid, metric=F.cross_entropy, ways=["channels"], tolerance=0.02)
+    assert result.after.metric <= result.before.metric + 0.02 + 1e-6
+
+    def wobble(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return accuracy(outputs, targets)
+
+    assert NOT_TOLD in compressed(model, valid, metric=wobble, ways=["int8"]).notes
+    assert NOT_TOLD not in compressed(model, valid, ways=["int8"]).notes
+    with pytest.raises(UsageError, match="larger_is_better='min'"):
+        compressed(model, valid, larger_is_better="min")

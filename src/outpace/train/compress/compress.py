@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, final
@@ -14,6 +15,7 @@ from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
 from outpace.records.gain import Gain
 from outpace.serve.making import bytes_of
+from outpace.train import better
 from outpace.train.compress.channels import narrow
 from outpace.train.compress.cost import Timed, paired_times
 from outpace.train.compress.int8 import quantized
@@ -39,7 +41,7 @@ def compress(
     *,
     valid: Any,
     metric: Any,
-    larger_is_better: bool = True,
+    larger_is_better: bool | None = None,
     tolerance: float = 0.01,
     ways: Sequence[str] = ("channels", "weights", "int8"),
     scan: Any = None,
@@ -51,9 +53,11 @@ def compress(
     """Compress a copy of a trained model; the given one stays as it is, bit for bit.
 
     ``valid``, ``batch_size``: as `outpace.Trainer` takes them; ``metric(outputs, targets)``, or
-    ``metric(model, batch)``, or an object with update, compute and reset. ``tolerance``: by how much the
-    metric may fall, in its own unit, all ways together; the i-th of n ways may have used i/n of it.
-    What falls further, or makes nothing smaller or faster, is refused, and the model before it kept.
+    ``metric(model, batch)``, or an object with update, compute and reset. ``larger_is_better``: of the
+    metric; None: as it says itself (torchmetrics), or as its name tells (smaller for a loss or an error),
+    else larger, with a note. ``tolerance``: by how much the metric may get worse, in its own unit, all ways
+    together; the i-th of n ways may have used i/n of it.
+    What gets worse by more, or makes nothing smaller or faster, is refused, and the model before it kept.
 
     ``ways``, in this order: "channels" removes channels, neurons and filters; "weights" sets single
     weights to zero, which makes only a compressed file smaller; "int8" stores weights in int8.
@@ -82,6 +86,7 @@ def compress(
             raise UsageError(f"there is no way {way!r}", f"there are: {', '.join(WAYS)}")
     if not tolerance >= 0.0:
         raise UsageError(f"tolerance={tolerance}", "it is what the metric may lose, 0 or more")
+    larger, unsure = better.larger_is_better(metric, larger_is_better)
     original = copy_of(model).eval()
     device = next(original.parameters(), torch.empty(0)).device
     given = batches(valid, batch_size, device, shuffle=False)
@@ -93,11 +98,12 @@ def compress(
                 valid=judge,
                 scan=judge if looked_at is given else Judge(metric, held(looked_at)),
                 original=original,
-                sign=1.0 if larger_is_better else -1.0,
+                sign=1.0 if larger else -1.0,
                 losses=losses_of(loss, looked_at) if loss is not None else None,
                 tune=tune,
             )
-            return Compressing(judging, tolerance, time_s).through(ways)
+            made = Compressing(judging, tolerance, time_s).through(ways)
+            return dataclasses.replace(made, notes=(*made.notes, unsure)) if unsure else made
     finally:
         given.close()
         looked_at.close()
@@ -193,7 +199,7 @@ class Compressing:
         reason = made.said
         if too_much := lost > allowed + SLACK:
             reason += (
-                f"; refused: the metric falls from {self.judging.metric:.4g} to {after.metric:.4g}, "
+                f"; refused: the metric goes from {self.judging.metric:.4g} to {after.metric:.4g}, "
                 f"{allowed:.3g} are allowed"
             )
         elif not (smaller or timed.gain.is_gain):

@@ -72,7 +72,8 @@ class Divergence(Strategy):
 
     def end(self, run: Run) -> None:
         """What came since the last look may not be kept; where there are validations they judge it."""
-        if run.best is not None or self.times > self.most:
+        # No copies: a training that had ended was started again, and made no step.
+        if run.best is not None or self.times > self.most or not self.copies:
             return
         (off,) = run.mean_of_ranks([float(not all(map(math.isfinite, run.losses.read())))])
         if off:

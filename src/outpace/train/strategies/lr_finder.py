@@ -103,19 +103,19 @@ class LrFinder(Strategy):
         """Try rates; how, or why there is nothing found."""
         total = run.clock.steps
         batches = run.train.peek(self.steps + held_of(self.steps)) if self.room(total) else []
-        if batches and run.clock.seconds < math.inf:
-            total = steps_of(run, batches[0])
-        steps = self.room(total)
-        if not (steps and batches):
-            return f"{total} steps are too few to try rates"
 
         def go_on(made: int) -> bool:
             taken = run.clock.read() - began
             return made < MOST and taken * (made + 1) / made < LIMIT * run.clock.seconds
 
-        held = batches[-min(held_of(steps), max(1, len(batches) // 4)) :]
-        learnt = batches[: len(batches) - len(held)] or batches
         try:
+            if batches and run.clock.seconds < math.inf:
+                total = steps_of(run, batches[0])
+            steps = self.room(total)
+            if not (steps and batches):
+                return f"{total} steps are too few to try rates"
+            held = batches[-min(held_of(steps), max(1, len(batches) // 4)) :]
+            learnt = batches[: len(batches) - len(held)] or batches
             with run.objective.kept():
                 self.made = climb(
                     run.copies, run.objective, (learnt, held), steps, go_on, run.mean_of_ranks

@@ -1,0 +1,293 @@
+"""Tables in files, by pyarrow: CSV, JSON lines, Parquet or Arrow, one file or the parts in a folder.
+
+They are read whole, or one record batch after the other. Then the first 32 MiB of a text tell what its
+columns are; a text that goes on otherwise can only be read whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from outpace.errors import DataError, MissingExtra
+from outpace.measure.machine import free_memory
+from outpace.serve.listing import names_below
+from outpace.serve.meta import Skipped
+from outpace.serve.parts import check_parts, told_apart
+
+PARSED = 32 * 2**20
+"""bytes of text that are parsed at once, and that a line may have"""
+PARALLEL = 2**20
+"""the same where a text is read whole: many blocks are parsed at once"""
+ROWS = 1 << 16
+"""of a Parquet file that are read at once"""
+PARQUET = "write the table as Parquet, which tells the types of its columns"
+
+Batches = tuple[Any, Iterator[Any], int | None]
+"""schema, record batches one after the other, and rows where they are known"""
+
+
+class GoesOnOtherwise(DataError):
+    """Columns of a text are not what its beginning tells."""
+
+
+def pyarrow(part: str = "ipc") -> Any:
+    """The package, with a part of it: each takes its time to import."""
+    try:
+        importlib.import_module(f"pyarrow.{part}")
+        return importlib.import_module("pyarrow")
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "serve") from error
+
+
+@contextlib.contextmanager
+def told(path: Path, kind: type[DataError] = DataError) -> Iterator[None]:
+    """What pyarrow says of a file, in one line with its path; of columns as ``kind``."""
+    try:
+        yield
+    except (pyarrow().ArrowException, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        if "straddling object" in reason:
+            raise DataError(
+                f"{path}: a line, or a text in quotes, is longer than {PARSED / 2**20:.0f} MiB",
+                "keep what is so large in files of their own, or write the table as Parquet",
+            ) from error
+        if reason.startswith("CSV parse error"):
+            raise DataError(
+                f"{path}: {reason}", "outpace pack --on-error skip leaves such rows out"
+            ) from error
+        fault = kind if isinstance(error, pyarrow().ArrowInvalid) else DataError
+        raise fault(f"{path}: {reason}") from error
+
+
+def parts_of(path: Path) -> list[Path]:
+    """A table's one file, or its parts in a folder. Raises DataError where there is no table in it."""
+    if not path.is_dir():
+        return [path]
+    kind, names = told_apart(names_below(str(path)))
+    if kind != "table":
+        raise DataError(
+            f"{path}: there is no table in it", "name a table, or a folder of its parts"
+        )
+    check_parts(str(path), names)
+    return [path / name for name in names]
+
+
+def mapped(path: Path) -> tuple[Any, list[Any]]:
+    """A mapped Arrow file and its record batches."""
+    pa = pyarrow()
+    with told(path):
+        whole = pa.memory_map(str(path)).read_buffer()
+        try:
+            reader = pa.ipc.open_file(whole)
+            return whole, [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        except pa.ArrowInvalid:
+            return whole, list(pa.ipc.open_stream(whole))
+
+
+def _batches_in(file: Path) -> list[Any]:
+    batches = mapped(file)[1]
+    if not batches:
+        raise DataError(f"{file}: there are no rows in it")
+    return batches
+
+
+def in_memory(path: Path, skipped: list[Skipped] | None = None) -> Any:
+    """The whole table: a column has a type that suits all of it, JSON lines all keys that come.
+
+    ``skipped``: takes what is left out of a CSV, rows with too few or too many columns.
+    """
+    files = parts_of(path)
+    tables = []
+    for file in files:
+        with told(file):
+            tables.append(_whole(file, skipped))
+    check_columns(files, [table.schema for table in tables])
+    with told(path):
+        return pyarrow().concat_tables(tables, promote_options="permissive")
+
+
+def _whole(file: Path, skipped: list[Skipped] | None) -> Any:
+    suffix = file.suffix.lower()
+    if suffix == ".parquet":
+        parquet = pyarrow("parquet").parquet
+        check_columns([file], [parquet.read_schema(str(file))])
+        return parquet.read_table(str(file))
+    if suffix == ".arrow":
+        return pyarrow().Table.from_batches(_batches_in(file))
+    before = len(skipped or ())
+    try:
+        return _parsed(file, PARALLEL, skipped)
+    except pyarrow().ArrowInvalid as error:
+        if "straddling object" not in str(error):
+            raise
+        if skipped is not None:
+            del skipped[before:]
+        return _parsed(file, PARSED, skipped)
+
+
+def _parsed(file: Path, block: int, skipped: list[Skipped] | None) -> Any:
+    if file.suffix.lower() == ".jsonl":
+        json = pyarrow("json").json
+        return json.read_json(str(file), read_options=json.ReadOptions(block_size=block))
+    csv = pyarrow("csv").csv
+    return csv.read_csv(
+        str(file),
+        read_options=csv.ReadOptions(block_size=block),
+        parse_options=_parsing(file, skipped, quotes=_has_quotes(file)),
+    )
+
+
+def _has_quotes(file: Path) -> bool:
+    with file.open("rb") as text:
+        return any(b'"' in block for block in iter(lambda: text.read(PARALLEL), b""))
+
+
+def _parsing(file: Path, skipped: list[Skipped] | None, *, quotes: bool) -> Any:
+    """``quotes``: texts in them may have several lines. Threads wait for each other then, to find where a
+    line ends.
+    """
+
+    def bad_row(row: Any) -> str:
+        if skipped is None:
+            return "error"
+        reason = f"{row.actual_columns} columns, expected {row.expected_columns}: {row.text}"
+        where = f"{file}: row {row.number}" if row.number is not None else str(file)
+        skipped.append(Skipped(where, reason))
+        return "skip"
+
+    csv = pyarrow("csv").csv
+    return csv.ParseOptions(newlines_in_values=quotes, invalid_row_handler=bad_row)
+
+
+def batches_of(path: Path, skipped: list[Skipped] | None, *, whole: bool = False) -> Batches:
+    """A table as record batches. ``skipped`` is as of `in_memory`.
+
+    Raises GoesOnOtherwise, at once or among the batches, where the ``whole`` has to be read into memory.
+    """
+    files = parts_of(path)
+    text = files[0].suffix.lower() in (".csv", ".jsonl")
+    if whole:
+        table = in_memory(path, skipped)
+        schema, batches, count = table.schema, iter(table.to_batches(ROWS)), table.num_rows
+    else:
+        schema, batches, count = _of_text(files, skipped) if text else _of_columns(files)
+    check_columns(files[:1], [schema])
+    return schema, (batch for batch in batches if batch.num_rows), count
+
+
+def check_memory(path: Path, error: DataError) -> None:
+    """Raises ``error``, with what to do, where a table cannot be read whole."""
+    size = sum(file.stat().st_size for file in parts_of(path))
+    if 2 * size > free_memory():
+        raise DataError(error.message, PARQUET) from error
+
+
+def _of_text(files: Sequence[Path], skipped: list[Skipped] | None) -> Batches:
+    first = _opened(files[0], None, skipped)
+    schema = first.schema
+
+    def batches() -> Iterator[Any]:
+        for number, file in enumerate(files):
+            reader = _opened(file, schema, skipped) if number else first
+            check_columns([files[0], file], [schema, reader.schema])
+            with told(file, GoesOnOtherwise):
+                for batch in reader:
+                    yield _as(schema, batch)
+
+    return schema, batches(), None
+
+
+def _opened(file: Path, schema: Any, skipped: list[Skipped] | None) -> Any:
+    with told(file, DataError if schema is None else GoesOnOtherwise):
+        if file.suffix.lower() == ".jsonl":
+            json = pyarrow("json").json
+            others = "infer" if schema is None else "error"
+            return json.open_json(
+                str(file),
+                read_options=json.ReadOptions(block_size=PARSED),
+                parse_options=json.ParseOptions(
+                    explicit_schema=schema, unexpected_field_behavior=others
+                ),
+            )
+        csv = pyarrow("csv").csv
+        return csv.open_csv(
+            str(file),
+            read_options=csv.ReadOptions(block_size=PARSED),
+            parse_options=_parsing(file, skipped, quotes=True),
+            convert_options=csv.ConvertOptions(column_types=schema),
+        )
+
+
+def _of_columns(files: Sequence[Path]) -> Batches:
+    """Of Parquet and Arrow, which tell their types. Dictionaries, which differ from one batch to the next,
+    are written out.
+    """
+    pa = pyarrow("parquet")
+    schemas, count = [], 0
+    for file in files:
+        with told(file):
+            if file.suffix.lower() == ".parquet":
+                with pa.parquet.ParquetFile(str(file)) as one:
+                    schemas.append(one.schema_arrow)
+                    count += one.metadata.num_rows
+            else:
+                found = _batches_in(file)
+                schemas.append(found[0].schema)
+                count += sum(batch.num_rows for batch in found)
+    check_columns(files, schemas)
+    with told(files[0].parent if len(files) > 1 else files[0]):
+        schema = pa.unify_schemas([_plain(one) for one in schemas], promote_options="permissive")
+
+    def batches() -> Iterator[Any]:
+        for file in files:
+            with told(file):
+                for batch in _read(file):
+                    yield _as(schema, batch)
+
+    return schema, batches(), count
+
+
+def _read(file: Path) -> Iterator[Any]:
+    if file.suffix.lower() == ".arrow":
+        yield from mapped(file)[1]
+        return
+    with pyarrow("parquet").parquet.ParquetFile(str(file)) as one:
+        yield from one.iter_batches(batch_size=ROWS)
+
+
+def _plain(schema: Any) -> Any:
+    """With the types of what dictionaries hold."""
+    pa = pyarrow()
+    fields = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in schema
+    ]
+    return pa.schema(fields, schema.metadata)
+
+
+def _as(schema: Any, batch: Any) -> Any:
+    if batch.schema.equals(schema):
+        return batch
+    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    return pyarrow().RecordBatch.from_arrays(columns, schema=schema)
+
+
+def check_columns(files: Sequence[Path], schemas: Sequence[Any]) -> None:
+    """Raises DataError where two columns have one name, or parts other columns."""
+    for file, schema in zip(files, schemas, strict=False):
+        twice = [name for name, count in Counter(schema.names).items() if count > 1]
+        if twice:
+            raise DataError(
+                f"{file}: there are two columns {twice[0]!r}", "give each a name of its own"
+            )
+        if file.suffix.lower() != ".jsonl" and {*schema.names} != {*schemas[0].names}:
+            other = sorted({*schema.names} ^ {*schemas[0].names})
+            raise DataError(
+                f"{file} and {files[0]} do not have the same columns: {', '.join(map(repr, other))}",
+                f"name one of them: {files[0]}",
+            )

@@ -1,0 +1,103 @@
+"""Where the members of tars lie: read once from their headers."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from outpace.errors import DataError
+from outpace.serve.files import field
+from outpace.serve.reading import unreadable
+
+NAME = re.compile(r"(?:\.?/)*((?:.*/)?[^./]+)\.([^/]*)")
+HEADER = 512
+"""bytes"""
+TAIL = 1 << 20
+"""of what follows the end, so many bytes are read at once"""
+COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd")
+"""how gzip, bz2, xz and zstd begin"""
+
+
+def scanned(
+    shards: Sequence[str | Path],
+) -> tuple[list[tuple[int, int, int, int, int]], list[int], list[str], list[str]]:
+    """Members, the first of each sample and their end, keys, and fields."""
+    members: list[tuple[int, int, int, int, int]] = []
+    first, keys = [0], list[str]()
+    fields: dict[str, int] = {}
+    for number, shard in enumerate(shards):
+        last: str | None = None
+        seen: set[str] = set()
+        for key, suffix, offset, size in _members(shard):
+            if key != last:
+                if keys:
+                    first.append(len(members))
+                keys.append(key)
+                last, seen = key, set()
+            name = field(suffix)
+            if name in seen:
+                raise DataError(f"{shard}: member {key}.{suffix} is there twice")
+            seen.add(name)
+            members.append((number, fields.setdefault(name, len(fields)), offset, size, 0))
+    if not keys:
+        raise DataError(f"{shards[0] if shards else 'no tar'}: there are no samples in it")
+    return members, [*first, len(members)], keys, list(fields)
+
+
+def _members(shard: str | Path) -> Iterator[tuple[str, str, int, int]]:
+    """Key, suffix, place and size of each file in a tar."""
+    import tarfile
+
+    try:
+        with tarfile.open(shard, "r:") as tar:
+            for member in tar:
+                tar.members = []  # type: ignore[attr-defined]  # They would all be kept.
+                name = NAME.fullmatch(member.name)
+                if not member.isreg() or name is None:
+                    continue
+                if member.issparse():
+                    raise DataError(f"{shard}: member {member.name} is sparse")
+                yield name[1], name[2], member.offset_data, member.size
+            _check_end(shard, tar.offset)
+    except OSError as error:
+        raise unreadable(shard, error) from error
+    except tarfile.TarError as error:
+        hint = "a compressed tar cannot be read at random: uncompress it first"
+        with open(shard, "rb") as file:
+            compressed = file.read(8).startswith(COMPRESSED)
+        raise DataError(f"{shard}: no whole tar: {error}", hint if compressed else None) from error
+
+
+def _check_end(shard: str | Path, end: int) -> None:
+    """Raises DataError where more than zeros follow: a header that is damaged ends a tar for `tarfile`."""
+    at = end
+    with open(shard, "rb") as file:
+        file.seek(end)
+        while block := file.read(TAIL):
+            rest = block.lstrip(b"\0")
+            at += len(block) - len(rest)
+            if rest:
+                break
+        else:
+            return
+    if at < end + HEADER:
+        told = f"what is at byte {end:,} is no header of a member: what follows cannot be found"
+        raise DataError(f"{shard}: {told}", "write or copy it anew")
+    raise DataError(
+        f"{shard}: there is more behind its end, from byte {at:,} on, as where tars were put together",
+        "name each of them, or put them together by tar --concatenate",
+    )
+
+
+def folders_of(keys: Sequence[str]) -> tuple[int, tuple[str, ...] | None]:
+    """The first level at which folders of keys differ, and their names there; none if one has none."""
+    folders = {key.rpartition("/")[0] for key in keys}
+    if "" in folders or len(folders) < 2:
+        return 0, None
+    common = os.path.commonpath(folders)
+    level = common.count("/") + 1 if common else 0
+    if common in folders:
+        return 0, None
+    return level, tuple(sorted({folder.split("/")[level] for folder in folders}))

@@ -1,0 +1,45 @@
+"""Whether a metric is better the larger or the smaller it is, where the user does not say.
+
+A metric of torchmetrics says so itself; of any other the name tells, by the patterns that the proof of a
+recipe goes by (`outpace.tune.prove`). A name may mislead: then ``larger_is_better=`` is to be given.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+from outpace.errors import UsageError
+from outpace.tune.prove import larger_is_better as by_name
+
+NOT_TOLD = "metric= is taken to be better the larger it is: say larger_is_better=False if it is not"
+PARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+"""where the words of MyMAE meet"""
+
+
+def larger_is_better(metric: Any, given: Any) -> tuple[bool, str]:
+    """Whether it is, and a note where nothing tells. ``given``: what the user says, or None.
+
+    Raises UsageError where that is neither True nor False.
+    """
+    if isinstance(given, bool):
+        return given, ""
+    if given is not None:
+        raise UsageError(f"larger_is_better={given!r}", "it is True or False")
+    own = getattr(metric, "higher_is_better", None)
+    if isinstance(own, bool):
+        return own, ""
+    name = name_of(metric)
+    for each in (name, PARTS.sub("_", name)):
+        told = by_name(each)
+        if told is not None:
+            return told, ""
+    return True, NOT_TOLD if metric is not None else ""
+
+
+def name_of(metric: Any) -> str:
+    """Of a function, or of an object's class."""
+    while isinstance(metric, partial):
+        metric = metric.func
+    return str(getattr(metric, "__name__", type(metric).__name__))

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from outpace.errors import DataError
+from outpace.serve.pack import pack
+from outpace.serve.resizing import resized
+from outpace.serve.sources import open_source
+
+
+def encoded(pixels: Any, kind: str, mode: str | None = None, **how: Any) -> bytes:
+    out = io.BytesIO()
+    image = Image.fromarray(pixels)
+    (image.convert(mode) if mode is not None else image).save(out, kind, **how)
+    return out.getvalue()
+
+
+def noise(side: int) -> np.ndarray:
+    return np.random.default_rng(side).integers(0, 256, (side, side, 3), dtype=np.uint8)
+
+
+def opened(data: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(data))
+    image.load()
+    return image
+
+
+def test_a_jpeg_and_a_png_of_one_sample_stay_two() -> None:
+    red, blue = np.zeros((2, 100, 100, 3), np.uint8)
+    red[..., 0], blue[..., 2] = 255, 255
+    sample = {"__key__": "1", "jpg": encoded(red, "JPEG"), "png": encoded(blue, "PNG"), "cls": 3}
+    found = resized(sample, 32, 90)
+    assert list(found) == list(sample)
+    assert (found["__key__"], found["cls"]) == ("1", 3)
+    photo, other = opened(found["jpg"]), opened(found["png"])
+    assert (photo.format, photo.size) == ("JPEG", (32, 32))
+    assert (other.format, other.size) == ("PNG", (32, 32))
+    assert np.asarray(photo)[0, 0, 0] > 200
+    assert np.asarray(other)[0, 0].tolist() == [0, 0, 255]
+
+
+def test_a_folder_of_pngs_has_one_set_of_fields(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for side in (100, 20):
+        (tmp_path / f"data/{side}.png").write_bytes(encoded(noise(side), "PNG"))
+    meta = pack(tmp_path / "data", tmp_path / "packed", resize=32)
+    assert meta.fields == ("__key__", "png")
+    assert "others without loss" in meta.why
+    samples: Any = open_source(tmp_path / "packed")
+    assert [(opened(one["png"]).format, opened(one["png"]).size) for one in samples] == [
+        ("PNG", (32, 32)),
+        ("PNG", (20, 20)),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["P", "L", "I;16"])
+def test_classes_of_a_mask_are_not_mixed(mode: str) -> None:
+    mask = np.random.default_rng(0).choice([0, 7, 19], (90, 60)).astype(np.uint8)
+    if mode == "I;16":
+        data = encoded(mask.astype(np.uint16) * 1000, "PNG")
+        wanted = [0, 7000, 19000]
+    else:
+        image = Image.fromarray(mask)
+        if mode == "P":
+            image.putpalette(list(range(256)) * 3)
+        out = io.BytesIO()
+        image.save(out, "PNG")
+        data, wanted = out.getvalue(), [0, 7, 19]
+    small = opened(resized({"png": data}, 30, 90)["png"])
+    assert (small.mode, small.size) == (mode, (30, 45))
+    assert np.unique(np.asarray(small)).tolist() == wanted
+
+
+def test_a_photograph_without_loss_is_averaged() -> None:
+    stripes = noise(128)
+    stripes[:, ::2], stripes[:, 1::2] = stripes[:, ::2] // 8, 255 - stripes[:, 1::2] // 8
+    small = np.asarray(opened(resized({"png": encoded(stripes, "PNG")}, 32, 90)["png"]))
+    assert small[4:-4, 4:-4].mean(axis=(0, 1)).min() > 90
+    assert small.std() < 40  # nearest pixels would be all dark or all light
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "GIF", "PPM", "WEBP", "JPEG"])
+def test_each_keeps_its_format(kind: str) -> None:
+    found = resized({"image": encoded(noise(80), kind)}, 40, 90, images=("image",))
+    image = opened(found["image"])
+    assert (image.format, image.size) == (kind, (40, 40))
+
+
+def test_transparency_stays_and_so_does_how_an_image_is_turned() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(noise(80), "PNG", "RGBA", exif=exif.tobytes())
+    image = opened(resized({"png": data}, 40, 90)["png"])
+    assert image.mode == "RGBA"
+    assert image.getexif()[0x0112] == 6
+
+
+def test_what_fits_into_no_format_that_is_written() -> None:
+    data = encoded(np.zeros((50, 50), np.uint16), "JPEG2000")
+    with pytest.raises(DataError, match="pixels of mode I;16 do not fit into a JPEG"):
+        resized({"jpg": data}, 32, 90)

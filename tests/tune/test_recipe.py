@@ -1,0 +1,54 @@
+"""What the trials that were accepted give together, where the whole recipe was not compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outpace.records.gain import Gain
+from outpace.records.trial import Settings, Trial
+from outpace.tune.recipe import by_trials, keeps_samples
+
+
+def trial(name: str, speedup: float, settings: Settings | None = None) -> Trial:
+    gain = Gain(speedup, 0.9 * speedup, 1.1 * speedup, "measured")
+    return Trial(name, settings or {}, "exact", gain, gain, True, "measured")
+
+
+SOONER = trial("set_to_none", 1.5)
+KEPT = trial("cache_samples", 4.0, {"limit_mib": 64})
+LASTING = trial("persistent_workers", 3.0, {"workers": 2, "batches": 2})
+
+
+def speedups(accepted: list[Trial]) -> dict[str, Any]:
+    return {name: part["gain"].speedup for name, part in by_trials(accepted).items()}
+
+
+def test_gains_are_multiplied() -> None:
+    assert speedups([SOONER, SOONER]) == {"recipe": 2.25, "epochs": 1.0}
+    gain = by_trials([SOONER])["recipe"]["gain"]
+    assert gain == Gain(1.5, pytest.approx(1.35), pytest.approx(1.65), "predicted")
+
+
+def test_what_keeps_samples_gives_nothing_in_the_first_epoch() -> None:
+    assert speedups([SOONER, KEPT]) == {"recipe": 6.0, "epochs": 1.0, "cold": 1.5}
+
+
+def test_gains_of_whole_epochs_are_no_gains_of_steps() -> None:
+    assert speedups([SOONER, LASTING]) == {"recipe": 1.5, "epochs": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "wanted"),
+    [
+        ("cache_decoded", {"limit_mib": 64}, True),
+        ("cache_samples", {"limit_mib": 64}, True),
+        ("slice_batches", {}, False),
+        ("decode_jpeg", {}, False),
+    ],
+)
+def test_what_gives_more_once_data_are_met_again(
+    name: str, settings: Settings, wanted: bool
+) -> None:
+    assert keeps_samples(trial(name, 2.0, settings)) is wanted

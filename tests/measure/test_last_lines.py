@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator
@@ -50,6 +51,7 @@ def as_it_was() -> Iterator[None]:
 
 def within(path: Path, name: str) -> bool | None:
     """What is told of a script whose function steps."""
+    os.utime(path, (0, 0))  # written before this process began, as a script that is run is
     places: list[Place] = []
     lines = LastLines()
     lines.note_exit()

@@ -17,7 +17,7 @@ from outpace.records.gain import Gain
 from outpace.records.trial import Trial
 from outpace.remedies.model import LATER_EPOCHS
 from outpace.tune.children import join, measure, total_gain, tried_by_now, try_remedies
-from outpace.tune.files import EVIDENCE, MARKER, TRIALS, write
+from outpace.tune.files import EVIDENCE, MARKER, STATUS, TRIALS, write
 from tests.remedies.some_evidence import EMPTY, IMAGES
 
 
@@ -248,3 +248,99 @@ def test_ranks_are_compared_within_one_run(tmp_path: Path) -> None:
     assert found.evidence is not None
     assert [rank.step_s for rank in found.evidence.ranks] == [found.evidence.steps.mean_s] * 2
     assert len(runs) == 1
+
+
+def test_a_target_that_fails_when_remedies_are_tried_is_told(tmp_path: Path) -> None:
+    found = try_remedies(lambda *_: 1, {"time_s": 5.0}, tmp_path)
+    assert found.trials == []
+    (note,) = found.notes
+    assert "exit code 1 when it was run again to try remedies" in note
+
+
+def test_a_recipe_that_a_target_dies_of_is_none(tmp_path: Path) -> None:
+    """There is nothing to leave out of another run."""
+    gain = Gain(2.0, 1.9, 2.1, "measured")
+    trial = Trial("bf16", {}, "numerics", gain, gain, True, "measured 2.00x [1.90, 2.10]")
+    runs = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(entry)
+        write(folder / TRIALS, {"trials": [msgspec.to_builtins(trial)], "final": {"recipe": {}}})
+        write(folder / MARKER, {"arm": "recipe"})
+        return 1
+
+    found = try_remedies(launch, {"time_s": 1000.0}, tmp_path)
+    assert len(runs) == 1
+    assert found.final == {}
+    assert [one.accepted for one in found.trials] == [False]
+    assert "exit code 1 under the whole recipe" in found.trials[0].reason
+
+
+def test_a_remedy_that_a_target_dies_of_is_told_when_the_time_is_up(tmp_path: Path) -> None:
+    runs = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(dict(spec["excluded"]))
+        write(folder / MARKER, {"arm": "bf16"})
+        return 139
+
+    found = try_remedies(launch, {"time_s": -1.0}, tmp_path)
+    assert runs == [{}]
+    assert found.notes == ("bf16: the process ended with exit code 139 under this remedy",)
+
+
+@pytest.mark.parametrize("altered", [True, False])
+def test_what_a_script_makes_of_an_altered_training_is_no_failure(
+    altered: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its arms are not to blame where it has come to its end; where it broke off they are."""
+    excluded: list[dict[str, str]] = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        excluded.append(dict(spec["excluded"]))
+        run = msgspec.structs.replace(IMAGES.run, finished=altered)
+        write_json(folder / EVIDENCE, msgspec.structs.replace(IMAGES, run=run))
+        write(folder / STATUS, {"finished": altered, "over": altered, "changed": True})
+        write(folder / MARKER, {"arm": "bf16"})
+        return 0 if spec["excluded"] else 1
+
+    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    assert found.exit_code == 0
+    assert found.evidence is not None
+    if altered:
+        assert excluded == [{}, {}]
+        (note,) = found.notes
+        assert note.startswith("the target ended with exit code 1 after experiments had changed")
+        assert capsys.readouterr().err == ""
+    else:
+        assert [list(one) for one in excluded] == [[], ["bf16"]]
+
+
+def test_an_altered_training_goes_on_being_tried(tmp_path: Path) -> None:
+    runs = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(dict(spec["excluded"]))
+        write(folder / STATUS, {"finished": True, "over": True, "changed": True})
+        write(folder / MARKER, {"arm": "bf16"})
+        return 1
+
+    found = try_remedies(launch, {"time_s": 1000.0}, tmp_path)
+    assert runs == [{}, {}]
+    (note,) = found.notes
+    assert "after experiments had changed its training" in note
+
+
+def test_a_script_that_fails_after_a_training_as_it_is_has_failed(tmp_path: Path) -> None:
+    """Watching it less closely changes nothing of it."""
+    runs = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(entry)
+        write_json(folder / EVIDENCE, IMAGES)
+        write(folder / STATUS, {"finished": True, "over": True, "changed": False})
+        write(folder / MARKER, {"arm": "seams_off"})
+        return 5
+
+    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    assert (found.exit_code, len(runs), found.notes) == (5, 1, [])

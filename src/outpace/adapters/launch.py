@@ -84,8 +84,11 @@ def start(
     spec: Mapping[str, Any],
     env: Mapping[str, str] | None = None,
     output: Output = "inherit",
+    stdin: int | None = None,
 ) -> Child:
     """Start the target; ``spec`` names in ``entry`` what is called in it when torch is imported.
+
+    ``stdin``: as `subprocess.Popen` takes it; ours unless another is given.
 
     With ``spec["shadow"]`` the run is thrown away: what it writes goes to a scratch folder that is
     removed at its end; ``spec["allow"]`` lists folders that it may write to nevertheless.
@@ -107,7 +110,7 @@ def start(
         variables |= thrown_away.variables
     log.debug("starting %s (spec: %s)", " ".join(command_of(target)), spec_file)
     with _streams(output) as streams:
-        child = _open(target, variables, streams, thrown_away)
+        child = _open(target, variables, {**streams, "stdin": stdin}, thrown_away)
     child.thrown_away = thrown_away
     return child
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any, Literal
 
 import msgspec
@@ -66,19 +67,16 @@ class Work:
         self.runs += 1
         output = self.output if self.runs == 1 else self.session / f"target-{self.runs}.log"
         full = {**spec, "entry": entry, "session": str(folder), "shadow": True,
-                "allow": [str(self.session)],
+                "allow": [str(self.session)], "command": self.target.kind == "command",
                 "machine": msgspec.to_builtins(self.machine)}  # fmt: skip
-        child = start(
-            self.target, session=folder, mode="experiment", spec=full, env=env, output=output
-        )
+        # Nobody sees what a later run asks: the end of its input is the answer.
+        child = start(self.target, session=folder, mode="experiment", spec=full, env=env,
+                      output=output, stdin=None if self.runs == 1 else DEVNULL)  # fmt: skip
         stopped: list[float] = []
 
         def tick() -> None:
             self.tick(folder)
-            told = read(folder / STATUS, {})
-            # A launcher of ranks may be named as the Python script that it is.
-            goes_on = self.target.kind == "command" or told.get("together")
-            if goes_on and told.get("stopped"):
+            if self.is_stopped(folder):
                 stopped.append(time.monotonic())
                 if all_stopped(folder) or stopped[-1] - stopped[0] > RANKS_GRACE_S:
                     stop(child)
@@ -96,7 +94,15 @@ class Work:
             self.thrown_away = child.thrown_away
         if child.told_to_end or (child.interrupted and self.runs > 1):
             raise KeyboardInterrupt
-        return 0 if stopped else code
+        ended_in_time = self.is_stopped(folder) and not child.interrupted
+        return 0 if stopped or ended_in_time else code
+
+    def is_stopped(self, folder: Path) -> bool:
+        """Whether all is measured, and what the target has started goes on: it is ours to end."""
+        told = read(folder / STATUS, {})
+        # A launcher of ranks may be named as the Python script that it is.
+        goes_on = self.target.kind == "command" or told.get("together")
+        return bool(goes_on and told.get("stopped"))
 
     def tick(self, folder: Path) -> None:
         """Pass on how far the running process is."""

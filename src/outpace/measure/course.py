@@ -8,10 +8,10 @@ from there on the loops that it is in now tell.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CodeType
 
 from outpace.measure.length import (
     Loop,
+    Place,
     loops_around_step,
     outermost_loop,
     place_of_step,
@@ -19,8 +19,6 @@ from outpace.measure.length import (
 )
 from outpace.measure.limits import Limits
 from outpace.measure.turns import Turns
-
-Place = tuple[tuple[CodeType, int], ...]
 
 
 class Course:
@@ -32,7 +30,8 @@ class Course:
         self.limits = Limits()
         self.before = 0
         """steps of earlier loops"""
-        self._outermost: Place = ()
+        self.outermost: Place = ()
+        """the loop that the newest step is in, and how it was come to"""
         self._place: Place = ()
         """where the step was when they were read"""
 
@@ -43,8 +42,8 @@ class Course:
         inside of the outermost may be others.
         """
         outermost = outermost_loop()
-        changed = bool(self._outermost) and outermost != self._outermost
-        self._outermost = outermost
+        changed = bool(self.outermost) and outermost != self.outermost
+        self.outermost = outermost
         if changed:
             self._read(steps, steps - 1)
             return True

@@ -26,6 +26,8 @@ SIZED = (list, tuple)
 COMPUTED = (property, functools.cached_property)
 DATA_LOADER = "torch.utils.data.dataloader"
 LIBRARIES = ("builtins", "collections", "numpy", "torch")
+Place = tuple[tuple[CodeType, int], ...]
+"""lines of the user's, each in the function that it belongs to"""
 
 
 UNSURE_S = 2.0
@@ -274,12 +276,12 @@ def _trainer(frame: FrameType) -> Any:
         return None
 
 
-def place_of_step() -> tuple[tuple[CodeType, int], ...]:
+def place_of_step() -> Place:
     """The lines of the user's in which the calling step is, the innermost first."""
     return tuple((frame.f_code, frame.f_lineno) for frame in user_frames(sys._getframe(1)))
 
 
-def outermost_loop() -> tuple[tuple[CodeType, int], ...]:
+def outermost_loop() -> Place:
     """The outermost loop around the calling step, and the lines of the calls by which it was come to."""
     found: list[tuple[CodeType, int]] = []
     for frame in reversed(list(user_frames(sys._getframe(1)))):
@@ -288,6 +290,17 @@ def outermost_loop() -> tuple[tuple[CodeType, int], ...]:
         if loops:
             break
     return tuple(found)
+
+
+def is_within(outermost: Place, lines: Place) -> bool:
+    """Whether running lines are in an outermost loop, or may be; in its call where it is a library's."""
+    if not outermost:
+        return True
+    code, line = outermost[-1]
+    if not _loops_at(code, line):
+        return outermost[0] in lines
+    within = [loops[0].lineno for own, at in lines if own is code and (loops := _loops_at(own, at))]
+    return line in within
 
 
 def total_steps(loops: list[Loop], epoch: float | None, micro_steps: float) -> int | None:

@@ -41,7 +41,7 @@ def verdict(session: Session) -> Verdict:
     """What this session found, the main thing first."""
     ended = _ended(session)
     if session.outcome == "no training":
-        detail = f"The target ended{ended} without a backward pass or an optimizer step."
+        detail = f"The target ended{ended}; no backward pass and no optimizer step was seen in it."
         return Verdict("No training was found.", detail, "warn")
     if session.outcome == "failed":
         return Verdict(f"The target failed{ended}.", _until_then(session), "bad")

@@ -16,7 +16,8 @@ import random
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from threading import enumerate as enumerate_threads
 from threading import get_ident
 from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -85,6 +86,8 @@ class Host:
     """perf_counter_ns at the launch of the process"""
     phases: Phases = field(default_factory=Phases)
     setup: Setup = AS_IS
+    changed: bool = False
+    """steps have run in another way than the script's own"""
     seams: dict[str, Seam] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     listeners: list[Callable[[Step], None]] = field(default_factory=list)
@@ -95,6 +98,8 @@ class Host:
     """told of samples seen and of a step's loss, which is not read yet"""
     on_backward: Callable[[torch.Tensor], None] | None = None
     """told of each loss at once, while the weights are those that made it"""
+    on_move: list[Callable[[], None]] = field(default_factory=list)
+    """told when another thread, the calling one, is found to be the one that trains"""
     on_validation: Callable[[bool], None] | None = None
     """told when the script begins to validate, and when it goes on training"""
     first_step_start: int | None = None
@@ -108,6 +113,8 @@ class Host:
     batch_size: int = 0
     pending: list[torch.Tensor] = field(default_factory=list)
     backwards: int = 0
+    backwards_elsewhere: int = 0
+    """those of other threads, before the first step"""
     backwards_in_step: int = 0
     micro_steps: int = 1
     """batches that a step is made of"""
@@ -191,6 +198,7 @@ class Host:
         """Run the steps from here on as ``setup`` says."""
         if setup == self.setup:
             return
+        self.changed = self.changed or replace(setup, watched=True) != AS_IS
         if setup.watched != self.setup.watched:
             if setup.watched:
                 self.install()
@@ -214,6 +222,25 @@ class Host:
     def on_main_thread(self) -> bool:
         """Whether the calling thread is the one that trains."""
         return get_ident() == self.phases.owner
+
+    def trains_here(self) -> bool:
+        """Whether the calling thread, which steps an optimizer, is the one that trains.
+
+        At first that is the one that has imported torch; another is, where that one has not learnt anything
+        by then, as where it only waits for it, or has ended.
+        """
+        if self.on_main_thread():
+            return True
+        alive = any(each.ident == self.phases.owner for each in enumerate_threads())
+        if alive and (self.steps or self.backwards or self.phases.stack):
+            return False
+        self.phases.unwind(0)
+        self.phases.owner = get_ident()
+        self.saw_no_step()
+        self.dirty = True
+        for each in self.on_move:
+            self.guard("thread", each)
+        return True
 
     def saw_validation(self) -> None:
         """The model was called without learning."""

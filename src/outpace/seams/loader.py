@@ -57,6 +57,9 @@ class LoaderSeam:
         self.numbers = itertools.count()
         self.fed_by: dict[str, Fed] = {}
         """what trains, by the line where its DataLoader was made"""
+        self.elsewhere: dict[int, list[weakref.ref[Any]]] = {}
+        """thread -> its iterators, while none is known to train"""
+        host.on_move.append(self.catch_up)
         self.newest: DataLoader[Any] | None = None
         self.on_draw: Callable[[Record, Any], None] | None = None
         """told of each batch that is given, while something is being probed"""
@@ -160,7 +163,11 @@ class LoaderSeam:
 
         @functools.wraps(original)
         def __iter__(loader: DataLoader[Any]) -> Any:
-            if get_ident() != phases.owner or (phases.stack and phases.stack[-1] == "input"):
+            if get_ident() != phases.owner:
+                made = original(loader)
+                host.guard("loader", seam.note_elsewhere, loader, made)
+                return made
+            if phases.stack and phases.stack[-1] == "input":
                 return original(loader)
             host.wake()
             record = seam.record_of(loader)
@@ -207,12 +214,15 @@ class LoaderSeam:
             wake(worker_pids(record.own))  # persistent ones answer to a new epoch
         self.host.making = record.number
         made = originals["iter"](loader)
+        self._know(loader, record, made)
+        return made  # type: ignore[no-any-return]
+
+    def _know(self, loader: DataLoader[Any], record: Record, made: Any) -> None:
         made._outpace = record
         record.iterator = weakref.ref(made)
         if self.switching:
             made._outpace_loader = loader  # feeds are made of it in mid-epoch
             self.feeding.rest(record)
-        return made  # type: ignore[no-any-return]
 
     def _own_batches(
         self, loader: DataLoader[Any], record: Record, originals: dict[str, Any]
@@ -222,6 +232,26 @@ class LoaderSeam:
         with contextlib.suppress(StopIteration):
             while True:
                 yield originals["next"](made)
+
+    def note_elsewhere(self, loader: DataLoader[Any], made: Any) -> None:
+        """Another thread begins an epoch: it may turn out to be the one that trains."""
+        if not self.host.steps:
+            made._outpace_loader = loader  # the script may hold its iterator alone
+            own = self.elsewhere.setdefault(get_ident(), [])
+            own[:] = [one for one in own if one() is not None]
+            own.append(weakref.ref(made))
+
+    def catch_up(self) -> None:
+        """The calling thread trains: its epochs that have begun are known from here on."""
+        for one in self.elsewhere.pop(get_ident(), ()):
+            if (made := one()) is not None:
+                loader = made._outpace_loader
+                record = self.record_of(loader)
+                self.begin_epoch(loader, record)
+                self._know(loader, record, made)
+                record.given = getattr(made, "_num_yielded", 0)
+                self.host.drawn.gave(record)
+        self.elsewhere.clear()
 
     def begin_epoch(self, loader: DataLoader[Any], record: Record) -> None:
         """An epoch of a loader begins."""

@@ -37,7 +37,10 @@ class LossSeam:
         seam, host, phases = self, self.host, self.host.phases
 
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            if phases.resting or seam.inside or get_ident() != phases.owner:
+            if phases.resting or seam.inside:
+                return original(tensors, *args, **kwargs)
+            if get_ident() != phases.owner:
+                host.backwards_elsewhere += not host.steps
                 return original(tensors, *args, **kwargs)
             seam.inside = True
             phases.push("backward")

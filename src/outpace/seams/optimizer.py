@@ -60,7 +60,7 @@ class OptimizerSeam:
                 seam.zeroes = True
                 if seam.setup.set_to_none:
                     set_to_none = True
-            if phases.resting:
+            if phases.resting or get_ident() != phases.owner:
                 return original(optimizer, set_to_none)
             phases.push("optimizer")
             try:
@@ -87,7 +87,7 @@ class OptimizerSeam:
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step begins."""
         host = self.host
-        if get_ident() != host.phases.owner:
+        if not host.trains_here():
             return
         if self.last() is not optimizer:
             self.last = weakref.ref(optimizer)
@@ -101,7 +101,7 @@ class OptimizerSeam:
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step ended."""
         host = self.host
-        if get_ident() == host.phases.owner:
+        if host.on_main_thread():
             host.phases.unwind(0)
             host.saw_optimizer_step(optimizer)
 

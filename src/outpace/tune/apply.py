@@ -27,7 +27,7 @@ from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
-from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, tell, write
+from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, has_steps, tell, write
 
 MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seeding"}
 COUNTING = {"loss", "optimizer", "backend", "seeding"}
@@ -63,13 +63,15 @@ class Applied:
         )
         if (stop is not None and self.host.steps >= int(stop)) or over:
             self.finish(ended=False)
-            end_process()
+            end_process(in_command=self.spec.get("command", False))
 
     def finish(self, *, ended: bool = True) -> None:
         """Write down what was noted."""
         if os.getpid() != self.pid or self.spec.get("session") is None:
             return
         session = Path(self.spec["session"])
+        if measures(self.spec) and not self.host.steps and has_steps(session):
+            return
         samples, values = self.losses.read()
         try:
             write(
@@ -86,6 +88,7 @@ class Applied:
                 session / STATUS,
                 {
                     "finished": ended,
+                    "stopped": not ended,
                     "steps": self.host.steps,
                     "wall_s": (perf_counter_ns() - self.host.started) / 1e9,
                     "broken": self.host.broken,

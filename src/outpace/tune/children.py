@@ -23,7 +23,7 @@ from outpace.records.files import read_json
 from outpace.records.gain import NO_GAIN, Gain
 from outpace.records.trial import Settings, Trial
 from outpace.remedies.model import LATER_EPOCHS
-from outpace.tune.files import CONTESTS, EVIDENCE, LOSSES, MARKER, STATUS, TRIALS, read
+from outpace.tune.files import CONTESTS, EVIDENCE, LOSSES, MARKER, STATUS, TRIALS, read, write
 from outpace.tune.prove import Losses
 from outpace.tune.ranks import FREE
 
@@ -31,6 +31,8 @@ MOST_RUNS = 8
 """times a script that ends before all is measured is run again"""
 SIZED = ("batch_half", "batch_double")
 """arms that a script takes or fails in together: it may count on batches of its own size"""
+WHOLE_RECIPE = ("recipe", "cold", "without")
+"""arms of the trials in which all that is accepted is at work, or all but one"""
 WHOLE = ("run", "steps", "ledger", "loss", "health")
 WATCHED = {
     "input": (
@@ -76,7 +78,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
     notes: list[str] = []
     whole: Evidence | None = None
     while runs < MOST_RUNS:
-        (folder / MARKER).unlink(missing_ok=True)
+        for name in (MARKER, STATUS):
+            (folder / name).unlink(missing_ok=True)
         for old in (folder / EVIDENCE, *folder.glob(f"rank-*/{EVIDENCE}")):
             old.unlink(missing_ok=True)
         again = runs > 0
@@ -96,10 +99,14 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         runs += 1
         arm = read(folder / MARKER, {}).get("arm", "")
         evidence = _read_evidence(folder)
+        ended = read(folder / STATUS, {})
+        if code != 0 and evidence is not None and _is_altered(ended):
+            notes.append(_told_altered(code))
+            code = 0
         if evidence is not None and evidence.run.finished and code == 0:
             evidence = _ended(evidence, time() - (folder / EVIDENCE).stat().st_mtime)
         first = first or evidence
-        if code != 0 and arm and arm not in ("as_is", "input_free"):
+        if code != 0 and not ended.get("over") and arm not in ("", "as_is", "input_free"):
             failed = f"the process ended with exit code {code} in this arm"
             excluded.update(dict.fromkeys(SIZED if arm in SIZED else (arm,), failed))
             if runs == 1:
@@ -145,7 +152,22 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
             f"could not be measured by these: {sized[0]}"
         )
     notes += [f"{k}: {v}" for k, v in excluded.items()]
-    return Measured(evidence or first, code, runs, notes)
+    return Measured(evidence or first, code, runs, list(dict.fromkeys(notes)))
+
+
+def _is_altered(ended: Mapping[str, Any]) -> bool:
+    """Whether the target's training came to its end, other than it would have by itself.
+
+    A script may judge by its result: its exit code tells of what the experiments made of that.
+    """
+    return bool(ended.get("over") and ended.get("changed"))
+
+
+def _told_altered(code: int) -> str:
+    return (
+        f"the target ended with exit code {code} after experiments had changed its training; run it by "
+        "itself to see how it ends"
+    )
 
 
 def _rank_of(path: Path) -> int:
@@ -193,37 +215,62 @@ class Tried:
     trials: list[Trial]
     final: dict[str, Any]
     notes: tuple[str, ...] = ()
-    """what failed on our side"""
+    """what failed, on our side or the target's"""
 
 
 def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
     """Try remedies in processes of the target, again where it ends too soon or dies in an arm."""
     excluded: dict[str, str] = {}
-    for old in (TRIALS, EVIDENCE, STATUS):
+    notes: list[str] = []
+    for old in (TRIALS, EVIDENCE):
         (folder / old).unlink(missing_ok=True)
     before = -1
     begun = monotonic()
     deadline = begun + float(spec["time_s"])
     for _ in range(MOST_RUNS):
-        (folder / MARKER).unlink(missing_ok=True)
+        for old in (MARKER, STATUS):
+            (folder / old).unlink(missing_ok=True)
         full = {**spec, "excluded": excluded, "spent_s": monotonic() - begun}
         code = launch("outpace.tune.trials:begin", full, folder, {})
-        state = read(folder / TRIALS, {})
         arm = read(folder / MARKER, {}).get("arm", "")
-        if code != 0 and arm and arm not in ("accepted", "as_is"):
+        ended = read(folder / STATUS, {})
+        if code != 0 and _is_altered(ended):
+            notes.append(_told_altered(code))
+        elif code != 0 and (ended.get("over") or arm in ("", "accepted", "as_is", *WHOLE_RECIPE)):
+            notes.append(
+                f"the target ended with exit code {code} when it was run again to try remedies; what it "
+                "printed is in the session's folder"
+            )
+            if arm in WHOLE_RECIPE and not ended.get("over"):
+                _accept_nothing(folder, code)
+            break
+        elif code != 0:
             excluded[arm] = f"the process ended with exit code {code} under this remedy"
+            if monotonic() > deadline:
+                break
             continue
-        finished = read(folder / STATUS, {}).get("finished", False)
-        count = len(state.get("trials", []))
-        if code != 0 or not finished or count == before or monotonic() > deadline:
+        count = len(tried_by_now(folder))
+        if not ended.get("finished") or count == before or monotonic() > deadline:
             break
         before = count
-    evidence = _read_evidence(folder)
-    return Tried(
-        tried_by_now(folder),
-        read(folder / TRIALS, {}).get("final", {}),
-        tuple(f"in the trials, {note}" for note in evidence.notes) if evidence else (),
-    )
+    trials, evidence = tried_by_now(folder), _read_evidence(folder)
+    told = {trial.remedy for trial in trials}
+    notes += [f"{arm}: {reason}" for arm, reason in excluded.items() if arm not in told]
+    notes += [f"in the trials, {note}" for note in (evidence.notes if evidence else ())]
+    final = read(folder / TRIALS, {}).get("final", {})
+    return Tried(trials, final, tuple(dict.fromkeys(notes)))
+
+
+def _accept_nothing(folder: Path, code: int) -> None:
+    """The target dies of what was accepted, taken together."""
+    ended = f"and the process ended with exit code {code} under the whole recipe"
+    trials = [
+        msgspec.structs.replace(each, accepted=False, reason=f"{each.reason}, {ended}")
+        if each.accepted
+        else each
+        for each in tried_by_now(folder)
+    ]
+    write(folder / TRIALS, {"trials": [msgspec.to_builtins(t) for t in trials], "final": {}})
 
 
 def tried_by_now(folder: Path) -> list[Trial]:

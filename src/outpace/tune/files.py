@@ -33,6 +33,11 @@ def tell(folder: Path, **told: Any) -> None:
         write(folder / PROGRESS, told)
 
 
+def has_steps(folder: Path) -> bool:
+    """Whether a process of this run has written down a training: what evaluates it after that has none."""
+    return bool(read(folder / STATUS, {}).get("steps"))
+
+
 def read(path: Path, default: Any = None) -> Any:
     """Read it, or ``default`` where it is missing or not whole."""
     try:

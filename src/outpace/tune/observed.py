@@ -19,8 +19,10 @@ import msgspec
 from outpace.measure.arms import Contest
 from outpace.measure.collect import collect
 from outpace.measure.found import Found
+from outpace.measure.last_lines import LastLines
 from outpace.measure.sampler import Sampler, phase_reader
 from outpace.measure.subjects import training_loader
+from outpace.measure.unwatched import unwatched
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import to_json, write_text
@@ -31,7 +33,7 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
-from outpace.tune.files import EVIDENCE, STATUS, tell, write
+from outpace.tune.files import EVIDENCE, STATUS, has_steps, tell, write
 from outpace.tune.ranks import several_ranks
 
 PROGRESS_EVERY_S = 0.2
@@ -54,12 +56,16 @@ class Observed:
         self.sampler = Sampler(
             threading.get_ident(), phase_reader(self.host.phases, lambda: self.host.mode)
         )
+        self.host.on_move.append(self._look_here)
         self.contests: list[Contest] = []
         self.found = Found()
         self.ended = self.finished = False
         """the target's process comes to its end; the training has"""
         self.stopped = False
         """we have measured all that we want"""
+        self.over = False
+        """its loop came to its end, whatever the script made of that"""
+        self.last_lines = LastLines()
         self.before_finish: list[Callable[[], None]] = []
         self.pid = os.getpid()
         self.last_progress = 0.0
@@ -71,11 +77,15 @@ class Observed:
         if isinstance(fetch, FetchSeam):
             fetch.in_worker = self._watch_worker
         self.host.install()
+        self.last_lines.note_exit()
         self.sampler.start()
         # A training in a fork is not measured, and is not to end with measuring.
         os.register_at_fork(after_in_child=self.host.listeners.clear)
         atexit.register(self.finish)
         self.loading_ns = time.perf_counter_ns() - self.spec["import_began_ns"]
+
+    def _look_here(self) -> None:
+        self.sampler.target = threading.get_ident()
 
     def _watch_worker(self) -> None:
         dump = self.session / f"worker-{self.host.making}-{os.getpid()}.json"
@@ -140,8 +150,17 @@ class Observed:
         if self.ended or self.stopped or os.getpid() != self.pid:
             return  # Of what a rank does after all was measured nothing was seen.
         self.ended = True
-        self.finished = getattr(sys, "last_value", None) is None  # what nobody caught
+        within = self.last_lines.within(self.watcher.course.outermost)
+        uncaught = getattr(sys, "last_value", None) is not None
+        self.finished = not uncaught or within is False
+        self.over = self._has_all_steps() if within is None else not within
+        if not self.host.steps:
+            self.found.notes += unwatched(self.host)
         self._write_down()
+
+    def _has_all_steps(self) -> bool:
+        total = self.watcher.total_steps(self.host.micro_steps)
+        return total is not None and self.host.steps >= total
 
     def safely(self, measure: Callable[[Step], None], step: Step) -> None:
         """Measure; where that fails it is over, and so is this process: nobody waits for its training."""
@@ -155,6 +174,8 @@ class Observed:
 
     def _write_down(self) -> None:
         self.sampler.end()
+        if not self.host.steps and has_steps(self.session):
+            return
         # What an arm has set, of threads or the optimizer, is not the target's.
         self.host.guard("backend", self.host.switch, AS_IS)
         try:
@@ -166,6 +187,8 @@ class Observed:
                 {
                     "finished": self.finished,
                     "stopped": self.stopped,
+                    "over": self.over,
+                    "changed": self.host.changed,
                     "steps": self.host.steps,
                     "together": several_ranks(),
                 },
@@ -185,7 +208,7 @@ class Observed:
         loader = self.host.seams["loader"]
         if isinstance(loader, LoaderSeam):
             self.host.guard("loader", loader.close)
-        end_process()
+        end_process(in_command=self.spec.get("command", False))
 
 
 def begin(spec: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from outpace.seams.module import device_of
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
-from outpace.tune.files import SIZES
+from outpace.tune.files import SIZES, STATUS, has_steps, write
 
 WATCHED = 8
 """steps that are timed"""
@@ -46,8 +46,8 @@ NEEDED = {"loader", "module", "loss", "optimizer", "backend"}
 class Measuring:
     """The program of the process: one step after the other."""
 
-    def __init__(self, host: Host, session: Path) -> None:
-        self.host, self.session = host, session
+    def __init__(self, host: Host, session: Path, *, in_command: bool = False) -> None:
+        self.host, self.session, self.in_command = host, session, in_command
         self.times: list[tuple[float, float]] = []
         self.steps: list[StepSize] = []
         self.other: dict[str, StepSize | None] = {}
@@ -73,8 +73,8 @@ class Measuring:
             self.notes.append(f"not all could be measured: {error}")
             over = True
         if over:
-            self.write()
-            end_process()
+            self.write(stopped=True)
+            end_process(in_command=self.in_command)
 
     def run(self) -> Iterator[None]:
         """Steps as they are, a counted one, and those that are followed."""
@@ -150,9 +150,9 @@ class Measuring:
         rooted = main_root(self.host)
         return device_of(rooted[0]) if rooted else "cpu"
 
-    def write(self) -> None:
+    def write(self, *, stopped: bool = False) -> None:
         """Write down what was measured, at the script's own end too."""
-        if os.getpid() != self.pid:
+        if os.getpid() != self.pid or (not self.host.steps and has_steps(self.session)):
             return
         write_json(
             self.session / SIZES,
@@ -172,6 +172,7 @@ class Measuring:
                 notes=tuple(self.notes),
             ),
         )
+        write(self.session / STATUS, {"stopped": stopped, "steps": self.host.steps})
 
 
 def learnt(models: Iterable[torch.nn.Module]) -> int:
@@ -209,6 +210,7 @@ def begin(spec: dict[str, Any]) -> None:
     host = assemble(started_ns=spec.get("started_ns"), switching=True)
     for name in host.seams.keys() - NEEDED:
         del host.seams[name]
-    measuring = Measuring(host, Path(spec["session"]))
+    in_command = spec.get("command", False)
+    measuring = Measuring(host, Path(spec["session"]), in_command=in_command)
     host.install()
     atexit.register(measuring.write)

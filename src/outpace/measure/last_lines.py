@@ -1,0 +1,72 @@
+"""Where a script was when it ended: in the midst of its training, or after it.
+
+A script may judge by its result, by an ``assert`` or an exit code of its own. That is told from a training
+that broke off by the lines in which an exception began that nobody caught, or in which `sys.exit` was
+called.
+
+Limits: what ends a script by ``raise SystemExit``, or with a `sys.exit` that it has imported by its name
+before torch, leaves no trace.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import FrameType, TracebackType
+from typing import NoReturn
+
+from outpace.measure.length import Place, is_within
+from outpace.seams.where import is_user_file, user_frames
+
+
+class LastLines:
+    """The user's lines in which the script ends."""
+
+    def __init__(self) -> None:
+        self.exit: Place = ()
+
+    def note_exit(self) -> None:
+        """Stand at ``sys.exit`` from here on."""
+        original = sys.exit
+
+        @functools.wraps(original)
+        def exit_(*status: str | int | None) -> NoReturn:
+            self.exit = lines_of(sys._getframe(1))
+            original(*status)
+
+        sys.exit = exit_
+
+    def within(self, outermost: Place) -> bool | None:
+        """Whether they are in the outermost loop of a training; None where nothing tells of them."""
+        error = getattr(sys, "last_value", None)
+        if error is None:
+            return is_within(outermost, self.exit) if self.exit else None
+        return any(is_within(outermost, lines) for lines in raised_in(error))
+
+
+def lines_of(frame: FrameType | None) -> Place:
+    """The user's lines that are running, the innermost first."""
+    return tuple((each.f_code, each.f_lineno) for each in user_frames(frame))
+
+
+def raised_in(error: BaseException) -> list[Place]:
+    """The user's lines of an exception, and of those that were being handled when it was raised."""
+    found, known, ahead = [], set[int](), [error]
+    while ahead:
+        one = ahead.pop()
+        if id(one) in known:  # an error may be its own cause
+            continue
+        known.add(id(one))
+        found.append(lines_of_trace(one.__traceback__))
+        ahead += filter(None, (one.__cause__, one.__context__))
+    return found
+
+
+def lines_of_trace(trace: TracebackType | None) -> Place:
+    """The user's lines of a traceback."""
+    found = []
+    while trace is not None:
+        if is_user_file(trace.tb_frame.f_code.co_filename):
+            found.append((trace.tb_frame.f_code, trace.tb_lineno))
+        trace = trace.tb_next
+    return tuple(found)

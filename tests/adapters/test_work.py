@@ -1,0 +1,129 @@
+"""How a target is run that measures: what follows it in a command, and what it asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outpace.adapters.work import Work
+from outpace.measure.machine import describe
+from outpace.records.target import Target
+from outpace.tune.children import run_for_losses
+from tests.conftest import evidence_of, outpace
+
+TRAINING = """
+    import sys, torch
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for step in range(int(sys.argv[1])):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    """
+
+EVALUATION = """
+    import torch
+    print(torch.ones(2).sum().item())
+    """
+
+
+def line(*scripts: tuple[Path, str], then: str = "true") -> str:
+    """Scripts with an argument each, one after the other, and what follows them."""
+    python = shlex.quote(sys.executable)
+    words = [f"{python} {shlex.quote(str(path))} {argument}" for path, argument in scripts]
+    return " && ".join([*words, then])
+
+
+def shell(command: str, folder: Path) -> Work:
+    target = Target("command", "sh", ("-c", command), str(folder))
+    return Work(target, folder / "session", folder / "log", machine=describe())
+
+
+def test_what_follows_a_training_that_was_cut_off_is_not_run(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, after = script(TRAINING), tmp_path / "after"
+    work = shell(line((path, "1000000"), then=f"touch {after}"), tmp_path)
+    folder = tmp_path / "session" / "proof"
+    losses, seconds, _ = run_for_losses(work.launch, [], folder, steps=5, every_step=True)
+    assert losses is not None
+    assert (len(losses.values), len(seconds)) == (5, 5)
+    assert not after.exists()
+
+
+@pytest.mark.parametrize("words", [("diagnose", "--time", "3s"), ("plan", "--memory", "--json")])
+def test_also_by_the_commands(
+    words: tuple[str, ...], script: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, after = script(TRAINING), tmp_path / "after"
+    command = line((path, "1000000"), then=f"touch {after}")
+    done = outpace(*words, "--", "sh", "-c", command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not after.exists()
+
+
+def test_an_exit_code_stops_a_command_that_its_signal_does_not(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, after = script(TRAINING), tmp_path / "after"
+    command = f"trap '' TERM; {line((path, '1000000'), then=f'touch {after}')}"
+    work = shell(command, tmp_path)
+    losses, _, _ = run_for_losses(work.launch, [], tmp_path / "session" / "proof", steps=5)
+    assert losses is not None
+    assert not after.exists()
+
+
+def test_what_evaluates_a_training_does_not_take_its_place(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    command = line((script(TRAINING), "30"), (script(EVALUATION, "eval.py"), ""))
+    session = tmp_path / "session"
+    words = ("diagnose", "--json", "--time", "2s", "--session", str(session))
+    done = outpace(*words, "--", "sh", "-c", command, cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert (found["outcome"], found["steps"]["count"]) == ("done", 30), done.stderr
+    assert evidence_of(session).steps.count == 30
+    work = shell(command, tmp_path)
+    losses, seconds, _ = run_for_losses(work.launch, [], session / "proof", every_step=True)
+    assert losses is not None
+    assert (len(losses.values), len(seconds)) == (30, 30)
+
+
+ASKS = """
+    if input("overwrite? ") != "y":
+        raise SystemExit(1)
+    """
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
+def test_a_script_that_asks_gets_no_answer_when_it_is_run_again(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """It would wait for one, and nobody sees its question."""
+    path = script(ASKS + TRAINING)
+    words = [sys.executable, "-m", "outpace", "diagnose", "--time", "60s", str(path), "20"]
+    terminal, its = os.openpty()
+    try:
+        with subprocess.Popen(
+            words, cwd=tmp_path, stdin=its, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            os.write(terminal, b"y\n")
+            try:
+                stdout, stderr = process.communicate(timeout=120)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                raise
+    finally:
+        os.close(terminal)
+        os.close(its)
+    assert stdout.decode().startswith("overwrite? ")
+    assert process.returncode == 0, stderr
+    assert "exit code 1 when it was run again" in " ".join(stderr.decode().split())

@@ -24,7 +24,9 @@ LSUV = Tried(
     "the signal fades to 0.002 of its size",
 )
 RATE = Tried("rate 0.03", "rate 0.01", "worse", None, 0.412, None, 1, 60, 1.2)
-BROKEN = Tried("muon", "rate 0.01", "needs two matrices", 0.0, 0.0, 0.0, 0, 60, 0.1, "large matrices")
+BROKEN = Tried(
+    "muon", "rate 0.01", "needs two matrices", 0.0, 0.0, 0.0, 0, 60, 0.1, "large matrices"
+)
 
 
 def rows(count: int = 30, every_s: float = 1.5) -> tuple[Row, ...]:

@@ -60,8 +60,8 @@ def test_mean_weights_have_no_row_of_their_own() -> None:
 def test_what_was_tried_is_not_told_twice() -> None:
     said = printed(made.trained())
     assert said.count("the signal fades") == 0
-    assert "✓  lsuv       0.412 for 0.531  better, taken" in said
-    assert "✗  rate 0.03  ∞ for 0.412      worse, left out" in said
+    assert "✓  lsuv       0.4120 for 0.5310  better, taken" in said
+    assert "✗  rate 0.03  ∞ for 0.4120       worse, left out" in said
     assert "needs two matrices" in said
     assert "one_cycle: the end is known" in said
     assert render_training(made.trained()).count("the signal fades") == 1

@@ -94,7 +94,7 @@ def test_says_what_the_training_holds() -> None:
     for part in (
         "The best accuracy is 0.9900.",
         "outpace.Trainer of Net",
-        "lsuv without it 0.412 0.531 60 2 better, taken the signal fades to 0.002 of its size",
+        "lsuv without it 0.4120 0.5310 60 2 better, taken the signal fades to 0.002 of its size",
         "muon rate 0.01 60 0 needs two matrices large matrices",
         "one_cycle: the end is known",
         "H100, 80.0 GiB",

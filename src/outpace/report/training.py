@@ -124,7 +124,7 @@ def outcome(tried: Tried) -> str:
 def costs(tried: Tried) -> tuple[str, ...]:
     """What both ended at; nothing where it failed."""
     both = (math.inf if cost is None else cost for cost in (tried.cost, tried.base))
-    return tuple(map(words.number, both)) if tried.seeds else ()
+    return tuple(words.number(cost, 4) for cost in both) if tried.seeds else ()
 
 
 def tried(training: Training) -> list[tuple[str, ...]]:

@@ -69,7 +69,10 @@ class Result:
 
     @property
     def session(self) -> Training:
-        """All but the weights, as a record that `outpace.report.write_report` makes a report of."""
+        """All but the weights, as a record that `outpace.report.write_report` makes a report of.
+
+        Of several ranks each has one, that differs in its own training losses: the first one's is told.
+        """
         own = {k: v for k, v in vars(self).items() if k not in ("weights", "kept")}
         kept = tuple(Seed(each.seed, each.metric, each.row) for each in self.kept)
         return Training(**own, kept=kept, machine=describe())

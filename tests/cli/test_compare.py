@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from outpace.cli.compare import command
+from outpace.errors import UsageError
 from outpace.records.files import write_json
 from tests.report.report_sessions import images_diagnosed
+from tests.report.report_trainings import missed, reached
 
 
 @pytest.mark.parametrize("more", [[], ["--markdown"]])
@@ -30,3 +32,17 @@ def test_stdout_that_is_not_utf8(
     said = raw.getvalue().decode("ascii")
     assert "1.00x as fast" in said
     assert "!=" in said
+
+
+def test_two_trainings_and_a_training_with_another_session(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = {"a.json": reached(), "b.json": missed(), "c.json": images_diagnosed()}
+    for name, session in kept.items():
+        write_json(tmp_path / name, session)
+    words = [str(tmp_path / name) for name in ("a.json", "b.json")]
+    assert command.main(words, standalone_mode=False) == 0
+    assert "not reached" in capsys.readouterr().out
+    words = [str(tmp_path / name) for name in ("b.json", "c.json")]
+    with pytest.raises(UsageError, match="the first session is a training"):
+        command.main(words, standalone_mode=False)

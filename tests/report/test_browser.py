@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from outpace.records.session import Session
+from outpace.records.training import Training
 from outpace.report import write_report
 from tests.report import report_sessions as made
+from tests.report import report_trainings as trainings
 from tests.report.test_html import SECTIONS
+from tests.report.test_training_html import SECTIONS as OF_TRAINING
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -45,14 +49,25 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.mark.parametrize("name", ["images_tuned", "no_training", "nasty"])
+@pytest.mark.parametrize(
+    ("make", "sections"),
+    [
+        *((make, SECTIONS) for make in (made.images_tuned, made.no_training, made.nasty)),
+        *((make, OF_TRAINING) for make in (trainings.of_seeds, trainings.empty, trainings.nasty)),
+    ],
+)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1200])
 def test_opens_cleanly(
-    browser: Browser, tmp_path: Path, name: str, scheme: Literal["light", "dark"], width: int
+    browser: Browser,
+    tmp_path: Path,
+    make: Callable[[], Session | Training],
+    sections: Sequence[str],
+    scheme: Literal["light", "dark"],
+    width: int,
 ) -> None:
     path = tmp_path / "report.html"
-    write_report(getattr(made, name)(), path)
+    write_report(make(), path)
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     said: list[str] = []
     asked: list[str] = []
@@ -63,7 +78,7 @@ def test_opens_cleanly(
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert said == []
     assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
-    assert all(page.locator(f"section#{section}").is_visible() for section in SECTIONS)
+    assert all(page.locator(f"section#{section}").is_visible() for section in sections)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(WIDER_THAN_PAGE) == []
     red = int(page.evaluate(BACKGROUND).removeprefix("rgb(").split(",")[0])

@@ -59,3 +59,15 @@ def test_seeds_have_panels_that_share_axes() -> None:
     drawn = chart(curves)
     assert drawn is not None
     assert [(p.seed, len(p.lines)) for p in drawn.panels] == [(1, 2), (3, 2)]
+
+
+@given(st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=300))
+def test_a_curve_fits_its_width_and_has_its_lowest_point(losses: list[float]) -> None:
+    drawn = bars.curve(losses)
+    assert 1 <= len(drawn) <= bars.CURVE
+    assert ("▁" in drawn) == (drawn.strip() != "")
+
+
+def test_losses_that_are_next_to_each_other() -> None:
+    assert bars.curve([0.0, 5e-324]) == "▁█"
+    assert bars.curve([1.0, 1.0]) == "▁▁"

@@ -13,6 +13,7 @@ from outpace.records.files import read_json
 from outpace.records.session import Session
 from outpace.report import is_report, write_report
 from tests.report import report_sessions as made
+from tests.report.report_trainings import trained
 
 
 @pytest.mark.parametrize("name", ["report.html", "REPORT.HTM", "report.md", "report.json"])
@@ -37,6 +38,17 @@ def test_refuses_another_file_unless_forced(tmp_path: Path, name: str, text: str
     assert path.read_text() == text
     write_report(made.quiet(), path, force=True)
     assert is_report(path)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.md", "report.json"])
+def test_a_training_has_the_same_reports(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write_report(trained(), str(path))
+    assert is_report(path)
+    assert "lsuv" in path.read_text("utf-8")
+    write_report(made.quiet(), path)
+    write_report(trained(), path)
+    assert "lsuv" in path.read_text("utf-8")
 
 
 def test_a_file_that_is_not_text_is_not_ours(tmp_path: Path) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from outpace.records.gain import Gain
-from outpace.report.live import CURVE, Seen, curve, newest, of_experiments, picture
+from outpace.report.live import Seen, newest, of_experiments, picture
 
 
 def shown(seen: Seen | None, losses: list[float] | None = None, silent_s: float = 0.0) -> str:
@@ -41,18 +38,6 @@ def test_a_process_that_measures_is_read() -> None:
     seen = of_experiments(told)
     assert seen == Seen("p", 1.0, "n", {"bf16": Gain(2, 1, 3, "measured")})
     assert of_experiments({**told, "total": 0}).share == 0
-
-
-@given(st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=300))
-def test_a_curve_fits_its_width_and_has_its_lowest_point(losses: list[float]) -> None:
-    drawn = curve(losses)
-    assert 1 <= len(drawn) <= CURVE
-    assert ("▁" in drawn) == (drawn.strip() != "")
-
-
-def test_losses_that_are_next_to_each_other() -> None:
-    assert curve([0.0, 5e-324]) == "▁█"
-    assert curve([1.0, 1.0]) == "▁▁"
 
 
 def test_what_the_target_writes_is_not_taken_for_ours(tmp_path: Path) -> None:

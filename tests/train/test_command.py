@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from outpace.cli.train import kept
+from outpace.records.session import read_session
+from outpace.records.training import Training
 from tests.conftest import outpace
+from tests.report.report_trainings import trained
 from tests.train.launching import printed_by
 
 TEXT = """
@@ -82,6 +87,68 @@ def test_json_and_a_target_that_is_missed(folder: Path) -> None:
     assert told["history"][0]["step"] == 10
 
 
+def test_it_leaves_a_session_and_says_how_to_make_a_report_of_it(folder: Path) -> None:
+    done = outpace("train", "mine:reached", cwd=folder)
+    latest = folder / ".outpace" / "latest"
+    name = latest.readlink().name
+    assert name.endswith("-mine-reached")
+    command = f"outpace report .outpace/{name} -o report.html"
+    assert done.stderr.splitlines()[-1].endswith(command)
+    session = read_session(latest / "session.json")
+    assert isinstance(session, Training)
+    assert (session.what, session.stopped) == ("mine:reached", "target")
+    assert session.time_to_target_s is not None
+    assert outpace(*command.split()[1:], cwd=folder).returncode == 0
+    assert "The target, accuracy 0.5, was reached" in (folder / "report.html").read_text()
+
+
+def test_what_json_prints_is_the_session(folder: Path) -> None:
+    done = outpace("train", "--json", "--quiet", "--session", "mine", "mine:missed", cwd=folder)
+    assert done.stdout == (folder / "mine" / "session.json").read_text()
+    assert not (folder / ".outpace").exists()
+    again = outpace("train", "--quiet", "--session", "mine", "mine:reached", cwd=folder)
+    assert (again.returncode, again.stderr) == (0, "")
+    session = read_session(folder / "mine" / "session.json")
+    assert isinstance(session, Training)
+    assert session.what == "mine:reached"
+
+
+def test_a_folder_of_another_origin_is_refused_before_training(folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "session.json").write_text("mine")
+    done = outpace("train", "--session", "other", "mine:reached", cwd=folder)
+    assert done.returncode == 2
+    assert "holds files, and none of a session" in done.stderr
+    assert "ended by" not in done.stdout + done.stderr
+    assert (folder / "other" / "session.json").read_text() == "mine"
+
+
+def test_where_no_folder_can_be_made_the_result_is_there_all_the_same(folder: Path) -> None:
+    (folder / ".outpace").write_text("a file")
+    done = outpace("train", "--quiet", "mine:reached", cwd=folder)
+    assert done.returncode == 0
+    assert "ended by target" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("outpace: the session folder .outpace/")
+    assert "cannot be made" in line
+
+
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, record: object) -> None:
+        if path.name == "session.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("outpace.cli.train.write_json", full)
+    assert kept(trained(), None) is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("outpace: the session cannot be kept in .outpace/")
+    assert line.endswith(": No space left on device")
+    assert list((tmp_path / ".outpace").iterdir()) == []
+
+
 def test_what_a_child_process_prints_is_not_in_the_document(folder: Path) -> None:
     done = outpace("train", "--json", "--quiet", "mine:noisy", cwd=folder)
     assert json.loads(done.stdout)["stopped"] == "epochs"
@@ -126,10 +193,16 @@ def test_mistakes(folder: Path, name: str, said: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["--json", "--quiet"])
-def test_of_several_ranks_one_prints(way: str, torchrun: list[str]) -> None:
-    words = ["-m", "outpace", "train", way, "--quiet", "tests.train.toys:trainer"]
-    printed = printed_by([*torchrun[:-1], "2", *words])
+def test_of_several_ranks_one_prints_and_writes(
+    way: str, torchrun: list[str], tmp_path: Path
+) -> None:
+    words = ["-m", "outpace", "train", way, "--quiet", "--session", str(tmp_path / "kept")]
+    printed = printed_by([*torchrun[:-1], "2", *words, "tests.train.toys:trainer"])
     if way == "--json":
         assert json.loads(printed)["steps"] == 40
     else:
         assert printed.count("ended by epochs: 40 steps") == 1
+    session = read_session(tmp_path / "kept" / "session.json")
+    assert isinstance(session, Training)
+    assert session.steps == 40
+    assert len(list((tmp_path / "kept").iterdir())) == 2

@@ -57,6 +57,11 @@ def test_halving_keeps_the_best() -> None:
     said = "\n".join(result.notes)
     assert "seeds 2 (" in said
     assert "of 4 seeds 2 is the best" in said
+    session = result.session
+    assert [(each.seed, each.metric) for each in session.kept] == [
+        (each.seed, each.metric) for each in result.kept
+    ]
+    assert session.notes == result.notes
     assert "weights" not in result.told()["kept"][0]
 
 

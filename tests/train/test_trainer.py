@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import outpace
 from outpace.errors import RecipeError, UsageError
+from outpace.measure.machine import describe
+from outpace.records.files import write_json
 from outpace.records.recipe import Applied, Recipe
 from outpace.records.recipe_file import write_recipe
+from outpace.records.session import read_session
+from outpace.records.training import Row
+from outpace.report import write_report
 from outpace.serve.loader import Loader
 from outpace.train.progress import Telling
-from outpace.train.result import Row
 from outpace.train.run import Run
-from outpace.train.strategies import Ema, OneCycle, Strategy
+from outpace.train.strategies import Ema, OneCycle, Strategy, Target
 from outpace.train.trainer import Trainer
 from tests.train.toys import Slow, Time, accuracy, fit, model, points, ready, same, trainer
 
@@ -54,6 +59,38 @@ def test_history_has_a_row_an_epoch() -> None:
     told = result.told()
     assert told["history"][0]["step"] == 10
     assert "weights" not in told
+
+
+def test_a_session_that_a_report_is_made_of(tmp_path: Path) -> None:
+    result = fit(epochs=3, target=2.0)
+    session = result.session
+    assert (session.command, session.outcome, session.what) == ("train", "done", "Sequential")
+    assert (session.metric_name, session.larger_is_better, session.target) == (
+        "accuracy",
+        True,
+        2.0,
+    )
+    assert (session.stopped, session.steps, session.epochs) == ("epochs", 30, 3)
+    assert (session.metric, session.best, session.history) == (
+        result.metric,
+        result.best,
+        result.history,
+    )
+    assert datetime.fromisoformat(session.started).tzinfo is not None
+    assert session.machine == describe()
+    write_json(tmp_path / "session.json", session)
+    assert read_session(tmp_path / "session.json") == session
+    write_report(session, tmp_path / "report.html")
+    assert "The target, accuracy 2, was not reached" in (tmp_path / "report.html").read_text()
+
+
+def test_a_session_knows_the_target_of_a_strategy_and_a_metric_without_a_name() -> None:
+    strategies = [OneCycle(rate=0.03), Target(0.1)]
+    session = fit(metric=lambda outputs, _: outputs.mean(), strategies=strategies).session
+    assert (session.target, session.metric_name) == (0.1, "metric")
+    session = fit(metric=None, epochs=1).session
+    assert (session.metric_name, session.larger_is_better) == (None, False)
+    assert session.metric == session.history[-1].valid_loss
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:

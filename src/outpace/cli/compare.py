@@ -15,15 +15,14 @@ from outpace.cli.report import session_file
 @click.argument("after", type=click.Path(path_type=Path))
 @option("--markdown", is_flag=True, help="As Markdown.")
 def command(before: Path, after: Path, markdown: bool) -> int:
-    """What changed between two sessions."""
+    """What changed between two sessions, or between two trainings."""
     from rich.console import Console
 
-    from outpace.records.files import read_json
-    from outpace.records.session import Session
+    from outpace.records.session import read_session
     from outpace.report.compare import compare, compare_markdown
     from outpace.report.terminal import spelled
 
-    one, other = (read_json(session_file(p), Session) for p in (before, after))
+    one, other = (read_session(session_file(path)) for path in (before, after))
     console = Console()
     if markdown:
         text = compare_markdown(one, other) + "\n"

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from outpace.cli.options import option
+
+if TYPE_CHECKING:
+    from outpace.records.session import Session
+    from outpace.records.training import Training
 
 
 def session_file(given: Path) -> Path:
@@ -26,19 +31,30 @@ Examples:
 @option("--force", is_flag=True, help="Replace a file that is not a report of ours.")
 def command(session: Path, output: Path | None, force: bool) -> int:
     """Show a session again, or write it as one self-contained file."""
-    from outpace.records.files import read_json
-    from outpace.records.session import Session
+    from outpace.records.session import read_session
 
-    record = read_json(session_file(session), Session)
+    record = read_session(session_file(session))
     if output is None:
-        from rich.console import Console
-
-        from outpace.report.terminal import print_session
-
-        print_session(record, Console())
+        show(record)
         return 0
     from outpace.report import write_report
 
     write_report(record, output, force=force)
     click.echo(f"wrote {output}", err=True)
     return 0
+
+
+def show(record: Session | Training) -> None:
+    """On the terminal."""
+    from rich.console import Console
+
+    from outpace.records.training import Training
+
+    if isinstance(record, Training):
+        from outpace.report.training_terminal import print_training
+
+        print_training(record, Console())
+    else:
+        from outpace.report.terminal import print_session
+
+        print_session(record, Console())

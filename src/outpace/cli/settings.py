@@ -20,7 +20,7 @@ OPTIONS = {
     "tune": "time recipe diff seeds margin require-proof only skip ram disk verbose quiet json force "
     "output session",
     "run": "recipe no-recipe deadline by reserve land schedule session quiet",
-    "train": "budget json quiet",
+    "train": "budget session json quiet",
     "plan": "deadline by reserve flops params tokens unique-tokens served-tokens device count hours "
     "mfu dtype law fit steps epochs samples time memory batch cost objective usd-per-hour output "
     "force json quiet",

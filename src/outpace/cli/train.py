@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from outpace.adapters.folder import SPEC, claimed
 from outpace.adapters.target import MODULE, module_of
-from outpace.cli.options import Duration, option
+from outpace.cli.options import Duration, mark_latest, option, session_folder
 from outpace.cli.stdout import kept_clear
-from outpace.errors import OutpaceError, TargetError, TargetFailed, UsageError
+from outpace.errors import OutpaceError, SessionError, TargetError, TargetFailed, UsageError
+from outpace.records.files import to_json, write_json
 
 if TYPE_CHECKING:
+    from outpace.records.training import Training
     from outpace.train.result import Result
     from outpace.train.trainer import Trainer
 
@@ -33,27 +39,63 @@ Examples:
   outpace train --json train:trainer > result.json""",
 )
 @option("--budget", type=Duration(), help="Time that training may take, such as 2h.")
+@option(
+    "--session",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for what came of it (default: .outpace/DATE-TIME-NAME).",
+)
 @option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @option("--quiet", "-q", is_flag=True, help="No progress.")
 @click.argument("name", metavar="MODULE:FUNCTION")
-def command(name: str, budget: float | None, as_json: bool, quiet: bool) -> int:
+def command(
+    name: str, budget: float | None, session: Path | None, as_json: bool, quiet: bool
+) -> int:
     """Train what a function's outpace.Trainer says; print what came of it.
 
     The exit code is 3 where a target was asked for and not reached.
     """
+    if session is not None:
+        claimed(session)  # a mistake is told before anything is trained
     with kept_clear(as_json), own_mistakes(name):
         trainer = trainer_of(name)
         if budget is not None:
             trainer.budget_s = budget
         result = trainer.fit(quiet=quiet)
-    from outpace.records.files import to_json
     from outpace.train import ranks
 
     if ranks.leads():  # for all that train together
-        for line in [to_json(result.told())] if as_json else lines(result):
+        record = dataclasses.replace(result, what=name).session
+        for line in [to_json(record)] if as_json else lines(result):
             click.echo(line)
-    missed = trainer.target is not None and result.time_to_target_s is None
+        folder = kept(record, session)
+        if folder is not None and not quiet:
+            from outpace.report.training import next_steps
+
+            for step in next_steps(folder):
+                click.echo(f"outpace: {step.why}: {step.command}", err=True)
+    missed = result.target is not None and result.time_to_target_s is None
     return 3 if missed else 0
+
+
+def kept(record: Training, session: Path | None) -> Path | None:
+    """The folder that it is written to; None where that fails, which is told: the result was printed."""
+    try:
+        folder = session_folder(session, record.what.replace(".", "-"))
+    except SessionError as error:
+        click.echo(f"outpace: {error.message}", err=True)
+        return None
+    try:
+        claimed(folder)
+        write_json(folder / SPEC.format(mode="train"), {"mode": "train", "what": record.what})
+        write_json(folder / "session.json", record)
+    except (OSError, SessionError) as error:
+        why = error.message if isinstance(error, SessionError) else error.strerror or error
+        click.echo(f"outpace: the session cannot be kept in {folder}: {why}", err=True)
+        if session is None:
+            shutil.rmtree(folder, ignore_errors=True)  # it was made just now
+        return None
+    mark_latest(folder)
+    return folder
 
 
 @contextlib.contextmanager

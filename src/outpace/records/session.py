@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 
+from outpace.errors import SessionError
 from outpace.records.evidence import ByKind, Evidence, Overhead
+from outpace.records.files import read_json
 from outpace.records.finding import Bound, Finding, Learning
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.machine import Machine
 from outpace.records.recipe import Recipe
 from outpace.records.target import Target
+from outpace.records.training import Training
 from outpace.records.trial import Proof, Trial
 
+Command = Literal["diagnose", "tune", "run"]
 Outcome = Literal["done", "no training", "failed", "interrupted"]
 
 
@@ -56,7 +61,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 class Session(Diagnosis, frozen=True, kw_only=True):
     """What `tune --json` prints and ``session.json`` holds: the diagnosis and what came after."""
 
-    command: Literal["diagnose", "tune", "run"]
+    command: Command
     started: str
     seconds: float
     evidence: Evidence
@@ -66,3 +71,21 @@ class Session(Diagnosis, frozen=True, kw_only=True):
     recipe: str | None = None
     recipe_record: Recipe | None = None
     diff: str = ""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What of a ``session.json`` tells which record it is."""
+
+    command: str | None = None
+
+
+def read_session(path: Path) -> Session | Training:
+    """Read a session of either kind. Raises SessionError, also where it is none."""
+    command = read_json(path, Kind).command
+    if command == "train":
+        return read_json(path, Training)
+    if command in get_args(Command):
+        return read_json(path, Session)
+    raise SessionError(
+        f"{path} is no session of outpace", "diagnose, tune and train write a session.json"
+    )

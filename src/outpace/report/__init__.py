@@ -1,31 +1,38 @@
-"""Reports of a session: on a terminal, as HTML, Markdown or JSON, and against another session."""
+"""Reports of a session, or of a training: on a terminal, as HTML, Markdown or JSON, and against another."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from outpace.errors import UsageError
 from outpace.records.files import to_json, write_text
 from outpace.records.session import Session
+from outpace.records.training import Training
 from outpace.report.trace import is_trace
 
 __all__ = ["check_place", "write_report", "written"]
 
 _HEAD = 4096
-_JSON_KEYS = {"schema", "outcome", "target", "evidence", "ledger"}
+_JSON_KEYS = (
+    {"schema", "outcome", "target", "evidence", "ledger"},
+    {"schema", "outcome", "stopped", "machine", "history"},
+)
+"""of a session, and of a training"""
 
 
-def write_report(session: Session, path: Path, *, force: bool = False) -> None:
+def write_report(session: Session | Training, path: Path | str, *, force: bool = False) -> None:
     """Write a session as HTML, Markdown or JSON, whole or not at all; the suffix says which.
 
     Raises UsageError for another suffix and, without ``force``, where a file is there that is not
     a report of ours.
     """
-    render = _renderer(path)
+    path = Path(path)
+    text = _renderer(session, path)
     check_place(path, force=force)
-    written(path, render(session))
+    written(path, text())
 
 
 def check_place(path: Path, *, force: bool, trace: bool = False) -> None:
@@ -47,22 +54,39 @@ def written(path: Path, text: str) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _renderer(path: Path) -> Callable[[Session], str]:
+def _renderer(session: Session | Training, path: Path) -> Callable[[], str]:
+    """What gives the text that a suffix asks for."""
     suffix = path.suffix.lower()
     if suffix in (".html", ".htm"):
-        from outpace.report.html import render_html
-
-        return render_html
+        return partial(_html, session)
     if suffix in (".md", ".markdown"):
-        from outpace.report.markdown import render_markdown
-
-        return render_markdown
+        return partial(_markdown, session)
     if suffix == ".json":
-        return lambda session: to_json(session) + "\n"
+        return lambda: to_json(session) + "\n"
     raise UsageError(
         f"{path} does not say what to write: its suffix is {suffix or 'missing'!r}",
         "name a file that ends in .html, .md or .json",
     )
+
+
+def _html(session: Session | Training) -> str:
+    if isinstance(session, Training):
+        from outpace.report.training_html import render_training
+
+        return render_training(session)
+    from outpace.report.html import render_html
+
+    return render_html(session)
+
+
+def _markdown(session: Session | Training) -> str:
+    if isinstance(session, Training):
+        from outpace.report.training_markdown import render_training
+
+        return render_training(session)
+    from outpace.report.markdown import render_markdown
+
+    return render_markdown(session)
 
 
 def is_report(path: Path) -> bool:
@@ -73,7 +97,8 @@ def is_report(path: Path) -> bool:
     try:
         text = path.read_text("utf-8")
         if text.lstrip().startswith("{"):
-            return set(json.loads(text)) >= _JSON_KEYS
+            keys = set(json.loads(text))
+            return any(keys >= known for known in _JSON_KEYS)
     except (OSError, ValueError):
         return False
     return GENERATOR in text[:_HEAD] or MARKER in text[:_HEAD]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
 from outpace.records.gain import Gain
 from outpace.report.axis import Axis
 
+CURVE = 60
+"""columns"""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+_LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def bar(share: float, width: int) -> str:
@@ -59,3 +63,24 @@ def _between(start: int | None, end: int | None) -> range:
     if start is None or end is None:
         return range(0)
     return range(min(start, end), max(start, end) + 1)
+
+
+def curve(values: Sequence[float], width: int = CURVE) -> str:
+    """Values as characters of eight heights, each the mean of some; a gap is no number."""
+    each = -(-len(values) // width)
+    means = [sum(part) / len(part) for part in _parts(values, each)]
+    known = [mean for mean in means if math.isfinite(mean)]
+    if not known:
+        return " " * len(means)
+    low, high = min(known), max(known)
+
+    def level(mean: float) -> str:
+        share = (mean - low) / (high - low) if high > low else 0.0
+        return _LEVELS[round(share * (len(_LEVELS) - 1))]
+
+    return "".join(level(mean) if math.isfinite(mean) else " " for mean in means)
+
+
+def _parts(values: Sequence[float], each: int) -> Iterator[Sequence[float]]:
+    for start in range(0, len(values), each):
+        yield values[start : start + each]

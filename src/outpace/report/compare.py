@@ -7,16 +7,18 @@ on the machine counts as a change. The note below the table says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from outpace.errors import UsageError
 from outpace.records.finding import Finding
 from outpace.records.ledger import NAMES
 from outpace.records.session import Session
+from outpace.records.training import Training
 from outpace.report import markdown, sentences, words
 
 NOTE = "The two sessions did not take turns: other work on the machine counts as a change."
@@ -31,40 +33,65 @@ class Line(NamedTuple):
     change: str = ""
 
 
-def compare(a: Session, b: Session) -> RenderableType:
+class Compared(NamedTuple):
+    """The main change in one sentence, lines by what they are about, and what else there is to say."""
+
+    headline: str
+    groups: Sequence[tuple[str, Sequence[Line]]]
+    remarks: Sequence[str]
+
+
+def compare(a: Session | Training, b: Session | Training) -> RenderableType:
     """Both sessions as a table for a terminal."""
+    found = compared(a, b)
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title, side in (("", "left"), ("first", "right"), ("second", "right"), ("change", "left")):
         table.add_column(title, justify=side, overflow="fold")  # type: ignore[arg-type]
-    for group, lines in _groups(a, b):
+    for group, lines in found.groups:
         if lines:
             table.add_row(Text(f"\n{group}" if table.row_count else group, "bold"))
         for line in lines:
             table.add_row(*(Text(cell) for cell in line))
-    remarks = [Text(remark, "dim") for remark in _remarks(a, b)]
-    return Group(Text(headline(a, b), "bold"), table, Text(), *remarks)
+    remarks = [Text(remark, "dim") for remark in found.remarks]
+    return Group(Text(found.headline, "bold"), table, Text(), *remarks)
 
 
-def compare_markdown(a: Session, b: Session) -> str:
+def compare_markdown(a: Session | Training, b: Session | Training) -> str:
     """Both sessions as Markdown."""
-    parts = [markdown.MARKER, f"# {markdown.text(headline(a, b))}"]
-    for group, lines in _groups(a, b):
+    found = compared(a, b)
+    parts = [markdown.MARKER, f"# {markdown.text(found.headline)}"]
+    for group, lines in found.groups:
         rows = (tuple(markdown.text(cell) for cell in line) for line in lines)
         parts += [markdown.table((group, "first", "second", "change"), rows)]
-    parts += [markdown.text(remark) for remark in _remarks(a, b)]
+    parts += [markdown.text(remark) for remark in found.remarks]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def compared(a: Session | Training, b: Session | Training) -> Compared:
+    """What changed. Raises UsageError where one is a training by `outpace.Trainer`, and the other none."""
+    if isinstance(a, Training) and isinstance(b, Training):
+        from outpace.report.training_compare import compared_trainings
+
+        return compared_trainings(a, b)
+    if isinstance(a, Training) or isinstance(b, Training):
+        which = "first" if isinstance(a, Training) else "second"
+        raise UsageError(
+            f"the {which} session is a training of outpace train, and the other one is not",
+            "compare two trainings, or two sessions of diagnose, tune or run",
+        )
+    return Compared(headline(a, b), list(_groups(a, b)), list(_remarks(a, b)))
 
 
 def headline(a: Session, b: Session) -> str:
     """The main change in one sentence; of samples where a step has another number of them."""
     if _other_batch(a, b):
         one, other = a.steps.samples_per_s, b.steps.samples_per_s
-        ratio = _ratio(other, one)
+        ratio = ratio_of(other, one)
         if ratio is None:
             return "The speeds cannot be compared."
         before, after = words.number(one), words.number(other)
         return f"{after} samples a second instead of {before}: {words.times(ratio)} as fast."
-    ratio = _ratio(a.steps.median_s, b.steps.median_s)
+    ratio = ratio_of(a.steps.median_s, b.steps.median_s)
     if ratio is None:
         return "The step times cannot be compared."
     before, after = words.seconds(a.steps.median_s), words.seconds(b.steps.median_s)
@@ -82,10 +109,11 @@ def _samples(session: Session) -> int:
     return session.evidence.steps.batch_size * session.evidence.steps.micro_steps
 
 
-def _ratio(before: float, after: float) -> float | None:
-    if not (words.finite(before) and words.finite(after) and before > 0 and after > 0):
+def ratio_of(before: float | None, after: float | None) -> float | None:
+    """How much less the second is; None where that is not known."""
+    if before is None or after is None or not (words.finite(before) and words.finite(after)):
         return None
-    return before / after
+    return before / after if before > 0 and after > 0 else None
 
 
 def _groups(a: Session, b: Session) -> Iterator[tuple[str, list[Line]]]:
@@ -102,16 +130,17 @@ def _steps(a: Session, b: Session) -> Iterator[Line]:
         ("CPU time", a.steps.cpu_s, b.steps.cpu_s),
     )
     for name, one, other in pairs:
-        change = "" if _other_batch(a, b) else _as_fast(_ratio(one, other))
+        change = "" if _other_batch(a, b) else as_fast(ratio_of(one, other))
         yield Line(name, words.seconds(one), words.seconds(other), change)
     one, other = a.steps.samples_per_s, b.steps.samples_per_s
-    change = _as_fast(_ratio(other, one))
+    change = as_fast(ratio_of(other, one))
     yield Line("samples a second", words.number(one), words.number(other), change)
     if a.speedup or b.speedup:
         yield Line("speed-up by its recipe", words.gain(a.speedup), words.gain(b.speedup))
 
 
-def _as_fast(ratio: float | None) -> str:
+def as_fast(ratio: float | None) -> str:
+    """``2.00× as fast``; empty where it is not known."""
     return f"{words.times(ratio)} as fast" if ratio else ""
 
 

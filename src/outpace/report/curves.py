@@ -1,4 +1,5 @@
-"""Loss curves as lines on a chart of 100 by 100: baseline against recipe, a panel a seed.
+"""Curves as lines on a chart of 100 by 100: losses of baseline against recipe, a panel a seed, or what
+was measured of one training, in one panel.
 
 Long curves are thinned: a point is the mean of so many steps in a row. What is not a number breaks
 the line.
@@ -20,15 +21,15 @@ Point = tuple[float, float | None]
 
 
 class Line(NamedTuple):
-    """One curve: unbroken stretches, each a list of points as SVG writes it."""
+    """One curve: unbroken stretches, each a list of points as SVG writes it. ``kind``: its class there."""
 
-    recipe: bool
+    kind: str
     stretches: tuple[str, ...]
     last: float | None
 
 
 class Panel(NamedTuple):
-    """The curves of one seed."""
+    """The curves of one seed, or of one training."""
 
     seed: int
     lines: tuple[Line, ...]
@@ -43,28 +44,47 @@ class Chart(NamedTuple):
     each: int
 
 
+class Given(NamedTuple):
+    """A curve before it is drawn."""
+
+    seed: int
+    kind: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+
+
 def chart(curves: Sequence[Curve]) -> Chart | None:
     """Curves by seed, or None where no curve has a number."""
-    thinned = [(curve, thin(curve.samples, curve.values)) for curve in curves]
+    return drawn(
+        [
+            Given(each.seed, "recipe" if each.recipe else "baseline", each.samples, each.values)
+            for each in curves
+        ]
+    )
+
+
+def drawn(given: Sequence[Given], level: float | None = None) -> Chart | None:
+    """The same of any curves. ``level``: a value that the upright axis holds."""
+    thinned = [(curve, thin(curve.x, curve.y)) for curve in given]
     points = [point for _, curve in thinned for point in curve]
     if not any(value is not None for _, value in points):
         return None
-    x = linear_axis((samples for samples, _ in points), include=(0.0,))
-    y = linear_axis(value for _, value in points)
+    x = linear_axis((at for at, _ in points), include=(0.0,))
+    y = linear_axis([*(value for _, value in points), level])
     thinned = [(curve, some) for curve, some in thinned if _last(some) is not None]
     seeds = sorted({curve.seed for curve, _ in thinned})
     panels = tuple(
         Panel(
             seed,
             tuple(
-                Line(curve.recipe, tuple(_stretches(some, x, y)), _last(some))
+                Line(curve.kind, tuple(_stretches(some, x, y)), _last(some))
                 for curve, some in thinned
                 if curve.seed == seed
             ),
         )
         for seed in seeds
     )
-    return Chart(x, y, panels, max(_group(len(curve.values)) for curve in curves))
+    return Chart(x, y, panels, max(_group(len(curve.y)) for curve in given))
 
 
 def thin(samples: Iterable[float], values: Iterable[float | None]) -> list[Point]:

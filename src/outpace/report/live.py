@@ -5,7 +5,6 @@ Only its files are read: what runs is not touched, and does not know that somebo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +18,10 @@ from outpace.report import bars, labels, words
 from outpace.report.axis import ratio_axis
 from outpace.tune.files import PROGRESS
 
-BAR, TRACK, CURVE = 32, 24, 60
+BAR, TRACK = 32, 24
 """columns"""
 SILENT_S = 15.0
 """seconds without news after which they are told"""
-_LEVELS = "▁▂▃▄▅▆▇█"
 
 
 class Seen(NamedTuple):
@@ -88,7 +86,7 @@ def _lines(
     if len(losses) > 1:
         yield Text()
         yield Text.assemble(
-            "  loss  ", (curve(losses), "cyan"), f"  {losses[0]:.4g} → {losses[-1]:.4g}"
+            "  loss  ", (bars.curve(losses), "cyan"), f"  {losses[0]:.4g} → {losses[-1]:.4g}"
         )
     if seen.gains:
         yield Text()
@@ -109,24 +107,3 @@ def _gains(gains: Mapping[str, Gain]) -> Table:
             words.gain(gain),
         )
     return table
-
-
-def curve(losses: Sequence[float], width: int = CURVE) -> str:
-    """The losses as characters of eight heights, each the mean of some; a gap is no number."""
-    each = -(-len(losses) // width)
-    means = [sum(part) / len(part) for part in _parts(losses, each)]
-    known = [mean for mean in means if math.isfinite(mean)]
-    if not known:
-        return " " * len(means)
-    low, high = min(known), max(known)
-
-    def level(mean: float) -> str:
-        share = (mean - low) / (high - low) if high > low else 0.0
-        return _LEVELS[round(share * (len(_LEVELS) - 1))]
-
-    return "".join(level(mean) if math.isfinite(mean) else " " for mean in means)
-
-
-def _parts(values: Sequence[float], each: int) -> Iterator[Sequence[float]]:
-    for start in range(0, len(values), each):
-        yield values[start : start + each]

@@ -24,14 +24,22 @@ from outpace.report.axis import Axis, ratio_axis
 
 WIDEST = 100
 _TONES = {"good": "green", "warn": "yellow", "bad": "red", "plain": "cyan"}
-_ASCII = str.maketrans("█▉▊▋▌▍▎▏━─│●◇◈×–—…µ✓✗·∞┃", "########=-|ooox--.u+x.8|") | {ord("≠"): "!="}
+_ASCII = str.maketrans("█▉▊▋▌▍▎▏━─│●◇◈×–—…µ✓✗·∞┃▁▂▃▄▅▆▇", "########=-|ooox--.u+x.8|_.:-=+*") | {
+    ord("≠"): "!=",
+    ord("→"): "->",
+}
 
 
 def print_session(session: Session, console: Console, folder: Path | str | None = None) -> None:
     """Print what a session found. ``folder``: where it is kept, named in what to do next."""
     width = min(console.width, WIDEST)
+    print_parts(_parts(session, console, width, folder), console, width)
+
+
+def print_parts(parts: Iterable[RenderableType], console: Console, width: int) -> None:
+    """Print the parts of a report, one below the other."""
     with console.capture() as capture:
-        for part in _parts(session, console, width, folder):
+        for part in parts:
             console.print(part, width=width, soft_wrap=isinstance(part, Text))
         console.print()
     text = "\n".join(line.rstrip() for line in capture.get().split("\n"))
@@ -48,18 +56,18 @@ def _parts(
     session: Session, console: Console, width: int, folder: Path | str | None
 ) -> Iterator[RenderableType]:
     axis = ratio_axis(_ratios(session))
-    yield from _verdict(session, console, width)
+    yield from verdict(sentences.verdict(session), console, width)
     if session.ledger:
         yield from _ledger(session, width)
     if session.findings:
-        yield _title("What would be gained", "without the cost: │ no gain, ● gain, ─ 95 % interval")
+        yield title("What would be gained", "without the cost: │ no gain, ● gain, ─ 95 % interval")
         for finding in session.findings:
             yield from _finding(finding, session.target.cwd, axis, width)
     if session.trials:
-        yield _title("Remedies tried", "◇ predicted, ● measured, ─ 95 % interval")
+        yield title("Remedies tried", "◇ predicted, ● measured, ─ 95 % interval")
         yield from _trials(session.trials, axis, width)
     yield from _remarks(session)
-    yield from _next(session, folder)
+    yield from commands(sentences.next_steps(session, folder))
 
 
 def _ratios(session: Session) -> Iterator[float | None]:
@@ -72,8 +80,8 @@ def _ratios(session: Session) -> Iterator[float | None]:
             yield from (trial.measured.speedup, trial.measured.low, trial.measured.high)
 
 
-def _verdict(session: Session, console: Console, width: int) -> Iterator[RenderableType]:
-    said = sentences.verdict(session)
+def verdict(said: sentences.Verdict, console: Console, width: int) -> Iterator[RenderableType]:
+    """The first lines, which a reader must take away."""
     tone = _TONES[said.tone]
     yield Text()
     for text, style in ((said.headline, "bold"), (said.detail, "default")):
@@ -82,23 +90,24 @@ def _verdict(session: Session, console: Console, width: int) -> Iterator[Rendera
             yield Text.assemble("  ", ("┃ ", tone), line, no_wrap=True)
 
 
-def _title(name: str, note: str = "") -> Text:
+def title(name: str, note: str = "") -> Text:
+    """Of a part of the report."""
     return Text.assemble("\n  ", (name, "bold"), ("   " + note if note else "", "dim"))
 
 
-def _grid(widths: Sequence[int], rows: Iterable[Sequence[str | Text]]) -> Table:
+def grid(widths: Sequence[int], rows: Iterable[Sequence[str | Text]]) -> Table:
     """Rows of cells; a column without width is left out."""
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=1)
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=1)
     for width in filter(None, widths):
-        grid.add_column(width=width, no_wrap=True, overflow="ellipsis")
+        table.add_column(width=width, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        grid.add_row("", *(cell for cell, width in zip(row, widths, strict=True) if width))
-    return grid
+        table.add_row("", *(cell for cell, width in zip(row, widths, strict=True) if width))
+    return table
 
 
 def _ledger(session: Session, width: int) -> Iterator[RenderableType]:
-    yield _title("Where the time went", sentences.ledger_span(session))
+    yield title("Where the time went", sentences.ledger_span(session))
     rows = sorted(session.ledger, key=lambda row: -row.share if words.finite(row.share) else 0.0)
     shown = [row for row in rows if not row.share < 0.005] or rows[:1]
     top = max((row.share for row in shown if words.finite(row.share)), default=1.0) or 1.0
@@ -117,7 +126,7 @@ def _ledger(session: Session, width: int) -> Iterator[RenderableType]:
     if small:
         figures = words.share(rest).rjust(7), words.seconds(spent).rjust(took)
         cells.append((Text(f"{len(small)} others", "dim"), "", *figures, ""))
-    yield _grid((max(1, min(11, width - took - 11)), long, 7, took, place), cells)
+    yield grid((max(1, min(11, width - took - 11)), long, 7, took, place), cells)
 
 
 def _gain_row(
@@ -129,7 +138,7 @@ def _gain_row(
     inner = f" {words.interval(gain)}" if gain else ""
     label = Text.assemble((cells, bars.style(gain) if gain else "dim"), (inner, "dim"))
     track = bars.track(axis, gain, long, guess) if long else ""
-    return _grid((1, max(1, min(20, width - 27)), long, label_width), [(mark, name, track, label)])
+    return grid((1, max(1, min(20, width - 27)), long, label_width), [(mark, name, track, label)])
 
 
 def _finding(finding: Finding, cwd: str, axis: Axis, width: int) -> Iterator[RenderableType]:
@@ -172,20 +181,25 @@ def _remarks(session: Session) -> Iterator[RenderableType]:
     if session.overhead is not None:
         remarks.append(("Overhead", sentences.overhead_sentence(session.overhead), "default"))
     remarks += [("Note", words.plain(note), "default") for note in session.notes]
-    grid = Table.grid(padding=(0, 1))
+    yield from named(remarks)
+
+
+def named(remarks: Sequence[tuple[str, str, str]]) -> Iterator[RenderableType]:
+    """Sentences of (name, text, tone)."""
+    table = Table.grid(padding=(0, 1))
     for column in (1, 8, None):
-        grid.add_column(width=column, overflow="fold")
+        table.add_column(width=column, overflow="fold")
     for name, said, tone in remarks:
-        grid.add_row("", Text(name, f"bold {tone}"), Text(said))
+        table.add_row("", Text(name, f"bold {tone}"), Text(said))
     if remarks:
         yield Text()
-        yield grid
+        yield table
 
 
-def _next(session: Session, folder: Path | str | None) -> Iterator[Text]:
-    steps = sentences.next_steps(session, folder)
+def commands(steps: Sequence[sentences.Next]) -> Iterator[Text]:
+    """What to type next."""
     if steps:
-        yield _title("Next")
+        yield title("Next")
     for step in steps:
         yield Text(f"  # {step.why}", "dim")
         yield Text(f"  {step.command}", "cyan")

@@ -43,3 +43,9 @@ def name_of(metric: Any) -> str:
     while isinstance(metric, partial):
         metric = metric.func
     return str(getattr(metric, "__name__", type(metric).__name__))
+
+
+def called(metric: Any) -> str:
+    """Its name where it has one: a lambda is a "metric"."""
+    name = name_of(metric)
+    return name if name.isidentifier() else "metric"

@@ -21,11 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 from outpace.errors import UsageError
+from outpace.records.training import Tried
 from outpace.train import faster, ranks
 from outpace.train.auto import Asked, Known, automatic, chosen
 from outpace.train.candidates import CANDIDATES, Candidate, Settled
 from outpace.train.facts import Facts, facts_of
-from outpace.train.result import Choice, Tried
+from outpace.train.result import Choice
 from outpace.train.strategies import STRATEGIES, LrFinder, Strategy
 from outpace.train.strategies.base import FALLING, Course, check
 from outpace.train.strategies.lr_finder import STEPS as FINDING

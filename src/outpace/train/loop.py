@@ -16,11 +16,12 @@ import torch
 from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
 from outpace.plan.budget import duration
+from outpace.records.training import Row
 from outpace.seams.batch import batch_size
 from outpace.train import ranks
 from outpace.train.checkpoint import copied
 from outpace.train.data import Together
-from outpace.train.result import Best, Row
+from outpace.train.result import Best
 from outpace.train.run import Run
 
 

@@ -63,6 +63,7 @@ class Objective:
         self.learning = self.loss
         """what is learnt from: the loss, unless a strategy puts another in its place"""
         self.metric = metric
+        self.metric_name = None if metric is None else better.called(metric)
         self.losses = {n: each for n, each in parts.items() if isinstance(each, torch.nn.Module)}
         self.gathers = all(hasattr(metric, name) for name in ("update", "compute", "reset"))
         self.precision: Callable[[], AbstractContextManager[Any]] | None = None

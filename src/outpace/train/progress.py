@@ -10,7 +10,8 @@ import sys
 from typing import TYPE_CHECKING, final
 
 from outpace.plan.budget import duration
-from outpace.train.result import Result, Row
+from outpace.records.training import Row
+from outpace.train.result import Result
 
 if TYPE_CHECKING:
     from outpace.train.run import Run

@@ -8,60 +8,8 @@ from typing import Any
 import msgspec
 import torch
 
-
-class Row(msgspec.Struct, frozen=True):
-    """A line of the history: an epoch's end, or a validation. ``seconds``: of training until then.
-
-    ``train_loss``: mean over the steps since the row before; ``rate``: of the first group of weights.
-    """
-
-    epoch: int
-    step: int
-    seconds: float
-    train_loss: float | None
-    valid_loss: float | None = None
-    metric: float | None = None
-    rate: float | None = None
-
-
-OUTCOMES = {"better": ", taken", "ahead": ""}
-
-
-class Tried(msgspec.Struct, frozen=True):
-    """What came of a short trial of ``what`` in the place of ``against``, ``seeds`` of each.
-
-    ``cost`` and ``base``: what they ended at on held-out batches, mean over seeds, smaller is better;
-    ``gain``: their difference as a share of what ``against`` learnt, above 0 where ``what`` is better.
-    ``verdict``: better, ahead (after one seed), not clear, no difference, worse, or why it failed.
-    ``seconds``: that it took, those of ``against`` included where they were not known.
-    """
-
-    what: str
-    against: str
-    verdict: str
-    cost: float
-    base: float
-    gain: float
-    seeds: int
-    steps: int
-    seconds: float
-    why: str = ""
-
-    @property
-    def better(self) -> bool:
-        """Beyond doubt."""
-        return self.verdict == "better"
-
-    def told(self) -> str:
-        """``tried lsuv against without it (the signal fades ...): 0.41 for 0.53 after 60 steps ...``."""
-        why = f" ({self.why})" if self.why else ""
-        if not self.seeds:
-            return f"tried {self.what}{why}: {self.verdict}"
-        seeds = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
-        return (
-            f"tried {self.what} against {self.against}{why}: {self.cost:.3g} for {self.base:.3g} after "
-            f"{self.steps} steps, {seeds}: {self.verdict}{OUTCOMES.get(self.verdict, ', left out')}"
-        )
+from outpace.measure.machine import describe
+from outpace.records.training import Row, Seed, Training, Tried
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -94,18 +42,24 @@ class Kept:
 
 @dataclass(frozen=True)
 class Result:
-    """``stopped``: why it ended. ``metric``: the best, or the lowest validation loss where there is no
-    metric; ``weights``: those that gave it, or the last ones where nothing was validated; the model
-    holds them too. ``time_to_target_s``: None where there was no target or it was not reached.
-    ``tried``: what "auto" compared in short trials. ``kept``: the best of several seeds, best first.
+    """``what``: the class of the model. ``stopped``: why it ended. ``metric``: the best, or the lowest
+    validation loss where there is no metric; ``weights``: those that gave it, or the last ones where
+    nothing was validated; the model holds them too. ``time_to_target_s``: None where there was no target
+    or it was not reached. ``tried``: what "auto" compared in short trials. ``kept``: the best of several
+    seeds, best first.
     """
 
+    what: str
+    started: str
     stopped: str
     steps: int
     epochs: int
     seconds: float
+    metric_name: str | None
+    larger_is_better: bool
     metric: float | None
     best: Row | None
+    target: float | None
     time_to_target_s: float | None
     history: tuple[Row, ...]
     notes: tuple[str, ...]
@@ -113,9 +67,17 @@ class Result:
     tried: tuple[Tried, ...] = ()
     kept: tuple[Kept, ...] = ()
 
+    @property
+    def session(self) -> Training:
+        """All but the weights, as a record that `outpace.report.write_report` makes a report of.
+
+        Of several ranks each has one, that differs in its own training losses: the first one's is told.
+        """
+        own = {k: v for k, v in vars(self).items() if k not in ("weights", "kept")}
+        kept = tuple(Seed(each.seed, each.metric, each.row) for each in self.kept)
+        return Training(**own, kept=kept, machine=describe())
+
     def told(self) -> dict[str, Any]:
-        """All but the weights, as plain values."""
-        plain = {k: v for k, v in vars(self).items() if k != "weights"}
-        plain["kept"] = [{"seed": k.seed, "metric": k.metric, "row": k.row} for k in self.kept]
-        found: dict[str, Any] = msgspec.to_builtins({"schema": 1, **plain})
+        """The same as plain values."""
+        found: dict[str, Any] = msgspec.to_builtins(self.session)
         return found

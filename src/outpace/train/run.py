@@ -12,6 +12,7 @@ import msgspec
 import torch
 
 from outpace.measure.generators import random_states, restore_random
+from outpace.records.training import Row
 from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.clock import Clock
@@ -21,7 +22,7 @@ from outpace.train.losses import Losses
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Rates
 from outpace.train.progress import Telling
-from outpace.train.result import Best, Choice, Row
+from outpace.train.result import Best, Choice
 from outpace.train.strategies.base import Events
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -144,6 +145,7 @@ class Halving:
         self.contenders = [Contender(i, folder / f"seed-{i}") for i in range(seeds)]
         self.notes: list[str] = []
         self.began: float | None = None
+        self.started = datetime.now().astimezone().isoformat(timespec="seconds")
         self.choices: dict[tuple[str, ...], Choice] = {}
         """what "auto" came to, by the names of the strategies that it was given with"""
         self.trials_s = 0.0
@@ -243,7 +245,7 @@ class Halving:
             if result is not None and result.best is not None and result.metric is not None:
                 rows.append(Kept(each.seed, result.metric, result.best, result.weights))
         notes = (*best.result.notes, *self.notes)
-        return dataclasses.replace(best.result, notes=notes, kept=tuple(rows))
+        return dataclasses.replace(best.result, started=self.started, notes=notes, kept=tuple(rows))
 
     def note(self, text: str) -> None:
         """Tell it, and keep it for the result."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, final
 
@@ -19,6 +20,7 @@ from outpace.measure.generators import generators_kept
 from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.plan.safety import write
+from outpace.records.training import Tried
 from outpace.seams.optimizer import held_by
 from outpace.serve.loader import Loader
 from outpace.train import given, ranks
@@ -33,7 +35,7 @@ from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
 from outpace.train.progress import Telling, ended, interrupted
 from outpace.train.recipe import recipe_applied
-from outpace.train.result import Choice, Result, Tried
+from outpace.train.result import Choice, Result
 from outpace.train.run import Run
 from outpace.train.start import (
     check_course,
@@ -44,6 +46,7 @@ from outpace.train.start import (
     start,
 )
 from outpace.train.strategies.base import Events, Strategy, check
+from outpace.train.strategies.target import Target
 from outpace.train.suggestions import Suggestion, suggestions
 from outpace.train.trials import SEEDS, Parts
 from outpace.train.unreached import unreached
@@ -162,6 +165,7 @@ class Trainer:
 
     def fit(self, *, quiet: bool = False) -> Result:
         """Train. The model holds the best weights afterwards."""
+        started = datetime.now().astimezone()
         ranks.met(self.device)  # by now it is known which of them speaks
         telling = Telling(quiet=quiet or not ranks.leads())
         checkpoints = None
@@ -180,7 +184,7 @@ class Trainer:
                     train_loop(run)
                 if run.checkpoints is not None:
                     run.save()
-            result = self.finished(run)
+            result = self.finished(run, started)
             telling.say(ended(result))
             return result
         except KeyboardInterrupt:
@@ -422,7 +426,7 @@ class Trainer:
             return train, None
         return train, batches(self.valid, self.batch_size, self.device, shuffle=False, **ways)
 
-    def finished(self, run: Run) -> Result:
+    def finished(self, run: Run, started: datetime) -> Result:
         """What it gave; the best weights are in the model, and in the folder of checkpoints."""
         best = run.best
         weights = best.weights if best is not None else copied(run.judged_model().state_dict())
@@ -436,12 +440,19 @@ class Trainer:
                 run.note(f"the best weights are in the result only: {error}")
         assert run.stopped is not None
         return Result(
+            what=type(self.model).__name__,
+            started=started.isoformat(timespec="seconds"),
             stopped=run.stopped,
             steps=run.step,
             epochs=run.epoch,
             seconds=run.clock.elapsed,
+            metric_name=self.objective.metric_name,
+            larger_is_better=self.objective.sign > 0,
             metric=run.value(best.row) if best is not None else None,
             best=best.row if best is not None else None,
+            target=next(
+                (s.target for s in run.events.strategies if isinstance(s, Target)), self.target
+            ),
             time_to_target_s=run.reached_s,
             history=tuple(run.history),
             notes=tuple(run.notes),

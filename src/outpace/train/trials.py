@@ -30,6 +30,7 @@ import torch
 
 from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
+from outpace.records.training import Tried
 from outpace.seams.batch import batch_size, tensors_in
 from outpace.serve.loader import Loader
 from outpace.train import ranks
@@ -41,7 +42,6 @@ from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies
 from outpace.train.progress import Telling
 from outpace.train.rate import horizon
-from outpace.train.result import Tried
 from outpace.train.run import Run
 from outpace.train.strategies import LrFinder
 from outpace.train.strategies.base import Events, Strategy

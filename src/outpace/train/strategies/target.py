@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
-    from outpace.train.result import Row
+    from outpace.records.training import Row
     from outpace.train.run import Run
 
 

@@ -43,6 +43,13 @@ def test_a_machine_that_slows_down_for_good_is_believed_soon() -> None:
     assert pace.left(100).estimate == pytest.approx(20.0, rel=0.02)
 
 
+def test_the_first_steps_do_not_stand_for_the_others() -> None:
+    """Sixteen warm up over more than a second, and those after it are hardly seen: no second block yet."""
+    pace = paced([0.15] * 8 + [0.1] * 9)
+    assert pace.warming
+    assert pace.left(1000).estimate == pytest.approx(100.0, rel=0.06)
+
+
 def test_one_long_step_is_no_change() -> None:
     pace = paced([0.1] * 500 + [30.0] + [0.1] * 200)
     assert pace.changes == 0

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from outpace.measure.flops import StepCount
 from outpace.tune.assemble import assemble
-from outpace.tune.probes import ModelCounter, denormals
+from outpace.tune.probes import MOST_KINDS, ModelCounter, denormals, longest
 
 
 def test_weights_without_numbers_have_no_denormal_ones() -> None:
@@ -64,3 +65,47 @@ def test_an_optimizer_that_the_script_wrote_is_seen_by_its_operators(own: bool) 
             assert found.function == "step"
     finally:
         host.remove()
+
+
+def test_operators_are_told_with_what_they_took() -> None:
+    host = assemble(switching=True)
+    host.install()
+    try:
+        model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            model(torch.ones(16, 64)).sum().backward()
+            optimizer.step()
+
+        step()
+        counter = ModelCounter(host)
+        with counter:
+            step()
+        found = longest(counter.count)
+    finally:
+        host.remove()
+    assert sum(each.calls * each.flops for each in found) == counter.count.flops
+    assert sum(each.calls for each in found) == counter.count.operations
+    linear = next(each for each in found if each.name == "addmm")
+    assert (linear.calls, linear.flops) == (2, 2 * 16 * 64 * 64)
+    assert linear.moved_bytes == 4 * (16 * 64 + 64 * 64 + 64 + 16 * 64)
+    relu = next(each for each in found if each.name.startswith("relu"))
+    assert (relu.calls, relu.flops, relu.moved_bytes) == (2, 0, 4 * 2 * 16 * 64)
+    assert [each.seconds for each in found] == sorted((e.seconds for e in found), reverse=True)
+    assert all(each.seconds > 0 for each in found)
+
+
+def test_the_shortest_operators_of_many_are_one() -> None:
+    count = StepCount()
+    for size in range(MOST_KINDS + 2):
+        count.spent["mul", 0, size] = [1000.0 - size, 1000.0 - size]
+    count.spent["mm", 6, 0] = [1e-3]
+    found = longest(count)
+    assert len(found) == MOST_KINDS + 1
+    rest = found[-1]
+    assert (rest.name, rest.calls) == ("others", 5)
+    assert rest.seconds == pytest.approx(2 * 900 + 2 * 899 + 1e-3)
+    assert rest.flops == pytest.approx(6 / 5)
+    assert rest.moved_bytes == pytest.approx((2 * 100 + 2 * 101) / 5)

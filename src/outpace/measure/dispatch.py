@@ -19,6 +19,7 @@ kernels, which is matrix products and convolutions, the optimizer and the loss.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ class OperatorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.watching = False
         self.on_stack = False
         self.failure: str | None = None
+        self.took_s = 0.0
+        """that the operator that has just run took; on a device: to be asked for"""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -95,7 +98,9 @@ class OperatorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
             return NotImplemented
         named = kwargs or {}
+        begun = perf_counter()
         out = func(*args, **named)
+        self.took_s = perf_counter() - begun
         if self.watching:
             try:
                 self.see(func, args, named, out)

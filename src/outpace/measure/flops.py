@@ -54,6 +54,8 @@ class StepCount:
     """bytes read and written by operators that only move or map more than any cache holds"""
     uncounted: Counter[str] = field(default_factory=Counter)
     """operators whose FLOP formula failed on what it was given"""
+    spent: dict[tuple[str, int, int], list[float]] = field(default_factory=dict)
+    """operator, its FLOPs and bytes -> seconds of each of its calls"""
 
     @property
     def bytes(self) -> int:
@@ -90,6 +92,7 @@ class StepCounter(OperatorWatch):  # type: ignore[no-untyped-call]
         count.operations_forward += forward
         count.operations_by_name[name] += 1
         formula = formulas().get(operator.overloadpacket)
+        flops = moved = 0
         if formula is not None:
             try:
                 flops = formula(*args, **kwargs, out_val=out)
@@ -104,11 +107,13 @@ class StepCounter(OperatorWatch):  # type: ignore[no-untyped-call]
         if not is_view(operator):
             kind = kind_of(operator)
             read, written = _bytes(args) + _bytes(kwargs), _bytes(out)
+            moved = read + written
             count.bytes_in[kind] += read
             count.bytes_out[kind] += written
-            if kind == "elementwise" and read + written > last_level_cache():
+            if kind == "elementwise" and moved > last_level_cache():
                 count.far_in += read
                 count.far_out += written
+        count.spent.setdefault((name, flops, moved), []).append(self.took_s)
 
 
 @lru_cache(maxsize=1)

@@ -1,8 +1,7 @@
 """What else would end a training sooner than the remedies: another model, batch, or machine.
 
 Less of a model is measured: steps are run without a part of it. Other machines are predicted, from
-what was counted of a step and their rates; that is known to be off by 13 to 20 % where a step's
-operators are scaled one by one, so the limits are wide.
+what each operator of a step took here and their rates (`outpace.plan.elsewhere`); the limits are wide.
 
 Data parallel: each of n devices takes a batch as large as the script's, and the gradients go round in
 a ring, 2 (n - 1) / n of their bytes over the slowest link (Thakur et al. 2005).
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from outpace.plan.elsewhere import computing_s, rates_here, rates_there
 from outpace.plan.hardware import Device, devices
 from outpace.records.evidence import Arm, Evidence
 
@@ -28,10 +28,6 @@ OVERHEAD = 1.25
 """times that several devices may take as long as reckoned"""
 SIZES = (0.25, 0.5, 1.0)
 """areas of the images in the thirds of a progressive resizing: sides of 1/2, 0.7 and 1"""
-REACHED = (0.1, 0.6)
-"""shares of a device's peak between which a step's arithmetic is taken to lie"""
-DISPATCH_S = 8e-6
-"""CPU time of one operation that is sent to an accelerator, forward and backward"""
 SCALING = 1.4
 """times that a step on another device may take as long, or as short, as reckoned"""
 LEAST_LEFT = 0.5
@@ -138,29 +134,23 @@ def more_devices(evidence: Evidence) -> Iterator[Change]:
 
 
 def other_devices(evidence: Evidence) -> Iterator[Change]:
-    """Accelerators of the table: arithmetic and memory by their rates, the rest as here."""
-    compute, step = evidence.compute, evidence.steps
-    if compute.device != "cpu" or not compute.flops:
-        return
-    ceilings = evidence.machine.ceilings
-    rates = ceilings.matmul_flops if ceilings is not None else {}
-    top = rates.get(compute.dtype)
+    """Accelerators of the table: a step's operators by their rates, the rest as here."""
+    compute, step_s = evidence.compute, evidence.steps.mean_s
+    here = rates_here(evidence)
     spent = compute.forward_s + compute.backward_s + compute.optimizer_s
-    if not top or spent <= 0:
+    if compute.device != "cpu" or not compute.flops or here is None or spent <= 0:
         return
-    reached = min(REACHED[1], max(REACHED[0], compute.flops / spent / top))
-    rest = max(0.0, step.mean_s - spent)
-    known = devices()
+    rest = max(0.0, step_s - spent)
     for name in OFFERED:
-        found = known.get(name)
-        rate = found and (found.tf32_tflops or found.fp32_tflops or found.bf16_tflops)
-        if found is None or not rate or evidence.memory.peak_bytes > found.room_bytes:
+        found = devices().get(name)
+        there = rates_there(found) if found is not None else None
+        if found is None or there is None or evidence.memory.peak_bytes > found.room_bytes:
             continue
-        arithmetic = compute.flops / (rate * 1e12 * reached)
-        moving = compute.moved_bytes / (found.bandwidth_gb_s * 1e9)
-        there = max(arithmetic + moving, compute.operations * DISPATCH_S)
-        sped = step.mean_s / (rest + there)
-        low, high = step.mean_s / (rest + SCALING * there), step.mean_s / (rest + there / SCALING)
+        computing = computing_s(evidence, here, there)
+        # Other libraries and kernels: as far off as devices of one kind are from each other, at least.
+        least = min(computing.least, computing.estimate / SCALING)
+        most = max(computing.most, computing.estimate * SCALING)
+        sped, low, high = (step_s / (rest + s) for s in (computing.estimate, most, least))
         yield Change(f"on one {name}", sped, low, high, "not measured", "numerics", found)
 
 

@@ -150,6 +150,8 @@ class Pace:
         """
         seen_by = self._ever if self.comes_and_goes else self._lately
         step_s = (seen_by is self._ever and seen_by.step_s) or self.step_s or 0.0
+        if self.blocks == 0 or self.warming:
+            step_s = self.recent_s  # those before it are warm-up
         running, pausing = steps * step_s, pauses_s
         stalling = steps * self._stalled / max(1, self.steps)
         chance = Z80 / math.sqrt(max(1, self._stalls))

@@ -152,6 +152,18 @@ class Calls(msgspec.Struct, frozen=True):
     operators: int
 
 
+class Operators(msgspec.Struct, frozen=True):
+    """Calls of an operator in a step that are alike; FLOPs and bytes are those of one."""
+
+    name: str
+    calls: int
+    seconds: float
+    """of all of them, in the one step in which they were counted"""
+    flops: float
+    moved_bytes: float
+    """read and written, as if nothing stayed in a cache"""
+
+
 class Compute(msgspec.Struct, frozen=True):
     """The model's part of a step."""
 
@@ -186,6 +198,8 @@ class Compute(msgspec.Struct, frozen=True):
     operations: int = 0
     """operator calls in one forward"""
     calls: Calls | None = None
+    spent: tuple[Operators, ...] = ()
+    """by forward, backward and optimizer, what takes longest first"""
     fixed_s: float | None = None
     """what a step costs whatever its batch: intercept of time over batch size"""
     fixed_low_s: float | None = None

@@ -21,13 +21,13 @@ from outpace.measure.by_hand import (
 from outpace.measure.capacity import tightest
 from outpace.measure.dispatch import capturing
 from outpace.measure.first_epoch import kept
-from outpace.measure.flops import StepCounter
+from outpace.measure.flops import StepCount, StepCounter
 from outpace.measure.generators import moved, random_states
 from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.waste import Waste
-from outpace.records.evidence import Images, Memory
+from outpace.records.evidence import Images, Memory, Operators
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
@@ -42,6 +42,8 @@ from outpace.serve.probe import Probe, gather_time, making_time, probe
 from outpace.tune.files import TRACE, write
 from outpace.tune.observed import Observed
 
+MOST_KINDS = 100
+"""of operators that are told apart"""
 TRACED = 5
 
 
@@ -104,6 +106,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         written_bytes=float(counter.count.far_out),
         denormals=denormals(observed.host),
         calls=busiest(counter.calls),
+        spent=longest(counter.count),
         autocast=counter.count.half,
         padding=counter.waste.padding,
         empty_flops=counter.waste.flops,
@@ -112,6 +115,25 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     observed.found.loss_lines = set(counter.own.learnt)
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
+
+
+def longest(count: StepCount) -> tuple[Operators, ...]:
+    """Operators by the time that they took, the longest first; those beyond `MOST_KINDS` in one."""
+    found = [
+        Operators(name, len(took), sum(took), float(flops), float(size))
+        for (name, flops, size), took in count.spent.items()
+    ]
+    found.sort(key=lambda each: -each.seconds)
+    return (*found[:MOST_KINDS], *together(found[MOST_KINDS:]))
+
+
+def together(few: list[Operators]) -> Iterator[Operators]:
+    """Several kinds as one, of the mean size; nothing for none."""
+    calls = sum(each.calls for each in few)
+    if calls:
+        flops = sum(each.calls * each.flops for each in few) / calls
+        size = sum(each.calls * each.moved_bytes for each in few) / calls
+        yield Operators("others", calls, sum(each.seconds for each in few), flops, size)
 
 
 def probe_trace(observed: Observed) -> Iterator[None]:

@@ -186,8 +186,7 @@ def slowed_by_others(evidence: Evidence) -> float:
 def compute_cost(evidence: Evidence) -> float:
     """Seconds of a step in forward, backward and optimizer."""
     compute, steps = evidence.compute, evidence.steps
-    clocked = compute.forward_s + compute.backward_s + compute.optimizer_s
-    clocked -= exchange_seconds(evidence)
+    clocked = compute.clocked_s - exchange_seconds(evidence)
     beside = 0.0 if evidence.input.workers else evidence.input.wait_s
     return min(clocked, max(0.0, steps.mean_s - beside)) if steps.mean_s else clocked
 

@@ -41,7 +41,7 @@ class OperatorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.on_stack = False
         self.failure: str | None = None
         self.took_s = 0.0
-        """that the operator that has just run took; on a device: to be asked for"""
+        """that the operator that has just run took; on a GPU: to be launched"""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import NoReturn
 
-from outpace.measure.length import Place, is_within
-from outpace.seams.where import is_user_file, user_frames
+from outpace.measure.length import Place, is_within, lines_of
+from outpace.seams.where import is_user_file
 
 
 class LastLines:
@@ -42,11 +42,6 @@ class LastLines:
         if error is None:
             return is_within(outermost, self.exit) if self.exit else None
         return any(is_within(outermost, lines) for lines in raised_in(error))
-
-
-def lines_of(frame: FrameType | None) -> Place:
-    """The user's lines that are running, the innermost first."""
-    return tuple((each.f_code, each.f_lineno) for each in user_frames(frame))
 
 
 def raised_in(error: BaseException) -> list[Place]:

@@ -278,7 +278,12 @@ def _trainer(frame: FrameType) -> Any:
 
 def place_of_step() -> Place:
     """The lines of the user's in which the calling step is, the innermost first."""
-    return tuple((frame.f_code, frame.f_lineno) for frame in user_frames(sys._getframe(1)))
+    return lines_of(sys._getframe(1))
+
+
+def lines_of(frame: FrameType | None) -> Place:
+    """The user's lines that are running in a frame and its callers, the innermost first."""
+    return tuple((each.f_code, each.f_lineno) for each in user_frames(frame))
 
 
 def outermost_loop() -> Place:

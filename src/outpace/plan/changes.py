@@ -29,7 +29,7 @@ OVERHEAD = 1.25
 SIZES = (0.25, 0.5, 1.0)
 """areas of the images in the thirds of a progressive resizing: sides of 1/2, 0.7 and 1"""
 SCALING = 1.4
-"""times that a step on another device may take as long, or as short, as reckoned"""
+"""times that a step on another device may take as long, or as short, as reckoned, at the least"""
 LEAST_LEFT = 0.5
 """of a step's computing, that is none of filling pages"""
 HIDDEN = 0.1
@@ -137,14 +137,13 @@ def other_devices(evidence: Evidence) -> Iterator[Change]:
     """Accelerators of the table: a step's operators by their rates, the rest as here."""
     compute, step_s = evidence.compute, evidence.steps.mean_s
     here = rates_here(evidence)
-    spent = compute.forward_s + compute.backward_s + compute.optimizer_s
-    if compute.device != "cpu" or not compute.flops or here is None or spent <= 0:
+    if compute.device != "cpu" or not compute.flops or here is None or compute.clocked_s <= 0:
         return
-    rest = max(0.0, step_s - spent)
+    rest = max(0.0, step_s - compute.clocked_s)
     for name in OFFERED:
-        found = devices().get(name)
-        there = rates_there(found) if found is not None else None
-        if found is None or there is None or evidence.memory.peak_bytes > found.room_bytes:
+        found = devices()[name]
+        there = rates_there(found)
+        if there is None or evidence.memory.peak_bytes > found.room_bytes:
             continue
         computing = computing_s(evidence, here, there)
         # Other libraries and kernels: as far off as devices of one kind are from each other, at least.

@@ -59,8 +59,7 @@ def rates_there(device: Device) -> Rates | None:
 def computing_s(evidence: Evidence, here: Rates, there: Rates) -> Reckoned:
     """Forward, backward and optimizer of a step on the other device."""
     compute = evidence.compute
-    spent = compute.forward_s + compute.backward_s + compute.optimizer_s
-    operators = compute.spent
+    spent, operators = compute.clocked_s, compute.spent
     seen = sum(each.seconds for each in operators)
     if seen < SEEN * spent:
         operators = (Operators("step", 1, spent, compute.flops, compute.moved_bytes),)

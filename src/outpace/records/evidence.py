@@ -237,6 +237,11 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line of the first collective that the script calls itself"""
 
     @property
+    def clocked_s(self) -> float:
+        """Seconds a step in forward, backward and optimizer."""
+        return self.forward_s + self.backward_s + self.optimizer_s
+
+    @property
     def products(self) -> str | None:
         """What most matrix products are computed in; None for float32 on a GPU, which may use TF32."""
         computed = self.autocast or self.dtype

@@ -84,6 +84,16 @@ def cause_right(told: Told) -> bool:
     return bool(row["found"]) and row["cause"] in (told.case.cause, without["cause"])
 
 
+def first_of_its_own(told: Told) -> bool:
+    """Whether the planted cause is told, and before it only causes that are told without it too."""
+    row, without = told.row, told.without
+    assert without is not None
+    causes = [tuple(each[:2]) for each in row["told"]]
+    planted = (told.case.bound, told.case.cause)
+    own = {tuple(each[:2]) for each in without["told"]}
+    return planted in causes and own.issuperset(causes[: causes.index(planted)])
+
+
 def alarm(told: Told) -> bool:
     """Whether a control is told to have another cause than its own, or a script one not in it."""
     row, case = told.row, told.case
@@ -169,6 +179,9 @@ def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
     return {
         "bound right": share(map(bound_right, planted)),
         "cause right": share(map(cause_right, planted)),
+        "planted cause first, but for what is told without it too": share(
+            map(first_of_its_own, planted)
+        ),
         "planted cause found at all": share(t.row["found"] for t in planted),
         "file:line right, of those found": share(
             t.row["line_right"] for t in planted if t.row["found"]

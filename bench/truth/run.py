@@ -10,6 +10,8 @@ docstring; so it is without the plant, where the planted cause must not come fir
 A seed is a pass over all cases, an hour on two cores. It takes one dose of each; the passes of
 three seeds take all three. What is done is kept in .outpace/truth, so that a run that was stopped,
 or made in shards, goes on: verdicts by the code of outpace that gave them, times by the script.
+Beside the table of --output it is written once more, as RESULTS.jsonl; what is in there of this
+processor is taken up, so that passes can be days apart.
 --repeats gives each verdict again, for whether it is the same. --quick takes the largest dose of a
 few cases.
 
@@ -74,8 +76,8 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.seconds: dict[str, dict[str, float]] = {}
-        """what was done took so long: times, verdicts, peers; each by its name"""
+        self.used: dict[str, Any] = {}
+        """what was done, by its name, and the seconds that it took"""
 
     def once(self, name: str, make: Callable[[Path], Any]) -> Any:
         """What ``make`` gives in an empty folder, or gave before."""
@@ -89,9 +91,31 @@ class Bench:
             part.write_text(json.dumps({"made": made, "seconds": time.perf_counter() - begun}))
             part.replace(path)
         kept = json.loads(path.read_text())
-        kind = name.partition("/")[0].replace(CODE, "verdicts")
-        self.seconds.setdefault(kind, {})[name] = kept["seconds"]
+        self.used[str(path.relative_to(KEPT)).removesuffix(".json")] = kept
         return kept["made"]
+
+    def seconds(self) -> dict[str, float]:
+        """What was done took so long: times, verdicts, peers."""
+        took: dict[str, float] = {}
+        for name, kept in self.used.items():
+            kind = name.partition("/")[0].replace(CODE, "verdicts")
+            took[kind] = took.get(kind, 0.0) + kept["seconds"]
+        return took
+
+    def take_up(self, path: Path) -> None:
+        """Keep what was written beside an earlier table, of this processor."""
+        for line in path.read_text().splitlines() if path.exists() else ():
+            name, cpu, kept = json.loads(line)
+            file = KEPT / f"{name}.json"
+            if cpu == describe().cpu and not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(kept))
+
+    def write(self, path: Path) -> None:
+        """Write what was used, for others and for later passes."""
+        cpu = describe().cpu
+        lines = [json.dumps([name, cpu, kept]) + "\n" for name, kept in sorted(self.used.items())]
+        path.write_text("".join(lines))
 
     def kept(self, name: str) -> Path:
         """The file of what is done."""
@@ -165,8 +189,7 @@ def chosen(options: argparse.Namespace) -> list[tuple[Case, str, int]]:
 def how_run(bench: Bench, truths: Iterable[Truth]) -> str:
     """On what, how thoroughly, and how long it took."""
     machine, options = describe(), bench.options
-    minutes = {kind: sum(each.values()) / 60 for kind, each in bench.seconds.items()}
-    took = ", ".join(f"{kind} {m:.0f} min" for kind, m in minutes.items())
+    took = ", ".join(f"{kind} {s / 60:.0f} min" for kind, s in bench.seconds().items())
     rounds = {truth.rounds for truth in truths} or {0}
     of = f"{min(rounds)} to {max(rounds)}" if len(rounds) > 1 else f"{max(rounds)}"
     doses = "the largest dose of each" if options.quick else f"{len(options.seeds)} of 3 passes"
@@ -201,6 +224,8 @@ def main() -> None:
     options = parser.parse_args()
     work = chosen(options)
     bench = Bench(options)
+    if options.output is not None and not options.again:
+        bench.take_up(options.output.with_suffix(".jsonl"))
     true: dict[str, dict[str, Truth]] = {}
     rows: list[Row] = []
     failed: list[str] = []
@@ -225,6 +250,7 @@ def main() -> None:
     print(text)
     if options.output is not None:
         options.output.write_text(text)
+        bench.write(options.output.with_suffix(".jsonl"))
 
 
 if __name__ == "__main__":

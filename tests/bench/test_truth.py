@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import math
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from outpace.measure.machine import describe
 
 TRUTH = Path(__file__).parents[2] / "bench" / "truth"
 sys.path.insert(0, str(TRUTH))
@@ -22,6 +26,7 @@ from results import (  # noqa: E402
     bound_right,
     cause_right,
     covered,
+    first_of_its_own,
     off,
     results,
     truth_of,
@@ -29,6 +34,10 @@ from results import (  # noqa: E402
 from verdict import judged, outpace  # noqa: E402
 
 CASES = {case.name: case for case in all_cases()}
+SPEC = importlib.util.spec_from_file_location("truth_run", TRUTH / "run.py")
+assert SPEC is not None
+run: Any = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(run)  # type: ignore[union-attr]
 ON_GPU = {case.name: case for case in all_cases("gpu")}
 
 
@@ -43,6 +52,7 @@ def row(bound: str, cause: str, *, found: bool = True, top: bool = False, **more
         "where": "parse_json.py:28",
     }
     facts |= {"bound": bound, "cause": cause, "found": found, "top": top, "gain": gain}
+    facts["told"] = [[bound, cause, 2.0]]
     return facts | {"line_right": True, "advised": [], "advice_right": True} | more
 
 
@@ -105,6 +115,38 @@ def test_what_is_told_of_the_plant_alone() -> None:
     assert off(told(row("io", "parse"), 1.6)) == pytest.approx(math.log(1.6 / 2))
     assert covered(both)
     assert covered(both, 0.01)
+
+
+def test_before_a_plant_may_come_what_is_told_without_it_too() -> None:
+    others = [["io", "augment", 1.4], ["outside", "startup", 1.3]]
+    behind = row("io", "augment", told=[*others, ["io", "parse", 1.2]])
+    without = WITHOUT | {"told": others[::-1]}
+    assert first_of_its_own(told(behind, 1.3)._replace(without=without))
+    assert not first_of_its_own(told(behind, 1.3)._replace(without=without | {"told": others[:1]}))
+    assert not first_of_its_own(told(behind | {"told": others}, 1.3)._replace(without=without))
+
+
+def test_what_is_beside_a_table_is_taken_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of another processor nothing is: its times are others."""
+    monkeypatch.setattr(run, "KEPT", tmp_path / "kept")
+    options = argparse.Namespace(again=False, hog=False)
+    bench = run.Bench(options)
+    assert bench.once("times/storage_latency-0.01", lambda folder: {"0": [1.5]}) == {"0": [1.5]}
+    table = tmp_path / "RESULTS.jsonl"
+    bench.write(table)
+    monkeypatch.setattr(run, "KEPT", tmp_path / "later")
+    later = run.Bench(options)
+    later.take_up(table)
+    assert later.once("times/storage_latency-0.01", lambda folder: None) == {"0": [1.5]}
+    assert set(later.seconds()) == {"times"}
+    other = run.Bench(argparse.Namespace(again=False, hog=True))
+    assert other.once("times/storage_latency-0.01", lambda folder: "beside a hog") == "beside a hog"
+    table.write_text(table.read_text().replace(describe().cpu, "another"))
+    monkeypatch.setattr(run, "KEPT", tmp_path / "elsewhere")
+    later.take_up(table)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_the_table() -> None:

@@ -10,8 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
-from outpace.diagnose.costs import ceiling_seconds, of_step
-from outpace.records.evidence import FED, Arm, ByHand, ByKind, Calls, Evidence, Memory, Rank
+from outpace.diagnose.costs import LEAST_OPERATORS, ceiling_seconds, moving_seconds, of_step
+from outpace.records.evidence import (
+    FED,
+    Arm,
+    ByHand,
+    ByKind,
+    Calls,
+    Evidence,
+    Memory,
+    Operators,
+    Rank,
+)
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
@@ -520,6 +530,29 @@ def test_moving_memory_is_told_from_arithmetic() -> None:
     assert ("memory", "bandwidth") not in causes(little)
 
 
+def test_what_operators_that_move_memory_took_is_told() -> None:
+    """Of 94 ms counted operators take 80, those 50; half of the pages filled are theirs."""
+    spent = (Operators("mul", 9, 0.05, 0.0, 1e8), Operators("mm", 3, 0.03, 1e9, 1e7))
+    compute = replace(
+        IMAGES.compute, forward_s=0.04, backward_s=0.04, optimizer_s=0.014, spent=spent, moving_s=0.05,
+        system_s=0.0, moved_bytes=9e8, fresh_bytes=50 * 4096.0, page_faults=100.0,
+    )  # fmt: skip
+    facts = replace(
+        IMAGES, input=replace(IMAGES.input, wait_s=0.0), compute=compute, arms=(),
+        steps=replace(IMAGES.steps, mean_s=0.1, cpu_s=0.1),
+    )  # fmt: skip
+    assert moving_seconds(facts) == pytest.approx(0.05), "filling pages takes no time"
+    paged = replace(facts, compute=replace(compute, system_s=0.02))
+    assert moving_seconds(paged) == pytest.approx(0.05 + min(0.014, 0.5 * paged.paging_s))
+    slow = replace(facts, compute=replace(compute, spent=(*spent, Operators("mm", 1, 0.108, 0, 0))))
+    assert moving_seconds(slow) == pytest.approx(0.05 / 2), "the counted step took twice as long"
+    gpu = replace(facts, compute=replace(compute, device="cuda"))
+    assert gpu.machine.ceilings is not None
+    assert moving_seconds(gpu) == pytest.approx(
+        min(0.094, 9e8 / gpu.machine.ceilings.memory_bytes_s)
+    )
+
+
 def test_importing_torch_is_no_loss() -> None:
     """Of 40 s before the first step 30 are torch's: a run of 100 s could do without 10."""
     ledger = (Row("startup", 40.0, 0.4, "train.py:3"), Row("forward", 60.0, 0.6))
@@ -533,7 +566,7 @@ def test_importing_torch_is_no_loss() -> None:
 
 
 def test_a_step_that_is_all_calls_is_bound_by_compute() -> None:
-    """Of 2 ms of compute nothing depends on the batch: something is left to be done in any case."""
+    """Of 2 ms of compute nothing depends on the batch: one operator a tensor is left in any case."""
     compute = replace(IMAGES.compute, forward_s=1e-3, backward_s=1e-3, optimizer_s=0.0,
                       operations=400, fixed_s=2e-3, fixed_low_s=1.9e-3, fixed_high_s=2.1e-3)  # fmt: skip
     ledger = (Row("forward", 50.0, 0.45), Row("backward", 50.0, 0.45), Row("logging", 9.0, 0.1))
@@ -543,7 +576,8 @@ def test_a_step_that_is_all_calls_is_bound_by_compute() -> None:
         replace(IMAGES, compute=compute, ledger=ledger, steps=steps, input=own, arms=())
     )
     assert (told[0].bound, told[0].cause) == ("compute", "dispatch")
-    assert told[0].gain.speedup == pytest.approx(2.2 / 0.4)
+    least = (40 + LEAST_OPERATORS) / (400 + 40 * 8 / 3 + 1)
+    assert told[0].gain.speedup == pytest.approx(2.2 / (2.2 - 1.8 * (1 - least)))
 
 
 def test_an_optimizer_written_out_is_laid_at_its_lines() -> None:
@@ -560,7 +594,8 @@ def test_an_optimizer_written_out_is_laid_at_its_lines() -> None:
                    machine=replace(IMAGES.machine, ceilings=ceilings))  # fmt: skip
     told = [f for f in findings(seen) if f.where == "train.py:40"]
     assert [(f.bound, f.cause) for f in told] == [("compute", "dispatch")]
-    assert told[0].gain.speedup == pytest.approx(10 / 6)
+    spared = 4 * (1 - 40 / 900)  # one for each tensor is left
+    assert told[0].gain.speedup == pytest.approx(10 / (10 - spared))
     few = replace(compute, by_hand=ByHand(4e-3, 10, "train.py:40"))
     assert "train.py:40" not in {f.where for f in findings(replace(seen, compute=few))}
 

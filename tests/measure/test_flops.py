@@ -133,7 +133,13 @@ def test_bytes_that_no_cache_holds_are_told_apart(monkeypatch: pytest.MonkeyPatc
         large * 2.0
         small * 2.0
         large @ large
-    assert (counter.count.far_in, counter.count.far_out) == (8000, 8000)
+        large.add_(1.0)
+    count = counter.count
+    assert (count.far_bytes, count.fresh_bytes) == (32_000, 8000), "in place no memory is taken"
+    far = {"mul": 16_000, "add_": 16_000}
+    took = [sum(s) for (name, _, size), s in count.spent.items() if far.get(name) == size]
+    assert count.far_s == pytest.approx(sum(took))
+    assert len(took) == len(far)
 
 
 @pytest.mark.parametrize("half", [True, False])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import linecache
+import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +86,32 @@ def test_a_function_beside_the_steps_is_told_as_one() -> None:
     rows = rows_of(Seen(0.0, steps(0.04), 10, {}, samples))
     found = {line: s for (name, line), s in rows.items() if name == "elsewhere"}
     assert found == pytest.approx({5: 0.3, 7: 0.06, 8: 0.04})
+
+
+LOOPS = """
+for x, y in loader:
+    out = model(x)
+    out.sum().backward()
+    for index in range(4500):
+        pair = out[index], y[index]
+        counts[pair] = counts.get(pair, 0) + 1
+    while waits():
+        sleep(1)
+"""
+
+
+def test_a_loop_beside_the_steps_is_told_as_one(tmp_path: Path) -> None:
+    """The one in which the steps are is none; what is hardly seen line by line counts together."""
+    path = tmp_path / "train.py"
+    path.write_text(LOOPS)
+    os.utime(path, (0, 0))  # older than this process: its lines are those that run
+
+    def seen_at(line: int, phase: str = "elsewhere") -> Line:
+        return Line(phase, str(path), "<module>", ((str(path), "<module>", line),))
+
+    samples = Counter({seen_at(3, "forward"): 20, seen_at(4, "backward"): 20,
+                       seen_at(5): 1, seen_at(6): FEWEST - 1, seen_at(7): 1, seen_at(9): 4})  # fmt: skip
+    rows = rows_of(Seen(0.0, steps(0.05), 10, {}, samples))
+    assert rows["elsewhere", 6] == pytest.approx(0.5 * 4 / 8)
+    assert rows["elsewhere", 9] == pytest.approx(0.5 * 4 / 8)
+    assert ("elsewhere", None) not in rows

@@ -144,6 +144,18 @@ def test_groups_as_long_as_an_epoch_become_smaller(watched: bool) -> None:
     assert sum(step.clean for step in seen[-20:]) == 10
 
 
+def test_groups_of_short_steps_end_where_input_is_no_longer_free() -> None:
+    host, _ = training()
+    host.switch(replace(AS_IS, free_input=True))
+    for _ in range(100):
+        host.end_step()
+    assert host.group > 1
+    host.switch(replace(AS_IS, free_input=True, watched=False))
+    assert host.group > 1
+    host.switch(AS_IS)
+    assert host.group == 1
+
+
 def test_what_is_in_every_step_belongs_to_it() -> None:
     host, seen = training()
     for _ in range(100):

@@ -251,6 +251,37 @@ def test_a_loader_made_anew_for_each_epoch_is_known_again() -> None:
         assert not seam.record_of(validation).trains, "of another data set, at the same line"
 
 
+@pytest.mark.parametrize(("samples", "again"), [(8, True), (6, False)])
+def test_a_data_set_made_anew_for_each_epoch_is_known_again(samples: int, again: bool) -> None:
+    """One as long as that before, which is gone; its batches are free, too, where input is to be."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def made(samples: int) -> DataLoader[tuple[torch.Tensor, ...]]:
+        return DataLoader(TensorDataset(torch.randn(samples, 3)), batch_size=2)
+
+    def learn(x: torch.Tensor) -> None:
+        model(x).mean().backward()
+        optimizer.step()
+
+    with hosted(switching=True) as host:
+        seam = seam_of(host)
+        for _ in range(2):
+            for (x,) in made(8):
+                learn(x)
+        host.switch(replace(AS_IS, free_input=True))
+        batches = made(samples)
+        epoch = iter(batches)
+        assert seam.record_of(batches).trains is again
+        seen = []
+        for (x,) in epoch:
+            seen.append(x.data_ptr())
+            learn(x)
+        assert len(seen) == samples // 2, "an epoch is as long as ever"
+        recent = {x.data_ptr() for (x,) in seam.record_of(batches).recent.batches}
+        assert recent.issuperset(seen[1:]), "no more than one was made"
+
+
 def test_starts_are_those_of_all_loaders_that_a_line_makes() -> None:
     """As of episodes, each of which has a data set of its own."""
     model = nn.Linear(3, 1)

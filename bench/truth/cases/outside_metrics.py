@@ -1,7 +1,7 @@
 """After each step a confusion matrix is counted in Python over AMOUNT predictions.
 
 truth: outside other
-line: counts[
+line: pair = | counts[
 amounts: 4500 18000 60000
 """
 

@@ -99,7 +99,7 @@ def weights(evidence: Evidence, told: list[Finding]) -> dict[str, float]:
 def computing_share(evidence: Evidence) -> float:
     """Share of the run in forward, backward and optimizer, less waiting for ranks and moving memory."""
     total = compute_cost(evidence)
-    moved = sum(moving_seconds(evidence)) / total if total else 0.0
+    moved = moving_seconds(evidence) / total if total else 0.0
     share = evidence.share("forward", "backward", "optimizer")
     whole = evidence.steps.mean_s
     waited = exchange_seconds(evidence) / whole * step_share(evidence) if whole else 0.0

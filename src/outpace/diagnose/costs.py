@@ -21,7 +21,9 @@ MOST_DISPATCH = 0.9
 MAKING_ERROR = 1.3
 """times what workers are taken to need to make a batch, before the rest is laid at the workers"""
 SURELY_MOVED = 0.6
-"""part of the memory traffic that no cache saves: what stays in one between two operators does not move"""
+"""part of the time of operators that move memory that is taken to be gone without them at the least"""
+LEAST_OPERATORS = 3
+"""of a step beside one for each tensor of parameters: its loss, and an optimizer that updates all at once"""
 PAGE = 4096
 RUN_TO_RUN = 1.7
 """times that what is lost, over the rest, may differ in another run of the script: the truth bench saw
@@ -240,6 +242,13 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     return fixed, low, max(fixed, min(compute.fixed_high_s or fixed, most))
 
 
+def beyond_least(evidence: Evidence) -> float:
+    """Share of a step's operators that a model with so many parameters can do without."""
+    compute = evidence.compute
+    updating = 0.0 if compute.fused or compute.by_hand is not None else compute.tensors * 8 / 3
+    return max(0.0, 1 - (compute.tensors + LEAST_OPERATORS) / (compute.operations + updating + 1))
+
+
 def by_hand_seconds(evidence: Evidence) -> float:
     """What changing parameters tensor by tensor costs in calls; more than that is arithmetic."""
     by_hand = evidence.compute.by_hand
@@ -248,19 +257,23 @@ def by_hand_seconds(evidence: Evidence) -> float:
     return min(by_hand.seconds, MOST_OVER_TINY * by_hand.operators * one_call(evidence))
 
 
-def moving_seconds(evidence: Evidence) -> tuple[float, float]:
-    """Seconds a step that element-wise operators move memory for, and take fresh pages for.
+def moving_seconds(evidence: Evidence) -> float:
+    """Seconds a step in which element-wise operators move more than any cache holds.
 
-    Bytes beyond any cache over the machine's bandwidth; a page for what is written, as far as so
-    many were seen to be taken.
+    As long as they took in the counted step, and what giving their memory back takes after them: what
+    the operators' own times leave of a step, as far as filling so many pages takes as long. On a GPU,
+    where operators are only launched, their bytes over the machine's bandwidth.
     """
     compute, ceilings = evidence.compute, evidence.machine.ceilings
-    if ceilings is None or not ceilings.memory_bytes_s:
-        return 0.0, 0.0
     most = compute_cost(evidence)
-    moving = min(most, compute.moved_bytes / ceilings.memory_bytes_s)
-    written = compute.written_bytes / PAGE / compute.page_faults if compute.page_faults else 0.0
-    return moving, min(most - moving, min(1.0, written) * evidence.paging_s)
+    if compute.device != "cpu" or not compute.moving_s:
+        known = ceilings is not None and ceilings.memory_bytes_s
+        return min(most, compute.moved_bytes / ceilings.memory_bytes_s) if known else 0.0  # type: ignore[union-attr]
+    counted = sum(each.seconds for each in compute.spent)
+    moving = compute.moving_s * min(1.0, most / counted)
+    fresh = compute.fresh_bytes / PAGE / compute.page_faults if compute.page_faults else 0.0
+    returned = min(max(0.0, most - counted), min(1.0, fresh) * evidence.paging_s)
+    return min(most, moving + returned)
 
 
 def ceiling_seconds(evidence: Evidence) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from outpace.diagnose.costs import (
     MOST_OVER_TINY,
     SURELY_MOVED,
+    beyond_least,
     by_hand_seconds,
     ceiling_seconds,
     compute_cost,
@@ -33,24 +34,29 @@ LEAST_USELESS = 0.1
 def dispatch(evidence: Evidence) -> Iterator[Told]:
     """Framework overhead: many small operators."""
     by_hand = by_hand_seconds(evidence)
-    if evidence.compute.by_hand is not None:
+    update = evidence.compute.by_hand
+    if update is not None:
+        beyond = max(0.0, 1 - evidence.compute.tensors / update.operators)
+        spared = beyond * by_hand
         yield Told(
-            of_step(evidence, by_hand, 0.8 * by_hand, 1.1 * by_hand),
-            evidence.compute.by_hand.where,
-            f"the script changes its parameters tensor by tensor, by {evidence.compute.by_hand.operators} "
+            of_step(evidence, spared, 0.8 * spared, 1.1 * spared),
+            update.where,
+            f"the script changes its parameters tensor by tensor, by {update.operators} "
             "operators a step: an optimizer of torch's (fused=True) or torch._foreach_* takes a few",
         )
     seconds, low, high = (max(0.0, s - by_hand) for s in dispatch_seconds(evidence))
     if seconds < 0.3 * compute_cost(evidence):
         return
+    beyond = beyond_least(evidence)
     how = "measured" if evidence.compute.fixed_s is not None else "predicted"
-    cost = of_step(evidence, seconds, low, high, how)  # type: ignore[arg-type]
+    cost = of_step(evidence, beyond * seconds, beyond * low, beyond * high, how)  # type: ignore[arg-type]
     yield Told(
         cost,
         evidence.compute.where,
         f"{1e3 * seconds:.2f} of {1e3 * cost.whole_s:.2f} ms of a step do not depend on the batch: "
         f"{evidence.compute.operations} operators a forward pass{_called(evidence)}, each too small for "
-        "what it costs to call",
+        f"what it costs to call; one for each of the model's {evidence.compute.tensors} tensors, and an "
+        f"optimizer that updates all at once, would be {100 * (1 - beyond):.0f} % of a step's",
     )
 
 
@@ -101,7 +107,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     if evidence.compute.fixed_s is None:
         fixed = least_fixed = most_fixed = 0.0
     at_best = ceiling_seconds(evidence)
-    moving = sum(moving_seconds(evidence))
+    moving = moving_seconds(evidence)
     taken = max(0.0, total - fixed - moving)
     if not evidence.compute.operations:
         yield Told(

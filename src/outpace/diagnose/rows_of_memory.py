@@ -32,17 +32,21 @@ def capacity(evidence: Evidence) -> Iterator[Told]:
 
 def bandwidth(evidence: Evidence) -> Iterator[Told]:
     """Element-wise operators that each read and write all of a large tensor."""
-    moving, pages = moving_seconds(evidence)
-    seconds = moving + pages
-    if not moving or seconds < 0.3 * compute_cost(evidence):
+    seconds = moving_seconds(evidence)
+    if not seconds or seconds < 0.3 * compute_cost(evidence):
         return
+    compute, ceilings = evidence.compute, evidence.machine.ceilings
     cost = of_step(evidence, seconds, SURELY_MOVED * seconds, 1.1 * seconds, "predicted")
-    fresh = f", and {1e3 * pages:.0f} ms to take fresh pages for it" if pages > 0.1 * moving else ""
+    known = ceilings is not None and ceilings.memory_bytes_s
+    at_best = compute.moved_bytes / ceilings.memory_bytes_s if known else seconds  # type: ignore[union-attr]
+    fresh = compute.fresh_bytes > 0 and evidence.paging_s > at_best
     yield Told(
         cost,
-        evidence.compute.where,
-        f"element-wise operations move {evidence.compute.moved_bytes / 2**30:.2f} GiB a step: "
-        f"{1e3 * moving:.0f} of {1e3 * cost.whole_s:.0f} ms at this machine's bandwidth{fresh}",
+        compute.where,
+        f"element-wise operations on more than the caches hold take {1e3 * seconds:.0f} of "
+        f"{1e3 * cost.whole_s:.0f} ms of a step: they move {compute.moved_bytes / 2**30:.2f} GiB, "
+        f"{1e3 * at_best:.0f} ms at this machine's bandwidth"
+        + (", and fill fresh pages" if fresh else ""),
     )
 
 

@@ -75,9 +75,9 @@ def collect(
 ) -> Evidence:
     """All evidence there is by now. ``loading_s``: the import of torch, and us."""
     early, recorded = watcher.first_epoch, watcher.steps
-    if finished and watcher.recording and not early:
+    if not early:
         early, recorded = parted(recorded, watcher.second_epoch)
-    elif found.made_sooner_s:
+    if not early and found.made_sooner_s:
         early, recorded = recorded, sooner(recorded, found.made_sooner_s)
     steps = clean_steps(recorded)
     phases = mean_phases(steps)

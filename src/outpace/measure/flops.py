@@ -49,9 +49,12 @@ class StepCount:
     """by the dtype of what comes out"""
     bytes_in: Counter[Kind] = field(default_factory=Counter)
     bytes_out: Counter[Kind] = field(default_factory=Counter)
-    far_in: int = 0
-    far_out: int = 0
-    """bytes read and written by operators that only move or map more than any cache holds"""
+    far_bytes: int = 0
+    """read and written by operators that only move or map more than any cache holds"""
+    far_s: float = 0.0
+    """seconds that those took"""
+    fresh_bytes: int = 0
+    """of those that they wrote to memory that they took for it"""
     uncounted: Counter[str] = field(default_factory=Counter)
     """operators whose FLOP formula failed on what it was given"""
     spent: dict[tuple[str, int, int], list[float]] = field(default_factory=dict)
@@ -111,8 +114,9 @@ class StepCounter(OperatorWatch):  # type: ignore[no-untyped-call]
             count.bytes_in[kind] += read
             count.bytes_out[kind] += written
             if kind == "elementwise" and moved > last_level_cache():
-                count.far_in += read
-                count.far_out += written
+                count.far_bytes += moved
+                count.far_s += self.took_s
+                count.fresh_bytes += 0 if operator._schema.is_mutable else written
         count.spent.setdefault((name, flops, moved), []).append(self.took_s)
 
 

@@ -196,28 +196,43 @@ def places(samples: Counter[Line], most: int = 8) -> list[tuple[str, float]]:
     return [(at, count / total) for at, count in counts.most_common(most)] if total else []
 
 
-def of_steps(samples: Iterable[Line]) -> set[tuple[str, str]]:
-    """(file, function) of the user's functions in which steps are made."""
+def of_steps(samples: Iterable[Line]) -> set[tuple[str, str, int]]:
+    """(file, function, line) of the user's frames in which steps are made."""
     phases = ("forward", "backward", "optimizer")
-    return {frame[:2] for line in samples if line.phase in phases for frame in line.lines}
+    return {frame for line in samples if line.phase in phases for frame in line.lines}
 
 
-def tasks(samples: Counter[Line], steps: set[tuple[str, str]]) -> list[tuple[str, float]]:
+def tasks(samples: Counter[Line], steps: set[tuple[str, str, int]]) -> list[tuple[str, float]]:
     """Places by their share of the samples, the largest first.
 
-    A function that is no part of ``steps`` is one, told by its busiest line.
+    A function that is no part of ``steps`` is one, told by its busiest line, and so is a loop in one that is.
     """
+    functions = {frame[:2] for frame in steps}
     lines: defaultdict[object, Counter[str]] = defaultdict(Counter)
     for line, count in samples.items():
         at = place_of(line)
         if at is not None:
-            called = (frame[:2] for frame in reversed(line.lines) if frame[:2] not in steps)
-            lines[next(called, at)][at] += count
+            called = (frame[:2] for frame in reversed(line.lines) if frame[:2] not in functions)
+            task = next(called, None) or _loop_around(line.lines[0], steps) or at
+            lines[task][at] += count
     total = sum(samples.values())
     found = [
         (max(one, key=lambda at: one[at]), sum(one.values()) / total) for one in lines.values()
     ]
     return sorted(found, key=lambda task: -task[1])
+
+
+def _loop_around(frame: tuple[str, str, int], steps: set[tuple[str, str, int]]) -> object:
+    """The outermost loop around a line that has no line of ``steps`` in it; None where there is none."""
+    file, _, number = frame
+    busy = [line for of, _, line in steps if of == file]
+    tree = parse(file)
+    loops = (
+        [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))] if tree else []
+    )
+    spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in loops]
+    around = [s for s in spans if number in s and not any(line in s for line in busy)]
+    return (file, min(around, key=lambda span: span.start)) if around else None
 
 
 def kind_places(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, str]:

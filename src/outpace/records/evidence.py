@@ -208,8 +208,10 @@ class Compute(msgspec.Struct, frozen=True):
     """largest share of denormal numbers in a parameter, gradient or activation that was looked at"""
     moved_bytes: float = 0.0
     """bytes a step that element-wise operators move between memory and the processor"""
-    written_bytes: float = 0.0
-    """those of them that are written"""
+    moving_s: float = 0.0
+    """seconds that those operators took in the counted step; on a GPU: to be launched"""
+    fresh_bytes: float = 0.0
+    """of the moved bytes: those that are written to memory that was taken for them"""
     page_faults: float = 0.0
     """pages of fresh memory a step"""
     system_s: float = 0.0

@@ -199,6 +199,8 @@ class Host:
         if setup == self.setup:
             return
         self.changed = self.changed or replace(setup, watched=True) != AS_IS
+        if (setup.feed, setup.free_input) != (self.setup.feed, self.setup.free_input):
+            self.group = 1  # steps may be many times as long from here on
         if setup.watched != self.setup.watched:
             if setup.watched:
                 self.install()

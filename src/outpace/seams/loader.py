@@ -35,8 +35,18 @@ class Fed(NamedTuple):
 
     number: int
     dataset: weakref.ref[Any]
+    kind: type
+    length: int | None
     recent: Recent
     starts: list[int]
+
+    def again(self, record: Record, dataset: Any) -> bool:
+        """Whether a DataLoader of that line is one more for the same samples, or for as many that take
+        the place of those: their data set is gone.
+        """
+        before = self.dataset()
+        alike = type(dataset) is self.kind and record.length == self.length
+        return before is dataset or (before is None and alike)
 
 
 class LoaderSeam:
@@ -61,6 +71,7 @@ class LoaderSeam:
         """thread -> its iterators, while none is known to train"""
         host.on_move.append(self.catch_up)
         self.newest: DataLoader[Any] | None = None
+        """known until the next one, also where the script has let it go"""
         self.on_draw: Callable[[Record, Any], None] | None = None
         """told of each batch that is given, while something is being probed"""
         self.dry = False
@@ -255,7 +266,7 @@ class LoaderSeam:
 
     def begin_epoch(self, loader: DataLoader[Any], record: Record) -> None:
         """An epoch of a loader begins."""
-        host = self.host
+        host, self.newest = self.host, None  # its data set is gone where the script keeps none
         with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
             record.dataset = weakref.ref(loader.dataset)
         self._recognise(loader, record)
@@ -277,7 +288,7 @@ class LoaderSeam:
     def _recognise(self, loader: DataLoader[Any], record: Record) -> None:
         """A DataLoader that is made anew for each epoch feeds the training as the one before did."""
         before = self.fed_by.get(record.where or "")
-        if before is not None and not record.trains and before.dataset() is loader.dataset:
+        if before is not None and not record.trains and before.again(record, loader.dataset):
             record.trains, record.remade, record.number = True, True, before.number
             record.recent, record.starts = before.recent, before.starts
 
@@ -289,9 +300,16 @@ class LoaderSeam:
             # One for another data set, as for each episode: their starts are all the training's.
             before.starts.extend(record.starts)
             record.starts = before.starts
-        if record.where is not None and record.dataset is not None:
-            fed = Fed(record.number, record.dataset, record.recent, record.starts)
-            self.fed_by[record.where] = fed
+        data = record.dataset() if record.dataset is not None else None
+        if record.where is not None and data is not None:
+            self.fed_by[record.where] = Fed(
+                record.number,
+                record.dataset,
+                type(data),
+                record.length,
+                record.recent,
+                record.starts,
+            )
 
     def serve(self, loader: DataLoader[Any], record: Record) -> Any:
         """A whole epoch from the Setup's feed, or None where the DataLoader's own is to serve."""
@@ -403,7 +421,7 @@ class LoaderSeam:
         if self.feeding.setup.feed.pin:
             found = (tensor.untyped_storage().data_ptr() for tensor in tensors_in(batch))
             self.host.pinned = set(found)
-        if self.switching and not self.feeding.setup.free_input:
+        if self.switching and not (self.feeding.setup.free_input and record.recent):
             record.recent.see(batch)
         if record.draws <= 2 and (record.trains or not self.host.steps):
             self.host.batch_size = batch_size(batch)

@@ -282,6 +282,33 @@ def test_a_data_set_made_anew_for_each_epoch_is_known_again(samples: int, again:
         assert recent.issuperset(seen[1:]), "no more than one was made"
 
 
+def test_a_line_that_makes_loaders_to_judge_by_too() -> None:
+    """One as long as those for training is taken for one until the model only judges by it."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def made() -> DataLoader[tuple[torch.Tensor, ...]]:
+        return DataLoader(TensorDataset(torch.randn(8, 3)), batch_size=2)
+
+    with hosted(switching=True) as host:
+        seam = seam_of(host)
+        for epoch in range(3):
+            batches = made()
+            for (x,) in batches:
+                model(x).mean().backward()
+                optimizer.step()
+            assert seam.record_of(batches).trains
+            del batches
+            judging = made()
+            with torch.no_grad():
+                for (x,) in judging:
+                    model(x)
+                    assert not seam.record_of(judging).trains
+            assert seam.record_of(judging).judges, epoch
+            assert len(seam.fed_by[seam.record_of(judging).where or ""].starts) == epoch + 1
+            assert host.steps == 4 * (epoch + 1)
+
+
 def test_starts_are_those_of_all_loaders_that_a_line_makes() -> None:
     """As of episodes, each of which has a data set of its own."""
     model = nn.Linear(3, 1)

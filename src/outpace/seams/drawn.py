@@ -55,6 +55,8 @@ class Drawn:
     def set_apart(self) -> None:
         """The batch drawn last is validated on: so are its loader's others, unless it is known to train."""
         record = self.learnt_from
+        if record is not None:
+            record.mistaken()
         if record is not None and not record.trains:
             record.judges, self._learnt_from = True, self._before
 
@@ -64,7 +66,7 @@ class Drawn:
         if record is None or not (record.drawn or record is _alive(self._unseen)):
             record = self.last  # what was judged by before may be trained on all the same
         if record is not None:
-            record.trains, record.judges = True, False
+            record.trains, record.judges, record.taken_for = True, False, None
             self.learnt_from = record
         return record
 

@@ -23,7 +23,7 @@ from outpace.seams.batch import batch_size, tensors_in
 from outpace.seams.epoch_end import Longer, ends_here, lengthened
 from outpace.seams.feeding import Feeding, MakeFeed
 from outpace.seams.host import Host
-from outpace.seams.loader_record import Record
+from outpace.seams.loader_record import Line, Record
 from outpace.seams.recent import Recent
 from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
@@ -39,14 +39,12 @@ class Fed(NamedTuple):
     length: int | None
     recent: Recent
     starts: list[int]
+    line: Line
 
-    def again(self, record: Record, dataset: Any) -> bool:
-        """Whether a DataLoader of that line is one more for the same samples, or for as many that take
-        the place of those: their data set is gone.
-        """
-        before = self.dataset()
+    def replaced(self, record: Record, dataset: Any) -> bool:
+        """Whether a DataLoader of that line is for as many samples in the place of those: these are gone."""
         alike = type(dataset) is self.kind and record.length == self.length
-        return before is dataset or (before is None and alike)
+        return alike and self.dataset() is None and not self.line.mixed
 
 
 class LoaderSeam:
@@ -288,7 +286,11 @@ class LoaderSeam:
     def _recognise(self, loader: DataLoader[Any], record: Record) -> None:
         """A DataLoader that is made anew for each epoch feeds the training as the one before did."""
         before = self.fed_by.get(record.where or "")
-        if before is not None and not record.trains and before.again(record, loader.dataset):
+        if before is None or record.trains:
+            return
+        replaced = before.replaced(record, loader.dataset)
+        if replaced or before.dataset() is loader.dataset:
+            record.taken_for = before.line if replaced else None
             record.trains, record.remade, record.number = True, True, before.number
             record.recent, record.starts = before.recent, before.starts
 
@@ -309,6 +311,7 @@ class LoaderSeam:
                 record.length,
                 record.recent,
                 record.starts,
+                Line() if before is None else before.line,
             )
 
     def serve(self, loader: DataLoader[Any], record: Record) -> Any:

@@ -34,6 +34,14 @@ class Runner(Protocol):
 
 
 @dataclass
+class Line:
+    """What is known of a line that makes DataLoaders."""
+
+    mixed: bool = False
+    """of those for training, and of others"""
+
+
+@dataclass
 class Record:
     """What is known of one DataLoader."""
 
@@ -45,6 +53,8 @@ class Record:
     """of the same data set as the one before"""
     remembered: bool = False
     """as one that trains, by where it was made"""
+    taken_for: Line | None = None
+    """it is over other samples than the one that this line made before, and taken for the training's"""
     beside: bool = False
     """batches were drawn between steps of the training, as from a second loader that feeds it"""
     judges: bool = False
@@ -100,6 +110,12 @@ class Record:
     def within(self) -> bool:
         """Whether this epoch's first batch was given, and its last was not."""
         return self.given > 0 and (self.length is None or self.given < self.length)
+
+    def mistaken(self) -> None:
+        """Where its line was all that told that it trains: it does not."""
+        if self.taken_for is not None:
+            self.taken_for.mixed, self.taken_for, self.trains = True, None, False
+            self.recent, self.starts = Recent(), [self.starts.pop()] if self.starts else []
 
     def begin_epoch(self, steps: int) -> None:
         """An epoch begins, after so many steps of the training."""

@@ -115,7 +115,7 @@ class Bench:
         """Write what was used, for others and for later passes."""
         cpu = describe().cpu
         lines = [json.dumps([name, cpu, kept]) + "\n" for name, kept in sorted(self.used.items())]
-        path.write_text("".join(lines))
+        path.write_text("".join(lines).replace(f"{ROOT}/", ""))
 
     def kept(self, name: str) -> Path:
         """The file of what is done."""

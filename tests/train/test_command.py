@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -59,6 +61,22 @@ def calls_back():
 
 def wants(more):
     return make()
+
+def fails(rank):
+    import os, time
+    def fail(run):
+        if os.environ["RANK"] == rank:
+            raise ZeroDivisionError("mine")
+        time.sleep(0.01)
+    trainer = make(epochs=100_000)
+    trainer.callbacks = (fail,)
+    return trainer
+
+def first_fails():
+    return fails("0")
+
+def second_fails():
+    return fails("1")
 
 seven = 7
 """
@@ -206,3 +224,23 @@ def test_of_several_ranks_one_prints_and_writes(
     assert isinstance(session, Training)
     assert session.steps == 40
     assert len(list((tmp_path / "kept").iterdir())) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["first_fails", "second_fails"])
+def test_of_ranks_that_fail_one_prints_a_document(
+    name: str, torchrun: list[str], folder: Path
+) -> None:
+    words = ["-m", "outpace", "train", "--json", "--quiet", f"mine:{name}"]
+    done = subprocess.run(
+        [*torchrun[:-1], "2", *words],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert json.loads(done.stdout)["outcome"] in ("error", "interrupted")
+    assert "ZeroDivisionError" in done.stderr

@@ -116,6 +116,8 @@ def json_wanted(words: list[str], given: dict[str, Any]) -> bool:
     name, own = words[0] if words else "", words[1:]
     if name not in DOCUMENTS:
         return False
+    if name == "train" and os.environ.get("RANK", "0") != "0":
+        return False  # under torchrun all print to one stdout: the first speaks for all
     command = importlib.import_module(f"outpace.cli.{name}").command
     if isinstance(command, TargetCommand):
         own = own[: command.target_at(own)]

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import os
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -21,7 +22,14 @@ from outpace.adapters.folder import SPEC, claimed
 from outpace.adapters.target import MODULE, module_of
 from outpace.cli.options import Duration, mark_latest, option, session_folder
 from outpace.cli.stdout import kept_clear
-from outpace.errors import OutpaceError, SessionError, TargetError, TargetFailed, UsageError
+from outpace.errors import (
+    Interrupted,
+    OutpaceError,
+    SessionError,
+    TargetError,
+    TargetFailed,
+    UsageError,
+)
 from outpace.records.files import to_json, write_json
 
 if TYPE_CHECKING:
@@ -56,7 +64,7 @@ def command(
     """
     if session is not None:
         claimed(session)  # a mistake is told before anything is trained
-    with kept_clear(as_json), own_mistakes(name):
+    with kept_clear(as_json), own_mistakes(name), told_to_end():
         trainer = trainer_of(name)
         if budget is not None:
             trainer.budget_s = budget
@@ -96,6 +104,23 @@ def kept(record: Training, session: Path | None) -> Path | None:
         return None
     mark_latest(folder)
     return folder
+
+
+@contextlib.contextmanager
+def told_to_end() -> Iterator[None]:
+    """A rank that torchrun ends, as another one has failed, comes to print its document."""
+
+    def end(*_: object) -> None:
+        raise Interrupted("this rank was ended from outside, as where another one fails")
+
+    if "RANK" not in os.environ:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ from timing import time_dose
 from verdict import judged, outpace
 
 from outpace.measure.machine import describe
+from outpace.records.files import write_text
 
 ROOT = HERE.parents[1]
 KEPT = ROOT / ".outpace" / "truth"
@@ -71,11 +72,24 @@ def of_a_diagnosis() -> list[Path]:
 CODE = digest(of_a_diagnosis())
 
 
+def keep(path: Path, kept: dict[str, Any]) -> None:
+    """Write what was done to its file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(kept))
+
+
+def written(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """What is written beside a table, by its name and the processor; nothing where no file is."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {(name, cpu): kept for name, cpu, kept in map(json.loads, lines)}
+
+
 class Bench:
     """Does what is not done yet, and keeps it."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        self.cpu = describe().cpu
         self.used: dict[str, Any] = {}
         """what was done, by its name, and the seconds that it took"""
 
@@ -86,10 +100,7 @@ class Bench:
             begun = time.perf_counter()
             with tempfile.TemporaryDirectory() as folder:
                 made = make(Path(folder))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
-            part.write_text(json.dumps({"made": made, "seconds": time.perf_counter() - begun}))
-            part.replace(path)
+            keep(path, {"made": made, "seconds": time.perf_counter() - begun})
         kept = json.loads(path.read_text())
         self.used[str(path.relative_to(KEPT)).removesuffix(".json")] = kept
         return kept["made"]
@@ -104,18 +115,16 @@ class Bench:
 
     def take_up(self, path: Path) -> None:
         """Keep what was written beside an earlier table, of this processor."""
-        for line in path.read_text().splitlines() if path.exists() else ():
-            name, cpu, kept = json.loads(line)
+        for (name, cpu), kept in written(path).items():
             file = KEPT / f"{name}.json"
-            if cpu == describe().cpu and not file.exists():
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(json.dumps(kept))
+            if cpu == self.cpu and not file.exists():
+                keep(file, kept)
 
     def write(self, path: Path) -> None:
-        """Write what was used, for others and for later passes."""
-        cpu = describe().cpu
-        lines = [json.dumps([name, cpu, kept]) + "\n" for name, kept in sorted(self.used.items())]
-        path.write_text("".join(lines).replace(f"{ROOT}/", ""))
+        """Write what was used, for others and for later passes, beside what other passes have left there."""
+        found = written(path) | {(name, self.cpu): kept for name, kept in self.used.items()}
+        lines = [json.dumps([*key, kept]) + "\n" for key, kept in sorted(found.items())]
+        write_text(path, "".join(lines).replace(f"{ROOT}/", ""))
 
     def kept(self, name: str) -> Path:
         """The file of what is done."""

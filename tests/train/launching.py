@@ -10,18 +10,25 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 
-def printed_by(command: Sequence[str | Path], timeout: float = 300) -> str:
-    """What a process of one thread prints; it must end well."""
+def ended(
+    command: Sequence[str | Path], timeout: float = 300, folder: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """A process of one thread, once it has ended."""
     env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    return subprocess.run(
         command,
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, **env},
         capture_output=True,
         text=True,
         timeout=timeout,
         check=False,
     )
+
+
+def printed_by(command: Sequence[str | Path], timeout: float = 300) -> str:
+    """What a process of one thread prints; it must end well."""
+    done = ended(command, timeout)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

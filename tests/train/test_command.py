@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import subprocess
 import textwrap
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from outpace.records.session import read_session
 from outpace.records.training import Training
 from tests.conftest import outpace
 from tests.report.report_trainings import trained
-from tests.train.launching import printed_by
+from tests.train.launching import ended, printed_by
 
 TEXT = """
 import outpace, torch
@@ -232,15 +230,7 @@ def test_of_ranks_that_fail_one_prints_a_document(
     name: str, torchrun: list[str], folder: Path
 ) -> None:
     words = ["-m", "outpace", "train", "--json", "--quiet", f"mine:{name}"]
-    done = subprocess.run(
-        [*torchrun[:-1], "2", *words],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = ended([*torchrun, *words], 200, folder)
     assert done.returncode != 0
     assert json.loads(done.stdout)["outcome"] in ("error", "interrupted")
     assert "ZeroDivisionError" in done.stderr

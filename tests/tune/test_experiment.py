@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,14 @@ SAVED = """\
 """
 
 
+def diagnosed(path: Path, session: Path, time: str) -> subprocess.CompletedProcess[str]:
+    """A diagnosis that came to its end within the time."""
+    words = ("diagnose", "--json", "--quiet", "--time", time, "--session", str(session), str(path))
+    done = outpace(*words, cwd=path.parent)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 @pytest.mark.parametrize(
     ("epoch", "in_every_step"),
     [
@@ -74,9 +83,7 @@ def test_what_happens_in_every_step(
 ) -> None:
     path = script(TRAINING + epoch)
     session = tmp_path / "session"
-    words = ("diagnose", "--json", "--quiet", "--time", "3s", "--session", str(session), str(path))
-    done = outpace(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    diagnosed(path, session, "3s")
     evidence = evidence_of(session)
     assert evidence.steps.mingled == in_every_step
     assert evidence.arm("seams_off") is not None
@@ -146,9 +153,7 @@ def test_workers_that_start_for_each_batch_are_the_bottleneck(
 ) -> None:
     """Two processes begin and end in each step, beside which 64 weights are nothing on any machine."""
     path, session = script(RESTARTED), tmp_path / "session"
-    words = ("diagnose", "--json", "--quiet", "--time", "10s", "--session", str(session), str(path))
-    done = outpace(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = diagnosed(path, session, "10s")
     evidence = evidence_of(session)
     assert evidence.input.restarts
     free = evidence.arm("input_free")
@@ -190,9 +195,7 @@ def test_a_data_set_that_is_made_anew_for_each_epoch(
 ) -> None:
     """Of four batches an epoch three are free where input is: reading is 32 ms of each step of as many."""
     path, session = script(MADE_ANEW), tmp_path / "session"
-    words = ("diagnose", "--json", "--quiet", "--time", "8s", "--session", str(session), str(path))
-    done = outpace(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = diagnosed(path, session, "8s")
     free = evidence_of(session).arm("input_free")
     assert free is not None
     assert free.gain.speedup > 5.0
@@ -202,9 +205,7 @@ def test_a_data_set_that_is_made_anew_for_each_epoch(
 
 def test_batches_that_the_script_takes_apart(script: Callable[..., Path], tmp_path: Path) -> None:
     path, session = script(TAKEN_APART), tmp_path / "session"
-    words = ("diagnose", "--json", "--quiet", "--time", "4s", "--session", str(session), str(path))
-    done = outpace(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    diagnosed(path, session, "4s")
     assert evidence_of(session).arm("input_free") is not None
 
 
@@ -212,9 +213,7 @@ def test_a_data_set_that_only_workers_can_draw_from(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:
     path, session = script(WORKERS_ONLY), tmp_path / "session"
-    words = ("diagnose", "--json", "--quiet", "--time", "12s", "--session", str(session), str(path))
-    done = outpace(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    diagnosed(path, session, "12s")
     evidence = evidence_of(session)
     assert any("could not be tried here" in note for note in evidence.notes), evidence.notes
     assert evidence.arms, "and what came after that was measured"
@@ -232,9 +231,7 @@ def test_threads_are_tried_beside_what_makes_batches_too(
         script(source.replace("rows = None", "rows = torch.randn(64, 16)")),
         tmp_path / "session",
     )
-    words = ("diagnose", "--json", "--quiet", "--time", "6s", "--session", str(session), str(path))
-    done = outpace(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    diagnosed(path, session, "6s")
     assert {a.base for a in evidence_of(session).arms if a.name.endswith(FED)} == {"as_is"}
 
 
@@ -331,9 +328,7 @@ def test_a_loader_that_keeps_its_iterator_and_a_class_that_answers_to_few_names(
 ) -> None:
     """As some libraries' loaders are, whose workers outlive an epoch."""
     path, session = script(KEPT_ITERATOR), tmp_path / "session"
-    words = ("diagnose", "--json", "--quiet", "--time", "3s", "--session", str(session), str(path))
-    done = outpace(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = diagnosed(path, session, "3s")
     assert "seam failed" not in done.stderr
     evidence = evidence_of(session)
     assert evidence.arm("input_free") is not None
@@ -406,9 +401,7 @@ def test_a_loss_of_a_script_that_ends_while_it_is_watched(
             optimizer.step()
     """)
     session = tmp_path / "session"
-    words = ("diagnose", "--json", "--quiet", "--time", "8s", "--session", str(session), str(path))
-    done = outpace(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    diagnosed(path, session, "8s")
     evidence = evidence_of(session)
     lines = path.read_text().splitlines()
     at = 1 + next(n for n, line in enumerate(lines) if "torch.log" in line)

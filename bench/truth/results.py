@@ -95,10 +95,14 @@ def first_of_its_own(told: Told) -> bool:
 
 
 def alarm(told: Told) -> bool:
-    """Whether a control is told to have another cause than its own, or a script one not in it."""
+    """Whether a control is told to have another cause than its own, or a script one not in it.
+
+    That threads wait for the core of a hog is none.
+    """
     row, case = told.row, told.case
     if not case.amounts:
-        return row["bound"] != "none" and [row["bound"], row["cause"]] != [case.bound, case.cause]
+        right = [(case.bound, case.cause), *[("compute", "threads")] * row["hog"]]
+        return row["bound"] != "none" and (row["bound"], row["cause"]) not in right
     return bool(told.row["top"]) and told.case.bound != "compute"
 
 

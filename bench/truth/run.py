@@ -143,7 +143,7 @@ class Bench:
         def make(folder: Path) -> Row:
             told = outpace("diagnose", case.target(amount), folder, "--time", SECONDS)
             facts = {"case": case.name, "amount": amount, "seed": seed, "repeat": repeat}
-            return facts | {"code": CODE, **judged(case, told)}
+            return facts | {"code": CODE, "hog": self.options.hog, **judged(case, told)}
 
         name = f"{CODE}/{case.name}-{amount or 'control'}-{seed}-{repeat}"
         return dict(self.once(name, make))

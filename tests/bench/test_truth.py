@@ -46,6 +46,7 @@ def row(bound: str, cause: str, *, found: bool = True, top: bool = False, **more
         "amount": "500",
         "seed": 0,
         "repeat": 0,
+        "hog": False,
         "code": "1a2b3c4d",
         "where": "parse_json.py:28",
     }
@@ -95,6 +96,8 @@ def test_false_alarms() -> None:
     assert not alarm(Told(control, row("none", "", found=False), None, None))
     assert alarm(Told(control, row("io", "storage"), None, None))
     assert alarm(Told(control, row("compute", "threads"), None, None))
+    assert not alarm(Told(control, row("compute", "threads", hog=True), None, None))
+    assert alarm(Told(control, row("io", "storage", hog=True), None, None))
     assert alarm(Told(CASES["parse_json"], row("io", "parse", top=True), None, None))
 
 

@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.diagnose.bottlenecks import findings
-from outpace.diagnose.costs import LEAST_OPERATORS, ceiling_seconds, moving_seconds, of_step
+from outpace.diagnose.costs import (
+    LEAST_OPERATORS,
+    ceiling_seconds,
+    compute_cost,
+    moving_seconds,
+    of_step,
+)
 from outpace.records.evidence import (
     FED,
+    ONE_THREAD,
     Arm,
     ByHand,
     ByKind,
@@ -367,6 +374,39 @@ def test_threads_that_wait_for_a_core_that_others_take(
     assert (("compute", "threads") in causes(evidence)) == is_told
 
 
+def beside_a_program(seconds: float, error: float = 0.05) -> Evidence:
+    """Two threads, one of which has no core now and then; one takes ``seconds`` for the step of 20 ms."""
+    speedup = 0.02 / seconds
+    gain = Gain(speedup, speedup * (1 - error), speedup * (1 + error))
+    return replace(
+        EMPTY,
+        machine=replace(IMAGES.machine, cores=2),
+        run=replace(IMAGES.run, others_cores=0.8),
+        steps=replace(IMAGES.steps, mean_s=0.02, median_s=0.02),
+        compute=replace(IMAGES.compute, threads=2, forward_s=0.005, backward_s=0.013, optimizer_s=0.002,
+                        flops=1e8),
+        ledger=(Row("forward", 30.0, 0.3), Row("backward", 70.0, 0.7)),
+        arms=(replace(arm(ONE_THREAD, speedup, seconds, "as_is"), gain=gain),),
+    )  # fmt: skip
+
+
+def test_threads_that_another_program_holds_up() -> None:
+    """That is told, and is no computing of the model's."""
+    evidence = beside_a_program(0.005)
+    assert compute_cost(evidence) == pytest.approx(0.005)
+    told = {found.cause: found for found in findings(evidence)}
+    assert told["threads"].gain.speedup == pytest.approx(4.0)
+    assert "other programs keep 0.8 of 2 busy" in told["threads"].reason
+    assert "takes 5.0 instead of 20.0 ms on one thread" in told["threads"].reason
+    assert next(iter(told)) == "threads"
+
+
+def test_threads_that_are_not_held_up_are_not_told() -> None:
+    """Nor those of whom it cannot be known."""
+    assert "threads" not in {found.cause for found in findings(beside_a_program(0.03))}
+    assert "threads" not in {found.cause for found in findings(beside_a_program(0.015, 0.5))}
+
+
 def computing(**facts: Any) -> Finding:
     """What is told of a training that computes for 100 ms a step, 10 of them in its optimizer."""
     compute = replace(
@@ -525,7 +565,7 @@ def test_moving_memory_is_told_from_arithmetic() -> None:
     assert (told[0].bound, told[0].cause) == ("memory", "bandwidth")
     assert "60 of" in told[0].reason
     assert ("compute", "arithmetic") in causes(facts)
-    little = replace(facts, compute=replace(facts.compute, moved_bytes=0.2e9))
+    little = replace(facts, compute=replace(facts.compute, moved_bytes=0.1e9))
     assert causes(little)[0][0] == "compute"
     assert ("memory", "bandwidth") not in causes(little)
 

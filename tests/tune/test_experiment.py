@@ -11,18 +11,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.measure.arms import FEWEST_ROUNDS
-from outpace.records.evidence import FED
+from outpace.records.evidence import FED, ONE_THREAD
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS
 from outpace.tune.experiment import Experiment
 from tests.conftest import evidence_of, outpace
+from tests.remedies.some_evidence import IMAGES
 
 TRAINING = """
     import torch
@@ -376,6 +378,19 @@ def test_batches_of_a_loader_among_others_keep_their_size() -> None:
     assert experiment.scalable(main), "its epoch is over, and it gives no more"
     experiment.observed.spec["excluded"] = {"batch_double": "the process ended"}
     assert not experiment.scalable(main)
+
+
+@pytest.mark.parametrize(("others_cores", "is_tried"), [(0.8, True), (0.0, False)])
+def test_one_thread_is_tried_beside_another_program(others_cores: float, is_tried: bool) -> None:
+    """For what its two threads do by themselves; to use fewer is not proposed."""
+    experiment: Any = Experiment.__new__(Experiment)
+    run = msgspec.structs.replace(IMAGES.run, others_cores=others_cores)
+    machine = msgspec.structs.replace(IMAGES.machine, cores=2)
+    compute = msgspec.structs.replace(IMAGES.compute, device="cpu", threads=2)
+    facts = msgspec.structs.replace(IMAGES, run=run, machine=machine, compute=compute)
+    arms = experiment.compute_arms(facts, loaded=True, scalable=False)
+    assert (ONE_THREAD in arms) is is_tried
+    assert ("threads_1" in arms) is not is_tried
 
 
 def test_a_loss_of_a_script_that_ends_while_it_is_watched(

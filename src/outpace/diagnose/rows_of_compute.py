@@ -18,7 +18,7 @@ from outpace.diagnose.costs import (
     without,
 )
 from outpace.diagnose.told import Told
-from outpace.records.evidence import FED, Evidence
+from outpace.records.evidence import FED, ONE_THREAD, Evidence
 
 AT_CEILING = 0.95
 FAR_BELOW = 0.05
@@ -27,6 +27,7 @@ MUCH_UPDATING, MANY_CALLS = 0.3, 0.2
 """shares of what the operations take from which on it is said"""
 DOUBLE = (0.2, 0.4, 0.5)
 """share of the operations' time that float64 costs over float32: from calls and caches alone to all of it"""
+LEAST_BY_THREADS = 1.03
 LEAST_USELESS = 0.1
 """share of the arithmetic done on nothing, from which on it is told"""
 
@@ -76,7 +77,11 @@ def sync(evidence: Evidence) -> Iterator[Told]:
 
 
 def threads(evidence: Evidence) -> Iterator[Told]:
-    """Too few or too many threads; what makes batches needs them too, or the cores that they take."""
+    """Too few or too many threads; what makes batches needs them too, or the cores that they take.
+
+    Or threads that wait for one whose core another program holds.
+    """
+    yield from _held_up(evidence)
     fed = evidence.makes_batches
     arms = [
         a for a in evidence.arms if a.name.startswith("threads_") and a.name.endswith(FED) == fed
@@ -86,7 +91,7 @@ def threads(evidence: Evidence) -> Iterator[Told]:
     }
     told = {n: arm for n, arm in counts.items() if not evidence.slowed_by_others(n)}
     count = max(told, key=lambda n: told[n].gain.speedup, default=None)
-    if count is None or told[count].gain.low < 1.03:
+    if count is None or told[count].gain.low < LEAST_BY_THREADS:
         return
     best = told[count]
     whole = evidence.steps.mean_s if best.base == "as_is" else evidence.free_s
@@ -97,6 +102,21 @@ def threads(evidence: Evidence) -> Iterator[Told]:
         evidence.compute.threads_where,
         f"with {count} thread{'s' if count > 1 else ''} instead of {evidence.compute.threads} {what} "
         f"takes {1e3 * then:.1f} instead of {1e3 * whole:.1f} ms",
+    )
+
+
+def _held_up(evidence: Evidence) -> Iterator[Told]:
+    alone = evidence.arm(ONE_THREAD)
+    if alone is None or alone.gain.low < LEAST_BY_THREADS:
+        return
+    whole = evidence.steps.mean_s if alone.base == "as_is" else evidence.free_s
+    what = "a step" if alone.base == "as_is" else "the compute of a step"
+    yield Told(
+        without(evidence, whole, alone.gain),
+        evidence.compute.threads_where,
+        f"{evidence.compute.threads} threads wait for whichever has no core, as other programs keep "
+        f"{evidence.run.others_cores:.1f} of {evidence.machine.cores} busy: as long as they do, {what} takes "
+        f"{1e3 * whole / alone.gain.speedup:.1f} instead of {1e3 * whole:.1f} ms on one thread",
     )
 
 

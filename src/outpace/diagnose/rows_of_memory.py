@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outpace.diagnose.costs import SURELY_MOVED, compute_cost, moving_seconds, of_step
+from outpace.diagnose.costs import SURELY_MOVED, at_bandwidth, compute_cost, moving_seconds, of_step
 from outpace.diagnose.told import Told
 from outpace.records.evidence import Evidence
 
+LEAST_MOVING = 0.1
+"""share of a step's computing that moving memory takes before it is told"""
 MOST_COPIED = 0.1
 """share of the memory that workers may come to copy before it is told, though none has by now"""
 WORTH_NAMING = 1 << 23
@@ -33,12 +35,11 @@ def capacity(evidence: Evidence) -> Iterator[Told]:
 def bandwidth(evidence: Evidence) -> Iterator[Told]:
     """Element-wise operators that each read and write all of a large tensor."""
     seconds = moving_seconds(evidence)
-    if not seconds or seconds < 0.3 * compute_cost(evidence):
+    if not seconds or seconds < LEAST_MOVING * compute_cost(evidence):
         return
-    compute, ceilings = evidence.compute, evidence.machine.ceilings
+    compute = evidence.compute
     cost = of_step(evidence, seconds, SURELY_MOVED * seconds, 1.1 * seconds, "predicted")
-    known = ceilings is not None and ceilings.memory_bytes_s
-    at_best = compute.moved_bytes / ceilings.memory_bytes_s if known else seconds  # type: ignore[union-attr]
+    at_best = at_bandwidth(evidence) or seconds
     fresh = compute.fresh_bytes > 0 and evidence.paging_s > at_best
     yield Told(
         cost,

@@ -68,23 +68,26 @@ def _started() -> float:
 
 def loops_around(frame: FrameType) -> list[ast.For | ast.While]:
     """The loops of this frame's own function that its running line is inside of, the outermost first."""
-    return list(_loops_at(frame.f_code, frame.f_lineno))
+    return _own_loops(frame.f_code, frame.f_lineno)
 
 
 @functools.lru_cache(maxsize=1024)
-def _loops_at(code: CodeType, line: int) -> tuple[ast.For | ast.While, ...]:
-    tree = parse(code.co_filename)
-    if tree is None:
-        return ()
-    whole = code.co_name == "<module>"
+def loops_at(filename: str, line: int) -> tuple[ast.For | ast.While, ...]:
+    """The loops of a file that this line is inside of, the outermost first; none where it cannot be read."""
+    tree = parse(filename)
     loops = [
         node
-        for node in ast.walk(tree)
+        for node in (ast.walk(tree) if tree is not None else ())
         if isinstance(node, (ast.For, ast.While))
         and node.lineno <= line <= (node.end_lineno or line)
-        and (whole or node.lineno >= code.co_firstlineno)
     ]
     return tuple(sorted(loops, key=lambda loop: loop.lineno))
+
+
+def _own_loops(code: CodeType, line: int) -> list[ast.For | ast.While]:
+    whole = code.co_name == "<module>"
+    loops = loops_at(code.co_filename, line)
+    return [loop for loop in loops if whole or loop.lineno >= code.co_firstlineno]
 
 
 def evaluate(node: ast.expr, frame: FrameType) -> Any:
@@ -302,9 +305,11 @@ def is_within(outermost: Place, lines: Place) -> bool:
     if not outermost:
         return True
     code, line = outermost[-1]
-    if not _loops_at(code, line):
+    if not _own_loops(code, line):
         return outermost[0] in lines
-    within = [loops[0].lineno for own, at in lines if own is code and (loops := _loops_at(own, at))]
+    within = [
+        loops[0].lineno for own, at in lines if own is code and (loops := _own_loops(own, at))
+    ]
     return line in within
 
 

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
 
 from outpace.measure.by_hand import Place, Update
-from outpace.measure.length import parse
+from outpace.measure.length import loops_at, parse
 from outpace.measure.sampler import Line, place_of
 from outpace.seams.where import is_user_file
 
@@ -225,14 +225,9 @@ def tasks(samples: Counter[Line], steps: set[tuple[str, str, int]]) -> list[tupl
 def _loop_around(frame: tuple[str, str, int], steps: set[tuple[str, str, int]]) -> object:
     """The outermost loop around a line that has no line of ``steps`` in it; None where there is none."""
     file, _, number = frame
-    busy = [line for of, _, line in steps if of == file]
-    tree = parse(file)
-    loops = (
-        [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))] if tree else []
-    )
-    spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in loops]
-    around = [s for s in spans if number in s and not any(line in s for line in busy)]
-    return (file, min(around, key=lambda span: span.start)) if around else None
+    busy = [loops_at(file, line) for of, _, line in steps if of == file]
+    around = [loop for loop in loops_at(file, number) if not any(loop in loops for loops in busy)]
+    return (file, around[0].lineno) if around else None
 
 
 def kind_places(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, str]:

@@ -21,7 +21,7 @@ from outpace.measure.others import Others, said
 from outpace.measure.paging import Paging
 from outpace.measure.subjects import main_root, training_loader
 from outpace.measure.workers import WorkerMemory
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import ONE_THREAD, Evidence
 from outpace.remedies.base import Remedy
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.alter import DEAR, DROPOUT, PassingThrough, parts_of
@@ -104,6 +104,7 @@ class Experiment:
         self.shares = SHARES_WITH_CHANGES if spec.get("changes") else SHARES
         self.max_steps = spec.get("steps")
         self.begun = 0.0
+        self.others = Others(observed.worker_pids)
         self.parts: dict[str, str] = {}
         """parts of the model that can be left out, and their classes"""
         self.slowed = False
@@ -255,13 +256,13 @@ class Experiment:
     def watch(self, until: int | None = None) -> Iterator[None]:
         """Steps as they are, until there are enough of them, or so many."""
         watched, begun, paging = 0, perf_counter(), Paging()
-        busy = Others(self.observed.worker_pids)
         workers, looked = WorkerMemory(self.observed.worker_pids), begun
         while True:
             spent = self.time_s - self.left()
             self.observed.tell("watching", spent, self.time_s)
             self.observed.found.compute.update(paging.a_step())
             if self.earlier and watched >= FEWEST_WATCHED:
+                self.observed.found.others_cores = self.others.cores()
                 return
             now = perf_counter()
             share = (now - begun) / self.time_s
@@ -276,7 +277,7 @@ class Experiment:
                 over = enough or spent > 0.6 * self.time_s
             if over:
                 self.observed.found.input["worker_growth_bytes"] = workers.growth()
-                self.observed.found.others_cores = others = busy.cores()
+                self.observed.found.others_cores = others = self.others.cores()
                 if note := said(others):
                     self.observed.found.notes.append(note)
                 return
@@ -384,6 +385,8 @@ class Experiment:
             arms["batch_half"] = replace(base, batch_scale=0.5)
             if evidence.memory.full_at(2.0) < ROOMY:
                 arms["batch_double"] = replace(base, batch_scale=2.0)
+        if evidence.compute.device == "cpu" and evidence.slowed_by_others(1):
+            arms[ONE_THREAD] = replace(base, threads=1)
         for remedy in self.probed(evidence):
             arms.update(remedy.arm(evidence))
         if "bf16" in arms and "channels_last" in arms:

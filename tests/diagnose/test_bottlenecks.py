@@ -222,7 +222,7 @@ def test_operations_may_reach_the_machines_ceiling_and_no_more(reached: float) -
     facts = replace(
         with_input(wait_s=0.1, fetch_s=0.1, decode_s=0.0, images=None),
         steps=replace(IMAGES.steps, mean_s=0.2, median_s=0.2),
-        compute=replace(IMAGES.compute, flops=reached * best * 0.1, fixed_s=0.0),
+        compute=replace(IMAGES.compute, flops=reached * best * 0.1, fixed=(0.0, 0.0, 0.0)),
         arms=tuple(a for a in IMAGES.arms if a.name == "input_free"),
     )
     told = next(f.gain for f in findings(facts) if f.cause == "arithmetic")
@@ -242,7 +242,7 @@ def test_computing_at_the_machines_ceiling_is_the_bound_where_it_takes_most(
         with_input(wait_s=input_s, fetch_s=input_s, decode_s=0.0, images=None, parse_s=0.0),
         steps=replace(IMAGES.steps, mean_s=whole, median_s=whole),
         ledger=(Row("input", input_s, input_s / whole), Row("forward", 0.1, 0.1 / whole)),
-        compute=replace(IMAGES.compute, flops=best * 0.1, fixed_s=0.0),
+        compute=replace(IMAGES.compute, flops=best * 0.1, fixed=(0.0, 0.0, 0.0)),
         arms=(),
     )
     found = findings(facts)
@@ -273,7 +273,7 @@ def test_what_would_gain_most_comes_first_where_computing_takes_less_than_half(
         compute=replace(
             IMAGES.compute,
             flops=0.7 * best * forward_s,
-            fixed_s=0.0,
+            fixed=(0.0, 0.0, 0.0),
             forward_s=forward_s,
             backward_s=0.0,
             optimizer_s=0.0,
@@ -459,7 +459,7 @@ def test_a_loop_that_calls_most_operators_is_named() -> None:
     assert said in computing(**facts).reason
     assert said not in computing(**{**facts, "operations": 2000}).reason, "less than half"
     assert "called" not in computing(operations=20, calls=replace(calls, operators=18)).reason
-    compute = replace(IMAGES.compute, fixed_s=0.09, fixed_low_s=0.08, fixed_high_s=0.1, **facts)
+    compute = replace(IMAGES.compute, fixed=(0.96, 0.85, 1.06), **facts)
     (loop,) = (f for f in findings(replace(IMAGES, compute=compute)) if f.cause == "dispatch")
     assert (
         "1000 operators a forward pass, 900 of them in Reader.forward (train.py:17), each"
@@ -608,7 +608,7 @@ def test_importing_torch_is_no_loss() -> None:
 def test_a_step_that_is_all_calls_is_bound_by_compute() -> None:
     """Of 2 ms of compute nothing depends on the batch: one operator a tensor is left in any case."""
     compute = replace(IMAGES.compute, forward_s=1e-3, backward_s=1e-3, optimizer_s=0.0,
-                      operations=400, fixed_s=2e-3, fixed_low_s=1.9e-3, fixed_high_s=2.1e-3)  # fmt: skip
+                      operations=400, fixed=(1.0, 0.95, 1.05))  # fmt: skip
     ledger = (Row("forward", 50.0, 0.45), Row("backward", 50.0, 0.45), Row("logging", 9.0, 0.1))
     steps = replace(IMAGES.steps, mean_s=2.2e-3)
     own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
@@ -721,7 +721,7 @@ def test_one_rank_alone_waits_for_none() -> None:
 
 def test_arithmetic_on_nothing_is_told_by_what_it_costs() -> None:
     """Where 60 % is padding, that is what could be gained, not the distance to the ceiling."""
-    times = {"forward_s": 0.03, "backward_s": 0.06, "optimizer_s": 0.0, "fixed_s": None}
+    times = {"forward_s": 0.03, "backward_s": 0.06, "optimizer_s": 0.0, "fixed": None}
     compute = replace(IMAGES.compute, **times)
     steps = replace(IMAGES.steps, mean_s=0.10)
     data = replace(IMAGES.input, wait_s=0.0)

@@ -49,7 +49,7 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
     if seconds < 0.3 * compute_cost(evidence):
         return
     beyond = beyond_least(evidence)
-    how = "measured" if evidence.compute.fixed_s is not None else "predicted"
+    how = "measured" if evidence.compute.fixed is not None else "predicted"
     cost = of_step(evidence, beyond * seconds, beyond * low, beyond * high, how)  # type: ignore[arg-type]
     yield Told(
         cost,
@@ -124,7 +124,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     """The model's own operations: what they take beyond their time at the machine's ceiling."""
     total = compute_cost(evidence)
     fixed, least_fixed, most_fixed = dispatch_seconds(evidence)
-    if evidence.compute.fixed_s is None:
+    if evidence.compute.fixed is None:
         fixed = least_fixed = most_fixed = 0.0
     at_best = ceiling_seconds(evidence)
     moving = moving_seconds(evidence)

@@ -255,7 +255,7 @@ def _compute(
     if isinstance(collective, CollectiveSeam):
         facts["exchange_where"] = collective.where
     facts["set_to_none"] = not getattr(host.seams.get("optimizer"), "zeroes", False)
-    facts.update(_fixed_cost(contests, found, facts["optimizer_s"]))
+    facts.update(_fixed_cost(contests, found, facts))
     calls = found.compute.get("calls")
     if rooted is None and calls is not None:
         facts["where"] = calls.where  # no module: what the script computes itself
@@ -290,8 +290,11 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
     }
 
 
-def _fixed_cost(contests: Sequence[Contest], found: Found, optimizer_s: float) -> dict[str, float]:
-    """What a step costs whatever its batch: by arms with half and twice of it, or by the model alone."""
+def _fixed_cost(contests: Sequence[Contest], found: Found, facts: dict[str, Any]) -> dict[str, Any]:
+    """What a step costs whatever its batch: by arms with half and twice of it, or by the model alone.
+
+    A share: in the meantime, or in another run, a machine may have become a third faster.
+    """
     sizes, times = [], []
     for contest in contests:
         for name, setup in contest.arms.items():
@@ -302,10 +305,17 @@ def _fixed_cost(contests: Sequence[Contest], found: Found, optimizer_s: float) -
     fit = fit_line(sizes, times) if len(set(sizes)) > 1 else found.by_batch
     if fit is None:
         return {}
-    beside = optimizer_s if fit is found.by_batch else 0.0
+    whole = fit.intercept + fit.slope
+    updating = facts["optimizer_s"]
+    clocked = facts["forward_s"] + facts["backward_s"] + updating
+    # The model alone was called without its optimizer, whose cost no batch changes.
+    beside = updating / clocked if fit is found.by_batch and clocked > 0 else 0.0
+    if whole <= 0:
+        return {}
     limits = (fit.intercept, fit.intercept_low, fit.intercept_high)
-    fixed, low, high = (max(0.0, limit) + beside for limit in limits)
-    return {"fixed_s": fixed, "fixed_low_s": low, "fixed_high_s": high}
+    shares = (min(1.0, max(0.0, limit) / whole) for limit in limits)
+    fixed, low, high = (beside + (1 - beside) * share for share in shares)
+    return {"fixed": (fixed, low, high)}
 
 
 def _syncs(host: Host, steps: int) -> tuple[Sync, ...]:

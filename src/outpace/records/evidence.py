@@ -200,10 +200,9 @@ class Compute(msgspec.Struct, frozen=True):
     calls: Calls | None = None
     spent: tuple[Operators, ...] = ()
     """by forward, backward and optimizer, what takes longest first"""
-    fixed_s: float | None = None
-    """what a step costs whatever its batch: intercept of time over batch size"""
-    fixed_low_s: float | None = None
-    fixed_high_s: float | None = None
+    fixed: tuple[float, float, float] | None = None
+    """share of forward, backward and optimizer that a step costs whatever its batch, the intercept of time
+    over batch size; and its 95 % limits"""
     denormals: float = 0.0
     """largest share of denormal numbers in a parameter, gradient or activation that was looked at"""
     moved_bytes: float = 0.0
@@ -242,6 +241,11 @@ class Compute(msgspec.Struct, frozen=True):
     def clocked_s(self) -> float:
         """Seconds a step in forward, backward and optimizer."""
         return self.forward_s + self.backward_s + self.optimizer_s
+
+    @property
+    def fixed_s(self) -> float | None:
+        """Seconds a step of what it costs whatever its batch."""
+        return self.fixed[0] * self.clocked_s if self.fixed is not None else None
 
     @property
     def products(self) -> str | None:

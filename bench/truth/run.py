@@ -9,7 +9,8 @@ docstring; so it is without the plant, where the planted cause must not come fir
 
 A seed is a pass over all cases, an hour on two cores. It takes one dose of each; the passes of
 three seeds take all three. What is done is kept in .outpace/truth, so that a run that was stopped,
-or made in shards, goes on: verdicts by the code of outpace that gave them, times by the script.
+or made in shards, goes on, by the same code of outpace: a machine's pace changes within hours, and a
+verdict is held against times of its own pass.
 Beside the table of --output it is written once more, as RESULTS.jsonl; what is in there of this
 processor is taken up, so that passes can be days apart.
 --repeats gives each verdict again, for whether it is the same. --quick takes the largest dose of a
@@ -132,7 +133,7 @@ class Bench:
 
     def truth(self, case: Case, amount: str) -> Truth:
         """What the plant costs."""
-        name = f"times/{case.name}-{digest([case.path])}-{amount}"
+        name = f"times/{CODE}-{case.name}-{digest([case.path])}-{amount}"
         rounds = self.options.rounds
         times = self.once(name, lambda folder: time_dose(case, amount, rounds, folder))
         return truth_of(times[amount], times["0"])

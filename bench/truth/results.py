@@ -101,8 +101,9 @@ def alarm(told: Told) -> bool:
     """
     row, case = told.row, told.case
     if not case.amounts:
-        right = [(case.bound, case.cause), *[("compute", "threads")] * row["hog"]]
-        return row["bound"] != "none" and (row["bound"], row["cause"]) not in right
+        verdict = (row["bound"], row["cause"])
+        held_up = row["hog"] and verdict == ("compute", "threads")
+        return row["bound"] != "none" and verdict != (case.bound, case.cause) and not held_up
     return bool(told.row["top"]) and told.case.bound != "compute"
 
 

@@ -353,6 +353,16 @@ def test_threads_are_told_as_they_are_beside_workers() -> None:
     assert "threads" not in [c for _, c in causes(replace(beside, arms=unmeasured))]
 
 
+def test_threads_where_batches_cost_next_to_nothing() -> None:
+    """Then they are tried with input free alone, which counts even if input took a little more later."""
+    free = tuple(a for a in IMAGES.arms if a.name == "input_free")
+    evidence = with_input(workers=0, kind="loader", wait_s=0.06 * IMAGES.steps.mean_s)
+    assert evidence.makes_batches
+    assert ("compute", "threads") in causes(
+        replace(evidence, arms=(*free, arm("threads_2", 1.7, 0.06)))
+    )
+
+
 @pytest.mark.parametrize(
     ("now", "count", "others_cores", "is_told"),
     [(2, 1, 0.0, True), (2, 1, 1.0, False), (8, 2, 1.0, True), (1, 2, 1.0, True)],
@@ -397,7 +407,7 @@ def test_threads_that_another_program_holds_up() -> None:
     told = {found.cause: found for found in findings(evidence)}
     assert told["threads"].gain.speedup == pytest.approx(4.0)
     assert "other programs keep 0.8 of 2 busy" in told["threads"].reason
-    assert "takes 5.0 instead of 20.0 ms on one thread" in told["threads"].reason
+    assert "with one thread a step takes 5.0 instead of 20.0 ms" in told["threads"].reason
     assert next(iter(told)) == "threads"
 
 

@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from outpace.measure.arms import Contest, Scheduler
+from outpace.measure.arms import MORE, SURELY, Contest, Scheduler
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
 
 FAST = replace(AS_IS, fused=True)
 SAME = replace(AS_IS, foreach=True)
 SLOW = replace(AS_IS, threads=1)
+SLOWER = replace(AS_IS, threads=4)
 SLOWEST = replace(AS_IS, threads=2)
 LARGER = replace(AS_IS, batch_scale=2.0)
-SECONDS = {AS_IS: 0.1, SAME: 0.1, FAST: 0.08, SLOW: 0.125, SLOWEST: 0.25, LARGER: 0.2}
+SECONDS = {AS_IS: 0.1, SAME: 0.1, FAST: 0.08, SLOW: 0.125, SLOWER: 0.13, SLOWEST: 0.25, LARGER: 0.2}
 
 
 @dataclass
@@ -107,7 +108,7 @@ def test_the_same_arm_twice_is_no_difference_in_95_percent_of_tries() -> None:
 
 @pytest.mark.parametrize(("spent", "rounds"), [(0.0, 21), (1e9, 2)])
 def test_a_contest_has_the_time_that_an_earlier_run_left_it(spent: float, rounds: int) -> None:
-    gone_on = compete(replace(contest(FAST), spent=spent), FakeHost())
+    gone_on = compete(replace(contest(SLOW), spent=spent), FakeHost())
     assert gone_on.rounds == rounds
     assert gone_on.spent >= spent
 
@@ -154,6 +155,44 @@ def test_a_hopeless_arm_leaves_its_time_to_the_others() -> None:
     rounds = {arm.name: arm.rounds for arm in found.results()}
     assert rounds == {"fast": 8, "slowest": 2, "larger": 8}
     assert found.gain("slowest").speedup < 0.7
+
+
+ROUND_S = 2.5
+"""a round of all, at the most, with the steps after a switch"""
+
+
+class Clock(FakeHost):
+    """Each step takes as long as it says."""
+
+    now = 0.0
+
+    def step(self) -> Step:
+        step = super().step()
+        self.now += step.wall / 1e9
+        return step
+
+
+def timed(contest: Contest, seed: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Rounds of each arm, and the seconds that were spent."""
+    host = Clock(chance=random.Random(seed))
+    monkeypatch.setattr("outpace.measure.arms.perf_counter", lambda: host.now)
+    return {arm.name: arm.rounds for arm in compete(contest, host).results()}
+
+
+def test_an_arm_that_seems_to_pay_has_more_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the time that is its own; slower ones have no more."""
+    arms = {"as_is": AS_IS, "fast": FAST, "same": SAME, "slow": SLOW, "slower": SLOWER}
+    more = sure = 0
+    for seed in range(40):
+        wanted = Contest(arms, 6.0)
+        rounds = timed(wanted, seed, monkeypatch)
+        slower = max(rounds["slow"], rounds["slower"])
+        assert rounds["fast"] >= slower
+        more += rounds["fast"] > slower
+        sure += wanted.gain("fast").low > SURELY
+        assert wanted.spent < 6.0 + ROUND_S + MORE * 6.0 + ROUND_S
+    assert more > 15
+    assert sure > 28  # 17 without
 
 
 def test_an_arm_takes_no_more_rounds_than_it_is_worth() -> None:

@@ -25,10 +25,11 @@ SURELY_MOVED = 0.6
 LEAST_OPERATORS = 3
 """of a step beside one for each tensor of parameters: its loss, and an optimizer that updates all at once"""
 PAGE = 4096
-RUN_TO_RUN = 1.6
+RUN_TO_RUN = 1.4
 """times that what is lost, over the rest, may differ in another run of the script: the truth bench saw
-standard deviations of 9 to 31 % between short runs. With this the 80 % part of the interval held the truth
-of 33 of the 40 plants in two passes that may be tuned on, with 1.4 of 30, with 1.7 of 34"""
+standard deviations of 9 to 31 % between short runs. With this the interval would have held the truth of 33
+of the 35 plants that may be tuned on, in two passes whose truths were timed beside them, and its 80 % part
+that of 30; with 1.3 31 and 26, with 1.6 35 and 31"""
 ERROR = 0.05
 """relative error that is taken for a time that was clocked, not compared"""
 
@@ -186,11 +187,11 @@ def slowed_by_others(evidence: Evidence) -> float:
 
 
 def compute_cost(evidence: Evidence) -> float:
-    """Seconds of a step in forward, backward and optimizer, but for `held_up_seconds`."""
-    return _computing(evidence) - held_up_seconds(evidence)
+    """Seconds of a step in forward, backward and optimizer, but for `_held_up_seconds`."""
+    return _computing(evidence) - _held_up_seconds(evidence)
 
 
-def held_up_seconds(evidence: Evidence) -> float:
+def _held_up_seconds(evidence: Evidence) -> float:
     """Seconds of a step's computing in which threads wait for one whose core another program holds.
 
     What one thread that waits for none takes is the most that the operations take by themselves.

@@ -18,7 +18,7 @@ from outpace.diagnose.costs import (
     without,
 )
 from outpace.diagnose.told import Told
-from outpace.records.evidence import FED, ONE_THREAD, Evidence
+from outpace.records.evidence import FED, ONE_THREAD, Arm, Evidence
 
 AT_CEILING = 0.95
 FAR_BELOW = 0.05
@@ -82,41 +82,42 @@ def threads(evidence: Evidence) -> Iterator[Told]:
     Or threads that wait for one whose core another program holds.
     """
     yield from _held_up(evidence)
-    fed = evidence.makes_batches
-    arms = [
-        a for a in evidence.arms if a.name.startswith("threads_") and a.name.endswith(FED) == fed
-    ]
+    arms = [a for a in evidence.arms if a.name.startswith("threads_")]
+    fed = evidence.input.workers > 0 or any(a.name.endswith(FED) for a in arms)
     counts = {
-        int(a.name.removeprefix("threads_").removesuffix(FED)): a for a in arms if not a.failed
+        int(a.name.removeprefix("threads_").removesuffix(FED)): a
+        for a in arms
+        if not a.failed and a.name.endswith(FED) == fed
     }
     told = {n: arm for n, arm in counts.items() if not evidence.slowed_by_others(n)}
     count = max(told, key=lambda n: told[n].gain.speedup, default=None)
     if count is None or told[count].gain.low < LEAST_BY_THREADS:
         return
-    best = told[count]
-    whole = evidence.steps.mean_s if best.base == "as_is" else evidence.free_s
-    what = "a step" if best.base == "as_is" else "the compute of a step"
-    then = whole / best.gain.speedup  # by the rounds: the arm's own median is of other moments
-    yield Told(
-        without(evidence, whole, best.gain),
-        evidence.compute.threads_where,
-        f"with {count} thread{'s' if count > 1 else ''} instead of {evidence.compute.threads} {what} "
-        f"takes {1e3 * then:.1f} instead of {1e3 * whole:.1f} ms",
-    )
+    how = f"with {count} thread{'s' if count > 1 else ''} instead of {evidence.compute.threads}"
+    yield _by_threads(evidence, told[count], how)
 
 
 def _held_up(evidence: Evidence) -> Iterator[Told]:
     alone = evidence.arm(ONE_THREAD)
     if alone is None or alone.gain.low < LEAST_BY_THREADS:
         return
-    whole = evidence.steps.mean_s if alone.base == "as_is" else evidence.free_s
-    what = "a step" if alone.base == "as_is" else "the compute of a step"
-    yield Told(
-        without(evidence, whole, alone.gain),
-        evidence.compute.threads_where,
+    how = (
         f"{evidence.compute.threads} threads wait for whichever has no core, as other programs keep "
-        f"{evidence.run.others_cores:.1f} of {evidence.machine.cores} busy: as long as they do, {what} takes "
-        f"{1e3 * whole / alone.gain.speedup:.1f} instead of {1e3 * whole:.1f} ms on one thread",
+        f"{evidence.run.others_cores:.1f} of {evidence.machine.cores} busy: as long as they do, "
+        "with one thread"
+    )
+    yield _by_threads(evidence, alone, how)
+
+
+def _by_threads(evidence: Evidence, arm: Arm, how: str) -> Told:
+    whole, what = evidence.free_s, "the compute of a step"
+    if arm.base == "as_is":
+        whole, what = evidence.steps.mean_s, "a step"
+    then = whole / arm.gain.speedup  # by the rounds: the arm's own median is of other moments
+    return Told(
+        without(evidence, whole, arm.gain),
+        evidence.compute.threads_where,
+        f"{how} {what} takes {1e3 * then:.1f} instead of {1e3 * whole:.1f} ms",
     )
 
 

@@ -40,6 +40,9 @@ FEWEST_SPARE, LEAST_SPARE = 2, 0.05
 """batches, and share of those taken, from which on they were not one more or less by chance"""
 PAIRS = 60
 """rounds after which a contest ends in any case"""
+SEEMS, SURELY, MORE = 1.05, 1.03, 0.25
+"""an arm that is so much faster, and not surely by so much, has this share of the time more, for itself and
+the base: a round of those two is short beside one of all"""
 
 
 @dataclass
@@ -214,6 +217,9 @@ class Scheduler:
         self.cpus: list[float] = []
         self.measured: list[tuple[str, float, float]] = []
         self.started = 0.0
+        self.open: list[str] = []
+        """arms that have more time than others, and until when"""
+        self.until = 0.0
         self.worker_cpu = 0
         self.over = False
 
@@ -265,19 +271,13 @@ class Scheduler:
                 if name in self.excluded and name != contest.base:
                     contest.failed[name] = self.excluded[name]
             self.started = perf_counter() - contest.spent
-            self.round = -1
+            self.round, self.open = -1, []
             self._begin_round()
 
     def _begin_round(self) -> None:
         contest = self.contest
         assert contest is not None
-        live = [
-            name
-            for name in contest.arms
-            if name != contest.base
-            and name not in contest.failed
-            and (contest.keep_all or not self._decided(name))
-        ]
+        live = self._others() if contest.keep_all else self._undecided()
         if self.round % 2:
             live.reverse()
         self.order = []
@@ -340,21 +340,38 @@ class Scheduler:
         contest.spent = perf_counter() - self.started
         if self.progress is not None:
             self.progress(contest)
-        undecided = [
-            n
-            for n in contest.arms
-            if n != contest.base and n not in contest.failed and not self._decided(n)
-        ]
-        live = undecided if not contest.keep_all else list(contest.arms)[1:]
         late = contest.spent >= contest.seconds
         over = late and (self.round >= FEWEST_ROUNDS or contest.spent >= 2 * contest.seconds)
-        if over or not undecided or not live or self.round >= contest.max_rounds:
+        if over and not self.open and not contest.keep_all:
+            self.open = [name for name in self._undecided() if self._seems_to_pay(name)]
+            self.until = contest.spent + MORE * contest.seconds
+        if self.open:
+            over = contest.spent >= self.until
+        if over or not self._undecided() or self.round >= contest.max_rounds:
             self.contest = None
             self.host.switch(AS_IS)
             self._mark("")
             self._advance(contest)
         else:
             self._begin_round()
+
+    def _others(self) -> list[str]:
+        """All arms that can be run, but the base."""
+        contest = self.contest
+        assert contest is not None
+        return [
+            name for name in contest.arms if name != contest.base and name not in contest.failed
+        ]
+
+    def _undecided(self) -> list[str]:
+        """Those of them that need more rounds, and have the time."""
+        return [name for name in self.open or self._others() if not self._decided(name)]
+
+    def _seems_to_pay(self, name: str) -> bool:
+        """Whether an arm is faster, by all that is known, and it is not sure."""
+        assert self.contest is not None
+        gain = self.contest.gain(name)
+        return gain.speedup >= SEEMS and gain.low < SURELY
 
     def _pair(self, contest: Contest) -> None:
         """Pair each arm's block with one neighbouring block of the base.

@@ -417,6 +417,17 @@ def test_threads_that_are_not_held_up_are_not_told() -> None:
     assert "threads" not in {found.cause for found in findings(beside_a_program(0.015, 0.5))}
 
 
+def test_nothing_is_promised_of_threads_that_may_be_held_up() -> None:
+    """Where one thread was not timed, as rounds took too long for that."""
+    evidence = replace(beside_a_program(0.005), arms=())
+    (found,) = (f for f in findings(evidence) if f.cause == "arithmetic")
+    assert found.gain.high == 1.0
+    assert "wait for cores that other programs use was not measured" in found.reason
+    alone = replace(evidence, run=replace(evidence.run, others_cores=0.0))
+    (found,) = (f for f in findings(alone) if f.cause == "arithmetic")
+    assert found.gain.speedup > 1.5
+
+
 def computing(**facts: Any) -> Finding:
     """What is told of a training that computes for 100 ms a step, 10 of them in its optimizer."""
     compute = replace(

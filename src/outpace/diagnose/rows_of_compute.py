@@ -130,12 +130,17 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     at_best = ceiling_seconds(evidence)
     moving = moving_seconds(evidence)
     taken = max(0.0, total - fixed - moving)
+    unknown = None
     if not evidence.compute.operations:
+        unknown = "how far they are from this machine's ceiling"
+    elif evidence.slowed_by_others(1) and evidence.arm(ONE_THREAD) is None and not evidence.ranks:
+        unknown = "how much of that they wait for cores that other programs use"
+    if unknown is not None:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0, "predicted"),
             evidence.compute.where,
             f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms of a "
-            "step; how far they are from this machine's ceiling was not measured",
+            f"step; {unknown} was not measured",
             sure=False,
         )
         return

@@ -173,7 +173,7 @@ class Clock(FakeHost):
 
 
 def timed(contest: Contest, seed: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Rounds of each arm, and the seconds that were spent."""
+    """Rounds of each arm, by the clock of its steps."""
     host = Clock(chance=random.Random(seed))
     monkeypatch.setattr("outpace.measure.arms.perf_counter", lambda: host.now)
     return {arm.name: arm.rounds for arm in compete(contest, host).results()}

@@ -133,7 +133,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     unknown = None
     if not evidence.compute.operations:
         unknown = "how far they are from this machine's ceiling"
-    elif evidence.slowed_by_others(1) and evidence.arm(ONE_THREAD) is None and not evidence.ranks:
+    elif evidence.may_be_held_up and evidence.arm(ONE_THREAD) is None and not evidence.ranks:
         unknown = "how much of that they wait for cores that other programs use"
     if unknown is not None:
         yield Told(

@@ -485,6 +485,11 @@ class Evidence(msgspec.Struct, frozen=True):
         return self.run.others_cores >= BESIDE and threads < now <= self.machine.cores
 
     @property
+    def may_be_held_up(self) -> bool:
+        """Whether threads that compute may wait for one whose core another program holds."""
+        return self.compute.device == "cpu" and self.slowed_by_others(1)
+
+    @property
     def free_s(self) -> float:
         """Seconds a step takes when its input is free."""
         free = self.arm("input_free")

@@ -385,7 +385,7 @@ class Experiment:
             arms["batch_half"] = replace(base, batch_scale=0.5)
             if evidence.memory.full_at(2.0) < ROOMY:
                 arms["batch_double"] = replace(base, batch_scale=2.0)
-        if evidence.compute.device == "cpu" and evidence.slowed_by_others(1):
+        if evidence.may_be_held_up:
             arms[ONE_THREAD] = replace(base, threads=1)
         for remedy in self.probed(evidence):
             arms.update(remedy.arm(evidence))

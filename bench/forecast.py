@@ -1,6 +1,6 @@
 """How good the forecast of a running training is: `outpace run --deadline` on the examples.
 
-    python bench/forecast.py [--only mnist_cnn.py] [--hog] [--runs 2]
+    python bench/forecast.py [--only mnist_cnn.py] [--hog] [--runs 2] [--output told.jsonl]
 
 Each example runs to its end, some five minutes; what was forecast on the way is compared with when it then
 ended: after 1 % and 5 % of its steps, and, for how often the interval held the truth, at each tenth.
@@ -22,13 +22,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from paired import EXAMPLES, ROOT
+from paired import EXAMPLES, ROOT, read_images
 
 LENGTHS = {
-    "image_classifier.py": ["--epochs", "22"],
-    "char_gpt.py": ["--steps", "1800"],
-    "flights.py": ["--epochs", "36"],
-    "mnist_cnn.py": ["--epochs", "33"],
+    "image_classifier.py": ["--epochs", "40"],
+    "char_gpt.py": ["--steps", "3200"],
+    "flights.py": ["--epochs", "66"],
+    "mnist_cnn.py": ["--epochs", "60"],
 }
 LOOK_S = 0.1
 HOG = "import time\nend = time.time() + {seconds}\nwhile time.time() < end: pass"
@@ -50,9 +50,11 @@ def main() -> None:
     parser.add_argument("--only", choices=EXAMPLES)
     parser.add_argument("--hog", action="store_true")
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument(
+        "--output", type=Path, help="add all that was forecast, a line for each run"
+    )
     options = parser.parse_args()
-    for file in (ROOT / "examples" / "data").rglob("*.jpg"):
-        file.read_bytes()
+    read_images()
     held: list[bool] = []
     early: dict[float, list[float]] = {0.01: [], 0.05: []}
     print("script               took     at 1 %   at 5 %   first 5 %  interval held at tenths")
@@ -61,6 +63,8 @@ def main() -> None:
             continue
         for _ in range(options.runs):
             took, told = watched(name, hog=options.hog)
+            if options.output:
+                keep(options.output, name, took, told)
             errors = {at: first(told, at).estimate / took - 1 for at in early}
             for at, error in errors.items():
                 early[at].append(abs(error))
@@ -77,6 +81,13 @@ def main() -> None:
         f"median error {100 * median(early[0.01]):.1f} % after 1 %, "
         f"{100 * median(early[0.05]):.1f} % after 5 %; intervals held {sum(held)} of {len(held)}"
     )
+
+
+def keep(path: Path, name: str, took: float, told: list[Told]) -> None:
+    """Add a run's forecasts to a file."""
+    line = {"script": name, "took_s": took, "told": [each._asdict() for each in told]}
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def first(told: list[Told], share: float) -> Told:

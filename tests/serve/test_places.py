@@ -84,7 +84,7 @@ def test_what_a_fork_lets_go_is_still_its_parents() -> None:
 
 def test_what_a_fork_has_is_not_written_to_as_long_as_it_is_there() -> None:
     """A process that logs a batch, say, which the training has let go."""
-    made = loader()
+    made = loader(epochs=1)
     context = multiprocessing.get_context("fork")
     may_look, seen = context.Event(), context.SimpleQueue()
     batches = iter(made)
@@ -124,7 +124,7 @@ def test_batches_that_are_kept_stay_as_they_were() -> None:
 
 
 def test_a_place_is_written_to_again_and_all_come_back() -> None:
-    made = loader()
+    made = loader(epochs=1)
     try:
         seen = {batch["x"].data_ptr() for batch in made}
         places = places_of(made)
@@ -137,7 +137,7 @@ def test_a_place_is_written_to_again_and_all_come_back() -> None:
 
 
 def test_an_epoch_that_is_left_early_takes_no_places_with_it() -> None:
-    made = loader()
+    made = loader(epochs=4)
     try:
         for _ in range(3):
             batches = iter(made)

@@ -84,7 +84,7 @@ def test_memory_is_kept_to() -> None:
     for ram in (200 * MIB, 800 * MIB, 3000 * MIB):
         for choice in candidates(facts, kinds=ALL, workers=None, prefetch_bytes=2**31, ram=ram):
             if choice.kind != "none":
-                assert memory(facts, *choice[:3]) <= ram
+                assert memory(facts.batch_bytes, *choice[:3]) <= ram
 
 
 def test_places_in_shared_memory_are_within_the_limit() -> None:

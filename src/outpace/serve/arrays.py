@@ -38,6 +38,11 @@ class Arrays:
         files = read_checksums(self.folder)
         self.arrays = {name: load_array(self.folder / f"{name}.npy") for name in names}
         self.blocks = {name: files[f"{name}.npy"] for name in names}
+        self._places = {
+            name: (self.blocks[name].size - array.nbytes, array.nbytes // max(1, len(array)))
+            for name, array in self.arrays.items()
+        }
+        """bytes before the first row of a file, and of each"""
 
     def __reduce__(self) -> Any:
         return Arrays, (self.folder,)
@@ -46,19 +51,26 @@ class Arrays:
         return self.meta.count
 
     def __getitem__(self, index: int) -> Any:
-        at = np.array([position(index, len(self))])
-        return join(self.structure, lambda leaf: one(leaf, self._rows(leaf["leaf"], at)[0]))
+        at = position(index, len(self))
+        return join(self.structure, lambda leaf: one(leaf, self._row(leaf["leaf"], at)))
 
     def batch(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> Any:
         """The samples of a batch, stacked: a nest like theirs, of arrays and tensors."""
         rows = np.asarray(indices, np.int64)
         return join(self.structure, lambda leaf: many(leaf, self._rows(leaf["leaf"], rows)))
 
+    def _row(self, name: str, index: int) -> Row:
+        """As it lies in the file."""
+        array, blocks = self.arrays[name], self.blocks[name]
+        if not blocks.complete:
+            head, size = self._places[name]
+            blocks.check_one(head + index * size, size)
+        return array[index]  # type: ignore[no-any-return]
+
     def _rows(self, name: str, rows: NDArray[np.int64]) -> Row:
         array, blocks = self.arrays[name], self.blocks[name]
         if not blocks.complete:
-            size = array.itemsize * math.prod(array.shape[1:])
-            head = blocks.size - array.nbytes
+            head, size = self._places[name]
             blocks.check(head + (rows % len(self)) * size, size)
         return array.take(rows, axis=0)
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.errors import DataError
+from outpace.serve.flags import shared_flags
 from outpace.serve.meta import load_arrays
 from outpace.serve.reading import ReadAt, unreadable
 
@@ -28,7 +29,7 @@ class Blocks:
     def __init__(self, path: Path, checksums: NDArray[np.uint32]) -> None:
         self.path = path
         self.checksums = checksums
-        self.checked = np.zeros(len(checksums), np.bool_)
+        self.checked = shared_flags(len(checksums))
         self.complete = False
         """whether all were"""
         self._read = ReadAt(path)
@@ -38,6 +39,11 @@ class Blocks:
             raise unreadable(path, error) from error
         if -(-self.size // BLOCK) != len(checksums):
             raise DataError(f"{path}: {self.size:,} bytes, which is not what was written")
+
+    def check_one(self, start: int, size: int) -> None:
+        """`check` of a single stretch, in little time where its blocks were looked at before."""
+        if not self.checked[start // BLOCK : (start + size - 1) // BLOCK + 1].all():
+            self.check(np.array([start]), size)
 
     def check(self, starts: NDArray[np.int64], size: int) -> None:
         """Look at the blocks of stretches of ``size`` bytes. Raises DataError for a damaged one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from outpace.serve.rates import COUNTS, depth_of
+from outpace.serve.rates import COUNTS, depth_of, memory
 
 LOOKED_AT, LOOK_S = 32, 1.0
 """batches and seconds, at the least, between one decision and the next"""
@@ -75,12 +75,10 @@ class Climb:
 
 def most_threads(workers: int, batch_bytes: int, prefetch_bytes: int, ram: int) -> int:
     """Threads that so many may come to be while the training waits: those whose batches fit."""
+
+    def fit(count: int) -> bool:
+        depth = depth_of("threads", count, batch_bytes, prefetch_bytes, ram)
+        return memory(batch_bytes, "threads", count, depth) <= ram
+
     most = min(COUNTS["threads"][-1], 2 * workers + 2)
-    return next(
-        (
-            count
-            for count in range(most, workers, -1)
-            if (depth_of(count, batch_bytes, prefetch_bytes) + count) * batch_bytes <= ram
-        ),
-        workers,
-    )
+    return next(filter(fit, range(most, workers, -1)), workers)

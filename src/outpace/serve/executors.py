@@ -34,6 +34,9 @@ class Executor(Protocol):
     def made(self, requests: Iterable[Request]) -> Iterator[Made]:
         """Each request's batch."""
 
+    def up_to_date(self) -> bool:
+        """Whether what is being made would be made the same if it were begun now."""
+
     def resize(self, workers: int, depth: int) -> None:
         """From now on so many workers, and so many batches on their way."""
 
@@ -73,6 +76,10 @@ class Here:
     def made(self, requests: Iterable[Request]) -> Iterator[Made]:
         """Each request's batch, when it is drawn."""
         return (self.arrival(self.maker(request)) for request in requests)
+
+    def up_to_date(self) -> bool:
+        """Nothing is made ahead."""
+        return True
 
     def resize(self, workers: int, depth: int) -> None:
         """Nothing to change."""
@@ -129,6 +136,10 @@ class Threads:
 
     def _make(self, request: Request) -> Made:
         return self.arrival(self.maker(request))
+
+    def up_to_date(self) -> bool:
+        """As far as can be told: threads see all that the training changes."""
+        return True
 
     def resize(self, workers: int, depth: int) -> None:
         """What was asked for before is still made by the threads that were; where the system gives no more

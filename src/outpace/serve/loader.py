@@ -8,7 +8,6 @@ for any number of workers and ranks and any batch size.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +20,7 @@ from outpace.errors import DataError, UsageError
 from outpace.measure.machine import free_memory, local_ranks, usable_cores
 from outpace.serve.allowed import AS_ASKED, kinds
 from outpace.serve.climb import Climb, most_threads
+from outpace.serve.coming import Coming, Terms, crosses
 from outpace.serve.crops import weighed
 from outpace.serve.executors import Executor, Kind, start
 from outpace.serve.keeping import shelf_for
@@ -140,6 +140,8 @@ class Loader:
         self._wanted = (executor, int(workers) if workers != "auto" else workers)
         self._executor: Executor | None = None
         self._climb: Climb | None = None
+        self._coming: Coming | None = None
+        """batches of the next epoch that were begun in the one before"""
         self._epoch = self._consumed = 0
         self._drawn: NDArray[np.int64] = np.zeros(0, np.int64)
         self._begun = False
@@ -176,8 +178,11 @@ class Loader:
         return self._running or self.order
 
     def _batches(self, left: int) -> int:
-        together = self.batch_size * self.world
-        return left // together if self.drop_last else -(-left // together)
+        return self._terms.batches(left)
+
+    @property
+    def _terms(self) -> Terms:
+        return Terms(self.order, self.batch_size, self.rank, self.world, self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch, or those that are left of it after `load_state_dict`."""
@@ -198,37 +203,47 @@ class Loader:
 
     def _epoch_from(self, epoch: int, consumed: int) -> Iterator[Any]:
         # Whatever is set meanwhile is for the next iteration.
-        order, batch_size = self.order, self.batch_size
-        self._running = order
-        count = self._batches(order.size - consumed)
-        asked: deque[Request] = deque()
-        rank, world = self.rank, self.world
-
-        # Workers hold this: if it knew the loader, the loader would not end with its last user.
-        def requests() -> Iterator[Request]:
-            for i in range(count):
-                first = consumed + i * batch_size * world
-                asked.append(Request(epoch, order.share(epoch, first, batch_size, rank, world)))
-                yield asked[-1]
-
-        executor, reached, before = self._at_work(), consumed, len(self.skipped)
+        terms = self._terms
+        self._running = order = terms.order
+        coming = self._coming_from(terms, epoch, consumed)
+        reached, before, whole = consumed, len(self.skipped), False
         since = done = time.perf_counter()
-        for made in transferred(executor.made(requests()), self.device, self.after):
-            got = time.perf_counter()
-            if made.error is not None:
-                raise made.error
-            self.skipped += made.skipped
-            self._drawn = asked.popleft().indices
-            reached = min(order.size, reached + batch_size * world)
-            self._consumed = reached
-            yield made.batch
-            waited, since, done = got - done, done, time.perf_counter()
-            self._waited_s += waited
-            self._adjust(waited, done - since, made.batch)
+        try:
+            for made in transferred(coming.of_epoch(), self.device, self.after):
+                got = time.perf_counter()
+                if made.error is not None:
+                    raise made.error
+                self.skipped += made.skipped
+                self._drawn = coming.asked.popleft().indices
+                reached = min(order.size, reached + terms.batch_size * terms.world)
+                self._consumed = reached
+                yield made.batch
+                waited, since, done = got - done, done, time.perf_counter()
+                self._waited_s += waited
+                self._adjust(waited, done - since, made.batch)
+            whole = True
+        finally:
+            given_up: Coming | None = coming
+            if whole and not coming.over and coming.executor is self._executor:
+                given_up, self._coming = self._coming, coming
+            if given_up is not None:
+                given_up.close()
         self.set_epoch(epoch + 1)
         if skipped := self.skipped[before:]:
             first = f"the first {skipped[0].where}: {skipped[0].reason}"
             self.notes.append(f"epoch {epoch}: {len(skipped)} samples left out, {first}")
+
+    def _coming_from(self, terms: Terms, epoch: int, consumed: int) -> Coming:
+        """Batches from there on: those that were begun in the epoch before, where they are the same."""
+        executor = self._at_work()
+        begun, self._coming = self._coming, None
+        if begun is not None:
+            if begun.continues(executor, terms, epoch, consumed):
+                return begun
+            begun.close()
+        several = crosses(executor, self.maker, self._arrival.after)
+        epochs = self.epochs if several else epoch + 1
+        return Coming(executor, terms, epoch, consumed, epochs=epochs)
 
     def _at_work(self) -> Executor:
         if self._executor is None:
@@ -308,7 +323,8 @@ class Loader:
             return
         workers = self._climb.told(waited_s, spent_s, self.notes.append)
         if workers != self._executor.workers:
-            self._executor.resize(workers, depth_of(workers, bytes_of(batch), self.prefetch_bytes))
+            depth = depth_of("threads", workers, bytes_of(batch), self.prefetch_bytes, self.ram)
+            self._executor.resize(workers, depth)
             if (count := self._executor.workers) != workers:
                 self._climb = None
                 self.notes.append(f"the system gives no more threads: {count} are kept")
@@ -379,6 +395,9 @@ class Loader:
 
     def close(self) -> None:
         """End threads or processes; they begin anew when batches are drawn again."""
+        if self._coming is not None:
+            self._coming.close()
+            self._coming = None
         if self._executor is not None:
             self._executor.close()
             self._executor = self._climb = None

@@ -27,6 +27,7 @@ from outpace.serve.crossing import (
     stacked_in_own_memory,
     unpacked,
 )
+from outpace.serve.direct import send_directly
 from outpace.serve.forks import tell_in_forks
 from outpace.serve.heirs import no_heirs
 from outpace.serve.making import Arrival, BatchMaker, Made, Request
@@ -115,14 +116,9 @@ class Processes:
 
     def _begun(self, requests: Iterable[Request]) -> Iterator[Made]:
         """The workers at work on other requests; new ones where some have ended, or there are none."""
-        workers = getattr(getattr(self.loader, "_iterator", None), "_workers", ())
-        if not all(worker.is_alive() for worker in workers):
-            self.close()  # Ctrl-C ends workers, also of a training that goes on
-        maker = self.maker
-        now = state_of(maker.source, maker.prepare, maker.transform, maker.collate)
-        before, self.state = self.state, now
-        if before != self.state:
-            self.close()  # they have the data set as it was
+        if not self.up_to_date():
+            self.close()
+        self.state = self._state_now()
         with _no_warning(), no_heirs():
             if self.loader is None:
                 if self.maker.unopened is not None:
@@ -130,7 +126,20 @@ class Processes:
                 self.loader = self._loader()
             asked: Any = self.loader.sampler
             asked.requests = requests
-            return iter(self.loader)
+            begun = getattr(self.loader, "_iterator", None) is not None
+            iterator: Any = iter(self.loader)
+            for queue in () if begun else iterator._index_queues:
+                send_directly(queue)
+            return iterator  # type: ignore[no-any-return]
+
+    def up_to_date(self) -> bool:
+        """Whether the workers are there, which Ctrl-C ends, and have the data set as it is now."""
+        workers = getattr(getattr(self.loader, "_iterator", None), "_workers", ())
+        return self.state == self._state_now() and all(worker.is_alive() for worker in workers)
+
+    def _state_now(self) -> int:
+        maker = self.maker
+        return state_of(maker.source, maker.prepare, maker.transform, maker.collate)
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:

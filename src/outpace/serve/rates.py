@@ -29,6 +29,8 @@ COUNTS: dict[Kind, tuple[int, ...]] = {
     "processes": (1, 2, 3, 4, 6, 8, 16),
 }
 """workers that are considered"""
+AHEAD = 16
+"""batches that are to be ready: a machine that is slower for a moment is not waited for"""
 GAIN = 1.05
 """how much faster more workers are to be, for being chosen"""
 PROCESS_BYTES = 96 * 2**20
@@ -82,18 +84,23 @@ def queued(threads: int, whole_s: float, held_s: float) -> float:
     return found
 
 
-def memory(facts: Facts, kind: Kind, workers: int, depth: int) -> int:
+def memory(batch_bytes: int, kind: Kind, workers: int, depth: int) -> int:
     """Bytes that batches on their way and workers take; of processes, the places that batches lie in."""
     if kind != "processes":
-        return (depth + workers) * facts.batch_bytes
+        return (depth + workers) * batch_bytes
     places = SLACK * workers * (ahead_of(workers, depth) + SPARE)
-    return PROCESS_BYTES * workers + int(max(depth + workers, places) * facts.batch_bytes)
+    return PROCESS_BYTES * workers + int(max(depth + workers, places) * batch_bytes)
 
 
-def depth_of(workers: int, batch_bytes: int, prefetch_bytes: int) -> int:
-    """Batches on their way: two a worker, fewer where they do not fit, and LEAST of them."""
+def depth_of(kind: Kind, workers: int, batch_bytes: int, prefetch_bytes: int, ram: int) -> int:
+    """Batches on their way: AHEAD, or as many as ``ram`` has room for, but two a worker; fewer where
+    ``prefetch_bytes`` are less, and LEAST in any case.
+    """
     room = prefetch_bytes // max(1, batch_bytes)
-    return int(max(LEAST, min(room, max(2 * workers, 4))))
+    fewest, depth = (max(LEAST, min(room, max(2 * workers, n))) for n in (4, AHEAD))
+    while depth > fewest and memory(batch_bytes, kind, workers, depth) > ram:
+        depth -= 1
+    return depth
 
 
 def candidates(
@@ -111,12 +118,12 @@ def candidates(
         for count in (0,) if kind == "none" else (workers,) if workers else COUNTS[kind]:
             if kind == "threads" and best is not None and best.workers + 0.5 > busy:
                 break
-            depth = depth_of(count, facts.batch_bytes, prefetch_bytes)
-            if best is not None and memory(facts, kind, count, depth) > ram:
+            depth = depth_of(kind, count, facts.batch_bytes, prefetch_bytes, ram)
+            if best is not None and memory(facts.batch_bytes, kind, count, depth) > ram:
                 break
             told = rate(facts, kind, count, depth)
             if best is None or told > GAIN * best.predicted:
                 best = Choice(kind, count, depth, "", told)
-        if best is not None and (kind == "none" or memory(facts, *best[:3]) <= ram):
+        if best is not None and (kind == "none" or memory(facts.batch_bytes, *best[:3]) <= ram):
             found.append(best)
     return sorted(found, key=lambda c: (-c.predicted, c.kind == "processes"))

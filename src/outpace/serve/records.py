@@ -18,6 +18,7 @@ import numpy as np
 
 from outpace.errors import DataError
 from outpace.serve import samples
+from outpace.serve.flags import shared_flags
 from outpace.serve.meta import load_array, read_meta
 from outpace.serve.reading import ReadAt
 from outpace.serve.strings import position
@@ -53,7 +54,7 @@ class Records:
                 "copy or pack it anew",
             )
 
-        self.checked = np.zeros(len(self), np.bool_)
+        self.checked = shared_flags(len(self))
 
     def __reduce__(self) -> Any:
         return Records, (self.folder,)

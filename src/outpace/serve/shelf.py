@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outpace.serve.flags import shared_flags
 from outpace.serve.forks import lock_for_forks
 from outpace.serve.nests import each
 from outpace.serve.samples import is_tensor, tensor_bytes
@@ -48,7 +49,7 @@ class Shelf:
         self.folder, self.size, self.limit = folder, size, limit
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.index = _open_index(folder / INDEX, size)
-        self.checked: NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.checked = shared_flags(size)
         self._maps: dict[int, mmap.mmap] = {}
         self._own: tuple[int, int] | None = None
         """process and number of the file that this process writes"""

@@ -173,7 +173,7 @@ class Table:
         """See that a stretch of a column is as it was written."""
         if self.blocks is not None and not self.blocks.complete:
             for start, size in _places(self.chunks[name][chunk], self._base):
-                self.blocks.check(np.array([start]), size)
+                self.blocks.check_one(start, size)
 
     def _check_gaps(self) -> None:
         """What tells where the columns are must be as it was written before they are read."""
@@ -184,7 +184,7 @@ class Table:
         end = 0
         for start, size in [*stretches, (self.blocks.size, 0)]:
             if start > end:
-                self.blocks.check(np.array([end]), start - end)
+                self.blocks.check_one(end, start - end)
             end = max(end, start + size)
 
     def where(self, index: int) -> str:

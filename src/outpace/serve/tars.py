@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.errors import DataError
+from outpace.serve.flags import shared_flags
 from outpace.serve.meta import Meta, load_array, read_meta
 from outpace.serve.reading import ReadAt
 from outpace.serve.strings import PackedStrings, position
@@ -75,7 +76,7 @@ class Tars:
     ) -> None:
         self.shards = [os.fspath(shard) for shard in shards]
         self.members, self.first, self.keys, self.fields = members, first, keys, tuple(fields)
-        self.checked = np.zeros(len(members), np.bool_)
+        self.checked = shared_flags(len(members))
         self._files = [ReadAt(shard, len(shards) <= MOST_OPEN) for shard in self.shards]
         self.level, self.classes = level, classes
         self._number = {name: i for i, name in enumerate(classes or ())}

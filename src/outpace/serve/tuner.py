@@ -87,7 +87,7 @@ def choose(
     """
     if len(kinds) == 1 and workers:
         size = bytes_of(maker(requests[0]).batch)
-        depth = depth_of(workers, size, prefetch_bytes)
+        depth = depth_of(kinds[0], workers, size, prefetch_bytes, ram)
         return Choice(kinds[0], workers, depth, "as was asked", 0, batch_bytes=size)
     begun = time.perf_counter()
     most, threads = int(PROBED / 4 * batches), "threads" in kinds
@@ -96,7 +96,7 @@ def choose(
         return at_home(facts)
     found = candidates(facts, kinds=kinds, workers=workers, prefetch_bytes=prefetch_bytes, ram=ram)
     if not found:
-        need = memory(facts, kinds[0], workers or 1, 1) / 2**20
+        need = memory(facts.batch_bytes, kinds[0], workers or 1, 1) / 2**20
         raise UsageError(f"workers and batches take {need:.0f} MiB, {ram / 2**20:.0f} may be taken")
     near = [c for c in found if c.predicted * CLOSE > found[0].predicted]
     if worth_trying(facts.faults, facts.wall_s):

@@ -58,7 +58,7 @@ def main():
         batches = endless(loader)
         for _ in islice(batches, WARM):
             pass
-        print(loader.choice.reason)
+        print(f"{loader.choice.workers} {loader.choice.kind}: {loader.choice.reason}")
         before = each_s(batches)
         for _ in range(options.rounds):
             step_s = options.slower * before

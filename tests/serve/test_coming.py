@@ -138,12 +138,16 @@ def test_what_is_set_between_epochs_holds_from_the_first_batch_on(
     assert loader.state_dict() == alone.state_dict()
 
 
-def test_processes_have_a_data_set_that_was_changed_between_epochs(make: Any) -> None:
-    loader, _ = make(executor="processes", workers=2)
-    epoch(loader)
-    loader.source.scale = 100
-    for ids, values in epoch(loader):
-        assert [int(x) // 100 for x in values] == ids
+@pytest.mark.parametrize(("kind", "workers"), KINDS)
+def test_a_data_set_that_is_changed_between_epochs_is_looked_at_anew(
+    make: Any, kind: str, workers: int
+) -> None:
+    loader, _ = make(executor=kind, workers=workers)
+    for scale in (100, 1000):
+        epoch(loader)
+        loader.source.scale = scale
+        for ids, values in epoch(loader):
+            assert [int(x) // scale for x in values] == ids
 
 
 def test_an_epoch_that_is_left_early_is_not_gone_on_with(make: Any) -> None:

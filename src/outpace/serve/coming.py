@@ -45,10 +45,12 @@ class Coming:
         terms: Terms,
         epoch: int,
         consumed: int,
-        *,
-        epochs: float | None = None,
+        maker: BatchMaker,
+        epochs: float | None,
     ) -> None:
-        self.executor, self.terms = executor, terms
+        self.executor, self.terms, self.maker = executor, terms, maker
+        self._state = None if _is_over(epoch + 1, epochs) else maker.state()
+        """of what samples are made by, where another epoch may follow"""
         self.asked: deque[Request] = deque()
         """for what was not drawn yet"""
         self.epoch, self.consumed = epoch, consumed
@@ -63,7 +65,8 @@ class Coming:
         """Whether what comes next is what would be made now."""
         asked = (executor, terms, epoch, consumed)
         own = (self.executor, self.terms, self.epoch, self.consumed)
-        return not self.over and asked == own and executor.up_to_date()
+        same = not self.over and asked == own and self._state == self.maker.state()
+        return same and executor.up_to_date()
 
     def of_epoch(self) -> Iterator[Made]:
         """Those that are left of the epoch."""

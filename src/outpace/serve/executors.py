@@ -35,7 +35,7 @@ class Executor(Protocol):
         """Each request's batch."""
 
     def up_to_date(self) -> bool:
-        """Whether what is being made would be made the same if it were begun now."""
+        """Whether the workers are there, and have all as it is now."""
 
     def resize(self, workers: int, depth: int) -> None:
         """From now on so many workers, and so many batches on their way."""
@@ -78,7 +78,7 @@ class Here:
         return (self.arrival(self.maker(request)) for request in requests)
 
     def up_to_date(self) -> bool:
-        """Nothing is made ahead."""
+        """There is none."""
         return True
 
     def resize(self, workers: int, depth: int) -> None:
@@ -138,7 +138,7 @@ class Threads:
         return self.arrival(self.maker(request))
 
     def up_to_date(self) -> bool:
-        """As far as can be told: threads see all that the training changes."""
+        """They see all that changes."""
         return True
 
     def resize(self, workers: int, depth: int) -> None:

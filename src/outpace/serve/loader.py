@@ -243,7 +243,7 @@ class Loader:
             begun.close()
         several = crosses(executor, self.maker, self._arrival.after)
         epochs = self.epochs if several else epoch + 1
-        return Coming(executor, terms, epoch, consumed, epochs=epochs)
+        return Coming(executor, terms, epoch, consumed, self.maker, epochs)
 
     def _at_work(self) -> Executor:
         if self._executor is None:

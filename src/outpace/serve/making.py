@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, default_collate
 from outpace.errors import DataError, OutpaceError
 from outpace.measure.generators import moved, random_states
 from outpace.serve.batches import by_slice, same_bits
+from outpace.serve.changes import state_of
 from outpace.serve.held import all_kept, held_by, seed_all
 from outpace.serve.nests import each, leaves
 from outpace.serve.open_files import Unopened
@@ -119,6 +120,10 @@ class BatchMaker:
     def __getstate__(self) -> dict[str, Any]:
         # What another process makes anew.
         return {**self.__dict__, "_slicer": None, "unopened": None}
+
+    def state(self) -> int:
+        """A number that is another one once something that samples are made by has changed."""
+        return state_of(self.source, self.prepare, self.transform, self.collate)
 
     def look(self, after: Callable[[Any], Any] | None = None) -> tuple[str, ...]:
         """Draw a few samples: which generators do they draw from, alone and put together? ``after``: what

@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader
 from outpace.errors import DataError
 from outpace.measure.machine import local_ranks
 from outpace.serve.allocating import keep_freed
-from outpace.serve.changes import state_of
 from outpace.serve.crossing import (
     SMALL,
     Packer,
@@ -27,7 +26,6 @@ from outpace.serve.crossing import (
     stacked_in_own_memory,
     unpacked,
 )
-from outpace.serve.direct import send_directly
 from outpace.serve.forks import tell_in_forks
 from outpace.serve.heirs import no_heirs
 from outpace.serve.making import Arrival, BatchMaker, Made, Request
@@ -118,7 +116,7 @@ class Processes:
         """The workers at work on other requests; new ones where some have ended, or there are none."""
         if not self.up_to_date():
             self.close()
-        self.state = self._state_now()
+        self.state = self.maker.state()
         with _no_warning(), no_heirs():
             if self.loader is None:
                 if self.maker.unopened is not None:
@@ -126,20 +124,12 @@ class Processes:
                 self.loader = self._loader()
             asked: Any = self.loader.sampler
             asked.requests = requests
-            begun = getattr(self.loader, "_iterator", None) is not None
-            iterator: Any = iter(self.loader)
-            for queue in () if begun else iterator._index_queues:
-                send_directly(queue)
-            return iterator  # type: ignore[no-any-return]
+            return iter(self.loader)
 
     def up_to_date(self) -> bool:
         """Whether the workers are there, which Ctrl-C ends, and have the data set as it is now."""
         workers = getattr(getattr(self.loader, "_iterator", None), "_workers", ())
-        return self.state == self._state_now() and all(worker.is_alive() for worker in workers)
-
-    def _state_now(self) -> int:
-        maker = self.maker
-        return state_of(maker.source, maker.prepare, maker.transform, maker.collate)
+        return self.state == self.maker.state() and all(worker.is_alive() for worker in workers)
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:

@@ -4,8 +4,7 @@
 
 Each example, made far too long, is given each deadline; in the second and the fourth a CPU's worth of
 slowness is put upon it half-way (it is stopped every other 50 ms). Printed: when it ended as a share
-of the deadline, the learning rate that was left, and whether the script's own last save is there. Files
-are read once before: a first validation from a cold disk may take half as long again as the last one.
+of the deadline, the learning rate that was left, and whether the script's own last save is there.
 
 With --quality the landed run is compared with the script as it is, cut off after as many steps, at
 half of the script's own time: the loss on its validation data, over so many seeds.
@@ -29,7 +28,7 @@ from typing import NamedTuple
 
 import torch
 
-from paired import EXAMPLES, ROOT, read_images
+from paired import EXAMPLES, ROOT
 
 LONG = {
     "image_classifier.py": ["--epochs", "10000"],
@@ -66,7 +65,6 @@ def main() -> None:
             if name in LENGTHS:
                 quality(name, options.quality, options.schedule)
         return
-    read_images()
     landed = 0
     deadlines = [float(word) for word in options.deadlines.split(",")]
     print("script               deadline  slowed  ended at  rate left  steps  saved")

@@ -29,12 +29,6 @@ class Spent(NamedTuple):
     cpu: float
 
 
-def read_images() -> None:
-    """Read all files of the examples' images once, so that a first epoch does not wait for the disk."""
-    for file in (ROOT / "examples" / "data").rglob("*.jpg"):
-        file.read_bytes()
-
-
 def spend(command: Sequence[str], cwd: Path, env: dict[str, str] | None = None) -> Spent:
     """Run a command to its end; an exit code other than 0 ends the bench."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -81,7 +81,6 @@ def test_the_next_epoch_is_begun_in_this_one_and_is_the_same(
     one = at_rest(single_made)
     loader, made = make(executor=kind, workers=workers)
     assert epoch(loader) == wanted[0]
-    # Of a process less than a whole batch may be under way when the last one is drawn.
     assert one < at_rest(made) <= one + AHEAD * BATCH
     assert [epoch(loader) for _ in range(3)] == wanted[1:]
     assert at_rest(made) <= one + 3 * SIZE + AHEAD * BATCH, "what was begun was made again"

@@ -29,10 +29,19 @@ class Terms(NamedTuple):
     world: int
     drop_last: bool
 
+    @property
+    def together(self) -> int:
+        """Samples of a batch, on all ranks."""
+        return self.batch_size * self.world
+
     def batches(self, samples: int) -> int:
         """Of so many samples, on each rank."""
-        together = self.batch_size * self.world
-        return samples // together if self.drop_last else -(-samples // together)
+        return samples // self.together if self.drop_last else -(-samples // self.together)
+
+    def request(self, epoch: int, consumed: int) -> Request:
+        """For this rank's part of the batch that follows on so many samples."""
+        share = self.order.share(epoch, consumed, self.batch_size, self.rank, self.world)
+        return Request(epoch, share)
 
 
 @final
@@ -66,7 +75,7 @@ class Coming:
         asked = (executor, terms, epoch, consumed)
         own = (self.executor, self.terms, self.epoch, self.consumed)
         same = not self.over and asked == own and self._state == self.maker.state()
-        return same and executor.up_to_date()
+        return same and executor.alive()
 
     def of_epoch(self) -> Iterator[Made]:
         """Those that are left of the epoch."""
@@ -85,13 +94,9 @@ class Coming:
 def _asking(
     terms: Terms, epoch: int, consumed: int, epochs: float | None, asked: deque[Request]
 ) -> Iterator[Request]:
-    together = terms.batch_size * terms.world
     while True:
         for i in range(terms.batches(terms.order.size - consumed)):
-            share = terms.order.share(
-                epoch, consumed + i * together, terms.batch_size, terms.rank, terms.world
-            )
-            asked.append(Request(epoch, share))
+            asked.append(terms.request(epoch, consumed + i * terms.together))
             yield asked[-1]
         epoch, consumed = epoch + 1, 0
         if _is_over(epoch, epochs) or not terms.batches(terms.order.size):

@@ -34,8 +34,8 @@ class Executor(Protocol):
     def made(self, requests: Iterable[Request]) -> Iterator[Made]:
         """Each request's batch."""
 
-    def up_to_date(self) -> bool:
-        """Whether the workers are there, and have all as it is now."""
+    def alive(self) -> bool:
+        """Whether none of the workers has ended by itself."""
 
     def resize(self, workers: int, depth: int) -> None:
         """From now on so many workers, and so many batches on their way."""
@@ -77,7 +77,7 @@ class Here:
         """Each request's batch, when it is drawn."""
         return (self.arrival(self.maker(request)) for request in requests)
 
-    def up_to_date(self) -> bool:
+    def alive(self) -> bool:
         """There is none."""
         return True
 
@@ -137,8 +137,8 @@ class Threads:
     def _make(self, request: Request) -> Made:
         return self.arrival(self.maker(request))
 
-    def up_to_date(self) -> bool:
-        """They see all that changes."""
+    def alive(self) -> bool:
+        """Threads do not."""
         return True
 
     def resize(self, workers: int, depth: int) -> None:

@@ -24,7 +24,7 @@ from outpace.serve.coming import Coming, Terms, crosses
 from outpace.serve.crops import weighed
 from outpace.serve.executors import Executor, Kind, start
 from outpace.serve.keeping import shelf_for
-from outpace.serve.making import Arrival, BatchMaker, OnError, Request, Skipped, bytes_of
+from outpace.serve.making import Arrival, BatchMaker, OnError, Skipped, bytes_of
 from outpace.serve.open_files import none_opened
 from outpace.serve.order import Order, Repeated
 from outpace.serve.processes import shared_free
@@ -215,7 +215,7 @@ class Loader:
                     raise made.error
                 self.skipped += made.skipped
                 self._drawn = coming.asked.popleft().indices
-                reached = min(order.size, reached + terms.batch_size * terms.world)
+                reached = min(order.size, reached + terms.together)
                 self._consumed = reached
                 yield made.batch
                 waited, since, done = got - done, done, time.perf_counter()
@@ -296,12 +296,9 @@ class Loader:
             return found
         if not self.order.size:
             return AS_ASKED
-        together = self.batch_size * self.world
-        firsts = range(0, max(1, self.order.size - together + 1), together)[:LOOKED_AT]
-        own = (self.batch_size, self.rank, self.world)
-        requests = [
-            Request(self._epoch, self.order.share(self._epoch, first, *own)) for first in firsts
-        ]
+        terms = self._terms
+        firsts = range(0, max(1, self.order.size - terms.together + 1), terms.together)
+        requests = [terms.request(self._epoch, first) for first in firsts[:LOOKED_AT]]
         begun = time.perf_counter()
         choice = choose(
             self.maker,

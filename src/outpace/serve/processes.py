@@ -114,9 +114,9 @@ class Processes:
 
     def _begun(self, requests: Iterable[Request]) -> Iterator[Made]:
         """The workers at work on other requests; new ones where some have ended, or there are none."""
-        if not self.up_to_date():
+        before, self.state = self.state, self.maker.state()
+        if before != self.state or not self.alive():
             self.close()
-        self.state = self.maker.state()
         with _no_warning(), no_heirs():
             if self.loader is None:
                 if self.maker.unopened is not None:
@@ -126,10 +126,10 @@ class Processes:
             asked.requests = requests
             return iter(self.loader)
 
-    def up_to_date(self) -> bool:
-        """Whether the workers are there, which Ctrl-C ends, and have the data set as it is now."""
+    def alive(self) -> bool:
+        """Ctrl-C ends workers, also of a training that goes on."""
         workers = getattr(getattr(self.loader, "_iterator", None), "_workers", ())
-        return self.state == self.maker.state() and all(worker.is_alive() for worker in workers)
+        return all(worker.is_alive() for worker in workers)
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:

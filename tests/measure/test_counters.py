@@ -60,6 +60,24 @@ def test_bytes_read_are_counted(tmp_path: Path) -> None:
     assert after.storage >= before.storage
 
 
+@pytest.mark.skipif(counters.disk_waits_s() is None, reason="the kernel does not tell of waiting")
+def test_waiting_for_disks_and_bytes_from_them_only_grow(tmp_path: Path) -> None:
+    waits, read = counters.disk_waits_s(), counters.disk_read_bytes()
+    with (tmp_path / "written").open("wb") as file:
+        file.write(os.urandom(2**22))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    (tmp_path / "written").read_bytes()
+    waits_now, read_now = counters.disk_waits_s(), counters.disk_read_bytes()
+    assert waits is not None
+    assert waits_now is not None
+    assert waits_now >= waits >= 0.0
+    assert read is not None
+    assert read_now is not None
+    assert read_now >= read > 0
+
+
 @linux
 def test_resident_memory_follows_what_is_touched() -> None:
     before = counters.rss_bytes()

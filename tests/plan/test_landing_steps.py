@@ -35,7 +35,7 @@ class Run:
         ranks: int = 1,
         tell: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        self.now = self.stood = 0.0
+        self.now = self.stood = self.waited = 0.0
         self.host = Host()
         self.said: list[str] = []
         self.landing = Landing(
@@ -47,6 +47,7 @@ class Run:
             say=lambda message, _: self.said.append(message),
             ranks=ranks,
             stood_still=self.taken,
+            first_reads=lambda: self.waited,
         )
 
     def taken(self) -> float:
@@ -220,6 +221,23 @@ def test_time_that_the_process_stood_still_is_not_the_pace_of_anything(
     assert run.landing.pace.pause_s == pytest.approx(1.0, rel=0.05)
     assert run.landing.pace.step_s == pytest.approx(0.1, rel=0.01)
     assert [m for m in run.said if "stood still for 30s" in m]
+
+
+@pytest.mark.parametrize(("first_s", "again_s"), [(0.6, 0.0), (0.6, 0.6), (0.0, 0.6)])
+def test_a_first_validation_that_waits_for_its_files(
+    tmp_path: Path, first_s: float, again_s: float
+) -> None:
+    """Epochs of 5 s and a validation of 1 s, and what each waits for a disk: only the first may be
+    less from then on.
+    """
+    run = Run(tmp_path, 100.0)
+    for index in range(1, 121):
+        validation = index % 50 == 0
+        run.waited = (first_s if index == 50 else again_s) if validation else 0.0
+        run.step(0.1 + validation * (1.0 + run.waited), clean=not validation)
+        if index == 60:
+            assert run.landing.outlook.validation() == pytest.approx(1.0, rel=0.05)
+    assert run.landing.outlook.validation() == pytest.approx(1.0 + again_s, rel=0.05)
 
 
 def test_what_was_met_of_it_before_the_first_step_is_of_no_step(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -91,6 +93,17 @@ def test_epochs_of_one_step_are_forecast() -> None:
     found = outlook.finish()
     assert found is not None
     assert found.estimate == pytest.approx(8.0)
+
+
+def test_a_first_validation_is_told_without_what_it_waited_for_files() -> None:
+    outlook = Outlook(fed(10))
+    for index in range(1, 10):
+        outlook.note(step(outlook.host), 0.0, 0.05)  # steps: they tell themselves
+        if index == 8:
+            assert outlook.pace.step_s == pytest.approx(0.1)
+    seconds = replace(step(outlook.host, clean=False), wall=round(1.6e9))
+    outlook.note(seconds, 0.0, 0.5)
+    assert outlook.validation() == pytest.approx(1.0)
 
 
 def test_a_script_that_trains_in_phases() -> None:

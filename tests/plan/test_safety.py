@@ -72,7 +72,7 @@ def test_a_schedule_and_the_scale_of_the_loss_go_on_from_it(tmp_path: Path) -> N
         scaler.step(optimizer)
         scaler.update()
         scheduler.step()
-    assert write_checkpoint(tmp_path / "safety.pt", [optimizer], 4) == ()
+    assert write_checkpoint(tmp_path / "safety.pt", [optimizer], 4).left_out == ()
     saved = torch.load(tmp_path / "safety.pt", weights_only=True)
     assert (len(saved["schedulers"]), len(saved["scalers"])) == (1, 1)
     assert others.last_epoch == 0
@@ -108,7 +108,7 @@ def test_a_state_that_cannot_be_loaded_again_keeps_nothing_else_from_being_saved
 ) -> None:
     _, optimizer = trained()
     own, plain = Own(optimizer), lr_scheduler.ConstantLR(optimizer)
-    assert write_checkpoint(tmp_path / "safety.pt", [optimizer], 3) == ("Own",)
+    assert write_checkpoint(tmp_path / "safety.pt", [optimizer], 3).left_out == ("Own",)
     saved = torch.load(tmp_path / "safety.pt", weights_only=True)
     assert [each["last_epoch"] for each in saved["schedulers"]] == [plain.last_epoch]
     assert own.last_epoch == 0
@@ -116,7 +116,7 @@ def test_a_state_that_cannot_be_loaded_again_keeps_nothing_else_from_being_saved
 
 def test_the_outermost_model_is_saved_once() -> None:
     model, optimizer = trained()
-    assert models_of([optimizer]) == [model]
+    assert models_of([optimizer], [*model.modules(), optimizer]) == [model]
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,13 @@ MANY = 600
 """enough for those of strategies too"""
 
 
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what the real time of a step settles: that is another on other machines."""
+    rows = tuple(each for each in choose.CANDIDATES if each.by != "the time of a step")
+    monkeypatch.setattr(choose, "CANDIDATES", rows)
+
+
 class Useless(Strategy):
     """Learns from half of its steps."""
 
@@ -219,8 +226,6 @@ def test_a_resume_does_not_try_again(
 ) -> None:
     given: dict[str, Any] = {"strategies": ["auto", finder] if finder is not None else "auto"}
     suggested(monkeypatch, 0.001)
-    untimed = [each for each in choose.CANDIDATES if each.by != "the time of a step"]
-    monkeypatch.setattr(choose, "CANDIDATES", tuple(untimed))  # one of two runs might be held up
     first = Begun(until=85)
     whole = auto(**given, callbacks=[first])
     assert first.names == ["divergence", "one_cycle"]

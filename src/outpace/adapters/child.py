@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 
@@ -17,9 +18,10 @@ def begin(spec_file: str, import_began_ns: int) -> None:
 
     Ranks above 0 get a session folder of their own.
     """
+    import_s = (perf_counter_ns() - import_began_ns) / 1e9
     try:
         spec: dict[str, Any] = json.loads(Path(spec_file).read_text(encoding="utf-8"))
-        spec["import_began_ns"] = import_began_ns
+        spec |= {"import_began_ns": import_began_ns, "import_s": import_s}
         if rank := int(os.environ.get("RANK", "0")):
             spec["session"] = str(Path(spec["session"]) / f"rank-{rank}")
             Path(spec["session"]).mkdir(parents=True, exist_ok=True)

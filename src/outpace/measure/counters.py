@@ -93,6 +93,28 @@ def io_bytes(pid: int | str = "self") -> IoBytes | None:
         return None
 
 
+def disk_waits_s() -> float | None:
+    """Seconds in which anything on this machine waited for a disk; None where that is not told.
+
+    It is the kernel's pressure stall information (Linux 4.20 and later, where it is not switched off).
+    """
+    try:
+        with open("/proc/pressure/io", "rb") as file:
+            return int(file.readline().rpartition(b"total=")[2]) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
+def disk_read_bytes() -> int | None:
+    """Bytes that came from disks since the machine began, for anybody; None where that is not told."""
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            kib = next(line for line in file if line.startswith(b"pgpgin "))
+        return 1024 * int(kib.split()[1])
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
 def rss_bytes(pid: int | str = "self") -> int | None:
     """Resident memory, shared pages and those of files included."""
     pages = _resident(pid)

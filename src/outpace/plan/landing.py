@@ -24,7 +24,7 @@ from outpace.plan.leave import follow, ways_out
 from outpace.plan.longer import Longer
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import TRUSTED_BLOCKS
-from outpace.plan.safety import is_sharded, write_checkpoint
+from outpace.plan.safety import Saved, is_sharded, write_checkpoint
 from outpace.plan.schedule import FALL
 from outpace.plan.time_left import TimeLeft
 from outpace.records.plan import Landed, Progress
@@ -49,7 +49,8 @@ class Landing:
 
     ``tell`` is given the progress twice a second, ``say`` what the user should read, with a hint.
     ``ranks``: processes that train together, of which the first decides for all. ``stood_still``:
-    seconds that this process stood still since it was last asked. ``import_s``: that torch's import took.
+    seconds that this process stood still since it was last asked. ``first_reads``: that it waited for
+    files which memory has from then on. ``import_s``: that torch's import took.
     """
 
     def __init__(
@@ -63,10 +64,11 @@ class Landing:
         say: Callable[[str, str | None], None],
         ranks: int = 1,
         stood_still: Callable[[], float] = lambda: 0.0,
+        first_reads: Callable[[], float] = lambda: 0.0,
         import_s: float = math.inf,
     ) -> None:
         self.host, self.countdown, self.land = host, countdown, land
-        self.stood_still = stood_still
+        self.stood_still, self.first_reads = stood_still, first_reads
         self.checkpoint, self.tell, self.say = checkpoint, tell, say
         self.ranks, self.orders = ranks, Orders()
         self.crew: Crew | None = None
@@ -103,7 +105,8 @@ class Landing:
 
     def on_step(self, step: Step) -> None:
         """A step ended, or a group of short ones."""
-        self.outlook.note(step, self.stood_s())
+        waited_s = 0.0 if self.pace.paused else self.first_reads()
+        self.outlook.note(step, self.stood_s(), waited_s)
         try:
             self.look_and_steer()
         finally:
@@ -350,15 +353,16 @@ class Landing:
         before = self.countdown.elapsed()
         optimizers = list(self.host.optimizers)
         problem = None if optimizers else "there is no optimizer of torch"
-        left_out: tuple[str, ...] = ()
+        saved = Saved((), 0.0)
         if any(is_sharded(optimizer) for optimizer in optimizers):
             problem = "the model is shared out over the ranks"
         try:
             if problem is None:
-                left_out = write_checkpoint(self.checkpoint, optimizers, self.host.steps)
+                saved = write_checkpoint(self.checkpoint, optimizers, self.host.steps)
         except Exception as error:
             problem = str(error)
         self.time.saved_s = max(0.0, self.countdown.elapsed() - before - self.stood_s())
+        self.time.written_s = min(saved.written_s, self.time.saved_s)
         if problem is None:
             self.saved_at = self.host.steps
         if problem is not None and self.over:
@@ -367,8 +371,8 @@ class Landing:
                 f"no safety checkpoint was written: {problem}",
                 earlier if self.saved_at is not None else None,
             )
-        elif left_out and self.over:
-            names = ", ".join(left_out)
+        elif saved.left_out and self.over:
+            names = ", ".join(saved.left_out)
             self.say(
                 f"the safety checkpoint is without the state of {names}, which has more in it than "
                 "tensors and plain values",

@@ -41,11 +41,17 @@ class Outlook:
         self._noted = self._clean = 0
         self._loader = host.seams.get("loader")
 
-    def note(self, step: Step, stood_s: float = 0.0) -> None:
-        """A step ended, or a group of short ones; the process stood still in it for so long."""
+    def note(self, step: Step, stood_s: float = 0.0, waited_s: float = 0.0) -> None:
+        """A step ended, or a group of short ones; the process stood still in it for so long.
+
+        ``waited_s``: for files that memory has from now on. A first validation without them is like
+        those that follow.
+        """
         self._noted += 1
         self._clean += step.clean
         seconds = step.wall / 1e9
+        if not (step.clean or self.mingled):
+            seconds -= min(seconds, waited_s / step.count)
         if stood_s < seconds * step.count:  # else it stood still before its first step
             seconds -= stood_s / step.count
         before = self.pace.paused

@@ -12,9 +12,10 @@ from __future__ import annotations
 import gc
 import io
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.amp import GradScaler
@@ -23,17 +24,24 @@ from torch.optim.lr_scheduler import LRScheduler
 from outpace.measure.generators import random_states
 
 
-def write_checkpoint(
-    path: Path, optimizers: Iterable[torch.optim.Optimizer], steps: int
-) -> tuple[str, ...]:
-    """Write it whole or not at all; OSError where it cannot be written.
+class Saved(NamedTuple):
+    """What came of it."""
 
-    The classes of those are returned whose state has something in it that cannot be loaded again.
-    """
+    left_out: tuple[str, ...]
+    """classes whose state has something in it that cannot be loaded again"""
+    written_s: float
+    """of the file alone, once all that goes into it was found"""
+
+
+def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], steps: int) -> Saved:
+    """Write it whole or not at all; OSError where it cannot be written."""
     optimizers = list(optimizers)
-    models = models_of(optimizers)
+    # Looked for only here: watching the calls of all modules would cost every step.
+    kinds = (torch.nn.Module, LRScheduler, GradScaler)
+    objects = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+    models = models_of(optimizers, objects)
     held = {id(weight) for model in models for weight in model.parameters()}
-    guides = guides_of(optimizers)
+    guides = guides_of(optimizers, objects)
     states = [(each, _plain_state(each)) for each in guides]
     kept = [(each, state) for each, state in states if state is not None]
     content = {
@@ -45,9 +53,12 @@ def write_checkpoint(
         "random": random_states(),
         "steps": steps,
     }
+    began = time.perf_counter()
     write(path, content)
+    written_s = time.perf_counter() - began
     saved = {id(each) for each, _ in kept}
-    return tuple(type(each).__name__ for each in guides if id(each) not in saved)
+    left_out = tuple(type(each).__name__ for each in guides if id(each) not in saved)
+    return Saved(left_out, written_s)
 
 
 def _plain_state(guide: LRScheduler | GradScaler) -> dict[str, Any] | None:
@@ -104,13 +115,14 @@ def learned_by(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.Tensor
     return [weight for o in optimizers for group in o.param_groups for weight in group["params"]]
 
 
-def models_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Module]:
+def models_of(
+    optimizers: Iterable[torch.optim.Optimizer], objects: Iterable[Any]
+) -> list[torch.nn.Module]:
     """The outermost modules that hold what the optimizers learn."""
     learned = {id(weight) for weight in learned_by(optimizers)}
-    # Looked for only here: watching the calls of all modules would cost every step.
     found = [
         each
-        for each in gc.get_objects()
+        for each in objects
         if issubclass(type(each), torch.nn.Module)
         and any(id(weight) in learned for weight in each.parameters())
     ]
@@ -118,11 +130,13 @@ def models_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Modu
     return [each for each in found if id(each) not in inner]
 
 
-def guides_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[LRScheduler | GradScaler]:
+def guides_of(
+    optimizers: Iterable[torch.optim.Optimizer], objects: Iterable[Any]
+) -> list[LRScheduler | GradScaler]:
     """The outermost schedulers of these optimizers, and the GradScalers that are in use."""
     guided = {id(optimizer) for optimizer in optimizers}
     found: list[LRScheduler | GradScaler] = [
-        each for each in gc.get_objects() if issubclass(type(each), (LRScheduler, GradScaler))
+        each for each in objects if issubclass(type(each), (LRScheduler, GradScaler))
     ]
     inner = {id(child) for each in found for child in vars(each).get("_schedulers", ())}
     return [

@@ -11,8 +11,8 @@ from outpace.records.plan import Estimate
 
 EXIT_S, QUICKEST_EXIT_S = 1.05, 0.4
 """for a process with torch to end once the script has, at the most and at the least"""
-EXIT_OF_IMPORT = 0.7
-"""of the time that the import of torch takes: seen were 0.54 s where that took 0.9"""
+EXIT_OF_IMPORT = 0.85
+"""of the time that the import of torch takes: seen were 0.66 to 0.96 s where that took 1.0"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
 MARGIN, MOST_MARGIN_S = 0.006, 30.0
@@ -33,6 +33,8 @@ class TimeLeft:
         self.countdown, self.outlook, self.ranks = countdown, outlook, ranks
         self.saved_s: float | None = None
         """that it took to save what was learnt"""
+        self.written_s = 0.0
+        """of it, to write the file: the script's own save has nothing to look for"""
 
     def validating(self) -> float:
         """An epoch's validation, the longest that is to be expected."""
@@ -56,7 +58,7 @@ class TimeLeft:
             judging += self.validating()
         if not self.outlook.pace.paused:
             judging = min(judging, UNSEEN * self.budget)  # steps come first
-        saving = 2 * (self.saved_s or 0.0)  # ours, and the script's own
+        saving = (self.saved_s or 0.0) + self.written_s  # ours, and the script's own
         margin = min(MOST_MARGIN_S, MARGIN * self.budget)
         return self.exiting() + saving + judging + margin
 

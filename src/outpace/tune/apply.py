@@ -18,6 +18,7 @@ import msgspec
 from outpace.measure.losses import Losses
 from outpace.measure.stops import Stops
 from outpace.plan.countdown import Countdown, began_here
+from outpace.plan.first_reads import FirstReads
 from outpace.plan.landing import Landing
 from outpace.records.plan import Progress
 from outpace.remedies.catalog import setup_of
@@ -151,7 +152,8 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         say=say if first else silent,
         ranks=ranks,
         stood_still=Stops().take,
-        import_s=(perf_counter_ns() - spec["import_began_ns"]) / 1e9,
+        first_reads=FirstReads().take,
+        import_s=spec["import_s"],
     )
 
 

@@ -9,10 +9,10 @@ from outpace.plan.outlook import Outlook
 from outpace.plan.pace import FAR, MOST_SLOWER
 from outpace.records.plan import Estimate
 
-EXIT_S, QUICKEST_EXIT_S = 1.05, 0.4
+EXIT_S, QUICKEST_EXIT_S = 1.2, 0.4
 """for a process with torch to end once the script has, at the most and at the least"""
-EXIT_OF_IMPORT = 0.85
-"""of the time that the import of torch takes: seen were 0.66 to 0.96 s where that took 1.0"""
+EXIT_OF_IMPORT = 0.9
+"""of the time that the import of torch takes: seen were 0.8 to 1.1 s where that took 1.0"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
 MARGIN, MOST_MARGIN_S = 0.006, 30.0

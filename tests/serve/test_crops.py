@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from outpace.measure.generators import moved, random_states
 from outpace.serve import crops
 from outpace.serve.crops import RandomCrop, weighed
 from outpace.serve.files import Files
-from outpace.serve.images import decode, grade, random_box, resized_crop
+from outpace.serve.images import Box, decode, decode_box, grade, random_box, resized_crop
 from outpace.serve.loader import Loader
 from outpace.serve.making import BatchMaker
 from outpace.serve.order import generator
@@ -52,20 +53,27 @@ def test_a_crop_is_the_box_resized_and_mirrored_half_of_the_time() -> None:
 
 
 def test_scaled_it_is_the_same_crop_of_fewer_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    heights = []
+    heights, wholes = [], 0
 
     def noting(data: bytes, **least: tuple[int, int]) -> np.ndarray:
         pixels = decode(data, **least)
         heights.append(pixels.shape[0])
         return pixels
 
+    def whole(data: bytes, box_of: Callable[[int, int], Box]) -> tuple[np.ndarray, Box]:
+        nonlocal wholes
+        wholes += 1
+        return decode_box(data, box_of)
+
     monkeypatch.setattr(crops, "decode", noting)
+    monkeypatch.setattr(crops, "decode_box", whole)
     data = smooth(480, 640)
     for index in range(40):
         one, other = (drawn(RandomCrop(96, scaled=scaled), data, index) for scaled in (False, True))
         assert np.abs(one.astype(int) - other).mean() < 3
-    assert set(heights[1::2]) == {120, 240, 480}
-    assert set(heights[::2]) == {480}
+    assert set(heights) == {120, 240}
+    assert len(heights) + wholes == 80
+    assert wholes > 40
 
 
 def test_what_is_no_jpeg_is_decoded_whole() -> None:

@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from outpace.errors import DataError
-from outpace.serve.images import decode, grade, middle_box, mirrored, random_box, resized_crop
+from outpace.serve import images
+from outpace.serve.images import (
+    decode,
+    decode_box,
+    grade,
+    middle_box,
+    mirrored,
+    random_box,
+    resized_crop,
+)
 from outpace.serve.order import generator
 
 
@@ -39,6 +51,59 @@ def test_a_jpeg_is_decoded_at_a_half_or_a_quarter(
     smallest: tuple[int, int], shape: tuple[int, int]
 ) -> None:
     assert decode(picture(), smallest=smallest).shape == (*shape, 3)
+
+
+def to_bottom(data: bytes, rows: int) -> np.ndarray:
+    """Decoded for a box that ends after so many rows."""
+    pixels, box = decode_box(data, lambda height, width: (0, 0, width, rows))
+    assert box[3] == rows
+    return pixels
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    size=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    mode=st.sampled_from(["RGB", "L", "CMYK"]),
+    kind=st.sampled_from(["JPEG", "PNG"]),
+    how=st.fixed_dictionaries(
+        {"quality": st.integers(30, 95), "progressive": st.booleans()},
+        optional={
+            "subsampling": st.sampled_from([0, 1, 2]),
+            "restart_marker_blocks": st.integers(1, 4),
+            "comment": st.just(b"\xff\xc0\x00\x11\x08\x00\x01\x00\x01\x03 \xff\xd9"),
+        },
+    ),
+    share=st.floats(0.0, 1.0),
+)
+def test_down_to_a_row_all_pixels_are_those_of_the_whole(
+    size: tuple[int, int], mode: str, kind: str, how: dict[str, Any], share: float
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 60, (*size, 3)).astype(np.uint8)
+    noise += np.linspace(0, 190, size[0] * size[1], dtype=np.uint8).reshape(*size, 1)
+    file = io.BytesIO()
+    mode = "RGB" if kind == "PNG" else mode
+    Image.fromarray(noise).convert(mode).save(file, kind, **(how if kind == "JPEG" else {}))
+    rows = 1 + round(share * (size[0] - 1))
+    pixels = to_bottom(file.getvalue(), rows)
+    assert pixels.shape[0] >= rows
+    assert np.array_equal(pixels[:rows], decode(file.getvalue())[:rows])
+
+
+def test_what_is_below_a_box_is_not_decoded() -> None:
+    pytest.importorskip("simplejpeg")
+    assert to_bottom(picture(), 30).shape == (32, 160, 3)
+    assert to_bottom(picture(), 119).shape == (120, 160, 3)
+    assert to_bottom(picture(mode="L"), 30).shape == (32, 160, 3)
+    assert to_bottom(picture(mode="CMYK"), 30).shape == (120, 160, 3)
+    trailed = picture() + bytes(images.ENDING)  # whether it is whole cannot be told
+    assert to_bottom(trailed, 30).shape == (120, 160, 3)
+
+
+def test_a_truncated_file_is_broken_whatever_is_wanted_of_it() -> None:
+    data = picture(240, 320)
+    for length in (20, 300, len(data) // 2, len(data) - 3):
+        with pytest.raises(DataError, match="bytes"):
+            to_bottom(data[:length], 4)
 
 
 def test_what_is_broken_says_so() -> None:

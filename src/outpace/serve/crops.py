@@ -2,8 +2,9 @@
 
 A JPEG can be decoded at a half or a quarter of its size, which is quicker; other scales are slower than
 the whole. Where the crop is as large as that, the pixels are other ones, if similar: graded "changed"
-(`outpace.serve.images`), so it is never chosen, only weighed and told. Honest limit: the part of an
-image outside of the crop is decoded too, as the decoder has no way to leave it out.
+(`outpace.serve.images`), so it is never chosen, only weighed and told. What lies below the crop is left
+out in any case, where the file is coded from top to bottom. Honest limit: what lies above it and beside
+it is decoded too, as the decoder has no way to leave that out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from outpace.serve.images import (
     Box,
     Pixels,
     decode,
+    decode_box,
     grade,
     jpeg_size,
     mirrored,
@@ -63,14 +65,12 @@ class RandomCrop:
     def _decoded(self, data: bytes, rng: np.random.Generator) -> tuple[Pixels, Box]:
         whole = jpeg_size(data) if self.scaled else None
         if whole is None:
-            pixels = decode(data)
-            height, width = pixels.shape[:2]
-            return pixels, random_box(height, width, rng)
+            return decode_box(data, lambda height, width: random_box(height, width, rng))
         left, top, right, bottom = box = random_box(*whole, rng)
         least = min(right - left, bottom - top)
         scale = next((scale for scale in SCALES if least // scale >= self.size), None)
         if scale is None:
-            return decode(data), box
+            return decode_box(data, lambda *_: box)
         pixels = decode(data, smallest=(whole[0] // scale, whole[1] // scale))
         scale = round(whole[0] / pixels.shape[0])  # Pillow decodes what simplejpeg cannot, whole
         return pixels, (left // scale, top // scale, -(-right // scale), -(-bottom // scale))

@@ -23,7 +23,13 @@ Box = tuple[int, int, int, int]
 """left, top, right, bottom"""
 Quality = Literal["exact", "near", "changed"]
 NEAR = 2
-JPEG = b"\xff\xd8\xff"
+JPEG, END = b"\xff\xd8\xff", b"\xff\xd9"
+ENDING = 64
+"""last bytes of a JPEG, in which its end is told where it is whole"""
+BASELINE, NO_FRAME = (0xC0, 0xC1), (0xC4, 0xC8, 0xCC)
+"""kinds of frames that are coded from top to bottom; kinds between frames' that are none"""
+BLENDED = 2
+"""rows below those that are needed which may be blended into them"""
 SCALES = (4, 2)
 """parts of its size that a JPEG is decoded at quicker than whole: others are slower than that"""
 
@@ -46,6 +52,20 @@ def decode(data: bytes, *, smallest: tuple[int, int] | None = None) -> Pixels:
         if pixels is not None:
             return pixels
     return _by_pillow(data)
+
+
+def decode_box(data: bytes, box_of: Callable[[int, int], Box]) -> tuple[Pixels, Box]:
+    """An image's pixels, as `decode` gives them, from its top to the box's bottom at least; and the box.
+
+    ``box_of`` is called with the image's height and width.
+    """
+    frame = _frame(data) if data[:3] == JPEG else None
+    if frame is None:
+        pixels = decode(data)
+        return pixels, box_of(*pixels.shape[:2])
+    box = box_of(*frame.size)
+    pixels = _top(data, frame, box[3])
+    return decode(data) if pixels is None else pixels, box
 
 
 def jpeg_size(data: bytes) -> tuple[int, int] | None:
@@ -76,6 +96,50 @@ def _decode_jpeg(data: bytes, smallest: tuple[int, int] | None) -> Pixels | None
             if smallest and height // scale >= smallest[0] and width // scale >= smallest[1]:
                 return _three(simplejpeg.decode_jpeg(data, **least, min_factor=scale))
         return _three(simplejpeg.decode_jpeg(data))
+    except ValueError:
+        return None
+
+
+class _Frame(NamedTuple):
+    """Height and width of a JPEG, and where its file tells the height."""
+
+    size: tuple[int, int]
+    at: int
+
+
+def _frame(data: bytes) -> _Frame | None:
+    """None where it is not coded from top to bottom in grey or three colours, or has no end.
+
+    ITU-T T.81 (1992), annex B: segments of a kind and a length, up to the frame's.
+    """
+    at = 2
+    while END in bytes(data[-ENDING:]) and at + 10 <= len(data) and data[at] == 0xFF:
+        kind, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if kind in BASELINE and data[at + 9] in (1, 3):
+            height, width = (int.from_bytes(data[n : n + 2], "big") for n in (at + 5, at + 7))
+            return _Frame((height, width), at + 5) if height else None
+        if 0xC0 <= kind <= 0xCF and kind not in NO_FRAME:
+            return None
+        at += 2 + length
+    return None
+
+
+def _top(data: bytes, frame: _Frame, rows: int) -> Pixels | None:
+    """The top rows of a JPEG, and some more; None where simplejpeg cannot tell.
+
+    A file that says it is less high is decoded no further: what follows is not looked at, which the
+    decoder takes for damage.
+    """
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    whole = rows + BLENDED >= frame.size[0]
+    if not whole:
+        told = (rows + BLENDED).to_bytes(2, "big")
+        data = b"".join((data[: frame.at], told, data[frame.at + 2 :]))
+    try:
+        return _three(simplejpeg.decode_jpeg(data, strict=whole))
     except ValueError:
         return None
 

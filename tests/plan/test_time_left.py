@@ -10,6 +10,9 @@ from outpace.plan.time_left import (
     EXIT_S,
     LAUNCHER_S,
     MARGIN,
+    MARGIN_AFTER_S,
+    ONE_THREAD,
+    SLOWED,
     UNSEEN,
     UNTOUCHED,
     VARY,
@@ -34,7 +37,7 @@ def left(budget: float = 100.0, *, ranks: int = 1) -> TimeLeft:
 
 def test_the_end_is_a_validation_and_the_processes_own() -> None:
     time = left()
-    expected = EXIT_S + VARY * VALIDATION_S + MARGIN * 100
+    expected = EXIT_S + VARY * VALIDATION_S + MARGIN * (100 - MARGIN_AFTER_S)
     assert time.ending() == pytest.approx(expected)
     assert time.for_steps() == pytest.approx(100 - expected)
     assert left(ranks=2).ending() == pytest.approx(expected + LAUNCHER_S)
@@ -63,7 +66,7 @@ def test_validations_that_were_never_seen_leave_time_for_steps() -> None:
     outlook.evaluates = True
     outlook.validation = lambda: 80.0  # type: ignore[method-assign]
     time = TimeLeft(Countdown(0.0, seconds=100.0, now=lambda: 0.0), outlook)
-    assert time.ending() == pytest.approx(EXIT_S + UNSEEN * 100.0 + MARGIN * 100)
+    assert time.ending() == pytest.approx(EXIT_S + UNSEEN * 100.0 + MARGIN * (100 - MARGIN_AFTER_S))
 
 
 def test_an_epochs_validation_comes_before_the_next_chance() -> None:
@@ -111,11 +114,24 @@ def test_epochs_that_end_without_a_validation_leave_no_time_for_one(at_ends: boo
         outlook.note(Step(index, wall, 0, phases, 1, 1, clean=not pauses))
     time = TimeLeft(Countdown(0.0, seconds=100.0, now=lambda: 0.0), outlook)
     judged = VARY * VALIDATION_S if at_ends else 0.0
-    assert time.ending() == pytest.approx(EXIT_S + judged + MARGIN * 100, rel=0.01)
+    assert time.ending() == pytest.approx(
+        EXIT_S + judged + MARGIN * (100 - MARGIN_AFTER_S), rel=0.01
+    )
 
 
 @pytest.mark.parametrize(("import_s", "exit_s"), [(0.2, 0.4), (1.0, 0.9), (30.0, EXIT_S)])
 def test_a_process_ends_about_as_quickly_as_it_began(import_s: float, exit_s: float) -> None:
     countdown = Countdown(0.0, seconds=100.0, now=lambda: 0.0)
     time = TimeLeft(countdown, Outlook(Host()), import_s=import_s)
-    assert time.ending() == pytest.approx(exit_s + MARGIN * 100)
+    assert time.ending() == pytest.approx(exit_s + MARGIN * (100 - MARGIN_AFTER_S))
+
+
+def test_on_a_machine_that_has_slowed_down_the_end_takes_longer_and_is_less_sure() -> None:
+    time = left(budget=10.0)  # so short that nothing is left free
+    pace = time.outlook.pace
+    for _ in range(200):
+        pace.note(2 * STEP_S)
+    assert pace.slowness == pytest.approx(2.0, rel=0.05)
+    judged = VARY * 2 * VALIDATION_S
+    assert time.exiting() == pytest.approx((1 + ONE_THREAD) * EXIT_S, rel=0.05)
+    assert time.ending() == pytest.approx(SLOWED * ((1 + ONE_THREAD) * EXIT_S + judged), rel=0.05)

@@ -64,8 +64,8 @@ def decode_box(data: bytes, box_of: Callable[[int, int], Box]) -> tuple[Pixels, 
         pixels = decode(data)
         return pixels, box_of(*pixels.shape[:2])
     box = box_of(*frame.size)
-    pixels = _top(data, frame, box[3])
-    return decode(data) if pixels is None else pixels, box
+    top = _top(data, frame, box[3])
+    return decode(data) if top is None else top, box
 
 
 def jpeg_size(data: bytes) -> tuple[int, int] | None:

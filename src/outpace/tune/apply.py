@@ -153,7 +153,7 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         ranks=ranks,
         stood_still=Stops().take,
         first_reads=FirstReads().take,
-        import_s=spec["import_s"],
+        import_s=spec["import_cpu_s"],
     )
 
 

@@ -59,13 +59,13 @@ def _outpace():
             os._exit(2)
         return True
 
-    def begin(spec, import_began_ns):
+    def begin(spec, import_began_ns, import_cpu_ns):
         try:
             from outpace.adapters.child import begin
         except Exception as error:
             print(f"outpace: {error!r}; the target goes on unwatched", file=sys.stderr)
         else:
-            begin(spec, import_began_ns)
+            begin(spec, import_began_ns, import_cpu_ns)
 
     class TorchFinder:
         """Calls ``begin`` when torch was imported, and goes."""
@@ -93,11 +93,12 @@ def _outpace():
 
         def run(self, loader, execute, module):
             loader.__dict__.pop("exec_module", None)
-            began_ns = time.perf_counter_ns()
+            began_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
             execute(module)
+            cpu_ns = time.process_time_ns() - cpu_ns
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
-                begin(self.spec, began_ns)
+                begin(self.spec, began_ns, cpu_ns)
 
     take_off_path()
     if "OUTPACE_CHILD" in os.environ and is_target():

@@ -71,32 +71,6 @@ def test_it_lands(script: Callable[[str], Path]) -> None:
     assert saved["models"][0].keys() == {"weight", "bias"}
 
 
-@pytest.mark.parametrize("land", [True, False])
-def test_what_came_with_torch_is_not_collected_where_the_end_is_to_be_quick(
-    script: Callable[[str], Path], land: bool
-) -> None:
-    """And whatever the script made since is, as ever: a file in a cycle has all that was written."""
-    path = script(
-        """
-        import gc
-        import torch
-
-        class Log:
-            def __init__(self):
-                self.file, self.me = open("log.txt", "w"), self
-
-        print(gc.get_freeze_count() > 100_000)
-        log = Log()
-        log.file.write("all of it")
-        """
-    )
-    how = ["--deadline", "60s", *(["--land"] if land else [])]
-    done = outpace("run", *how, "train.py", cwd=path.parent)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{land}\n"
-    assert path.with_name("log.txt").read_text() == "all of it"
-
-
 def test_a_run_that_fits_is_left_as_it_is(script: Callable[[str], Path]) -> None:
     path = script(LOADER + EPOCHS)
     plain = plainly(path, ["2"])

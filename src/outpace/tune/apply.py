@@ -7,7 +7,6 @@ then written down.
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import sys
 from pathlib import Path
@@ -139,8 +138,6 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
             tell(session, **msgspec.to_builtins(progress))
 
     if given["land"] is not None:
-        # At its end a process looks through all objects several times, for longer than half a second.
-        gc.freeze()
         # The rate is the script's own again before whatever else follows a step.
         host.seams = {"rate": RateSeam(), **host.seams}
     host.rests = False

@@ -41,9 +41,9 @@ def flipped(pixels: np.ndarray, rng: Any) -> np.ndarray:
     return torch.from_numpy(pixels).flip(1).numpy() if rng.random() < 0.5 else pixels
 
 
-def cut(pixels: np.ndarray, rng: Any) -> np.ndarray:
+def cut(pixels: np.ndarray, rng: Any, at: tuple[int, int, int, int] | None = None) -> np.ndarray:
     """A random-resized crop, flipped at random: bilinear, antialiased, by torch."""
-    left, top, right, bottom = box(*pixels.shape[:2], rng)
+    left, top, right, bottom = at or box(*pixels.shape[:2], rng)
     inside = torch.from_numpy(pixels[top:bottom, left:right].copy())
     # Made a batch before it is turned: else torch gives planes, which are dear to put back.
     part = inside[None].permute(0, 3, 1, 2)

@@ -8,7 +8,8 @@ says, on the same cores. Each setting of its grid is tried for a short while and
 one epoch checked: every sample once, and the classes in a batch against a perfect shuffle. Then come
 rounds of all in turns, their order turned about each time, each in a process of its own: batches are
 drawn with nothing else going on, first to warm up, then timed. The ratio is that to the DataLoader as
-usual. Loaders that are not installed are told as such: pip install 'outpace[rivals]'. LitData wants
+usual. `outpace.Loader` decodes a JPEG no further than to the bottom of what is cut out of it, to the same
+bits. Loaders that are not installed are told as such: pip install 'outpace[rivals]'. LitData wants
 torchvision, which has no release beside each torch: pip install --no-deps litdata==0.2.76 boto3
 botocore jmespath lightning-utilities obstore s3transfer tifffile. DALI is nvidia-dali-cuda120, 425 MB.
 Left out are MDS, as mosaicml-streaming wants numpy < 2.2 and brings 890 MB, and tf.data, 1.4 GB.

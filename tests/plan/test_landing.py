@@ -71,6 +71,25 @@ def test_it_lands(script: Callable[[str], Path]) -> None:
     assert saved["models"][0].keys() == {"weight", "bias"}
 
 
+def test_what_the_script_left_open_is_written(script: Callable[[str], Path]) -> None:
+    """A file in a cycle, which Python's garbage collector closes as the process ends."""
+    path = script(
+        """
+        import torch
+
+        class Log:
+            def __init__(self):
+                self.file, self.me = open("log.txt", "w"), self
+
+        log = Log()
+        log.file.write("all of it")
+        """
+    )
+    done = outpace("run", "--deadline", "60s", "--land", "train.py", cwd=path.parent)
+    assert done.returncode == 0, done.stderr
+    assert path.with_name("log.txt").read_text() == "all of it"
+
+
 def test_a_run_that_fits_is_left_as_it_is(script: Callable[[str], Path]) -> None:
     path = script(LOADER + EPOCHS)
     plain = plainly(path, ["2"])

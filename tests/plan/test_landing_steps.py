@@ -327,7 +327,7 @@ def test_the_last_validation_is_reckoned_with_once(
             break
     assert run.landing.descent.began is not None if lands else run.said == []
     if lands:
-        assert 0.97 * budget < run.now + 5.0 + EXIT_S < budget
+        assert 0.97 * budget < run.now + 0.1 + 5.0 + EXIT_S < budget  # another step
 
 
 class Adafactor(torch.optim.SGD):

@@ -56,6 +56,14 @@ def pack(work: Workload, source: Path, folder: Path, wanted: str) -> None:
     subprocess.run(command, env={**os.environ, **path}, check=True)
 
 
+def upper(data: bytes, rng: Any) -> np.ndarray:
+    """Decoded no further than to the bottom of what is cut out."""
+    from outpace.serve.images import decode_box
+
+    pixels, at = decode_box(data, lambda height, width: kit.box(height, width, rng))
+    return kit.cut(pixels, rng, at)
+
+
 def batches(
     work: Workload,
     folder: Path,
@@ -66,7 +74,7 @@ def batches(
 ) -> Iterator[kit.Batch]:
     import outpace
 
-    change = change or work.change
+    change = change or (upper if work.change is kit.jpeg else work.change)
 
     def changed(sample: dict[str, Any], rng: Any) -> kit.Sample:
         return change(sample["data"], rng), sample["label"], sample["id"]

@@ -21,7 +21,7 @@ MARGIN, MARGIN_AFTER_S, MOST_MARGIN_S = 0.012, 10.0, 30.0
 """of the budget less its first seconds, left free: with them what is foreseen may change"""
 VARY = 1.1
 """times that the last validation may take as long as those before"""
-SLOWED = 1.15
+SLOWED = 1.08
 """times as long that the end may take as is foreseen where a machine has slowed down"""
 UNSEEN, UNTOUCHED = 0.25, 0.1
 """of the budget that is left for validations that were never seen, and for a test after training"""

@@ -50,8 +50,7 @@ class Landing:
     ``tell`` is given the progress twice a second, ``say`` what the user should read, with a hint.
     ``ranks``: processes that train together, of which the first decides for all. ``stood_still``:
     seconds that this process stood still since it was last asked. ``first_reads``: that it waited for
-    files which memory has from then on. ``import_s``: of CPU time, that torch's
-    import took.
+    files which memory has from then on. ``import_s``: of CPU time, that torch's import took.
     """
 
     def __init__(

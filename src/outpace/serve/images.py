@@ -64,7 +64,8 @@ def decode_box(data: bytes, box_of: Callable[[int, int], Box]) -> tuple[Pixels, 
         pixels = decode(data)
         return pixels, box_of(*pixels.shape[:2])
     box = box_of(*frame.size)
-    top = _top(data, frame, box[3])
+    rows = box[3] + BLENDED
+    top = _top(data, frame, rows) if rows < frame.size[0] else None
     return decode(data) if top is None else top, box
 
 
@@ -112,8 +113,10 @@ def _frame(data: bytes) -> _Frame | None:
 
     ITU-T T.81 (1992), annex B: segments of a kind and a length, up to the frame's.
     """
+    if END not in bytes(data[-ENDING:]):
+        return None
     at = 2
-    while END in bytes(data[-ENDING:]) and at + 10 <= len(data) and data[at] == 0xFF:
+    while at + 10 <= len(data) and data[at] == 0xFF:
         kind, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
         if kind in BASELINE and data[at + 9] in (1, 3):
             height, width = (int.from_bytes(data[n : n + 2], "big") for n in (at + 5, at + 7))
@@ -125,7 +128,7 @@ def _frame(data: bytes) -> _Frame | None:
 
 
 def _top(data: bytes, frame: _Frame, rows: int) -> Pixels | None:
-    """The top rows of a JPEG, and some more; None where simplejpeg cannot tell.
+    """So many rows of a JPEG; None where simplejpeg is missing or cannot read the file.
 
     A file that says it is less high is decoded no further: what follows is not looked at, which the
     decoder takes for damage.
@@ -134,12 +137,9 @@ def _top(data: bytes, frame: _Frame, rows: int) -> Pixels | None:
         import simplejpeg
     except ImportError:
         return None
-    whole = rows + BLENDED >= frame.size[0]
-    if not whole:
-        told = (rows + BLENDED).to_bytes(2, "big")
-        data = b"".join((data[: frame.at], told, data[frame.at + 2 :]))
+    less_high = b"".join((data[: frame.at], rows.to_bytes(2, "big"), data[frame.at + 2 :]))
     try:
-        return _three(simplejpeg.decode_jpeg(data, strict=whole))
+        return _three(simplejpeg.decode_jpeg(less_high, strict=False))
     except ValueError:
         return None
 

@@ -50,6 +50,12 @@ class Landed(NamedTuple):
     saved: bool
     code: int
 
+    @property
+    def landed(self) -> bool:
+        """Whether it ended in time and not before, its rate taken down and its last save done."""
+        annealed = self.rate is not None and self.rate < 2
+        return 0.97 <= self.used <= 1.0 and annealed and self.saved
+
 
 def main() -> None:
     """Run them and print a row each."""
@@ -72,7 +78,7 @@ def main() -> None:
         for index, deadline in enumerate(deadlines):
             slowed = index % 2 == 1
             run = land(name, LONG[name], deadline, slowed=slowed)
-            good = 0.97 <= run.used <= 1.0 and (run.rate or 0.0) < 2 and run.saved
+            good = run.landed
             landed += good
             print(
                 f"{name:<20} {deadline:>6.0f} s  {'2x' if slowed else '-':<6} "

@@ -96,6 +96,16 @@ def test_a_training_that_does_not_fit() -> None:
     assert found["price"].startswith("AWS")
 
 
+def test_compute_that_is_wasted_has_its_price() -> None:
+    words = ("--params", "70B", "--tokens", "140B", "--device", "h100", "--count", "64")
+    found = document(*words, "--hours", "1000")
+    wasted, usd = found["given"]["wasted"], found["forecast"]["usd"]["estimate"]
+    assert found["given"]["wasted_usd"] == pytest.approx(wasted * usd)
+    _, printed = asked(*words, "--hours", "1000")
+    assert f"{100 * wasted:.0f} % of the compute is wasted (${wasted * usd:,.0f})" in printed
+    assert document(*words[:4])["given"]["wasted_usd"] is None
+
+
 def test_repeated_data_are_worth_less() -> None:
     _, printed = asked("--params", "1B", "--tokens", "40B", "--unique-tokens", "10B")
     assert "4 epochs of 10B tokens, worth 37.3B fresh ones" in printed
@@ -157,10 +167,13 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--flops", "1e21", "--params", "1B", "--tokens", "20B"), "each say how much"),
         (("--flops", "1e21", "--epochs", "3"), "--epochs is of a script"),
         (("--memory", "--deadline", "1h", "train.py"), "--deadline has nothing to do with memory"),
+        (("--memory", "--by", "06:00", "train.py"), "--by has nothing to do with memory"),
+        (("--memory", "--cost", "200usd", "train.py"), "--cost has nothing to do with memory"),
         (("--objective", "cost", "train.py"), "what does an hour of this machine cost?"),
         (("--params", "1B", "--tokens", "1T", "--unique-tokens", "0"), "--unique-tokens 0 is"),
         (("--flops", "1e21", "train.py"), "--flops is not of a script"),
         (("--hours", "3", "train.py"), "--hours is not of a script"),
+        (("--device", "abacus", "train.py"), "no device that is known"),
         (("--served-tokens", "1T", "train.py"), "--served-tokens is not of a script"),
         (("--cost", "200usd", "train.py"), "what does an hour of this machine cost?"),
         (("--deadline", "1h", "--reserve", "a=1h", "train.py"), "no time is left"),
@@ -173,7 +186,6 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--flops", "1e21", "--time", "30s"), "--time is of a script"),
         (("--mfu", "0.3", "train.py"), "--mfu is not of a script"),
         (("--law", "hoffmann-1", "train.py"), "--law is not of a script"),
-        (("--count", "2", "train.py"), "--count is not of a script"),
         (("--deadline", "24h", "--cost", "200usd"), "--cost is of a device, or of a script"),
         (("--deadline", "24h", "--hours", "3"), "--hours are of a device"),
         (("--deadline", "24h", "--served-tokens", "1T"), "--served-tokens are served by a model"),

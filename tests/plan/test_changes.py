@@ -7,10 +7,21 @@ from msgspec.structs import replace
 
 from outpace.plan.changes import Change, changes
 from outpace.plan.forecast import options
+from outpace.plan.hardware import devices
 from outpace.records.evidence import Arm, Compute, Evidence, Input, Memory, Steps
 from outpace.records.gain import Gain
 from outpace.records.machine import Ceilings, Machine
 from outpace.records.plan import Estimate
+
+COMPUTE = Compute(
+    forward_s=0.03,
+    backward_s=0.055,
+    optimizer_s=0.005,
+    learnt_bytes=4_000_000,
+    flops=10e9,
+    operations=100,
+    parts={"blocks.0": "Block", "blocks.1": "Block", "blocks.2": "Block", "blocks.3": "Block"},
+)
 
 
 def arm(name: str, speedup: float) -> Arm:
@@ -22,19 +33,10 @@ def evidence(*arms: Arm, **source: float) -> Evidence:
     """Steps of 100 ms that compute 10 GFLOP in 90 of them, on a machine of 200 GFLOP/s."""
     machine = Machine("x", "Linux", "cpu", 2, 8 << 30)
     machine = replace(machine, ceilings=Ceilings({"float32": 200e9}))
-    compute = Compute(
-        forward_s=0.03,
-        backward_s=0.055,
-        optimizer_s=0.005,
-        learnt_bytes=4_000_000,
-        flops=10e9,
-        operations=100,
-        parts={"blocks.0": "Block", "blocks.1": "Block", "blocks.2": "Block", "blocks.3": "Block"},
-    )
     return Evidence(
         machine=machine,
         steps=Steps(count=100, median_s=0.1, mean_s=0.1),
-        compute=compute,
+        compute=COMPUTE,
         input=Input(kind="loader", batch_size=32, **source),  # type: ignore[arg-type]
         arms=(arm("input_free", 1 / 0.9), *arms),
     )
@@ -58,6 +60,36 @@ def test_less_compute_gives_nothing_where_workers_are_waited_for() -> None:
     assert found["without dropout"].speedup == 1.0
 
 
+@pytest.mark.parametrize(
+    ("source", "most"),
+    [
+        ({"wait_s": 0.05}, 1.0),
+        # 80 ms of computing and 80 of waiting for a batch, made by two side by side.
+        ({"fetch_s": 0.3, "fetch_cpu_s": 0.08, "storage_s": 0.08}, 100 / 80),
+    ],
+)
+def test_no_step_is_shorter_than_its_batches_take_the_workers(
+    source: dict[str, float], most: float
+) -> None:
+    arms = (arm("without blocks.3", 1.6), arm("relu", 2.0), arm("batch_double", 1.0))
+    found = evidence(*arms, workers=2, **source)
+    images = replace(found.compute, any_size=True, convolutions=2)
+    told = named(replace(found, compute=images))
+    told = {name: change for name, change in told.items() if change.count == 1}
+    for name in (
+        "without blocks.3 (Block)",
+        "2 of 4 Block fewer",
+        "ReLU for its activations",
+        "a batch of 64 in half of the steps",
+        "images from half their size up",
+        "on one H100-SXM",
+    ):
+        assert told[name].speedup == pytest.approx(most), name
+    assert max(change.high for change in told.values()) == pytest.approx(most)
+    free = named(evidence(*arms, **{**source, "wait_s": 0.0}))
+    assert free["on one H100-SXM"].speedup > 2
+
+
 def test_memory_that_is_filled_anew_is_in_the_limits() -> None:
     """10 of the 90 ms that are computing: in a process of its own none of them, or twice as many."""
     found = evidence(arm("without blocks.3", 1.2), arm("batch_double", 0.6))
@@ -67,15 +99,6 @@ def test_memory_that_is_filled_anew_is_in_the_limits() -> None:
         assert doubted[name].speedup == told[name].speedup
         assert 100 / doubted[name].low == pytest.approx(100 / told[name].low + 10)
         assert 100 / doubted[name].high == pytest.approx(100 / told[name].high - 10)
-
-
-def test_packed_data_are_neither_waited_for_nor_parsed() -> None:
-    slow = {"wait_s": 0.05, "fetch_s": 0.1, "parse_s": 0.02, "storage_s": 0.06}
-    packed = named(evidence(**slow))["the data packed by `outpace pack`"]
-    # Four fifths of what is waited for: 40 of 100 ms, or half of that.
-    assert abs(packed.speedup - 100 / 60) < 1e-9
-    assert abs(packed.low - 100 / 80) < 1e-9
-    assert named(evidence(wait_s=0.05, fetch_s=0.1))[packed.name].speedup == 1.0
 
 
 def test_relu_is_told_with_what_it_is_for() -> None:
@@ -101,6 +124,34 @@ def test_machines_exchange_their_gradients() -> None:
     assert two.count == 2
     four = found["4 machines like this one, at 10 Gbit/s"]
     assert two.speedup < four.speedup < 4
+
+
+def test_a_device_that_is_asked_about_and_how_many() -> None:
+    told = {change.name: change for change in changes(evidence(), devices()["L4"], 8)}
+    alone, eight = told["on one L4"], told["on 8 L4"]
+    exchange = 2 * 7 * (4e6 / 8 / 31e9 + 50e-6)
+    assert eight.speedup == pytest.approx(8 * 0.1 / (0.1 / alone.speedup + exchange))
+    assert eight.low < eight.speedup < eight.high
+    assert (eight.count, eight.keeps, eight.device) == (8, "learning", devices()["L4"])
+    machines = [name for name in told if "machines like this one" in name]
+    assert machines == ["8 machines like this one, at 10 Gbit/s"]
+    other = {change.name for change in changes(evidence(), devices()["L40S"])}
+    assert "on one L40S" in other
+    assert "on one L40S" not in named(evidence())
+
+
+def test_products_in_half_precision_are_reckoned_with_its_rates() -> None:
+    """Twice the rate of TF32 where there is one; a T4 has none for bfloat16."""
+    ceilings = Ceilings({"float32": 200e9, "bfloat16": 200e9})
+    plain = replace(evidence(), compute=replace(COMPUTE, operations=0))
+    plain = replace(plain, machine=replace(plain.machine, ceilings=ceilings))
+    half = replace(plain, compute=replace(plain.compute, autocast="bfloat16"))
+
+    def left(found: Evidence, device: str) -> float:
+        return 0.1 / named(found)[f"on one {device}"].speedup - 0.01
+
+    assert left(half, "A100-80GB") == pytest.approx(left(plain, "A100-80GB") / 2)
+    assert left(half, "T4") == pytest.approx(left(plain, "T4"))
 
 
 def test_accelerators_are_ordered_by_their_rates_and_said_not_to_be_measured() -> None:

@@ -25,7 +25,7 @@ SUM = Operators("add", 4, 0.02, 0.0, 20e6)
 """each 2 ms at the best here, and takes 5"""
 
 
-def evidence(*spent: Operators, seconds: float = 0.1, **compute: float) -> Evidence:
+def evidence(*spent: Operators, seconds: float = 0.1, **compute: float | str) -> Evidence:
     return Evidence(
         machine=replace(
             Machine("x", "Linux", "cpu", 2, 8 << 30),
@@ -89,5 +89,18 @@ def test_a_compiled_step_is_reckoned_as_one_operator() -> None:
 def test_rates() -> None:
     assert rates_here(evidence()) == HERE
     assert rates_here(Evidence(machine=Machine("x", "Linux", "cpu", 2, 8 << 30))) is None
-    assert rates_there(devices()["A100-80GB"]) == (156e12, 2039e9)
-    assert rates_there(devices()["TPUv5e"]) == (197e12, 819e9)
+    assert rates_there(devices()["A100-80GB"], "float32") == (156e12, 2039e9)
+    assert rates_there(devices()["TPUv5e"], "float32") == (197e12, 819e9)
+
+
+def test_products_in_half_precision_have_rates_of_their_own() -> None:
+    under = evidence(autocast="bfloat16")
+    both = Ceilings({"float32": 100e9, "bfloat16": 300e9}, memory_bytes_s=10e9)
+    assert rates_here(replace(under, machine=replace(under.machine, ceilings=both))) == (
+        300e9,
+        10e9,
+    )
+    assert rates_here(under) == HERE  # what is not known of this CPU
+    assert rates_there(devices()["A100-80GB"], "bfloat16") == (312e12, 2039e9)
+    assert rates_there(devices()["T4"], "float16") == (65e12, 320e9)
+    assert rates_there(devices()["T4"], "bfloat16") == (8.1e12, 320e9)

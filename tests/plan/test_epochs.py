@@ -54,7 +54,7 @@ def test_a_validation_that_was_not_seen_is_reckoned_with_and_doubted() -> None:
     assert finish(evidence, 500).estimate == pytest.approx(100 + 450 + 5 * 20.0)
     (said,) = notes(evidence, 1000)
     assert "no validation was seen" in said
-    assert "3m20s (0s to 6m40s) of that are for 10" in said
+    assert "3m20s (0s to 6m40s) of that are for 10 of them" in said
 
 
 def test_epochs_that_went_by_without_a_validation_have_one_at_the_end() -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from outpace.errors import UsageError
 from outpace.plan.budget import budget
 from outpace.plan.epochs import notes
-from outpace.plan.forecast import RUN_TO_RUN, finish, options, steps_of
+from outpace.plan.forecast import LEAST_S, RUN_TO_RUN, finish, options, steps_of, terms
 from outpace.plan.question import Question, answer
 from outpace.records.evidence import Evidence, Overhead, Rank, Recurring
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
-from outpace.records.plan import Plan
+from outpace.records.plan import Forecast, Plan
 from outpace.report.plan import _mark, script_lines
 from tests.remedies.some_evidence import IMAGES
 from tests.report.report_sessions import images_diagnosed
@@ -199,3 +199,112 @@ def test_a_remedy_speeds_up_the_steps_alone() -> None:
     finding = replace(session.findings[0], remedies=(quick,))
     found = options(evidence, (finding,), finish(evidence), None, None)
     assert found[0].hours.estimate * 3600 == pytest.approx(200 + 800 / 16)
+
+
+def test_epochs_starts_are_no_part_of_the_steps() -> None:
+    """Half of the run: twice as fast steps leave three quarters of it."""
+    session = images_diagnosed()
+    rows = (Row("input", 60.0, 0.6), Row("backward", 40.0, 0.4))
+    evidence = replace(seen(count=50, total=1000), ledger=rows)
+    start = Recurring("input", 5.0, 1, 0, 100.0, leads=True)
+    for came in ((), (start,)):
+        run = replace(evidence.run, starts_s=50.0, recurring=came)
+        found = replace(evidence, run=run)
+        gain = replace(session.findings[0].remedies[0], predicted=Gain(2.0, 2.0, 2.0, "predicted"))
+        finding = replace(session.findings[0], remedies=(gain,))
+        told = options(found, (finding,), finish(found), None, None)
+        assert told[0].hours.estimate * 3600 == pytest.approx(75.0)
+
+
+def recurring(name: str) -> st.SearchStrategy[Recurring]:
+    return st.builds(
+        Recurring,
+        st.just(name),
+        st.floats(0.0, 100.0),
+        st.integers(1, 20),
+        st.integers(0, 200),
+        st.none() | st.floats(1.0, 500.0),
+        leads=st.booleans(),
+    )
+
+
+@given(
+    st.lists(st.floats(0.0, 1e5), min_size=6, max_size=6),
+    st.lists(st.sampled_from(("input", "validation", "checkpoint")).flatmap(recurring), max_size=3),
+    st.floats(0.0, 1.0),
+    st.booleans(),
+    st.integers(1, 100_000),
+)
+def test_the_terms_add_up(
+    seconds: list[float], came: list[Recurring], starts: float, mingled: bool, steps: int
+) -> None:
+    names = ("startup", "input", "backward", "validation", "checkpoint", "ending")
+    evidence = seen(count=50, total=None)
+    run = replace(evidence.run, recurring=tuple(came), starts_s=starts * seconds[1])
+    evidence = replace(
+        evidence,
+        ledger=tuple(Row(name, s, 0.0) for name, s in zip(names, seconds, strict=True)),
+        run=replace(run, validation_s=3.0),
+        steps=replace(evidence.steps, mingled=mingled),
+    )
+    found = terms(evidence, steps)
+    assert sum(found.values()) == pytest.approx(finish(evidence, steps).estimate)
+    assert ("startup" in found) == (seconds[0] > LEAST_S)
+
+
+def test_what_the_estimate_is_the_sum_of() -> None:
+    session = images_diagnosed()
+    rows = (Row("startup", 4.0, 0.0), Row("backward", 382.0, 0.9), Row("validation", 20.0, 0.05))
+    run = replace(session.evidence.run, total_steps=4700, recurring=())
+    evidence = replace(session.evidence, ledger=rows, run=run, overhead=None)
+    asked = Question()
+    plan, _ = answer(asked, replace(session, evidence=evidence))
+    assert plan.forecast
+    assert plan.forecast.steps == 4700
+    assert plan.forecast.steps_per_s == pytest.approx(4700 / 382)
+    assert plan.forecast.terms == {"startup": 4.0, "steps": 382.0, "validation": 20.0}
+    lines = list(script_lines(asked, plan, "train.py"))
+    assert lines[1] == "4,700 steps at 12.3 a second: 6m22s; start-up 4s; validation 20s"
+
+
+def test_start_up_is_paid_once_however_much_training_fits() -> None:
+    """In 2000 s 1900 s of steps, of which the script has 900."""
+    evidence = seen(count=50, total=1000)
+    slow = replace(images_diagnosed().findings[0].remedies[0], predicted=Gain(1 + 1e-9, 1.0, 1.0))
+    finding = replace(images_diagnosed().findings[0], remedies=(slow,))
+    found = options(evidence, (finding,), finish(evidence), 2000.0, None, "scale")
+    assert found[-1].scale == pytest.approx(1900 / 900)
+    asked = Question(objective="scale", time=budget(2000.0, {}))
+    plan = Plan(forecast=Forecast(finish(evidence), True), options=found)
+    assert "; 2.11x the steps in the time; keeps" in list(script_lines(asked, plan, "x"))[-2]
+    assert options(evidence, (finding,), finish(evidence), 2000.0, None)[0].scale is None
+
+
+@pytest.mark.parametrize(("available_s", "percent"), [(None, 50), (1e6, 50), (325.0, 25)])
+def test_money_pays_for_a_part_of_the_steps_too(available_s: float | None, percent: int) -> None:
+    """What is tighter: 550 s of this machine, or the time."""
+    evidence = seen(count=50, total=1000)
+    found = options(evidence, (), finish(evidence), available_s, 36.0, cost=5.5)
+    fewer = [option for option in found if option.change.endswith(" % of the steps")]
+    assert [option.change for option in fewer] == [f"{percent} % of the steps"]
+    asked = Question(cost=5.5, usd_per_hour=36.0)
+    assert _mark(asked, fewer[0]) == "fits     "
+
+
+def test_a_device_that_is_asked_about() -> None:
+    session = images_diagnosed()
+    spent = replace(session.evidence.compute, flops=1e10, learnt_bytes=4_000_000)
+    session = replace(session, evidence=replace(session.evidence, compute=spent))
+    plan, _ = answer(Question(device="l40s", count=4, usd_per_hour=2.0), session)
+    told = {option.change: option for option in plan.options or ()}
+    there = told["on 4 L40S"]
+    assert there.usd is not None
+    assert there.usd.estimate == pytest.approx(4 * 1.861 * there.hours.estimate)
+    assert "4 machines like this one, at 10 Gbit/s" in told
+    assert "2 machines like this one, at 10 Gbit/s" not in told
+    assert plan.forecast
+    assert not any("nothing is told" in note for note in plan.forecast.notes)
+    full = replace(session.evidence, memory=replace(session.evidence.memory, peak_bytes=10**12))
+    plan, _ = answer(Question(device="l40s"), replace(session, evidence=full))
+    assert plan.forecast
+    assert "nothing is told of L40S: it has no room for a step" in plan.forecast.notes

@@ -20,6 +20,23 @@ def test_rates_are_dense_and_hang_together(one: Device) -> None:
     assert one.formats
 
 
+@pytest.mark.parametrize(
+    ("name", "dense"),
+    [
+        ("T4", 65),
+        ("A100-40GB", 312),
+        ("L4", 121),
+        ("H100-SXM", 989),
+        ("MI300X", 1307),
+        ("TPUv5e", 197),
+    ],
+)
+def test_rates_of_half_precision_are_the_dense_ones_of_data_sheets(name: str, dense: int) -> None:
+    """A row that has the sparse rates throughout hangs together too."""
+    found = devices()[name]
+    assert (found.bf16_tflops or found.fp16_tflops) == dense
+
+
 @pytest.mark.parametrize("one", devices().values(), ids=devices())
 def test_memory_is_read_in_a_likely_time(one: Device) -> None:
     """All of it once in 10 to 100 ms, as of every accelerator with such memory."""

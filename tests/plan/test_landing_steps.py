@@ -167,6 +167,26 @@ def test_a_budget_that_is_over_before_the_first_step(tmp_path: Path) -> None:
     steps = run.host.steps
     assert steps == 1
     assert any("in the 0s that are left" in message for message in run.said)
+    assert [m for m in run.said if " late" in m] == [
+        "even so it ends 12s late: so much more is left to do"
+    ]
+
+
+@pytest.mark.parametrize(("last_s", "late"), [(0.1, []), (9.0, ["6s"])])
+def test_an_end_that_is_late_all_the_same_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_s: float, late: list[str]
+) -> None:
+    """Epochs of 5 s and a validation of 1 s; the last step may take what was kept for the end, and more."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run = Run(tmp_path, 100.0)
+    for index in range(1, 2000):
+        validation = index % 50 == 0
+        slow = run.now > 96.0
+        run.step(last_s if slow else 0.1 + validation, clean=not validation)
+        if run.landing.over:
+            break
+    told = [message for message in run.said if " late" in message]
+    assert told == [f"even so it ends {s} late: so much more is left to do" for s in late]
 
 
 def test_a_script_that_trains_once_more_is_ended_there_too(tmp_path: Path) -> None:

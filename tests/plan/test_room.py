@@ -11,7 +11,8 @@ from outpace.errors import TargetError
 from outpace.plan.hardware import CONTEXT_BYTES, device
 from outpace.plan.room import law_of, memory_plan, step_flops
 from outpace.records.evidence import ByKind
-from outpace.records.plan import Sizes, StepSize
+from outpace.records.plan import Layer, Plan, Sizes, StepSize
+from outpace.report.plan import memory_lines
 
 MB = 1_000_000
 
@@ -168,3 +169,20 @@ def test_what_is_computed_again_counts_for_the_hardware_alone() -> None:
     assert step.mfu == pytest.approx(0.45)
     assert step.hfu == pytest.approx(0.6)
     assert step_flops(9e9, 3e9, 0.1, None).mfu is None
+
+
+def test_what_layers_keep_is_of_the_batch_that_was_asked_about() -> None:
+    found = msgspec.structs.replace(sizes(size(8), size(16)), layers=(Layer("head", 8 * MB),))
+    own, wide = (memory_plan(found, batch, None, 1) for batch in (None, 64))
+    assert [own.layers[0].bytes, wide.layers[0].bytes] == [8 * MB, 64 * MB]
+    flops = step_flops(9e9, 3e9, 0.1, None)
+    words = ["\n".join(memory_lines(Plan(memory=each, flops=flops), "x")) for each in (own, wide)]
+    assert "kept for the backward pass, as measured: head 7.63 MiB" in words[0]
+    assert "as measured with 8 samples, in proportion: head 61.0 MiB" in words[1]
+
+
+def test_no_sample_of_an_odd_batch_is_dropped() -> None:
+    found = sizes(size(8), size(16))
+    rooms = {room.change: room for room in memory_plan(found, 31, None, 1).changes}
+    kept = 10 * MB
+    assert rooms["accumulate 2 batches of 15 or 16"].peak_bytes == law_of(found).peak(16) + kept

@@ -85,3 +85,18 @@ def test_a_law_without_losses_has_no_chart() -> None:
     plan, law = answer(asked)
     assert law is not None
     assert isoloss(plan, law) is None
+
+
+def test_what_was_asked_lies_where_the_lines_have_its_loss() -> None:
+    """Data that are seen forty times are worth less than as many fresh ones."""
+    asked = Question(params=1e9, tokens=40e9, unique_tokens=1e9)
+    plan, law = answer(asked)
+    assert law is not None
+    assert plan.given
+    found = isoloss(plan, law)
+    assert found is not None
+    dot = next(dot for dot in found.dots if dot.is_own)
+    fresh = found.y.at(plan.given.fresh_tokens)
+    assert fresh is not None
+    assert dot.y == 100 - fresh
+    assert plan.given.fresh_tokens < 0.5 * plan.given.tokens

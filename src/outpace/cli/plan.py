@@ -175,7 +175,7 @@ def command(
         reserves = () if from_settings(ctx, "reserves") else reserves
     available = budget_of(deadline, by, reserves)
     wanted_at = time.time() + (available.deadline_s if available is not None else 0.0)
-    named = ("count", "mfu", "dtype", "law", "objective", "usd_per_hour", "time_s")
+    named = ("count", "mfu", "dtype", "law", "objective", "usd_per_hour", "time_s", "by")
     flags = frozenset(name.removesuffix("_s") for name in named if on_command_line(ctx, name))
     asked = Question(time=available, usd_per_hour=usd_per_hour, said=flags, **given)
     if asked.memory and not words:
@@ -225,7 +225,6 @@ def set_for_other_questions(ctx: click.Context, *, script: bool) -> set[str]:
     unread = set() if memory else {"memory", "batch"}
     if memory:
         unread |= {*question.NOT_OF_A_SCRIPT, *question.OF_A_SCRIPT, *question.NOT_OF_MEMORY}
-        unread.discard("device")
     elif script:
         unread |= set(question.NOT_OF_A_SCRIPT)
     else:

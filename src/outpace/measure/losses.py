@@ -43,11 +43,7 @@ class Losses:
             group = [v.float().cpu() for v in group]
         stacked = torch.stack(group)
         if stacked.is_cuda:
-            host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=True)
-            host.copy_(stacked, non_blocking=True)
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()
-            self.copying.append((host, event))
+            self.copying.append(begin_copy(stacked))
         else:
             self.copying.append((stacked, None))
         while self.copying and (self.copying[0][1] is None or self.copying[0][1].query()):
@@ -73,3 +69,12 @@ class Losses:
         """The first loss that was NaN or infinite, by its place among those kept."""
         _, values = self.read()
         return next((i for i, v in enumerate(values) if not math.isfinite(v)), None)
+
+
+def begin_copy(loss: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    """Where losses on a GPU will be on the host, and the event after which they are there."""
+    host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
+    host.copy_(loss, non_blocking=True)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(loss.device))
+    return host, event

@@ -2,6 +2,7 @@
 
 Less of a model is measured: steps are run without a part of it. Other machines are predicted, from
 what each operator of a step took here and their rates (`outpace.plan.elsewhere`); the limits are wide.
+Less computing makes no step shorter than its batches take the loader's workers.
 
 Data parallel: each of n devices takes a batch as large as the script's, and the gradients go round in
 a ring, 2 (n - 1) / n of their bytes over the slowest link (Thakur et al. 2005).
@@ -14,11 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from outpace.plan.elsewhere import computing_s, rates_here, rates_there
+from outpace.plan.elsewhere import step_on
 from outpace.plan.hardware import Device, devices
 from outpace.records.evidence import Arm, Evidence
 
 How = Literal["measured", "predicted", "not measured"]
+Gains = tuple[float, float, float]
+"""times as fast: as estimated, at the least and at the most"""
 
 MACHINES = (2, 4)
 LINK_BYTES_S = 1.25e9
@@ -33,9 +36,7 @@ SCALING = 1.4
 LEAST_LEFT = 0.5
 """of a step's computing, that is none of filling pages"""
 HIDDEN = 0.1
-"""share of a step that waits for a loader's workers: above it less compute gives nothing"""
-PACKED = 0.5
-"""of the time for reading and parsing that packed samples save at least"""
+"""share of a step that waits for a loader's workers: above it they are what a step takes its time by"""
 OFFERED = ("T4", "L4", "A10G", "A100-80GB", "H100-SXM", "TPUv5e", "TPUv6e")
 
 
@@ -53,31 +54,19 @@ class Change:
     count: int = 1
 
 
-def changes(evidence: Evidence) -> Iterator[Change]:
-    """All that can be told of this training."""
+def changes(evidence: Evidence, asked: Device | None = None, count: int = 1) -> Iterator[Change]:
+    """All that can be told of this training, on ``count`` of the device that was ``asked`` about too."""
     if evidence.steps.mean_s <= 0:
         return
-    yield from of_the_format(evidence)
     yield from of_the_model(evidence)
     yield from of_the_batch(evidence)
-    yield from more_devices(evidence)
-    yield from other_devices(evidence)
-
-
-def of_the_format(evidence: Evidence) -> Iterator[Change]:
-    """Samples in one file, parsed before: no more waiting for storage, and none for parsing."""
-    source, step = evidence.input, evidence.steps.mean_s
-    if source.fetch_s <= 0:
-        return
-    saved = min(1.0, (source.storage_s + source.parse_s) / source.fetch_s)
-    most = min(source.wait_s * saved, 0.99 * step)
-    sped, low = step / (step - most), step / (step - PACKED * most)
-    yield Change("the data packed by `outpace pack`", sped, low, sped, "predicted", "exact")
+    yield from more_devices(evidence, MACHINES if count == 1 else (count,))
+    yield from other_devices(evidence, asked, count)
 
 
 def of_the_model(evidence: Evidence) -> Iterator[Change]:
     """Parts left out, dropout, activations, half of it frozen: as measured."""
-    kinds = Counter(evidence.compute.parts.values())
+    kinds, step = Counter(evidence.compute.parts.values()), evidence.steps.mean_s
     for arm in evidence.arms:
         word, _, name = arm.name.partition(" ")
         if arm.failed is not None or word not in ("without", "frozen", "relu"):
@@ -88,9 +77,9 @@ def of_the_model(evidence: Evidence) -> Iterator[Change]:
             yield Change(f"without {name} ({kind})", *found, "measured")
             fewer = kinds[kind] // 2
             if fewer > 1:
-                several = [1 / (1 - min(0.9, fewer * (1 - 1 / gain))) for gain in found]
+                left = [step * (1 - min(0.9, fewer * (1 - 1 / gain))) for gain in found]
                 name = f"{fewer} of {kinds[kind]} {kind} fewer"
-                yield Change(name, several[0], several[1], several[2], "predicted")
+                yield Change(name, *_gains(evidence, left), "predicted")
         elif word == "frozen":
             yield Change(f"frozen up to {name}", *found, "measured")
         elif word == "relu":
@@ -99,8 +88,8 @@ def of_the_model(evidence: Evidence) -> Iterator[Change]:
         else:
             yield Change("without dropout", *found, "measured")
     if evidence.compute.any_size and evidence.compute.convolutions:
-        share = _computing(evidence)
-        sped = 1 / (1 - share * (1 - sum(SIZES) / len(SIZES)))
+        less = step - _learning_s(evidence) * (1 - sum(SIZES) / len(SIZES))
+        sped, *_ = _gains(evidence, (less,) * 3)
         yield Change(
             "images from half their size up", sped, 1 + 0.4 * (sped - 1), sped, "predicted"
         )
@@ -122,62 +111,86 @@ def of_the_batch(evidence: Evidence) -> Iterator[Change]:
     yield Change(f"a batch of {2 * one} in half of the steps", *gains, "measured")
 
 
-def more_devices(evidence: Evidence) -> Iterator[Change]:
+def more_devices(evidence: Evidence, counts: Sequence[int]) -> Iterator[Change]:
     """Machines like this one, each with a batch of its own."""
-    weights = evidence.compute.learnt_bytes
-    step = evidence.steps.mean_s
-    for count in MACHINES if weights else ():
-        exchange = 2 * (count - 1) * (weights / count / LINK_BYTES_S + LATENCY_S)
-        sped = count * step / (step + exchange)
+    for count in counts if evidence.compute.learnt_bytes else ():
+        gains = _together(evidence, (1.0, 1.0, 1.0), count, LINK_BYTES_S)
         name = f"{count} machines like this one, at 10 Gbit/s"
-        yield Change(name, sped, sped / OVERHEAD, count, "predicted", count=count)
+        yield Change(name, *gains, "predicted", count=count)
 
 
-def other_devices(evidence: Evidence) -> Iterator[Change]:
+def other_devices(evidence: Evidence, asked: Device | None, count: int) -> Iterator[Change]:
     """Accelerators of the table: a step's operators by their rates, the rest as here."""
-    compute, step_s = evidence.compute, evidence.steps.mean_s
-    here = rates_here(evidence)
-    if compute.device != "cpu" or not compute.flops or here is None or compute.clocked_s <= 0:
-        return
-    rest = max(0.0, step_s - compute.clocked_s)
-    for name in OFFERED:
-        found = devices()[name]
-        there = rates_there(found)
-        if there is None or evidence.memory.peak_bytes > found.room_bytes:
+    rest = max(0.0, evidence.steps.mean_s - evidence.compute.clocked_s)
+    told = [(devices()[name], 1) for name in OFFERED]
+    if asked is not None and (count == 1 or evidence.compute.learnt_bytes):
+        told.append((asked, count))
+    for found, several in dict.fromkeys(told):
+        computing = step_on(found, evidence)
+        if isinstance(computing, str):
             continue
-        computing = computing_s(evidence, here, there)
         # Other libraries and kernels: as far off as devices of one kind are from each other, at least.
         least = min(computing.least, computing.estimate / SCALING)
         most = max(computing.most, computing.estimate * SCALING)
-        sped, low, high = (step_s / (rest + s) for s in (computing.estimate, most, least))
-        yield Change(f"on one {name}", sped, low, high, "not measured", "numerics", found)
+        alone = _gains(evidence, [rest + s for s in (computing.estimate, most, least)])
+        link = found.link_gb_s * 1e9 if found.link_gb_s is not None else LINK_BYTES_S
+        gains = _together(evidence, alone, several, link)
+        name, keeps = (f"on {several}", "learning") if several > 1 else ("on one", "numerics")
+        yield Change(f"{name} {found.name}", *gains, "not measured", keeps, found, several)
 
 
-def _step_speedup(evidence: Evidence, arm: Arm) -> tuple[float, float, float]:
+def _together(evidence: Evidence, alone: Gains, count: int, link_bytes_s: float) -> Gains:
+    """Gains of so many, each of which gains that alone, and which exchange their gradients."""
+    if count == 1:
+        return alone
+    a_link = evidence.compute.learnt_bytes / count / link_bytes_s + LATENCY_S
+    exchange = 2 * (count - 1) * a_link / evidence.steps.mean_s
+    sped, low, high = alone
+    return count / (1 / sped + exchange), count / (1 / low + exchange) / OVERHEAD, count * high
+
+
+def _step_speedup(evidence: Evidence, arm: Arm) -> Gains:
     """Of whole steps, where an arm was measured with its input free."""
-    step, free, source = evidence.steps.mean_s, evidence.free_s, evidence.input
-    if source.workers and source.wait_s > HIDDEN * step:
-        return 1.0, 1.0, 1.0
+    step, free = evidence.steps.mean_s, evidence.free_s
     return _in_doubt(evidence, max(0.0, step - free), [free / gain for gain in _limits(arm)])
 
 
-def _limits(arm: Arm) -> tuple[float, float, float]:
+def _fed_s(evidence: Evidence) -> float:
+    """Seconds that the batches of a step take the loader's workers, side by side.
+
+    Where they keep up: their CPU time and their waiting, which other work on the cores makes no longer.
+    """
+    source, step = evidence.input, evidence.steps.mean_s
+    if not source.workers or source.wait_s > HIDDEN * step:
+        return step if source.workers else 0.0
+    cores = max(1, min(source.workers, evidence.machine.cores))
+    batch_s = source.fetch_cpu_s / cores + source.storage_s / source.workers
+    return min(step, evidence.steps.micro_steps * batch_s)
+
+
+def _gains(evidence: Evidence, seconds: Sequence[float]) -> Gains:
+    """Of steps that would take so long by their computing, as estimated and at the most and at the least."""
+    step, fed = evidence.steps.mean_s, _fed_s(evidence)
+    estimate, most, least = (step / max(fed, s) for s in seconds)
+    return estimate, most, least
+
+
+def _limits(arm: Arm) -> Gains:
     return arm.gain.speedup, arm.gain.low, arm.gain.high
 
 
-def _in_doubt(
-    evidence: Evidence, rest: float, computing: Sequence[float]
-) -> tuple[float, float, float]:
+def _in_doubt(evidence: Evidence, rest: float, computing: Sequence[float]) -> Gains:
     """Gains of steps that compute for so long, as estimated and at the most and at the least.
 
     Other sizes were measured in the same process. How much of its memory the allocator gives back to the
     system at each step, to be filled anew, differs from process to process: all of it, or nothing.
     """
-    step, paging, (estimate, most, least) = evidence.steps.mean_s, evidence.paging_s, computing
+    paging, (estimate, most, least) = evidence.paging_s, computing
     most, least = most + paging, max(least - paging, LEAST_LEFT * least)
-    return step / (rest + estimate), step / (rest + most), step / (rest + least)
+    return _gains(evidence, [rest + s for s in (estimate, most, least)])
 
 
-def _computing(evidence: Evidence) -> float:
-    compute, step = evidence.compute, evidence.steps.mean_s
-    return min(1.0, (compute.forward_s + compute.backward_s) / step)
+def _learning_s(evidence: Evidence) -> float:
+    """Seconds of a step in forward and backward."""
+    compute = evidence.compute
+    return min(compute.forward_s + compute.backward_s, evidence.steps.mean_s)

@@ -43,17 +43,32 @@ class Reckoned(NamedTuple):
 
 def rates_here(evidence: Evidence) -> Rates | None:
     """What was measured of this machine; None where its arithmetic was not."""
-    ceilings = evidence.machine.ceilings
-    top = ceilings.matmul_flops.get(evidence.compute.dtype) if ceilings is not None else None
+    ceilings, compute = evidence.machine.ceilings, evidence.compute
+    rates = ceilings.matmul_flops if ceilings is not None else {}
+    top = rates.get(compute.products or "") or rates.get(compute.dtype)  # float16 on a CPU has none
     if ceilings is None or not top:
         return None
     return Rates(top, ceilings.memory_bytes_s or math.inf)
 
 
-def rates_there(device: Device) -> Rates | None:
-    """Those of its data sheet, for float32 weights; None where it has no such rate."""
-    rate = device.tf32_tflops or device.fp32_tflops or device.bf16_tflops
+def rates_there(device: Device, products: str | None) -> Rates | None:
+    """Those of its data sheet, for ``products`` of that format; None where it has none for float32 either."""
+    half = {"bfloat16": device.bf16_tflops, "float16": device.fp16_tflops}.get(products or "")
+    rate = half or device.tf32_tflops or device.fp32_tflops or device.bf16_tflops
     return Rates(rate * 1e12, device.bandwidth_gb_s * 1e9) if rate else None
+
+
+def step_on(device: Device, evidence: Evidence) -> Reckoned | str:
+    """The computing of a step on another device, or why that cannot be told."""
+    compute = evidence.compute
+    here, there = rates_here(evidence), rates_there(device, compute.products)
+    if compute.device != "cpu" or not compute.flops or compute.clocked_s <= 0:
+        return "the operators of a step were not measured, which is done on a CPU"
+    if here is None or there is None:
+        return "its arithmetic, or this machine's, is not known"
+    if evidence.memory.peak_bytes > device.room_bytes:
+        return "it has no room for a step"
+    return computing_s(evidence, here, there)
 
 
 def computing_s(evidence: Evidence, here: Rates, there: Rates) -> Reckoned:

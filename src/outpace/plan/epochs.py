@@ -83,7 +83,7 @@ def notes(evidence: Evidence, steps: int) -> Iterator[str]:
         count, found = expected
         yield (
             f"no validation was seen while it was watched: {duration(found.estimate)} "
-            f"({duration(found.low)} to {duration(found.high)}) of that are for {count:,}, by the "
+            f"({duration(found.low)} to {duration(found.high)}) of that are for {count:,} of them, by the "
             "samples of the loaders that nothing was drawn from"
         )
     elif run.epoch_steps is None:

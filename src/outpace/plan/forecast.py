@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Literal
+
+from msgspec.structs import replace
 
 from outpace.errors import UsageError
 from outpace.plan.changes import How, changes
 from outpace.plan.epochs import steps_of_epoch, validations
+from outpace.plan.hardware import Device
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
+from outpace.records.ledger import ONCE
 from outpace.records.plan import Estimate, Option
 
 RUN_TO_RUN = 1.28
@@ -19,6 +24,8 @@ RUN_TO_RUN = 1.28
 1.19 of their script's median, and two runs are both off it, by 1.19 to the square root of 2"""
 LEAST = 1.02
 """times as fast that a change must make the steps, to be told"""
+LEAST_S = 1e-9
+"""what is told of less is a rounding error"""
 Objective = Literal["time", "cost", "scale"]
 
 
@@ -56,30 +63,44 @@ def finish(evidence: Evidence, steps: int | None = None) -> Estimate:
             "how many steps the training has could not be found",
             "say so with --steps, --epochs or --samples, before the script's name",
         )
-    wanted, fixed = steps or seen, evidence.once_s
-    rest = sum(row.seconds for row in evidence.ledger) - fixed - recurring_s(evidence)
-    rest = rest * wanted / seen / watched(evidence) + recurring_s(evidence, wanted)
+    wanted = steps or seen
+    found, fixed, more = terms(evidence, wanted), evidence.once_s, _unseen(evidence, wanted)
+    rest = sum(found.values()) - fixed - more.estimate
     unsure = [one for one in evidence.run.recurring if not one.sure]
     doubted = sum(max(0.0, one.seconds(wanted) - one.each_s) for one in unsure)
-    more = _unseen(evidence, wanted)
     return Estimate(
-        fixed + rest + more.estimate,
+        sum(found.values()),
         fixed + (rest - doubted) / RUN_TO_RUN + more.low,
         fixed + rest * RUN_TO_RUN + more.high,
     )
+
+
+def terms(evidence: Evidence, steps: int) -> dict[str, float]:
+    """Seconds of a training of so many steps, by what they are for: what a faster step leaves as it is, and
+    the steps.
+    """
+    times = steps / steps_seen(evidence) / watched(evidence)
+    found: defaultdict[str, float] = defaultdict(float)
+    found["steps"] = evidence.in_steps_s * times
+    for row in evidence.ledger:
+        if row.name in ONCE:
+            found[row.name] += row.seconds
+    for row in evidence.now_and_then:
+        found[row.name] += row.seconds * times
+    found["epoch_start"] += evidence.run.starts_s * times
+    total = evidence.run.total_steps
+    for one in evidence.run.recurring:  # not with the steps, but as often as these say
+        in_ledger = one.seconds(total) if total else one.so_far_s
+        name = "epoch_start" if one.name == "input" else one.name
+        found[name] += one.seconds(steps) - in_ledger * times
+    found["validation"] += _unseen(evidence, steps).estimate
+    return {name: seconds for name, seconds in found.items() if abs(seconds) > LEAST_S}
 
 
 def watched(evidence: Evidence) -> float:
     """Times as long as a step took for being watched; 1 where it is not sure that it took longer."""
     cost = evidence.overhead
     return cost.step_ratio if cost is not None and cost.step_low > 1.0 else 1.0
-
-
-def recurring_s(evidence: Evidence, steps: int | None = None) -> float:
-    """Seconds of what comes outside of steps, in so many of them; None: as they are in the ledger."""
-    steps = steps or evidence.run.total_steps
-    came = evidence.run.recurring
-    return sum(one.seconds(steps) if steps else one.so_far_s for one in came)
 
 
 def steps_seen(evidence: Evidence) -> int:
@@ -106,21 +127,26 @@ def options(
     usd_per_hour: float | None,
     objective: Objective = "time",
     steps: int | None = None,
+    *,
+    cost: float | None = None,
+    device: Device | None = None,
+    count: int = 1,
 ) -> tuple[Option, ...]:
     """Changes that end it sooner, the best first: remedies, and what else would.
 
     ``objective``: the soonest first, the cheapest, or those with which most training fits the time.
-    ``steps``: of the training, where that was said.
+    ``steps``: of the training, where that was said. ``cost``: USD that it may cost. ``device``: one that was
+    asked about, and ``count`` of it.
     """
     fixed = evidence.once_s
-    outside = _outside(evidence, seconds, steps or steps_seen(evidence))
+    outside = _outside(evidence, steps or steps_seen(evidence))
     found = [
         _option(
             advice.name, advice.keeps, _sped_up(seconds, advice.predicted, outside), usd_per_hour
         )
         for advice in _advised(findings)
     ]
-    for change in changes(evidence):
+    for change in changes(evidence, device, count):
         if change.speedup <= LEAST:
             continue
         gain = Gain(change.speedup, change.low, change.high, "predicted")
@@ -129,9 +155,12 @@ def options(
         sped_up = _sped_up(seconds, gain, outside)
         whose = change.device.price if change.device is not None else None
         found.append(_option(change.name, change.keeps, sped_up, price, change.how, whose))
+    if objective == "scale" and available_s is not None:
+        found = [_scaled(option, available_s, fixed) for option in found]
+    limit = _limit(available_s, usd_per_hour, cost)
     cut = objective != "scale"  # what is cut off is no more training in the time
-    if cut and available_s is not None and fixed < available_s < seconds.estimate:
-        share = (available_s - fixed) / max(1e-9, seconds.estimate - fixed)
+    if cut and fixed < limit < seconds.estimate:
+        share = (limit - fixed) / max(1e-9, seconds.estimate - fixed)
         at_most = Estimate(
             *(fixed + share * (s - fixed) for s in (seconds.estimate, seconds.low, seconds.high))
         )
@@ -144,6 +173,18 @@ def options(
     return tuple(found)
 
 
+def _limit(available_s: float | None, usd_per_hour: float | None, cost: float | None) -> float:
+    """Seconds that there is time for, and money for this machine."""
+    time = available_s if available_s is not None else math.inf
+    return min(time, 3600 * cost / usd_per_hour) if cost is not None and usd_per_hour else time
+
+
+def _scaled(option: Option, available_s: float, fixed: float) -> Option:
+    """With how much of the training fits the time: what is spent once is, whatever that is."""
+    grows = max(1e-9, 3600 * option.hours.estimate - fixed)
+    return replace(option, scale=max(0.0, available_s - fixed) / grows)
+
+
 def _percent(share: float) -> str:
     """Rounded down, as what is cut off has to fit; of less than one percent two digits."""
     percent = 100 * share
@@ -151,15 +192,11 @@ def _percent(share: float) -> str:
     return f"{math.floor(percent * 10**digits) / 10**digits:.{digits}f}"
 
 
-def _outside(evidence: Evidence, seconds: Estimate, steps: int) -> float:
+def _outside(evidence: Evidence, steps: int) -> float:
     """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
-    if seconds.estimate <= 0:
-        return 0.0
-    come = {one.name: one.seconds(steps) for one in evidence.run.recurring}
-    times = steps / steps_seen(evidence)
-    growing = sum(come.get(row.name, row.seconds * times) for row in evidence.now_and_then)
-    fixed, unseen = evidence.once_s, _unseen(evidence, steps).estimate
-    return min(1.0, (fixed + growing + unseen) / seconds.estimate)
+    found = terms(evidence, steps)
+    whole = sum(found.values())
+    return min(1.0, max(0.0, 1.0 - found.get("steps", 0.0) / whole)) if whole > 0 else 0.0
 
 
 def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:

@@ -13,7 +13,6 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from outpace.measure.length import library_ends
 from outpace.plan.budget import duration
@@ -22,6 +21,7 @@ from outpace.plan.crew import Crew, Orders, crew_of, rank_among_several, steps_b
 from outpace.plan.descent import Descent
 from outpace.plan.leave import follow, ways_out
 from outpace.plan.longer import Longer
+from outpace.plan.newest_loss import NewestLoss
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import TRUSTED_BLOCKS
 from outpace.plan.safety import Saved, is_sharded, write_checkpoint
@@ -80,14 +80,14 @@ class Landing:
         """steps that were behind when what was learnt was saved last"""
         self.late = self.waits = False
         """the forecast is; and: there is none, so that the script goes on at its own rate"""
-        self.loss: Any = None
+        self.loss = NewestLoss()
         self.descent = Descent(land or "plateau")
         self.gave_up = False
         """it was to be ended in time, and cannot be"""
         self.over = self.left = False
         """no more batches; and the loops were left"""
         host.listeners.append(self.on_step)
-        host.on_loss = self.keep_loss
+        host.on_loss = self.loss.keep
         self.loader = host.seams.get("loader")
         self.rate = host.seams.get("rate")
         self.longer: Longer | None = None
@@ -96,10 +96,6 @@ class Landing:
             self.longer = self.loader.longer = Longer(self.goes_on)
         if isinstance(self.rate, RateSeam) and land is not None:
             self.rate.change = self.changed_rate
-
-    def keep_loss(self, samples: int, loss: Any) -> None:
-        """The loss of the newest step."""
-        self.loss = loss
 
     # --- when it ends --------------------------------------------------------------------------
 
@@ -165,7 +161,7 @@ class Landing:
             Progress(
                 steps=self.host.steps,
                 of=self.outlook.total(),
-                loss=float(self.loss) if self.loss is not None else None,
+                loss=self.loss.read(),
                 elapsed_s=self.countdown.elapsed(),
                 left_s=left,
                 finish_s=found,
@@ -390,6 +386,8 @@ class Landing:
         if leads and self.save():
             text += f"; what was learnt is in {self.checkpoint}"
         self.say(text, None)
+        if (late := self.time.late()) >= 1.0:
+            self.say(f"even so it ends {duration(late)} late: so much more is left to do", None)
         self.leave()
 
     def leave(self) -> None:

@@ -12,9 +12,10 @@ from msgspec import UNSET
 
 from outpace.errors import UsageError
 from outpace.plan import scaling
+from outpace.plan.elsewhere import step_on
 from outpace.plan.epochs import notes
 from outpace.plan.fit import between, fit, fitted, read_runs, resampled
-from outpace.plan.forecast import Objective, finish, options, steps_of, steps_seen
+from outpace.plan.forecast import Objective, finish, options, steps_of, steps_seen, terms
 from outpace.plan.hardware import Device, device
 from outpace.plan.room import memory_plan, step_flops
 from outpace.records.evidence import Compute
@@ -44,7 +45,6 @@ NOT_OF_A_SCRIPT = (
     "tokens",
     "unique_tokens",
     "served_tokens",
-    "device",
     "hours",
     "fit",
 )
@@ -92,37 +92,26 @@ class Question:
         if self.device is not None:
             device(self.device)
         for name in NOT_OF_A_SCRIPT:
-            if getattr(self, name) is not None and not (self.memory and name == "device"):
+            if getattr(self, name) is not None:
                 raise UsageError(
                     f"--{name.replace('_', '-')} is not of a script",
                     "ask about the one or about the other",
                 )
-        unread = ("mfu", "dtype", "law") if self.memory else ("mfu", "dtype", "law", "count")
+        unread = ("mfu", "dtype", "law")
         self._refuse(unread, "is not of a script", "ask about the one or about the other")
-        if self.memory:
-            unread = ("objective", "usd_per_hour", "time")
-            self._refuse(
-                unread, "has nothing to do with memory", "ask once with --memory, once without"
-            )
-            for name in OF_A_SCRIPT:
-                if getattr(self, name) is not None:
-                    raise UsageError(
-                        f"--{name} has nothing to do with memory",
-                        "ask once with --memory, once without",
-                    )
         lengths = [name for name in OF_A_SCRIPT if getattr(self, name) is not None]
+        if self.memory:
+            why, hint = "has nothing to do with memory", "ask once with --memory, once without"
+            self._refuse(("objective", "usd_per_hour", "time", "by"), why, hint)
+            given = {"deadline": self.time, "cost": self.cost, **dict.fromkeys(lengths, True)}
+            for name in (name for name, value in given.items() if value is not None):
+                raise UsageError(f"--{name} {why}", hint)
         if len(lengths) > 1:
             raise UsageError(
                 f"--{' and --'.join(lengths)} each say how long the training is", "keep one of them"
             )
         if self.usd_per_hour is None and (self.cost is not None or self.objective == "cost"):
             raise UsageError("what does an hour of this machine cost?", "say --usd-per-hour")
-        for option, given in (("--deadline", self.time), ("--cost", self.cost)):
-            if self.memory and given is not None:
-                raise UsageError(
-                    f"{option} has nothing to do with memory",
-                    "ask once with --memory, once without",
-                )
 
     def check_law(self) -> None:
         """Raise UsageError where something is said that the answer would leave out."""
@@ -246,10 +235,13 @@ def answer(asked: Question, measured: Session | None = None) -> tuple[Plan, Chos
         found["flops"] = flops
     if law.fit is not None:
         found.update(law=law.name, fit=law.fit)
+    if machine is not None and flops is not None and flops.peak_per_s is None:
+        found["forecast"] = forecast = _forecast(asked, machine, flops.total)
+        if given is not None and given.wasted and forecast.usd is not None:
+            lost = given.wasted * forecast.usd.estimate
+            given = msgspec.structs.replace(given, wasted_usd=lost)
     if given is not None:
         found["given"] = given
-    if machine is not None and flops is not None and flops.peak_per_s is None:
-        found["forecast"] = _forecast(asked, machine, flops.total)
     if flops is not None:
         best = law.optimal(flops.total)
         found.update(law=law.name, optimal=best)
@@ -265,7 +257,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     evidence = measured.evidence
     steps = steps_of(evidence, asked.steps, asked.epochs, asked.samples)
     seconds = finish(evidence, steps)
-    said = tuple(notes(evidence, steps or steps_seen(evidence)))
+    steps = steps or steps_seen(evidence)
     fits = available is None or seconds.estimate <= available
     usd = _dollars(seconds, asked.usd_per_hour)
     if asked.cost is not None and usd is not None:
@@ -274,9 +266,15 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     step = step_flops(
         compute.flops, compute.flops_forward, step_s, peak_of(measured.machine, compute)
     )
+    spent = terms(evidence, steps)
+    rate = steps / spent["steps"] if spent.get("steps") else None
+    there = device(asked.device) if asked.device is not None else None
+    said = tuple(notes(evidence, steps))
+    if there is not None and isinstance(untold := step_on(there, evidence), str):
+        said += (f"nothing is told of {there.name}: {untold}",)
     return Plan(
         budget=asked.time if asked.time is not None else UNSET,
-        forecast=Forecast(seconds, fits, said, usd, None, asked.cost),
+        forecast=Forecast(seconds, fits, said, usd, None, asked.cost, steps, rate, spent),
         options=options(
             evidence,
             measured.findings,
@@ -285,6 +283,9 @@ def _of_script(asked: Question, measured: Session) -> Plan:
             asked.usd_per_hour,
             asked.objective,
             steps,
+            cost=asked.cost,
+            device=there,
+            count=asked.count,
         ),
         flops=step if compute.flops else UNSET,
     )

@@ -11,9 +11,12 @@ well (Rajbhandari et al. 2020, arXiv 1910.02054).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+from msgspec.structs import replace
 
 from outpace.errors import TargetError
 from outpace.plan.hardware import Device
@@ -100,6 +103,7 @@ def memory_plan(sizes: Sizes, batch: int | None, device: Device | None, count: i
     limit = sizes.limit if device is None else device.room_bytes
     how: How = "measured" if asked == own.batch and device is None else "predicted"
     peak = own.peak if asked == own.batch else law.peak(asked)
+    scale = asked / max(1, own.batch)
     changes = [
         Room(change, bytes_, None if limit is None else bytes_ <= limit, time, known)
         for change, bytes_, time, known in _changes(sizes, law, own, asked, count, how)
@@ -110,7 +114,8 @@ def memory_plan(sizes: Sizes, batch: int | None, device: Device | None, count: i
         micro_steps=sizes.micro_steps,
         peak_bytes=peak,
         by_kind=_kinds(own, law, asked),
-        layers=sizes.layers,
+        layers=tuple(replace(layer, bytes=round(layer.bytes * scale)) for layer in sizes.layers),
+        own_batch=own.batch,
         how=how,
         device=device.name if device is not None else None,
         limit_bytes=limit,
@@ -156,8 +161,10 @@ def _changes(
     for parts in ACCUMULATED:
         if batch >= parts:
             kept = 0 if gradients_at_entry(own) else gradients_of(own)
-            peak = law.peak(batch // parts) + kept
-            yield f"accumulate {parts} batches of {batch // parts}", peak, None, "predicted"
+            least, most = batch // parts, math.ceil(batch / parts)
+            of = f"{least}" if least == most else f"{least} or {most}"
+            peak = law.peak(most) + kept
+            yield f"accumulate {parts} batches of {of}", peak, None, "predicted"
     if count > 1:
         kinds = own.kinds
         shared = 0

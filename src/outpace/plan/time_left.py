@@ -59,14 +59,26 @@ class TimeLeft:
 
     def ending(self, *, epochs_too: bool = True) -> float:
         """What is needed once no batch is given any more; ``epochs_too``: the last epoch's validation too."""
-        judging = self.at_the_end()
-        if epochs_too and self.outlook.epoch() is not None and not self.outlook.only_within:
-            judging += self.validating()
+        judging = self.judging(epochs_too=epochs_too)
         if not self.outlook.pace.paused:
             judging = min(judging, UNSEEN * self.budget)  # steps come first
         saving = (self.saved_s or 0.0) + self.written_s  # ours, and the script's own
         unsure = SLOWED if self.outlook.pace.slowness > FAR else 1.0
         return unsure * (self.exiting() + judging) + saving + self.margin()
+
+    def judging(self, *, epochs_too: bool = True) -> float:
+        """What the script judges by after the last step."""
+        epochs_too = epochs_too and self.outlook.epoch() is not None
+        last = self.validating() if epochs_too and not self.outlook.only_within else 0.0
+        return self.at_the_end() + last
+
+    def late(self) -> float:
+        """That the end takes longer than is left, once what was learnt is saved; negative: it is in time.
+
+        Without what is but expected: no margin, and no validation of which none was seen.
+        """
+        seen = self.judging() / VARY if self.outlook.pace.paused else 0.0
+        return self.exiting() + seen + self.written_s - self.countdown.left()
 
     def margin(self) -> float:
         """For what was not foreseen."""

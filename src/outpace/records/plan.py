@@ -32,7 +32,8 @@ class Forecast(msgspec.Struct, frozen=True, omit_defaults=True):
     """When a training ends, in seconds from its start.
 
     ``notes``: what was reckoned with otherwise than the script says, or could not be. ``cost``: USD that it
-    may cost, where that was asked; ``usd``: that it costs, where an hour's price is known.
+    may cost, where that was asked; ``usd``: that it costs, where an hour's price is known. ``steps``: that
+    a script is taken to have. ``terms``: seconds by what they are for, which add up to the estimate.
     """
 
     finish_s: Estimate
@@ -42,6 +43,9 @@ class Forecast(msgspec.Struct, frozen=True, omit_defaults=True):
     price: str | None = None
     """whose price, and of when; None: the user's own"""
     cost: float | None = None
+    steps: int | None = None
+    steps_per_s: float | None = None
+    terms: dict[str, float] = {}
 
 
 Landed = Literal["linear", "cosine", "one-cycle", "plateau", "scale"]
@@ -70,6 +74,8 @@ class Option(msgspec.Struct, frozen=True):
     how: Literal["measured", "predicted", "not measured"]
     price: str | None = None
     """whose price, and of when; None: that of an hour of this machine, as the user said"""
+    scale: float | None = None
+    """times the script's steps that fit the time, where that is the objective"""
 
 
 class Optimal(msgspec.Struct, frozen=True):
@@ -92,6 +98,8 @@ class Given(msgspec.Struct, frozen=True):
     verdict: Literal["balanced", "compute-inefficient", "data-inefficient"]
     wasted: float | None
     """share of the compute that a model of the same loss would not need"""
+    wasted_usd: float | None = None
+    """what that costs, where the price of a device is known"""
 
 
 class StepFlops(msgspec.Struct, frozen=True):
@@ -197,10 +205,12 @@ class Room(msgspec.Struct, frozen=True):
 class MemoryPlan(msgspec.Struct, frozen=True):
     """Memory of a step, in bytes; ``device`` and ``limit_bytes`` where one was asked about.
 
-    ``batch``: samples that go through the model at once, ``micro_steps`` times in a step.
+    ``batch``: samples that go through the model at once, ``micro_steps`` times in a step; ``own_batch``:
+    those of the script, with which it was measured.
     """
 
     batch: int
+    own_batch: int
     micro_steps: int
     peak_bytes: int
     by_kind: ByKind

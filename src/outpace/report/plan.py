@@ -10,6 +10,7 @@ from outpace.plan.question import PUBLISHED_MFU, Chosen, Question, hours_of
 from outpace.records.plan import (
     Estimate,
     Flops,
+    Forecast,
     Given,
     MemoryPlan,
     Optimal,
@@ -24,8 +25,15 @@ KEEPS = {
     "numerics": "the same mathematics, with other rounding",
     "learning": "less: it is another training",
 }
-
-
+TERMS = {
+    "startup": "start-up",
+    "epoch_start": "epochs' starts",
+    "epoch_end": "epochs' ends",
+    "validation": "validation",
+    "checkpoint": "checkpoints",
+    "ending": "the process's end",
+}
+"""of a forecast, besides its steps"""
 MOST_LAYERS = 8
 MOST_OPTIONS = 14
 
@@ -48,6 +56,8 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
             cost += f", {'more than' if usd > asked.cost else 'within'} {money(asked.cost)}"
     yield f"{name} takes {duration(seconds.estimate)} ({takes}){verdict}{cost}"
     yield from plan.forecast.notes
+    if plan.forecast.terms:
+        yield _spent(plan.forecast)
     if isinstance(plan.flops, StepFlops):
         yield arithmetic_of(plan.flops)
     shown = found[:MOST_OPTIONS]
@@ -60,6 +70,20 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
         yield "each change alone; `outpace tune` measures remedies together and proves the quality"
 
 
+def _spent(found: Forecast) -> str:
+    """What the estimate is the sum of: "900 steps at 12.3 a second: 1m13s; start-up 4s"."""
+    text = words.count(found.steps or 0, "step")
+    if found.steps_per_s is not None:
+        text += f" at {_pace(found.steps_per_s)}: {duration(found.terms['steps'])}"
+    others = ((name, found.terms.get(name, 0.0)) for name in TERMS)
+    return text + "".join(f"; {TERMS[name]} {duration(s)}" for name, s in others if s >= 0.5)
+
+
+def _pace(steps_per_s: float) -> str:
+    per, unit = (steps_per_s, "second") if steps_per_s >= 1 else (60 * steps_per_s, "minute")
+    return f"{per:,.0f} a {unit}" if per >= 100 else f"{per:.3g} a {unit}"
+
+
 def _mark(asked: Question, option: Option) -> str:
     """Whether it is in time, and within the money."""
     if asked.time is None and asked.cost is None:
@@ -67,7 +91,8 @@ def _mark(asked: Question, option: Option) -> str:
     hours = option.hours.estimate
     # One that was made to fit may be a rounding error over.
     late = asked.time is not None and 3600 * hours > (1 + 1e-9) * asked.time.available_s
-    dear = asked.cost is not None and (option.usd is None or option.usd.estimate > asked.cost)
+    most = (1 + 1e-9) * asked.cost if asked.cost is not None else None
+    dear = most is not None and (option.usd is None or option.usd.estimate > most)
     return "too late " if late else "too dear " if dear else "fits     "
 
 
@@ -80,8 +105,8 @@ def _option(asked: Question, option: Option) -> str:
     if option.usd is not None:
         text += f"; {money(option.usd.estimate)}"
         text += f" ({option.price})" if option.price is not None else ""
-    if asked.objective == "scale" and asked.time is not None:
-        text += f"; {asked.time.available_s / 3600 / hours.estimate:.2f}x the steps in the time"
+    if option.scale is not None:
+        text += f"; {option.scale:.2f}x the steps in the time"
     return f"{text}; keeps {KEEPS[option.keeps]}"
 
 
@@ -104,7 +129,10 @@ def memory_lines(plan: Plan, name: str) -> Iterator[str]:
     layers = sorted(memory.layers, key=lambda layer: -layer.bytes)[:MOST_LAYERS]
     if layers and layers[0].bytes > 0:
         kept = ", ".join(f"{layer.name} {words.size(layer.bytes)}" for layer in layers)
-        yield f"kept for the backward pass, as measured: {kept}"
+        how = "as measured"
+        if memory.batch != memory.own_batch:
+            how += f" with {words.count(memory.own_batch, 'sample')}, in proportion"
+        yield f"kept for the backward pass, {how}: {kept}"
     if memory.largest_batch is not None:
         yield f"largest batch that fits: {memory.largest_batch:,}, predicted"
     width = max((len(room.change) for room in memory.changes), default=0)
@@ -208,6 +236,7 @@ def _judgement(asked: Question, law: Chosen, given: Given, best: Optimal) -> Ite
             f"{short(given.fresh_tokens)} fresh ones)"
         )
     lost = f": {100 * given.wasted:.0f} % of the compute is wasted" if given.wasted else ""
+    lost += f" ({money(given.wasted_usd)})" if given.wasted_usd is not None else ""
     means = {
         "balanced": "as good as balanced",
         "compute-inefficient": f"compute-inefficient, too large for its data{lost}",

@@ -106,7 +106,7 @@ def isoloss(plan: Plan, chosen: Chosen) -> Chart | None:
         return None
     best = plan.optimal
     compute = 6 * best.parameters * best.tokens
-    given = [(plan.given.parameters, plan.given.tokens)] if plan.given else []
+    given = [(plan.given.parameters, plan.given.fresh_tokens)] if plan.given else []
     drawn = []
     for factor in COMPUTE:
         size = law.parameters(factor * compute)

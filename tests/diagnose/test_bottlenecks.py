@@ -28,6 +28,7 @@ from outpace.records.evidence import (
     Memory,
     Operators,
     Rank,
+    Sync,
 )
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
@@ -117,6 +118,13 @@ def test_a_loader_made_for_each_epoch_starts_its_workers_each_time() -> None:
         assert PersistentWorkers().applies(evidence).yes != anew
 
 
+def test_copies_to_the_device_are_told_by_their_line() -> None:
+    free = arm("transfer_free", 1.5, 0.2, "as_is")
+    evidence = replace(IMAGES, arms=(free,), transfers=(Sync("to", 2.0, 0.02, "train.py:30"),))
+    (found,) = (f for f in findings(evidence) if f.cause == "transfer")
+    assert found.where == "train.py:30"
+
+
 def test_only_starts_are_told_where_nothing_else_is_waited_for() -> None:
     facts = {
         "decode_s": 0.0,
@@ -128,6 +136,10 @@ def test_only_starts_are_told_where_nothing_else_is_waited_for() -> None:
     }
     slower = Arm("input_free", 9, 0.3, 0.3, Gain(0.9, 0.85, 0.95), Gain(1, 1, 1), None, "as_is")
     evidence = replace(with_input(**facts, epoch_start_s=9.0, batches=10), arms=(slower,))
+    told = next(f for f in findings(evidence) if f.cause == "ipc")
+    assert told.reason == "a step waits 900.0 ms for workers to start with each epoch"
+    parsed = facts | {"ipc_s": 0.0, "parse_s": 0.05}  # no part of a batch is the workers' own
+    evidence = replace(with_input(**parsed, epoch_start_s=9.0, batches=10), arms=(slower,))
     told = next(f for f in findings(evidence) if f.cause == "ipc")
     assert told.reason == "a step waits 900.0 ms for workers to start with each epoch"
 
@@ -317,6 +329,16 @@ def test_half_precision_has_a_ceiling_of_its_own() -> None:
     assert ceiling_seconds(half) == pytest.approx(0.01)
 
 
+def test_float32_on_a_gpu_may_be_computed_in_tf32() -> None:
+    """At this precision a step would else be told to take less than the least that there is."""
+    rates = {"float32": 50e12, "bfloat16": 800e12, "tf32": 400e12}
+    machine = replace(IMAGES.machine, ceilings=Ceilings(rates, 1e12, 1e-6))
+    compute = replace(IMAGES.compute, flops=4e12, device="cuda")
+    assert ceiling_seconds(replace(IMAGES, machine=machine, compute=compute)) == pytest.approx(0.01)
+    on_cpu = replace(compute, device="cpu")
+    assert ceiling_seconds(replace(IMAGES, machine=machine, compute=on_cpu)) == pytest.approx(0.08)
+
+
 def test_starts_of_epochs_are_no_faster_for_a_faster_step() -> None:
     """Three seconds of starting workers to one of steps: half of a step is an eighth of the run."""
     rows = (Row("input", 3.2, 0.8), Row("forward", 0.8, 0.2))
@@ -420,6 +442,7 @@ def test_threads_that_are_not_held_up_are_not_told() -> None:
 def test_nothing_is_promised_of_threads_that_may_be_held_up() -> None:
     """Where one thread was not timed, as rounds took too long for that."""
     evidence = replace(beside_a_program(0.005), arms=())
+    evidence = replace(evidence, compute=replace(evidence.compute, flops=2e9))
     (found,) = (f for f in findings(evidence) if f.cause == "arithmetic")
     assert found.gain.high == 1.0
     assert "wait for cores that other programs use was not measured" in found.reason
@@ -450,9 +473,17 @@ def test_what_a_ceiling_promises_is_not_measured() -> None:
 
 
 def test_what_is_no_matrix_product_is_not_promised() -> None:
-    reason = computing(flops=2e7).reason
-    assert "products and convolutions need 0.1 ms of that at this machine's ceiling" in reason
-    assert "would be gained" not in reason
+    """Sorting, a transform, what is in caches: how soon that could be done nobody knows."""
+    found = computing(flops=2e7)
+    assert "products and convolutions need 0.1 ms of that at this machine's ceiling" in found.reason
+    assert "would be gained" not in found.reason
+    assert found.gain == Gain(1.0, 1.0, 1.0, "predicted")
+
+
+def test_nothing_is_promised_of_a_format_whose_ceiling_is_not_known() -> None:
+    found = computing(dtype="float16")
+    assert "how far they are from this machine's ceiling was not measured" in found.reason
+    assert not found.gain.is_gain
 
 
 def test_operators_that_were_not_counted_promise_nothing() -> None:
@@ -538,6 +569,19 @@ def test_how_long_memory_that_grows_will_last(total: int | None, said: str | Non
     assert reason.endswith(said if said is not None else "a step")
 
 
+def test_how_long_a_gpus_memory_will_last() -> None:
+    """20 of its 80 GB are left; how large the process is in the machine's own says nothing of that."""
+    memory = replace(
+        IMAGES.memory, growth_bytes_step=2e6, growth_low=1e6, rss_bytes=3 * 10**9,
+        limit_bytes=80 * 10**9, peak_bytes=55 * 10**9, beside_bytes=5 * 10**9,
+    )  # fmt: skip
+    run, steps = replace(IMAGES.run, total_steps=None), replace(IMAGES.steps, count=1000)
+    compute = replace(IMAGES.compute, device="cuda")
+    facts = replace(IMAGES, memory=memory, run=run, steps=steps, compute=compute)
+    (reason,) = (f.reason for f in findings(facts) if f.cause == "leak")
+    assert reason.endswith("it lasts for 10,000 more steps")
+
+
 @given(
     wait=st.floats(0, 10),
     decode=st.floats(0, 10),
@@ -581,7 +625,7 @@ def test_moving_memory_is_told_from_arithmetic() -> None:
         input=replace(IMAGES.input, wait_s=0.0),
         steps=replace(IMAGES.steps, mean_s=0.1, cpu_s=0.1),
         ledger=(Row("forward", 90.0, 0.9),),
-        compute=replace(IMAGES.compute, moved_bytes=1.2e9),  # 60 of 94 ms
+        compute=replace(IMAGES.compute, flops=1e9, moved_bytes=1.2e9),  # 60 of 94 ms
         arms=(),
     )
     told = findings(facts)
@@ -626,6 +670,10 @@ def test_importing_torch_is_no_loss() -> None:
     assert "startup" not in {
         f.cause for f in findings(replace(IMAGES, run=all_of_it, ledger=ledger))
     }
+    endless = replace(run, finished=False, total_steps=None, estimated_s=None)
+    assert "startup" not in {
+        f.cause for f in findings(replace(IMAGES, run=endless, ledger=ledger))
+    }, "of a run of days it may be nothing"
 
 
 def test_a_step_that_is_all_calls_is_bound_by_compute() -> None:
@@ -726,7 +774,9 @@ def test_exchanging_gradients_beyond_the_backward_pass() -> None:
 def test_collectives_of_the_scripts_own_are_said() -> None:
     """Where these cost time the gradients may be next to nothing."""
     facts = paced(0.10, [0.05, 0.05], [0.0, 0.0])
-    own = replace(facts.compute, parameters=70_000, exchange_where="train.py:23")
+    # Of an adapter, not of all that it is in.
+    own = replace(facts.compute, parameters=7 * 10**9, learnt_bytes=280_000)
+    own = replace(own, exchange_where="train.py:23")
     (found,) = (f for f in findings(replace(facts, compute=own)) if f.cause == "allreduce")
     assert found.where == "train.py:23"
     assert "without exchanging 273 KiB of gradients, and without the collectives" in found.reason
@@ -758,7 +808,7 @@ def test_arithmetic_on_nothing_is_told_by_what_it_costs() -> None:
         "90 % of it multiplies by zeros"
         in {f.cause: f for f in findings(empty)}["arithmetic"].reason
     )
-    few = replace(plain, compute=replace(compute, padding=0.05))
+    few = replace(plain, compute=replace(compute, flops=2e9, padding=0.05))
     assert "padding" not in {f.cause: f for f in findings(few)}["arithmetic"].reason
 
 

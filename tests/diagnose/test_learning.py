@@ -63,6 +63,7 @@ RISES = (1.9, 1.5, 1.3, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5)
 SPIKES = tuple(2.3 + (9.0 if step % 7 == 3 else 0.0) for step in range(300))
 
 
+CRAWLS = tuple(1.39 - 5e-5 * step + 0.01 * (-1) ** step for step in range(300))
 RESUMED = tuple(2.10 + 0.06 * math.sin(7 * step) - 3e-5 * step for step in range(400))
 EXPLODES = (2.3, 250.0, 120.0, 90.0, 130.0, 80.0, *(2.31 + 0.02 * (-1) ** s for s in range(294)))
 
@@ -70,6 +71,13 @@ EXPLODES = (2.3, 250.0, 120.0, 90.0, 130.0, 80.0, *(2.31 + 0.02 * (-1) ** s for 
 def test_a_model_that_has_learnt_what_it_can_hardly_changes() -> None:
     learnt = tuple(1.2 + 1.1 * 0.8**step + 0.001 * (-1) ** step for step in range(300))
     assert rules(evidence(learnt, update_ratio=1e-9)) == ["plateau"]
+
+
+@pytest.mark.parametrize(("ratio", "advised"), [(1e-3, "lower"), (1e-6, "went down too early")])
+def test_a_rate_that_is_down_already_is_not_to_be_lowered(ratio: float, advised: str) -> None:
+    (told,) = learning(evidence(STAYS, update_ratio=ratio))
+    assert told.rule == "plateau"
+    assert advised in told.advice
 
 
 @pytest.mark.parametrize(
@@ -80,6 +88,7 @@ def test_a_model_that_has_learnt_what_it_can_hardly_changes() -> None:
         ("learning_rate_too_high", EXPLODES, {"first_update_ratio": 0.4, "update_ratio": 0.0}),
         ("learning_rate_too_high", (*FALLS[:10], None), {"first_update_ratio": 0.4, "bad": 10}),
         ("learning_rate_too_low", FLAT, {"update_ratio": 1e-7}),
+        ("learning_rate_too_low", CRAWLS, {"update_ratio": 2e-5}),
         ("learns_nothing", FLAT, {}),
         ("plateau", STAYS, {}),
         ("plateau", STAYS, {"validated": (1.9, 1.5, 1.4, 1.3, 1.29, 1.3, 1.29, 1.28, 1.3)}),
@@ -89,6 +98,7 @@ def test_a_model_that_has_learnt_what_it_can_hardly_changes() -> None:
         ("dead_units", FALLS, {"dead": 0.8}),
         ("saturated_units", FALLS, {"saturated": 0.9}),
         ("not_in_optimizer", FALLS, {"not_optimized": ("last.weight",)}),
+        ("no_gradient", FALLS, {"without_gradient": ("branch.weight",)}),
         ("missing_zero_grad", FALLS, {"carried": True}),
         ("class_imbalance", FALLS, {"labels": (700, 15), "purity": 0.97, "classes": 2}),
         ("not_shuffled", FALLS, {"labels": (512, 256), "purity": 0.99, "shuffles": False}),
@@ -114,6 +124,9 @@ def test_a_fault_is_told(
     [
         (FLAT, {"update_ratio": 1e-7, "warming_up": True}),
         (FLAT, {"update_ratio": 1e-7, "learners": 2}),
+        (CRAWLS, {"update_ratio": 2e-5, "classes": 0}),
+        (tuple(0.5 * value for value in CRAWLS), {"update_ratio": 2e-5}),
+        (FALLS, {"saturated": 0.9, "learners": 2}),
         (RESUMED, {}),
         (RESUMED, {"classes": 0}),
         (STAYS, {"validated": (1.9, 1.5, 1.4, 1.3, 1.29, 1.28, 1.27, 1.26, 1.25)}),

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from outpace.measure.collect import _fixed_cost, _loss
+from outpace.measure.collect import _calls, _fixed_cost, _loss
 from outpace.measure.found import Found
 from outpace.measure.statistics import Line
+from outpace.records.evidence import Sync
+from outpace.seams.host import Host
+from outpace.seams.transfer import SYNCS, TRANSFERS, TransferSeam
 
 
 @pytest.mark.parametrize(("until", "step"), [(None, 45), (11, 45), (10, None)])
@@ -33,3 +36,14 @@ def test_what_no_batch_changes_is_a_share_of_the_step() -> None:
     fixed = _fixed_cost([], Found(by_batch=line), facts)["fixed"]
     assert fixed == pytest.approx((0.75, 0.5, 1.0))
     assert _fixed_cost([], Found(), facts) == {}
+
+
+def test_copies_to_the_device_and_waits_for_it_are_told_apart() -> None:
+    host = Host()
+    seam = TransferSeam(host)
+    host.seams["transfer"], host.steps = seam, 10
+    seam.counts = {"to": 20, "item": 10, "cuda": 0}
+    seam.seconds = {"to": 4_000_000, "item": 1_000_000, "cuda": 0}
+    seam.places = {"to": {"train.py:7": 19, "train.py:3": 1}, "item": {"train.py:9": 10}}
+    assert _calls(host, TRANSFERS) == (Sync("to", 2.0, 4e-4, "train.py:7"),)
+    assert _calls(host, SYNCS) == (Sync("item", 1.0, 1e-4, "train.py:9"),)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.optim import optimizer as optimizers
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 from outpace.measure.health import HealthWatch
 from outpace.records.health import Health
@@ -129,6 +131,74 @@ def test_a_layer_that_no_optimizer_has(host: Host) -> None:
         plain(model, optimizer, 1)
         optimizer.step()
     assert watch.health().not_optimized == ("3.weight", "3.bias")
+
+
+class Branched(nn.Module):
+    """Two branches, of which the second is cut off from the loss, always or in every other step."""
+
+    def __init__(self, cut: int) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(8, 4), nn.Linear(8, 4)
+        self.cut, self.calls = cut, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        other = self.other(x)
+        return self.one(x) + (other.detach() if self.calls % self.cut == 0 else other)
+
+
+@pytest.mark.parametrize(("cut", "told"), [(1, ("other.weight", "other.bias")), (2, ())])
+def test_a_branch_that_the_loss_does_not_depend_on(
+    host: Host, cut: int, told: tuple[str, ...]
+) -> None:
+    """One look alone could not tell them apart."""
+    model = Branched(cut)
+    watch = HealthWatch(host)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    plain(model, optimizer, 0)
+    optimizer.step()
+    for _ in watch.look(1, 60.0):
+        plain(model, optimizer, 1)
+        optimizer.step()
+    assert watch.health().without_gradient == (), "that may be of this step"
+    for step in range(2, 30):
+        plain(model, optimizer, step)
+        optimizer.step()
+    assert watch.health().without_gradient == told
+
+
+class Stream(IterableDataset[Any]):
+    """Samples in the order in which they are stored."""
+
+    def __init__(self, data: Sequence[Any]) -> None:
+        self.data = data
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.data[index] for index in range(len(self.data)))
+
+
+@pytest.mark.parametrize(
+    ("make", "shuffles"),
+    [
+        (lambda data: DataLoader(data, 4), False),
+        (lambda data: DataLoader(data, 4, shuffle=True), True),
+        (lambda data: DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0, shuffle=False)), False),
+        (lambda data: DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0)), True),
+        (lambda data: DataLoader(Stream(data), 4), False),
+    ],
+)  # fmt: skip
+def test_whether_a_loader_draws_at_random(
+    host: Host, make: Callable[[Any], DataLoader[Any]], shuffles: bool
+) -> None:
+    model = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watch = HealthWatch(host)
+    for x, y in make(TensorDataset(torch.randn(16, 8), torch.arange(16) % 4)):
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert watch.health().shuffles is shuffles
 
 
 def test_steps_of_an_optimizer_tell_of_its_own_parameters(host: Host) -> None:

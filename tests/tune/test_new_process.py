@@ -11,6 +11,7 @@ from outpace.records.evidence import Evidence
 from outpace.remedies.allocator import Allocator
 from outpace.remedies.base import Remedy
 from outpace.remedies.persistent_workers import PersistentWorkers
+from outpace.tune import new_process
 from outpace.tune.new_process import (
     EPOCHS,
     FEWEST_STEPS,
@@ -38,6 +39,31 @@ def test_time_that_is_used_up_is_no_negative_time(tmp_path: Path) -> None:
         if trials:
             break
     assert trials[0].reason.endswith("s would be needed, 0 are left")
+
+
+@pytest.mark.parametrize(
+    ("speedup", "name", "accepted"),
+    [(1.08, "allocator", False), (1.15, "allocator", True), (1.08, "persistent_workers", True)],
+)
+def test_what_costs_memory_has_to_pay_more(
+    speedup: float, name: str, accepted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(_: object, remedies: list[tuple[str, object]], folder: Path, **__: object) -> object:
+        step_s = 0.01 / speedup if remedies else 0.01
+        noise = 1.0 + 0.001 * (len(folder.name) % 3)
+        return [], [step_s * noise] * 10_000, 0
+
+    monkeypatch.setattr(new_process, "run_for_losses", timed)
+    tried = [
+        try_new_processes(
+            lambda *_: pytest.fail("not launched"), evidence, [], folder=tmp_path, time_s=1e6,
+            only=(name,), skip=(), tell=lambda *_: None,
+        )
+        for evidence in ALL.values()
+    ]  # fmt: skip
+    trial = next(trial for trials in tried for trial in trials if trial.remedy == name)
+    assert trial.accepted == accepted
+    assert trial.reason.endswith("less than 1.10x") != accepted
 
 
 def of_steps(mean_s: float, *, mingled: bool = False, restarts: bool = False) -> Evidence:

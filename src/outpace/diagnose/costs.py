@@ -298,10 +298,11 @@ def at_bandwidth(evidence: Evidence) -> float | None:
 def ceiling_seconds(evidence: Evidence) -> float:
     """Seconds for the step's FLOPs at the machine's best matrix product in the model's dtype.
 
-    0 where either is not known.
+    0 where either is not known. Products of float32 on a GPU may be made in TF32, which is the faster.
     """
     ceilings, compute = evidence.machine.ceilings, evidence.compute
     if ceilings is None or not compute.flops:
         return 0.0
-    best = ceilings.matmul_flops.get(compute.autocast or compute.dtype)
+    formats = (compute.products,) if compute.products is not None else ("float32", "tf32")
+    best = max(ceilings.matmul_flops.get(each, 0.0) for each in formats)
     return compute.flops / best if best else 0.0

@@ -19,6 +19,10 @@ from outpace.records.finding import Learning
 LARGE_UPDATE = 0.1
 """|change| / |weights| a step; 1e-3 is usual, 1e-4 to 1e-2 healthy (calibrated)"""
 SMALL_UPDATE = 3e-6
+CRAWLING = 5e-5
+"""the same of a model that still guesses among its classes: at a thousandth of Adam's usual rate a step
+changes it by 2e-5 (calibrated)"""
+HEALTHY_UPDATE = 1e-4
 SPIKE = 3.0
 """times the first losses"""
 LEAP = 10.0
@@ -100,18 +104,19 @@ def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
 
 def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
     """Weights hardly change, and the loss with them; not that of a model that has learnt."""
-    ratio, values = evidence.health.update_ratio, _finite(evidence)
-    if ratio is None or ratio > SMALL_UPDATE or evidence.health.warming_up or len(values) < 20:
+    values = _finite(evidence)
+    if not _hardly_changes(evidence) or evidence.health.warming_up or len(values) < 20:
         return
     if evidence.health.learners > 1:
         return  # the loss of adversaries, or of a policy, need not fall
     first, last = _ends(values)
-    if last > 0.99 * first and _fell_and_stays(evidence) is None:
+    crawls = 0.95 if _guesses(evidence, last) else 0.99
+    if last > crawls * first and _fell_and_stays(evidence) is None:
         yield Learning(
             "learning_rate_too_low",
             "warn",
-            f"a step changes the weights by {ratio:.0e} of their size, and in {_seen(evidence)} the "
-            f"loss went from {first:.4g} to {last:.4g}",
+            f"a step changes the weights by {evidence.health.update_ratio:.0e} of their size, and in "
+            f"{_seen(evidence)} the loss went from {first:.4g} to {last:.4g}",
             "raise the learning rate tenfold or more; 1e-3 of a weight's size a step is usual",
         )
 
@@ -120,17 +125,15 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
     """Weights change as they should, and the loss stays that of guessing: labels may not belong to
     the inputs. Elsewhere a loss stays too, as of a model that was trained before.
     """
-    ratio, values = evidence.health.update_ratio, _finite(evidence)
-    if ratio is None or ratio <= SMALL_UPDATE or len(values) < FEWEST_LOSSES:
+    values, classes = _finite(evidence), evidence.health.classes
+    if evidence.health.update_ratio is None or _hardly_changes(evidence):
         return
-    if evidence.health.warming_up or evidence.health.learners > 1 or min(values) <= 0:
+    if evidence.health.warming_up or evidence.health.learners > 1 or len(values) < FEWEST_LOSSES:
         return  # a warm-up, adversaries or a policy: such a loss need not fall
-    third, classes = len(values) // 3, evidence.health.classes
+    third = len(values) // 3
     early, late = values[:third], values[-third:]
-    chance = math.log(classes) if classes > 1 else 0.0
-    at_chance = abs(mean(late) - chance) < 0.1 * chance
     falls = mean(early) - mean(late) >= 3 * _error(early, late)
-    if at_chance and _stays(early, late) and not falls:
+    if min(values) > 0 and _guesses(evidence, mean(late)) and _stays(early, late) and not falls:
         yield Learning(
             "learns_nothing",
             "warn",
@@ -145,13 +148,19 @@ def plateau(evidence: Evidence) -> Iterator[Learning]:
     fell = _fell_and_stays(evidence)
     if fell is not None and not _validates_better(evidence):
         first, late = fell
+        ratio = evidence.health.update_ratio
+        advice = "lower the learning rate (drop it, or let it go to zero on a schedule)"
+        if ratio is not None and ratio < HEALTHY_UPDATE:
+            advice = (
+                f"see whether the learning rate went down too early, as a step changes the weights by "
+                f"{ratio:.0e} of their size; where it is meant to be at its end, stop there"
+            )
         yield Learning(
             "plateau",
             "warn",
             f"the loss fell from {first:.3g} to {late:.3g} and stays there for the later half "
             f"of {_seen(evidence)}",
-            "if your validation metric stays as well, lower the learning rate (drop it, or let it go "
-            "to zero on a schedule)",
+            f"if your validation metric stays as well, {advice}",
         )
 
 
@@ -228,6 +237,8 @@ def dead_units(evidence: Evidence) -> Iterator[Learning]:
 def saturated_units(evidence: Evidence) -> Iterator[Learning]:
     """Sigmoids and tanhs at their limits pass hardly a gradient."""
     health = evidence.health
+    if health.learners > 1:
+        return  # what a generator gives, or an actor, is meant to reach its limits
     if health.saturated > MOST_SATURATED:
         yield Learning(
             "saturated_units",
@@ -241,13 +252,25 @@ def not_optimized(evidence: Evidence) -> Iterator[Learning]:
     """Parameters that get gradients and that no optimizer updates."""
     names = evidence.health.not_optimized
     if names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield Learning(
             "not_in_optimizer",
             "critical",
-            f"{', '.join(names[:3])}{more} get gradients and are in no optimizer",
+            f"{_named(names)} get gradients and are in no optimizer",
             "give the optimizer model.parameters(), after all layers are made; "
             "requires_grad_(False) where they are meant to stay",
+        )
+
+
+def not_reached(evidence: Evidence) -> Iterator[Learning]:
+    """Parameters that the loss does not depend on: they stay as they are."""
+    names = evidence.health.without_gradient
+    if names:
+        yield Learning(
+            "no_gradient",
+            "warn",
+            f"{_named(names)} get no gradient: the loss does not depend on them, and they stay as they are",
+            "see that the forward pass uses them and that no .detach(), no_grad() or .item() lies "
+            "between them and the loss; requires_grad_(False) where they are meant to stay",
         )
 
 
@@ -331,6 +354,7 @@ TABLE: tuple[Rule, ...] = (
     not_a_number,
     rate_too_high,
     not_optimized,
+    not_reached,
     gradients_carried,
     unshuffled,
     same_random_numbers,
@@ -352,8 +376,27 @@ def learning(evidence: Evidence) -> list[Learning]:
     return [told for rule in TABLE for told in rule(evidence)]
 
 
+def _named(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
 def _finite(evidence: Evidence) -> list[float]:
     return [v for v in evidence.loss.values if v is not None]
+
+
+def _hardly_changes(evidence: Evidence) -> bool:
+    """Whether a step changes the weights by next to nothing; by little, while the model guesses."""
+    ratio, values = evidence.health.update_ratio, _finite(evidence)
+    if ratio is None or not values:
+        return False
+    return ratio <= (CRAWLING if _guesses(evidence, _ends(values)[1]) else SMALL_UPDATE)
+
+
+def _guesses(evidence: Evidence, loss: float) -> bool:
+    """Whether a loss is that of guessing among the classes that there are."""
+    chance = math.log(max(1, evidence.health.classes))
+    return abs(loss - chance) < 0.1 * chance
 
 
 def _never_finite_again(evidence: Evidence) -> bool:

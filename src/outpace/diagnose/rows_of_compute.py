@@ -22,7 +22,7 @@ from outpace.records.evidence import FED, ONE_THREAD, Arm, Evidence
 
 AT_CEILING = 0.95
 FAR_BELOW = 0.05
-"""share of the ceiling below which it is not matrix products that take the time"""
+"""share of the ceiling below which it is not matrix products that take the time, and nothing is promised"""
 MUCH_UPDATING, MANY_CALLS = 0.3, 0.2
 """shares of what the operations take from which on it is said"""
 DOUBLE = (0.2, 0.4, 0.5)
@@ -166,9 +166,11 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
             sure=False,
         )
         return
-    low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
-    high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
-    rest = max(0.0, taken - at_best)
+    rest = low = high = 0.0
+    if at_best >= FAR_BELOW * taken:  # else how soon these operations could be done is not known
+        rest = max(0.0, taken - at_best)
+        low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
+        high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
     cost = of_step(evidence, rest, max(0.0, low), max(0.0, high), "predicted")
     yield Told(
         cost,
@@ -182,9 +184,11 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
 
 
 def _beside_ceiling(at_best: float, taken: float) -> str:
-    """How near they are to what the machine can do; nothing where that is not known."""
-    if not at_best or not taken:
+    """How near they are to what the machine can do."""
+    if not taken:
         return ""
+    if not at_best:
+        return "; how far they are from this machine's ceiling was not measured"
     if at_best >= AT_CEILING * taken:
         return ", the least that this machine needs for them"
     share = at_best / taken

@@ -43,17 +43,22 @@ def ipc(evidence: Evidence) -> Iterator[Told]:
     batches = data.batches / max(1, evidence.steps.micro_steps) if data.batches else 0.0
     beside = data.workers and not data.restarts  # else it is in what a step takes
     starts = data.epoch_start_s / batches if beside and batches else 0.0
-    for told in _input(evidence, "ipc", _passing(evidence)):
-        cost = told.cost
-        if starts < 0.1 * (cost.whole_s + starts):
-            yield told
-            return
-        begins = f"{1e3 * starts:.1f} ms for workers to start with each epoch"
-        begins += ", whose DataLoader is made anew" if data.anew else ""
-        waits = f"{told.reason}, and {begins}" if cost.seconds > 0 else f"a step waits {begins}"
-        seconds, low, high = (s + starts for s in (cost.seconds, cost.low, cost.high))
-        lost = of_step(evidence, seconds, low, high, cost.how, starts)
-        yield told._replace(cost=lost, reason=waits)
+    passing = next(_input(evidence, "ipc", _passing(evidence)), None)
+    cost = passing.cost if passing is not None else of_step(evidence, 0.0, 0.0, 0.0)
+    if starts < 0.1 * (cost.whole_s + starts):
+        if passing is not None:
+            yield passing
+        return
+    begins = f"{1e3 * starts:.1f} ms for workers to start with each epoch"
+    begins += ", whose DataLoader is made anew" if data.anew else ""
+    seconds, low, high = (s + starts for s in (cost.seconds, cost.low, cost.high))
+    yield Told(
+        of_step(evidence, seconds, low, high, cost.how, starts),
+        data.where,
+        f"{passing.reason}, and {begins}"
+        if passing is not None and cost.seconds > 0
+        else f"a step waits {begins}",
+    )
 
 
 def _passing(evidence: Evidence) -> str:
@@ -98,4 +103,5 @@ def transfer(evidence: Evidence) -> Iterator[Told]:
     whole = evidence.steps.mean_s
     if arm is not None and whole:
         cost = without(evidence, whole, arm.gain)
-        yield Told(cost, None, f"copies to the device take {1e3 * cost.seconds:.1f} ms of a step")
+        where = evidence.transfers[0].where if evidence.transfers else None
+        yield Told(cost, where, f"copies to the device take {1e3 * cost.seconds:.1f} ms of a step")

@@ -78,8 +78,11 @@ def leak(evidence: Evidence) -> Iterator[Told]:
         return
     total, count = evidence.run.total_steps, evidence.steps.count
     left = max(1, (total or FAR * count) - count)
-    ends = memory.rss_bytes + memory.growth_bytes_step * left > memory.limit_bytes > 0
-    lasts = max(0.0, memory.limit_bytes - memory.rss_bytes) / memory.growth_bytes_step
+    # Growth and limit are a GPU's where the training is on one.
+    on_gpu = evidence.compute.device != "cpu" and memory.peak_bytes
+    held = memory.beside_bytes + memory.peak_bytes if on_gpu else memory.rss_bytes
+    ends = held + memory.growth_bytes_step * left > memory.limit_bytes > 0
+    lasts = max(0.0, memory.limit_bytes - held) / memory.growth_bytes_step
     what = f"; {memory.retained_name} keeps what it is given" if memory.retained_name else ""
     kept = memory.retained_name and memory.growth_bytes_step > HISTORY
     if ends or memory.growth_bytes_step > 2**20 or kept:

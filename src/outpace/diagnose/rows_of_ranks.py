@@ -47,7 +47,7 @@ def allreduce(evidence: Evidence) -> Iterator[Told]:
     seconds = whole - max(pace.middle for pace in paces)
     low, high = whole - max(p.high for p in paces), whole - max(p.low for p in paces)
     cost = of_step(evidence, max(0.0, seconds), max(0.0, low), max(0.0, high))
-    kib = 4 * evidence.compute.parameters / 2**10
+    kib = evidence.compute.learnt_bytes / 2**10
     size = f"{kib / 2**10:.0f} MiB" if kib >= 2**10 else f"{kib:.0f} KiB"
     own = (
         ", and without the collectives that the script calls,"

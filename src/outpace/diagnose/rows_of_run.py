@@ -12,8 +12,13 @@ SAID = {"elsewhere": "what is done here", "epoch_end": "what follows an epoch"}
 
 
 def startup(evidence: Evidence) -> Iterator[Told]:
-    """All before the first step, but for what torch itself takes to be imported."""
+    """All before the first step, but for what torch itself takes to be imported.
+
+    Of a training whose length is not known nobody can say what share of it that is.
+    """
     run = evidence.run
+    if run.estimated_s is None:
+        return
     loading = min(run.loading_s, run.startup_s)
     for told in outside("startup")(evidence):
         cost = of_run(evidence, run.startup_s - loading)

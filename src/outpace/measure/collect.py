@@ -54,7 +54,7 @@ from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts, Step
 from outpace.seams.module import ModuleSeam
-from outpace.seams.transfer import SYNCS, TransferSeam
+from outpace.seams.transfer import ON_CUDA, SYNCS, TRANSFERS, TransferSeam
 from outpace.seams.where import short
 
 MOST_POINTS = 2000
@@ -130,7 +130,8 @@ def collect(
         ledger=tuple(rows),
         input=inputs,
         compute=_compute(host, phases, contests, found, by_hand, own),
-        syncs=_syncs(host, max(1, host.steps)),
+        syncs=_calls(host, (*SYNCS, *ON_CUDA, "synchronize")),
+        transfers=_calls(host, TRANSFERS),
         memory=_memory(watcher, found.memory),
         arms=tuple(arms),
         loss=_loss(watcher),
@@ -318,13 +319,14 @@ def _fixed_cost(contests: Sequence[Contest], found: Found, facts: dict[str, Any]
     return {"fixed": (fixed, low, high)}
 
 
-def _syncs(host: Host, steps: int) -> tuple[Sync, ...]:
-    seam = host.seams.get("transfer")
+def _calls(host: Host, names: tuple[str, ...]) -> tuple[Sync, ...]:
+    """Those of these methods that the script's steps made, the dearest first."""
+    seam, steps = host.seams.get("transfer"), max(1, host.steps)
     if not isinstance(seam, TransferSeam):
         return ()
     found = []
-    for name, count in seam.counts.items():
-        if count and (name in SYNCS or name.startswith("__") or name == "synchronize"):
+    for name in names:
+        if count := seam.counts.get(name, 0):
             at = seam.places.get(name, {})
             where = max(at, key=lambda k: at[k], default=None)
             found.append(Sync(name, count / steps, seam.seconds[name] / 1e9 / steps, where))

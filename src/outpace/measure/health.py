@@ -19,7 +19,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data import SequentialSampler
+from torch.utils.data import IterableDataset, SequentialSampler
 
 from outpace.measure.dispatch import Operator, OperatorWatch, capturing, phase, tensors_in
 from outpace.measure.gradient_noise import GradientNoise
@@ -38,6 +38,8 @@ FIRST = 4
 """updates whose ratios are the first ones"""
 RESTRAINED = 3.0
 """a rate this far below its schedule's peak is a warm-up's"""
+FEWEST_STEPS = 20
+"""in which a parameter stays as it is, to say that it gets no gradient: not each step asks all of a model"""
 FEWEST_ROWS = 32
 """rows of a batch to call a unit dead by"""
 PRODUCTS = ("addmm", "mm", "bmm", "convolution", "linear", "baddbmm", "embedding_bag")
@@ -71,6 +73,10 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.learners = 0
         self.bad_gradient: str | None = None
         self.not_optimized: tuple[str, ...] = ()
+        self.idle: dict[str, tuple[nn.Parameter, int, int]] = {}
+        """parameters that had no gradient, with torch's count of their changes and the step that it was at"""
+        self.reached: set[str] = set()
+        """parameters that had one"""
         self.before: dict[str, torch.Tensor] = {}
         self.zeroed: set[int] = set()
         """optimizers (id) whose gradients were gone when a backward pass began"""
@@ -259,6 +265,11 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.not_optimized = tuple(
             n for n, p in named if p.requires_grad and p.grad is not None and id(p) not in held
         )
+        for name, parameter in named:
+            if parameter.grad is not None:
+                self.reached.add(name)
+            elif parameter.requires_grad and id(parameter) in own:
+                self.idle.setdefault(name, (parameter, parameter._version, self.host.steps))
         # As it is now: the first looks of a training with a warm-up are always in it.
         self.warming_up = any(map(_restrained, self.host.optimizers))
         if optimizer is (self.host.main_optimizer and self.host.main_optimizer()):
@@ -315,6 +326,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             noise_scale=self.noise.scale(batch),
             batch=batch,
             not_optimized=self.not_optimized,
+            without_gradient=self._without_gradient(),
             carried=self.updates >= 3 and self.carried >= self.updates - 1,
             dead=dead,
             dead_layer=dead_layer,
@@ -325,6 +337,17 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             purity=sum(self.purities) / len(self.purities) if self.purities else None,
             validated_training=judged.in_training,
             validated_where=judged.in_training_where,
+        )
+
+    def _without_gradient(self) -> tuple[str, ...]:
+        """What had no gradient at any look, and was not changed by any step between them either."""
+        steps = self.host.steps
+        return tuple(
+            name
+            for name, (parameter, changes, at) in self.idle.items()
+            if name not in self.reached
+            and parameter._version == changes
+            and steps - at >= FEWEST_STEPS
         )
 
 
@@ -340,7 +363,12 @@ def _restrained(optimizer: Any) -> bool:
 def _shuffles(host: Host) -> bool | None:
     """Whether the DataLoader that feeds the steps draws at random; None where there is none."""
     loaded = training_loader(host)
-    return None if loaded is None else not isinstance(loaded[0].sampler, SequentialSampler)
+    if loaded is None:
+        return None
+    sampler = loaded[0].sampler
+    if isinstance(loaded[0].dataset, IterableDataset):
+        return False  # the order is its own, of which nothing is known
+    return bool(getattr(sampler, "shuffle", not isinstance(sampler, SequentialSampler)))
 
 
 def _is_binary(given: torch.Tensor) -> bool:

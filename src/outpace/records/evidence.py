@@ -453,6 +453,9 @@ class Evidence(msgspec.Struct, frozen=True):
     input: Input = Input()
     compute: Compute = Compute()
     syncs: tuple[Sync, ...] = ()
+    """calls that make the host wait for the device, the dearest first"""
+    transfers: tuple[Sync, ...] = ()
+    """calls that copy to the device"""
     memory: Memory = Memory()
     cache_limits: CacheLimits = CacheLimits()
     arms: tuple[Arm, ...] = ()

@@ -35,6 +35,8 @@ class Health(msgspec.Struct, frozen=True):
     """samples that a step learns from"""
     not_optimized: tuple[str, ...] = ()
     """parameters that get gradients and are in no optimizer"""
+    without_gradient: tuple[str, ...] = ()
+    """parameters that an optimizer is to change, which had no gradient and were not changed in many steps"""
     carried: bool = False
     """gradients of one step were still there when the next one's backward pass began"""
     dead: float = 0.0

@@ -36,14 +36,15 @@ class Allocator(Remedy):
     them, and so does the C library of Linux where it is told to.
 
     Helps training on a CPU with large activations, and loading of large images: on photographs of
-    half a megapixel an epoch took 0.75 of its time while they were first kept. Costs some memory.
-    It takes a new process. Keeps every bit.
+    half a megapixel an epoch took 0.75 of its time while they were first kept. Costs some memory,
+    so that less than 1.1x is not taken. It takes a new process. Keeps every bit.
     """
 
     name = "allocator"
     treats = ("arithmetic", "dispatch", "bandwidth", "parse", "augment")
     keeps = "exact"
     stage = 3
+    least = 1.1
 
     def applies(self, evidence: Evidence) -> Verdict:
         """Where steps take fresh memory, and there is something that would keep it."""

@@ -49,6 +49,9 @@ class Remedy(ABC):
     whole_epochs: ClassVar[bool] = False
     """its gain lies outside of steady steps: only whole epochs, in new processes, measure it"""
 
+    least: ClassVar[float] = 1.0
+    """measured speed-up below which it is not worth what it costs besides time"""
+
     @abstractmethod
     def applies(self, evidence: Evidence) -> Verdict:
         """Whether it can help here."""

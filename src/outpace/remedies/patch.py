@@ -43,5 +43,6 @@ def placed(evidence: Evidence, before: str, after: str, name: str) -> Evidence:
         input=replace(data, where=at(data.where)),
         compute=replace(compute, where=at(compute.where), eval_where=at(compute.eval_where)),
         syncs=tuple(replace(s, where=at(s.where)) for s in evidence.syncs),
+        transfers=tuple(replace(s, where=at(s.where)) for s in evidence.transfers),
         ledger=tuple(replace(r, where=at(r.where)) for r in evidence.ledger),
     )

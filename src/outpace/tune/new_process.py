@@ -59,8 +59,9 @@ def try_new_processes(
             continue
         begun = monotonic()
         gain = _compare(launch, accepted, candidate, length, folder, tell)
-        accepts = gain is not None and gain.low > 1.0 and gain.speedup >= SMALLEST
-        reason = "a run ended too soon" if gain is None else _told(gain)
+        least = max(SMALLEST, candidate.remedy.least)
+        accepts = gain is not None and gain.low > 1.0 and gain.speedup >= least
+        reason = "a run ended too soon" if gain is None else told(gain, least)
         done.append(candidate.trial(predicted, gain, accepts, reason, monotonic() - begun))
     return done
 
@@ -116,6 +117,9 @@ def _compare(
     return paired_gain(times[0], times[1])
 
 
-def _told(gain: Gain) -> str:
+def told(gain: Gain, least: float) -> str:
+    """What was measured, and why that is not enough where it is not."""
     figure = f"{gain.speedup:.2f}x [{gain.low:.2f}, {gain.high:.2f}]"
-    return f"measured {figure}" if gain.low > 1.0 else f"no gain beyond chance: {figure}"
+    if gain.low <= 1.0:
+        return f"no gain beyond chance: {figure}"
+    return f"measured {figure}" + (f", less than {least:.2f}x" if gain.speedup < least else "")

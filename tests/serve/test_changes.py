@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Subset
+from torch.utils.data import DataLoader, Subset
 
+from outpace.seams.setup import Feed
 from outpace.serve.changes import state_of
+from outpace.serve.feeds import make_feed
 from outpace.serve.loader import Loader
 
 
@@ -37,6 +41,148 @@ class Data:
 
 def set_strength(data: Data) -> None:
     data.transforms[1].strength = 0.5
+
+
+class Slotted:
+    __slots__ = ("label",)
+
+    def __init__(self, label: Any) -> None:
+        self.label = label
+
+
+MANY = 1000
+LABELS: dict[str, Callable[[], Any]] = {
+    "array": lambda: np.zeros(MANY, np.int64),
+    "part of an array": lambda: np.zeros((MANY, 2))[:, 0],
+    "array of objects": lambda: np.array([0] * MANY, object),
+    "view of an array": lambda: np.zeros(MANY).view(),
+    "dates": lambda: np.zeros(MANY, "datetime64[D]"),
+    "tensor": lambda: torch.zeros(MANY),
+    "list": lambda: [0] * MANY,
+    "numbers of numpy": lambda: list(np.zeros(MANY)),
+    "deque": lambda: deque([0] * MANY),
+    "bytes": lambda: bytearray(MANY),
+    "dict": lambda: dict.fromkeys(range(MANY), 0),
+}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_one_label_of_many_is_seen(labels: str) -> None:
+    data: Any = Data()
+    data.labels = LABELS[labels]()
+    before = state_of(data)
+    assert before is not None
+    assert state_of(data) == before
+    data.labels[700] = 1
+    assert state_of(data) not in (before, None)
+
+
+@pytest.mark.parametrize("as_is", [np.array, list])
+def test_labels_that_change_places_are_seen(as_is: Any) -> None:
+    data: Any = Data()
+    data.labels = as_is([-1, -2] * 500)
+    before = state_of(data)
+    data.labels[:] = as_is([-2, -1] * 500)
+    assert state_of(data) not in (before, None)
+
+
+def test_what_numpy_writes_to_a_tensor_is_seen() -> None:
+    data = Data()
+    before = state_of(data)
+    data.table.numpy()[1] = 1
+    assert state_of(data) != before
+
+
+@pytest.mark.parametrize(
+    ("rows", "change"),
+    [
+        ([{"path": str(i), "label": 0} for i in range(MANY)], lambda row: row.update(label=1)),
+        ([{"at": Slotted(0)} for _ in range(MANY)], lambda row: setattr(row["at"], "label", 1)),
+        ([Slotted([0]) for _ in range(MANY)], lambda row: row.label.append(1)),
+    ],
+)
+def test_a_change_of_one_row_of_many_is_seen(rows: list[Any], change: Any) -> None:
+    data: Any = Data()
+    data.rows = rows
+    before = state_of(data)
+    assert before is not None
+    change(rows[700])
+    assert state_of(data) not in (before, None)
+
+
+def test_a_change_of_one_cell_of_a_frame_is_seen() -> None:
+    pandas = pytest.importorskip("pandas")
+    data: Any = Data()
+    data.frame = pandas.DataFrame({"label": range(MANY), "path": [str(i) for i in range(MANY)]})
+    for column, value in (("label", -1), ("path", "other")):
+        before = state_of(data)
+        assert before is not None
+        assert state_of(data) == before
+        data.frame.loc[700, column] = value
+        assert state_of(data) not in (before, None)
+
+
+def test_of_too_much_it_is_not_told() -> None:
+    data: Any = Data()
+    data.rows = np.zeros(2**31, np.uint8)  # of which no page is touched
+    assert state_of(data) is None
+    data.rows.flags.writeable = False
+    assert state_of(data) is not None
+
+
+class Labelled:
+    """Labels of which a script changes one between epochs; ``more`` is too much to look at."""
+
+    def __init__(self, labels: Any, more: Any = None) -> None:
+        self.labels, self.more = labels, more
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> Any:
+        return int(self.labels[index])
+
+
+LABELLED = [
+    lambda: Labelled(np.zeros(96, np.int64)),
+    lambda: Labelled([0] * 96),
+    lambda: Labelled([0] * 96, np.zeros(2**31, np.uint8)),
+]
+
+
+@pytest.mark.parametrize("make", LABELLED)
+def test_a_loaders_processes_have_the_labels_as_they_are(make: Any) -> None:
+    data = make()
+    loader = Loader(data, 32, executor="processes", workers=1, shuffle=False)
+    try:
+        for epoch in range(3):
+            data.labels[80] = epoch
+            assert [int(batch.sum()) for batch in loader] == [0, 0, epoch]
+    finally:
+        loader.close()
+
+
+@pytest.mark.parametrize("make", LABELLED)
+@pytest.mark.parametrize("own", [0, 1])
+def test_workers_that_a_remedy_lets_last_have_the_labels_as_they_are(make: Any, own: int) -> None:
+    data = make()
+    loader: Any = DataLoader(data, 32, num_workers=own)
+    feed = make_feed(loader, Feed(executor="processes", workers=1, persistent=True))
+    try:
+        for epoch in range(3):
+            data.labels[80] = epoch
+            assert [int(batch.sum()) for batch in feed.epoch()] == [0, 0, epoch]
+    finally:
+        feed.close()
+
+
+def test_samples_that_a_remedy_keeps_are_those_of_the_labels_as_they_are() -> None:
+    data: Any = Labelled([0] * 96)
+    loader: Any = DataLoader(data, 32)
+    feed = make_feed(loader, Feed(executor="inline", fetch="cache", cache_bytes=2**20))
+    for epoch in range(3):
+        data.labels[80] = epoch
+        assert [int(batch.sum()) for batch in feed.epoch()] == [0, 0, epoch]
 
 
 @pytest.mark.parametrize(

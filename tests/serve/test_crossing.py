@@ -192,3 +192,12 @@ def test_what_cannot_be_pickled_does_not_cross() -> None:
             pytest.raises(DataError, match="cannot be handed over by a process"),
         ):
             list(loader)
+
+
+def test_what_fits_no_shared_memory_goes_through_the_pipe() -> None:
+    large, small = {"x": torch.ones(SMALL), "y": torch.arange(4)}, {"x": torch.ones(2)}
+    packer = Packer(fits=lambda size: size < SMALL)
+    assert tensors(packer(small)) == tensors(packer(large)) == 0
+    assert tensors(Packer()(large)) == 1
+    for batch in (large, small, large):
+        assert same_bits(unpacked(pickle.loads(pickle.dumps(packer(batch)))), batch)

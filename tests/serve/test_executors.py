@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from outpace.serve.executors import Threads, fetch_threads
+from outpace.serve.executors import Kind, Threads, fetch_threads, start
 from outpace.serve.making import Made, Request
 from outpace.serve.processes import SHARED, shared_free
 
@@ -81,3 +84,82 @@ def test_one_is_always_made_beside_the_one_that_is_handed_out(depth: int) -> Non
         assert [made.batch for made in batches] == [1, 2, 3]
     finally:
         threads.close()
+
+
+class Growing:
+    """Batches of one number, then of a thousand; each that is made adds a byte to a file, in any process."""
+
+    streams = ()
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.unopened = None
+
+    def state(self) -> int:
+        return 0
+
+    def __call__(self, request: Request) -> Made:
+        with self.path.open("ab") as file:
+            file.write(b".")
+        return Made(torch.full((1 if request.epoch < 4 else 1000,), request.epoch))
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_what_is_on_its_way_is_as_many_bytes_as_may_be(kind: Kind, tmp_path: Path) -> None:
+    workers, most, large = 2, 32_000, 8_000
+    maker: Any = Growing(tmp_path / "made")
+    executor = start(kind, maker, workers, 16, 8, most_bytes=most)
+    try:
+        batches = executor.made(Request(i, np.zeros(0, np.int64)) for i in range(40))
+        assert int(next(batches).batch[0]) == 0
+        count = at_rest(maker.path)
+        assert (count - 4) * large <= most + workers * large
+        assert [int(made.batch[0]) for made in batches] == list(range(1, 40))
+        assert maker.path.stat().st_size == 40
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_each_worker_makes_one_batch_however_large(kind: Kind, tmp_path: Path) -> None:
+    maker: Any = Growing(tmp_path / "made")
+    executor = start(kind, maker, 2, 16, 8, most_bytes=0)
+    try:
+        for count in (10, 20):  # what is left of the first is not waited for
+            batches = executor.made(Request(i, np.zeros(0, np.int64)) for i in range(20))
+            found = [int(made.batch[0]) for _, made in zip(range(count), batches, strict=False)]
+            assert found == list(range(count))
+            del batches
+    finally:
+        executor.close()
+
+
+def at_rest(path: Path) -> int:
+    """A file's size once it has not moved for a while."""
+    before = -1
+    while before != path.stat().st_size:
+        before = path.stat().st_size
+        time.sleep(0.3)
+    return before
+
+
+LEFT = """
+import sys, time
+from outpace.serve.loader import Loader
+class Told:
+    def __len__(self): return 64
+    def __getitem__(self, index):
+        open(sys.argv[1], "a").write(".")
+        time.sleep(0.02)
+        return index
+batches = iter(Loader(Told(), 1, executor="threads", workers=2))
+for step in range(3):
+    next(batches)
+open(sys.argv[1], "w").close()
+"""
+
+
+def test_a_process_that_ends_makes_no_more_batches(tmp_path: Path) -> None:
+    path = tmp_path / "made"
+    subprocess.run([sys.executable, "-c", LEFT, str(path)], check=True, timeout=100)
+    assert path.stat().st_size <= 4  # those that were being made, and what was begun meanwhile

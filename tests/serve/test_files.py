@@ -42,6 +42,12 @@ def test_a_sample_a_file_in_order_of_their_paths(folder: Path) -> None:
     assert pickle.loads(pickle.dumps(files))[1] == files[1]
 
 
+def test_a_file_named_as_a_class_keeps_its_content(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", cat__1_dot_cls=b"7", dog__2_dot_jpg=b"2")
+    assert Files(folder)[0] == {"__key__": "cat/1", "data": b"7", "cls": 0}
+    assert Files(write(tmp_path / "flat", x_dot_cls=b"7"))[0] == {"__key__": "x", "cls": b"7"}
+
+
 def test_without_folders_there_are_no_classes(tmp_path: Path) -> None:
     files = Files(write(tmp_path, b_dot_txt=b"b", a=b"a"))
     assert files.classes is None

@@ -463,6 +463,21 @@ def test_workers_open_a_file_of_their_own(loaders: Any, tmp_path: Path, attribut
     assert source.file is None
 
 
+def test_a_file_that_is_opened_late_leaves_processes_to_choose(
+    loaders: Any, tmp_path: Path
+) -> None:
+    source = OpenedLate(tmp_path / "numbers", True)
+    loader = loaders(source, 8)
+    for _ in range(3):
+        for batch in loader:
+            assert batch["x"][:, 0].tolist() == batch["id"].tolist()
+        assert loader.choice.kind == "processes"
+        assert source[7]["x"].tolist() == [7]  # opened in the training's process, and not handed on
+    assert "threads are left out: the data set opens a file" in loader.notes[0]
+    with pytest.raises(UsageError, match="keeps a file open"):
+        next(iter(loaders(OpenedLate(tmp_path / "numbers", True), 8, executor="threads")))
+
+
 class Dying(Numbers):
     """Ends the process that draws it once."""
 
@@ -814,15 +829,31 @@ print(loader.notes)
 """
 
 
+GROWING = """
+import numpy as np
+from outpace.serve.loader import Loader
+class Growing:
+    def __len__(self): return 40
+    def __getitem__(self, index): return np.full((1 + 9 * (index > 17)) << 20, index, np.uint8)
+for after in (None, lambda batch: batch):
+    loader = Loader(Growing(), 1, executor="processes", workers=4, shuffle=False, after=after)
+    loader._arrival = loader._arrival._replace(pin=after is not None)
+    assert [int(row[-1]) for batch in loader for row in batch] == list(range(40))
+    loader.close()
+print(loader.notes)
+"""
+
+
 @pytest.mark.slow
-def test_64_mib_of_shared_memory_are_enough_for_large_batches() -> None:
+@pytest.mark.parametrize(("large", "told"), [(LARGE, "copied through pipes"), (GROWING, "[]")])
+def test_64_mib_of_shared_memory_are_enough_for_large_batches(large: str, told: str) -> None:
     if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"]).returncode:
         pytest.skip("no mount namespace can be made here")
     small = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$0" -c "$1"'
-    command = ["unshare", "-rm", "sh", "-c", small, sys.executable, LARGE]
+    command = ["unshare", "-rm", "sh", "-c", small, sys.executable, large]
     found = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert found.returncode == 0, found.stderr
-    assert "copied through pipes" in found.stdout
+    assert told in found.stdout
 
 
 class Frozen(Numbers):

@@ -33,3 +33,13 @@ def test_work_of_the_first_time_is_not_counted(threads: bool) -> None:
     maker: Any = Costly(lambda: busy(0.02))
     facts = look(maker, REQUESTS, 2, 1000, threads=threads)
     assert facts.cpu_s < 0.01
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_batches_are_taken_to_be_as_large_as_the_largest(threads: bool) -> None:
+    def maker(request: Request) -> Made:
+        return Made(torch.zeros(1000 if request.epoch == 2 else 1, dtype=torch.uint8))
+
+    growing: Any = maker
+    requests = [Request(epoch, np.arange(4)) for epoch in range(4)]
+    assert look(growing, requests, 2, 4, threads=threads).batch_bytes == 1000

@@ -242,6 +242,19 @@ def test_another_source_or_other_options_begin_anew(
     assert len(open_source(tmp_path / "packed")) == len(list(images.glob("*/*")))
 
 
+def test_a_table_that_was_killed_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x\n1\n2\n")
+    left = tmp_path / ".packed.partial"
+    left.mkdir()
+    for name in ("lock", "table.arrow"):  # as what is killed leaves them
+        (left / name).touch()
+    told: list[Forecast] = []
+    pack(tmp_path / "t.csv", tmp_path / "packed", begin=told.append)
+    assert told[0].note == "an earlier attempt is thrown away: a table always begins anew"
+    pack(tmp_path / "t.csv", tmp_path / "packed", force=True, begin=told.append)
+    assert told[1].note == ""
+
+
 def full(number: int) -> Callable[..., None]:
     def fail(self: RecordsWriter, *args: Any) -> None:
         raise OSError(number, os.strerror(number))
@@ -257,6 +270,44 @@ def test_a_disk_that_fills(
     with pytest.raises(DataError, match=r"\.packed\.partial: the disk is full"):
         pack(images, tmp_path / "packed")
     assert os.listdir(tmp_path) == ["data"]
+
+
+FILLED = """
+import sys
+from outpace.errors import DataError
+from outpace.serve import pack
+pack._check_room = lambda *told: None  # others fill the disk after that
+try:
+    pack.pack(sys.argv[1], sys.argv[2] + "/packed")
+except DataError as error:
+    print(error.message)
+"""
+
+
+@pytest.mark.parametrize("kind", ["records", "arrays", "table", "tars"])
+def test_a_disk_that_is_full(tmp_path: Path, module: str, kind: str) -> None:
+    """A file system's own refusal, of any kind of store."""
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"]).returncode:
+        pytest.skip("no mount namespace can be made here")
+    if kind == "records":
+        source = tmp_path / "data"
+        source.mkdir()
+        (source / "large.bin").write_bytes(bytes(1 << 20))
+    elif kind == "table":
+        source = tmp_path / "t.csv"
+        source.write_text("x\n" + "1\n" * 50_000)
+    else:
+        source = tar(tmp_path / "a.tar", {f"{i:05}.txt": b"x" for i in range(2_000)})
+    (tmp_path / "disk").mkdir()
+    command = 'mount -t tmpfs -o size=32k tmpfs disk && "$0" -c "$1" "$2" disk; ls -A disk'
+    what = f"{module}:Even" if kind == "arrays" else str(source)
+    found = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command, sys.executable, FILLED, what],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout.strip().endswith("disk/.packed.partial: the disk is full"), found
 
 
 def test_a_disk_that_fills_later_keeps_what_is_done(

@@ -55,3 +55,21 @@ def test_threads_that_open_it_at_once_keep_one_descriptor(path: Path, monkeypatc
     assert sum(map(is_open, opened)) == 1
     reads.clear()
     assert sum(map(is_open, opened)) == 0
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_fork_does_not_read_another_file_of_that_name(path: Path, keep: bool) -> None:
+    read = ReadAt(path, keep)
+    assert read(7, 1) == bytes([7])
+    path.rename(path.with_name("before"))
+    path.write_bytes(bytes(100))
+    child = os.fork()
+    if not child:
+        try:
+            read(7, 1)
+            os._exit(1)
+        except DataError as error:
+            os._exit(2 if "data: it was replaced since it was opened" in error.message else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    if keep:
+        assert read(7, 1) == bytes([7])

@@ -16,6 +16,7 @@ from outpace.errors import DataError
 from outpace.serve import samples
 from outpace.serve.batches import same_bits
 from outpace.serve.files import Files
+from outpace.serve.loader import Loader
 from outpace.serve.pack import pack
 from outpace.serve.records import Records
 from outpace.serve.rows import split
@@ -202,3 +203,16 @@ def test_places_that_no_file_has(packed: Path, place: int) -> None:
     assert found.damaged == ("record 6", "record 7")
     with pytest.raises(DataError, match="the place of record 7 is damaged"):
         Records(packed)[7]
+
+
+def test_what_is_packed_anew_is_not_read_by_the_index_of_what_was_there(tmp_path: Path) -> None:
+    pack([(i, "a") for i in range(64)], tmp_path / "packed", "records")
+    loader = Loader(tmp_path / "packed", 8, executor="processes", workers=1)
+    try:
+        assert sum(len(batch[0]) for batch in loader) == 64  # all checksums were looked at
+        pack([("longer than it was", i) for i in range(64)], tmp_path / "packed", force=True)
+        loader.close()
+        with pytest.raises(DataError, match=r"records\.bin: it was replaced since it was opened"):
+            list(loader)
+    finally:
+        loader.close()

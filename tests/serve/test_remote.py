@@ -73,13 +73,14 @@ def test_files_behind_an_address(address: str) -> None:
 
 
 def test_they_are_the_samples_of_a_folder(address: str, tmp_path: Path) -> None:
-    for name in ("README", "a/x.JPEG", ".DS_Store", ".git/config"):
+    for name in ("README", "a/x.JPEG", ".DS_Store", ".git/config", "é/50% of #1.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     source, files = Remote(address), Files(tmp_path)
-    assert source.classes == files.classes == ("a", "b")
+    assert source.classes == files.classes == ("a", "b", "é")
     assert [source[i] for i in range(len(source))] == [files[i] for i in range(len(files))]
-    assert len(source) == 6
+    assert len(source) == 7
+    assert source.where(6) == f"{address}/%C3%A9/50%25%20of%20%231.txt"
 
 
 @pytest.mark.parametrize("suffix", ["tar", "parquet"])

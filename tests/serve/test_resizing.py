@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,40 @@ def test_what_fits_into_no_format_that_is_written() -> None:
     data = encoded(np.zeros((50, 50), np.uint16), "JPEG2000")
     with pytest.raises(DataError, match="pixels of mode I;16 do not fit into a JPEG"):
         resized({"jpg": data}, 32, 90)
+
+
+def with_exif(data: bytes, exif: bytes) -> bytes:
+    """A PNG or JPEG as Pillow writes it, with such Exif, whole or not."""
+    if data.startswith(b"\x89PNG"):
+        chunk = b"eXIf" + exif
+        whole = struct.pack(">I", len(exif)) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        return data[:33] + whole + data[33:]
+    segment = b"Exif\0\0" + exif
+    return data[:20] + b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment + data[20:]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("exif", [b"II*\0", b"no Exif at all"])
+def test_exif_that_is_damaged_is_left_out(kind: str, exif: bytes) -> None:
+    how = {"dpi": (72, 72)} if kind == "JPEG" else {}
+    data = with_exif(encoded(noise(80), kind, **how), exif)
+    image = opened(resized({"image": data}, 40, 90, images=("image",))["image"])
+    assert image.size == (40, 40)
+    assert not dict(image.getexif())
+
+
+def test_whatever_a_decoder_raises_leaves_its_image_out(tmp_path: Path) -> None:
+    good = encoded(noise(80), "TIFF")
+    tag = good.index(struct.pack("<H", 273), struct.unpack_from("<I", good, 4)[0])
+    bad = bytearray(good)
+    struct.pack_into("<HII", bad, tag + 2, 5, 1, 8)  # where its pixels begin is a fraction
+    with pytest.raises(TypeError):
+        opened(bytes(bad))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/good.tif").write_bytes(good)
+    (tmp_path / "data/bad.tif").write_bytes(bad)
+    with pytest.raises(DataError, match=r"data/bad\.tif: .*integer"):
+        pack(tmp_path / "data", tmp_path / "packed", resize=32)
+    meta = pack(tmp_path / "data", tmp_path / "packed", resize=32, skip=True)
+    assert meta.count == 1
+    assert [Path(one.path).name for one in meta.skipped] == ["bad.tif"]

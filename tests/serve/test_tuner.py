@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from outpace.errors import UsageError
 from outpace.serve import looking, tuner
 from outpace.serve.executors import Kind
 from outpace.serve.looking import Timed
@@ -121,6 +122,22 @@ def test_samples_that_bear_no_threads_are_made_in_none(
     )  # fmt: skip
     assert (maker.makers - {threading.get_ident()} != set()) == others
     assert ("two threads make" in choice.reason) == others
+
+
+def test_memory_is_limited_whatever_was_asked_for() -> None:
+    def maker(request: Request) -> Made:
+        return Made(torch.zeros(1000, dtype=torch.uint8))
+
+    def chosen(ram: int) -> Choice:
+        quick: Any = maker
+        return choose(
+            quick, [Request(0, np.arange(4))] * 4, kinds=("threads",), workers=2, batches=100,
+            cores=2, prefetch_bytes=256 * MIB, ram=ram,
+        )  # fmt: skip
+
+    assert chosen(10_000).depth == 8
+    with pytest.raises(UsageError, match="workers and batches take"):
+        chosen(5_000)
 
 
 class Paging(Fake):

@@ -21,6 +21,10 @@ EVERY = [
 ]
 """what its own choice is held against"""
 SOURCE = "OUTPACE_BENCH_SOURCE"
+LOOKED_AT = 16
+"""batches that predictions are made from, as the loader's own are"""
+made: list[Any] = []
+"""loaders"""
 
 
 class Samples:
@@ -70,6 +74,7 @@ def batches(
     epochs: int | None,
     workers: Any,
     executor: str,
+    ram: int | None = None,
     change: Callable[[Any, Any], np.ndarray] | None = None,
 ) -> Iterator[kit.Batch]:
     import outpace
@@ -90,5 +95,31 @@ def batches(
     source = folder
     if work.change is kit.row:
         source = outpace.Table(folder, together={"x": work.columns})
-    loader = outpace.Loader(source, work.batch, workers=workers, executor=executor, **how)
+    loader = outpace.Loader(source, work.batch, workers=workers, executor=executor, ram=ram, **how)
+    made.append(loader)
     return kit.again(loader, epochs)
+
+
+def told() -> dict[str, Any]:
+    """What the loader that was made last chose, how long that took, and what its cost model says of EVERY
+    other choice, in seconds of a sample.
+    """
+    from outpace.serve.looking import look
+    from outpace.serve.rates import depth_of, rate
+
+    loader = made[-1]
+    count = min(LOOKED_AT, len(loader))
+    requests = [loader._terms.request(0, first * loader.batch_size) for first in range(count)]
+    facts = look(loader.maker, requests, loader._cores, LOOKED_AT, loader._arrival)
+    predicted = []
+    for how in EVERY:
+        kind, workers = how["executor"], how["workers"]
+        depth = depth_of(kind, workers, facts.batch_bytes, loader.prefetch_bytes, loader.ram)
+        predicted.append(1 / (loader.batch_size * rate(facts, kind, workers, depth)))
+    choice = f"{loader.choice.workers} {loader.choice.kind}"
+    return {
+        "choice": choice,
+        "choosing_s": loader._choosing_s,
+        "ram": loader.ram,
+        "predicted": predicted,
+    }

@@ -32,9 +32,9 @@ class CacheSamples(Remedy):
     Helps from the second epoch on, where samples are costly to read, parse or put together. Gives
     nothing to a run of one epoch. Worker processes are given up: each would keep its own samples.
 
-    Keeps every bit, which is checked on the first batch of every epoch: a data set that changes
-    from epoch to epoch is drawn as before from there on. One that changes a few of its samples may
-    go on unseen; leave this remedy out for such.
+    Keeps every bit, which is checked on the first batch of every epoch, and by a checksum of what the
+    data set holds: one that changes from epoch to epoch is drawn as before from there on. One that holds
+    too much to be looked at, and changes a few of its samples, may go on unseen; leave this out for such.
     """
 
     name = "cache_samples"

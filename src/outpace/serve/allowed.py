@@ -1,7 +1,8 @@
 """Which kinds of workers samples bear: those that give the very same samples.
 
 Threads share the generators of random numbers that samples draw from, and with forked processes the
-place in an open file. Workers of a `multiprocessing.Pool` and other daemonic processes may have none.
+place in an open file; one that a data set opens with its first sample each process opens for itself.
+Workers of a `multiprocessing.Pool` and other daemonic processes may have none.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ def kinds(
     A file that is open is no reason to refuse those: each may open it.
     """
     streams = maker.look(after)
+    opened = holds_open_file(maker.source)
+    if maker.unopened is not None:
+        maker.unopened.put_back()
     if kind == "none" or workers == 0:
         return AS_ASKED
     if kind == "threads" and streams:
@@ -63,12 +67,12 @@ def kinds(
             f"samples draw from {in_words(streams)}, which threads would share",
             "draw from the rng that transform(sample, rng) is given, or use processes",
         )
+    if kind == "threads" and opened:
+        raise UsageError(
+            "the data set keeps a file open, whose place threads would share",
+            "open the file anew where it is read, or leave out executor=",
+        )
     if kind != "processes" and holds_open_file(maker.source):
-        if kind == "threads":
-            raise UsageError(
-                "the data set keeps a file open, whose place threads would share",
-                "open the file anew where it is read, or leave out executor=",
-            )
         return OPEN_FILE
     told = unpicklable(maker) if kind != "threads" and not forks() else None
     if kind == "processes" and told:
@@ -78,12 +82,16 @@ def kinds(
         )
     if kind != "auto":
         return [kind]
-    found: list[Kind] = [] if streams else ["threads"]
+    found: list[Kind] = [] if streams or opened else ["threads"]
+    if opened:
+        say("threads are left out: the data set opens a file, whose place they would share")
     daemon = multiprocessing.current_process().daemon
     if not daemon and told is None:
         found.append("processes")
     elif told is not None:
         say(f"processes are left out: {told}")
+    if not found and opened:
+        return OPEN_FILE
     if not found:
         return CHILDLESS if daemon else UNPICKLED
     if workers == "auto":

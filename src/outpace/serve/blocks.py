@@ -39,6 +39,7 @@ class Blocks:
             raise unreadable(path, error) from error
         if -(-self.size // BLOCK) != len(checksums):
             raise DataError(f"{path}: {self.size:,} bytes, which is not what was written")
+        self._read(0, 0)  # opened: what its checksums are of is read from here on
 
     def check_one(self, start: int, size: int) -> None:
         """`check` of a single stretch, in little time where its blocks were looked at before."""

@@ -1,8 +1,9 @@
 """Collated samples kept in memory, shared by all loaders of a data set.
 
-Each epoch's first batch is drawn anew and compared with what is kept, so that a data set that
-changes from epoch to epoch (``set_epoch``, a curriculum) is found out before any sample of it is
-old. One that changes few of its samples may go on unseen: the user is told to leave it out.
+Each epoch's first batch is drawn anew and compared with what is kept, and what the data set holds with
+what it held (see `outpace.serve.changes`), so that one that changes from epoch to epoch (``set_epoch``, a
+curriculum) is found out before any sample of it is old. One that holds too much to be looked at, and
+changes few of its samples, may go on unseen: the user is told to leave it out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from outpace.serve.batches import CHECKED, Unlike, by_items, same_bits
+from outpace.serve.changes import state_of
 
 
 class Samples:
@@ -26,6 +28,8 @@ class Samples:
         self.structure: Any = None
         self.columns: list[torch.Tensor] = []
         self.have = np.zeros(count, dtype=np.bool_)
+        self.state: int | None = None
+        """of the data set, as they were drawn from it; None where that cannot be told"""
         self.lock = threading.Lock()
 
     @property
@@ -94,10 +98,13 @@ class SampleCache:
         self.limit = limit
         self.samples = samples_of(loader)
         self.to_check = CHECKED
+        self.begins = False
+        """the next batch is an epoch's first"""
 
     def new_epoch(self) -> None:
-        """Compare the next batch with the data set."""
+        """Compare the next batch with the data set, and that with what it was."""
         self.to_check = max(1, self.to_check)
+        self.begins = True
 
     def fetch(self, indices: Sequence[int]) -> Any:
         """One batch, each sample of which is drawn from the data set once only."""
@@ -106,6 +113,10 @@ class SampleCache:
             raise Unlike("the sampler gives something other than numbers")
         if rows.size and rows.max() >= len(self.samples.have):
             raise Unlike("the data set has grown")
+        if self.begins:
+            before, self.begins = self.samples.state, False
+            if before is not None and state_of(self.dataset, self.collate) not in (before, None):
+                raise Unlike("the data set has changed")
         wanted = self.items(indices) if self.to_check else None
         for index in rows[~self.samples.have[rows]]:
             self.samples.add(int(index), self.collate([self.dataset[int(index)]]), self.limit)
@@ -114,6 +125,8 @@ class SampleCache:
             if not same_bits(wanted, batch):
                 raise Unlike("kept samples put together again differ from those drawn")
             self.to_check -= 1
+            # It may have opened its files by now.
+            self.samples.state = state_of(self.dataset, self.collate)
         return batch
 
 

@@ -59,7 +59,9 @@ class Coming:
     ) -> None:
         self.executor, self.terms, self.maker = executor, terms, maker
         self._state = None if _is_over(epoch + 1, epochs) else maker.state()
-        """of what samples are made by, where another epoch may follow"""
+        """of what samples are made by, where another epoch may follow; None where that cannot be told"""
+        if self._state is None:
+            epochs = epoch + 1
         self.asked: deque[Request] = deque()
         """for what was not drawn yet"""
         self.epoch, self.consumed = epoch, consumed

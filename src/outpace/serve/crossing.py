@@ -81,16 +81,32 @@ class Parcel(NamedTuple):
     rest: list[Any]
 
 
+def always(size: int) -> bool:
+    """There is room for so many bytes."""
+    return True
+
+
+def never(size: int) -> bool:
+    """There is no room for so many bytes."""
+    return False
+
+
 @final
 class Packer:
     """Makes parcels of batches. ``places``: for large ones; ``by_pipe``: all plain tensors go through the
-    pipe, however large.
+    pipe, however large, and so do those of a batch that has more bytes than ``fits``.
 
     Those in shared memory need room there, which a container often has 64 MiB of.
     """
 
-    def __init__(self, *, places: Places | None = None, by_pipe: bool = False) -> None:
-        self.places, self.by_pipe = places, by_pipe
+    def __init__(
+        self,
+        *,
+        places: Places | None = None,
+        by_pipe: bool = False,
+        fits: Callable[[int], bool] = always,
+    ) -> None:
+        self.places, self.by_pipe, self.fits = places, by_pipe, fits
         self._nest: Any = None
         self._layout = b""
         self._order: list[tuple[int, int]] = []
@@ -112,18 +128,26 @@ class Packer:
         return Parcel(self._layout, Placed(number), rest)
 
     def _sent(self, batch: Any) -> Parcel:
-        parts, rest = self._laid(batch, most=np.inf if self.by_pipe else SMALL)
+        by_pipe = self.by_pipe
+        parts, rest = self._laid(batch, np.inf if by_pipe else SMALL, by_pipe)
+        if not by_pipe:
+            size = sum(part.numel() for part in parts) + sum(map(_large, rest))
+            if size > SMALL and not self.fits(size):
+                by_pipe = True
+                parts, rest = self._laid(batch, np.inf, by_pipe)
         if not parts:
             return Parcel(self._layout, None, rest)
         joined = torch.cat(parts)
-        piped = self.by_pipe or joined.numel() <= SMALL
+        piped = by_pipe or joined.numel() <= SMALL
         return Parcel(self._layout, joined.numpy() if piped else joined, rest)
 
-    def _laid(self, batch: Any, most: float) -> tuple[list[torch.Tensor], list[Any]]:
+    def _laid(
+        self, batch: Any, most: float, by_pipe: bool = False
+    ) -> tuple[list[torch.Tensor], list[Any]]:
         """Bytes of the tensors that lie together, of so many at most, in their order; and the rest."""
         together: list[torch.Tensor] = []
         rest: list[Any] = []
-        nest = self._split(batch, most, together, rest)
+        nest = self._split(batch, most, by_pipe, together, rest)
         if nest != self._nest:
             self._lay(nest, together)
         parts = []
@@ -133,30 +157,24 @@ class Packer:
             parts.append(together[number].flatten().view(torch.uint8))
         return parts, rest
 
-    def _split(self, value: Any, most: float, together: list[torch.Tensor], rest: list[Any]) -> Any:
-        if self._may_join(value, most):
+    def _split(
+        self, value: Any, most: float, by_pipe: bool, together: list[torch.Tensor], rest: list[Any]
+    ) -> Any:
+        def split(part: Any) -> Any:
+            return self._split(part, most, by_pipe, together, rest)
+
+        if _may_join(value, most, by_pipe):
             together.append(value)
             return Joined(value.dtype, tuple(value.shape), len(together) - 1)
         kind = type(value)
-        if kind is dict or (self.by_pipe and isinstance(value, dict)):
-            parts = tuple(self._split(part, most, together, rest) for part in value.values())
-            return Nest(dict, tuple(value), parts)
+        if kind is dict or (by_pipe and isinstance(value, dict)):
+            return Nest(dict, tuple(value), tuple(map(split, value.values())))
         # A list of names or numbers is one thing; so is one that knows more than its parts.
         several = isinstance(value, list | tuple) and not getattr(value, "__dict__", None)
         if several and any(isinstance(part, NESTS) for part in value):
-            return Nest(
-                kind, None, tuple(self._split(part, most, together, rest) for part in value)
-            )
+            return Nest(kind, None, tuple(map(split, value)))
         rest.append(value)
         return Rest(len(rest) - 1)
-
-    def _may_join(self, value: Any, most: float) -> bool:
-        if type(value) is not torch.Tensor or value.dtype not in VIEWED:
-            return False
-        plain = value.device.type == "cpu" and value.layout is torch.strided
-        if not plain or value.requires_grad or value.is_neg() or value.is_conj():
-            return False
-        return self.by_pipe or (value.nbytes <= most and value.is_contiguous())
 
     def _lay(self, nest: Any, together: list[torch.Tensor]) -> None:
         """The widest types first: so each number lies where one of its type may.
@@ -173,6 +191,20 @@ class Packer:
             starts[number] = at + gap
             at += gap + size
         self._layout = pickle.dumps((nest, starts))
+
+
+def _may_join(value: Any, most: float, by_pipe: bool) -> bool:
+    if type(value) is not torch.Tensor or value.dtype not in VIEWED:
+        return False
+    plain = value.device.type == "cpu" and value.layout is torch.strided
+    if not plain or value.requires_grad or value.is_neg() or value.is_conj():
+        return False
+    return by_pipe or (value.nbytes <= most and value.is_contiguous())
+
+
+def _large(one: Any) -> int:
+    """Bytes of a tensor that goes by shared memory of its own."""
+    return one.nbytes if isinstance(one, torch.Tensor) and one.layout is torch.strided else 0
 
 
 _layout_of = lru_cache(maxsize=64)(pickle.loads)
@@ -259,14 +291,18 @@ def is_simple(value: Any) -> bool:
     return kind in SIMPLE or (kind is np.ndarray and not value.dtype.hasobject)
 
 
-def stacked_in_own_memory() -> None:
-    """Have `default_collate` make batches in this worker's own memory, not in shared memory."""
+def stacked_in_own_memory(fits: Callable[[int], bool] = never) -> None:
+    """Have `default_collate` make batches in this worker's own memory, not in shared memory, but for those
+    whose bytes it ``fits``.
+    """
     plain = default_collate_fn_map[torch.Tensor]
 
     def stack(batch: Any, *, collate_fn_map: Any = None) -> Any:
         for one in batch:
             if type(one) is not torch.Tensor or one.layout is not torch.strided or one.is_nested:
                 return plain(batch, collate_fn_map=collate_fn_map)
+        if fits(sum(one.nbytes for one in batch)):
+            return plain(batch, collate_fn_map=collate_fn_map)
         return torch.stack(batch, 0)
 
     default_collate_fn_map[torch.Tensor] = stack

@@ -7,23 +7,28 @@ where it comes out of a worker process.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, NamedTuple, Protocol, final
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, Protocol, final
 
 import torch
 
 from outpace.serve.forks import tell_in_forks
-from outpace.serve.making import Arrival, BatchMaker, Made, Request
+from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
 from outpace.serve.processes import Processes
 
 Kind = Literal["none", "threads", "processes"]
 AS_MADE = Arrival()
 LEAST = 2
 """batches on their way: one is made while the training has the one before"""
+RECENT = 32
+"""batches of which the largest tells how large the next may be"""
 
 
 class Executor(Protocol):
@@ -53,15 +58,18 @@ def start(
     arrival: Arrival = AS_MADE,
     *,
     keeps_freed: bool = False,
+    most_bytes: float = math.inf,
 ) -> Executor:
-    """An executor at work. ``depth``: batches that may be on their way at once; ``keeps_freed``: worker
-    processes keep the memory that they free.
+    """An executor at work. ``depth``: batches that may be on their way at once, and ``most_bytes`` theirs
+    together; ``keeps_freed``: worker processes keep the memory that they free.
     """
     if kind == "none" or workers == 0:
         return Here(maker, arrival)
     if kind == "threads":
-        return Threads(maker, workers, depth, arrival)
-    return Processes(maker, workers, depth, batch_bytes, arrival, keeps_freed=keeps_freed)
+        return Threads(maker, workers, depth, arrival, most_bytes=most_bytes)
+    return Processes(
+        maker, workers, depth, batch_bytes, arrival, keeps_freed=keeps_freed, most_bytes=most_bytes
+    )
 
 
 @final
@@ -88,54 +96,123 @@ class Here:
         """Nothing to end."""
 
 
-class _OnItsWay(NamedTuple):
-    """A batch that threads of a process make."""
+@dataclass(eq=False)
+class _OnItsWay:
+    """A batch that threads of a process are to make. ``future``: once it is asked of them; ``bytes``: once it
+    is made.
+    """
 
     request: Request
-    future: Future[Made]
     process: int
+    future: Future[Made] | None = None
+    bytes: int | None = None
 
 
 @final
 class Threads:
-    """In threads of this process, for samples that let other threads run while they are made."""
+    """In threads of this process, for samples that let other threads run while they are made.
+
+    The threads are asked for a batch as long as there is room for one as large as the largest of late. Where
+    one turns out larger, those that none has begun are taken back.
+    """
 
     def __init__(
-        self, maker: BatchMaker, workers: int, depth: int, arrival: Arrival = AS_MADE
+        self,
+        maker: BatchMaker,
+        workers: int,
+        depth: int,
+        arrival: Arrival = AS_MADE,
+        *,
+        most_bytes: float = math.inf,
     ) -> None:
         self.maker, self.workers, self.depth, self.arrival = maker, workers, depth, arrival
+        self.most_bytes = most_bytes
+        self.sizes: deque[int] = deque([0], maxlen=RECENT)
+        """bytes of the batches that were made last"""
         self.pool: ThreadPoolExecutor | None = fetch_threads(workers)
+        self._lock = threading.RLock()
         tell_in_forks(self)
+        _at_work.add(self)
 
     def made(self, requests: Iterable[Request]) -> Iterator[Made]:
         """Each request's batch."""
         on_their_way: deque[_OnItsWay] = deque()
         try:
             for request in requests:
-                on_their_way.append(self._begun(request))
+                with self._lock:
+                    on_their_way.append(_OnItsWay(request, os.getpid()))
+                self._ask(on_their_way)
                 while len(on_their_way) >= max(LEAST, self.depth):
-                    yield self._taken(on_their_way.popleft())
+                    yield self._taken(on_their_way)
             while on_their_way:
-                yield self._taken(on_their_way.popleft())
+                yield self._taken(on_their_way)
         finally:
             for one in on_their_way:
-                if one.process == os.getpid():
+                if one.process == os.getpid() and one.future is not None:
                     one.future.cancel()
 
-    def _begun(self, request: Request) -> _OnItsWay:
-        if self.pool is None:
-            self.pool = fetch_threads(self.workers)
-        return _OnItsWay(request, self.pool.submit(self._make, request), os.getpid())
-
-    def _taken(self, one: _OnItsWay) -> Made:
-        """A batch; one that was not begun when the threads were ended is made now, and in a fork those
+    def _taken(self, on_their_way: deque[_OnItsWay]) -> Made:
+        """The next batch; one that was not begun when the threads were ended is made now, and in a fork those
         that its parent's threads make: what they hold locked stays so there.
         """
-        again = one.process != os.getpid() or one.future.cancelled()
-        return (self._begun(one.request) if again else one).future.result()
+        process = os.getpid()
+        for one in on_their_way:
+            if one.process != process:
+                one.process, one.future, one.bytes = process, None, None
+        made: Made | None = None
+        while made is None:
+            self._ask(on_their_way)
+            future = on_their_way[0].future
+            assert future is not None
+            try:
+                made = future.result()
+            except CancelledError:
+                for one in on_their_way:
+                    if one.future is not None and one.future.cancelled():
+                        one.future = None
+        with self._lock:
+            on_their_way.popleft()
+        self._ask(on_their_way)
+        return made
 
-    def _make(self, request: Request) -> Made:
-        return self.arrival(self.maker(request))
+    def _ask(self, on_their_way: deque[_OnItsWay]) -> None:
+        """For as many as there is room for, and for the next one in any case."""
+        if not on_their_way or on_their_way[-1].future is not None:
+            return
+        if self.pool is None:
+            self.pool = fetch_threads(self.workers)
+        with self._lock:
+            room = self._room(on_their_way)
+            for one in on_their_way:
+                if one.future is None:
+                    room -= max(self.sizes)
+                    if room < 0 and one is not on_their_way[0]:
+                        return
+                    one.future = self.pool.submit(self._make, one, on_their_way)
+
+    def _room(self, on_their_way: deque[_OnItsWay]) -> float:
+        """Bytes that are left by what is made, and what threads were asked for."""
+        largest = max(self.sizes)
+        sizes = (one.bytes or largest for one in on_their_way if one.future is not None)
+        return self.most_bytes - sum(sizes)
+
+    def _make(self, one: _OnItsWay, on_their_way: deque[_OnItsWay]) -> Made:
+        made = self.arrival(self.maker(one.request))
+        size = bytes_of(made.batch)
+        with self._lock:
+            one.bytes, larger = size, size > max(self.sizes)
+            self.sizes.append(size)
+            if larger:
+                self._take_back(on_their_way)
+        return made
+
+    def _take_back(self, on_their_way: deque[_OnItsWay]) -> None:
+        """What there is no room for any more; not the next one."""
+        for one in tuple(on_their_way)[:0:-1]:
+            if self._room(on_their_way) >= 0:
+                return
+            if one.future is not None and one.future.cancel():
+                one.future = None
 
     def alive(self) -> bool:
         """Threads do not."""
@@ -150,19 +227,35 @@ class Threads:
                 pool = fetch_threads(workers)
             except RuntimeError:
                 return
-            self.pool.shutdown(wait=False)
-            self.pool, self.workers = pool, workers
+            with self._lock:
+                before, self.pool, self.workers = self.pool, pool, workers
+            before.shutdown(wait=False)
         self.depth = depth
 
     def close(self) -> None:
         """End the threads after the batches that they are making; whoever draws on begins others."""
-        if self.pool is not None:
-            self.pool.shutdown(wait=True, cancel_futures=True)
-            self.pool = None
+        with self._lock:
+            pool, self.pool = self.pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
 
     def forked(self) -> None:
         """In a fork, which has none of its parent's threads."""
-        self.pool = None
+        self.pool, self._lock = None, threading.RLock()
+
+
+_at_work: weakref.WeakSet[Threads] = weakref.WeakSet()
+
+
+def _begin_no_more() -> None:
+    """Have the process end after the batches that are being made: Python would wait for all that is asked."""
+    for one in list(_at_work):
+        if one.pool is not None:
+            one.pool.shutdown(wait=False, cancel_futures=True)
+
+
+# What `atexit` calls comes after Python has waited for threads.
+threading._register_atexit(_begin_no_more)  # type: ignore[attr-defined]
 
 
 def fetch_threads(count: int) -> ThreadPoolExecutor:

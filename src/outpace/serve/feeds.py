@@ -31,7 +31,7 @@ from outpace.serve.executors import fetch_threads
 from outpace.serve.heirs import no_heirs
 from outpace.serve.open_files import holds_open_file
 from outpace.serve.places import Places
-from outpace.serve.processes import places_for
+from outpace.serve.processes import Fits, places_for
 
 drawing = threading.RLock()
 """threads of several loaders would draw from one data set at once, which one that seeks does not bear"""
@@ -291,7 +291,8 @@ class Processes:
         name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
         self.seeding = Seeding(sampler[name], loader.generator, self.places)
         if feed.workers:
-            pack = Packer(places=self.places) if self.places is not None else None
+            fits = Fits(feed.workers, self.places)
+            pack = Packer(places=self.places, fits=fits) if self.places is not None else None
             common["collate_fn"] = Collated(loader.collate_fn, pack)
             common["persistent_workers"] = feed.persistent
         self.loader: DataLoader[Any] = DataLoader(**common | sampler | {name: self.seeding})
@@ -300,8 +301,8 @@ class Processes:
         self.newest: Any = None
         self.running: weakref.ref[Generator[Any, None, None]] | None = None
         """the epoch that the lasting workers are at"""
-        self.state = 0
-        """of the data set that they have"""
+        self.state: int | None = None
+        """of the data set that they have; None where that cannot be told"""
         self.process = os.getpid()
 
     def epoch(self) -> Iterator[Any]:
@@ -319,10 +320,9 @@ class Processes:
         if self.kept is not None and len(worker_pids(self.kept)) < loader.num_workers:
             self.kept = self.newest = None  # Ctrl-C ends workers, also of a script that goes on
         before, self.state = self.state, state_of(loader.dataset, self.beside["collate_fn"])
-        if not self.one_at_a_time and before != self.state:
-            self.kept = self.newest = (
-                None  # the script's own would be forked with the data set as it is
-            )
+        if not self.one_at_a_time and (before is None or before != self.state):
+            # The script's own would be forked with the data set as it is.
+            self.kept = self.newest = None
         self.seeding.begun = self.kept is not None and draws
         if self.kept is not None:
             self.kept._reset(loader)

@@ -14,7 +14,7 @@ from outpace.serve.reading import unreadable
 from outpace.serve.strings import PackedStrings
 
 UNNAMED = "data"
-"""field of what has no suffix"""
+"""field of what has no suffix, and of what has that of a class where its folder is one"""
 
 
 @final
@@ -64,11 +64,11 @@ def numbered(names: Sequence[str]) -> dict[str, int]:
 def sample_of(name: str, data: bytes, numbers: Mapping[str, int]) -> dict[str, Any]:
     """A file's sample; ``name`` is its path from where the data set begins."""
     key, suffix = os.path.splitext(name)
-    sample: dict[str, Any] = {"__key__": key, field(suffix[1:]): data}
+    content = field(suffix[1:])
     top, inside, _ = name.partition("/")
-    if inside:
-        sample["cls"] = numbers[top]
-    return sample
+    if not inside:
+        return {"__key__": key, content: data}
+    return {"__key__": key, UNNAMED if content == "cls" else content: data, "cls": numbers[top]}
 
 
 def field(suffix: str) -> str:

@@ -28,7 +28,7 @@ from outpace.serve.making import Arrival, BatchMaker, OnError, Skipped, bytes_of
 from outpace.serve.open_files import none_opened
 from outpace.serve.order import Order, Repeated
 from outpace.serve.processes import shared_free
-from outpace.serve.rates import Choice, depth_of
+from outpace.serve.rates import Choice, bytes_ahead, depth_of
 from outpace.serve.repaid import Left
 from outpace.serve.sources import open_source
 from outpace.serve.torchdata import as_ours, is_state, state_for
@@ -250,11 +250,19 @@ class Loader:
             if self.choice is None:
                 with none_opened(self.source) as self.maker.unopened:
                     self.choice = self._chosen()
-                self.maker.unopened = None
+                if self.choice.kind != "processes":
+                    self.maker.unopened = None
             kind, workers, depth = self.choice[:3]
-            size, keeps = self.choice.batch_bytes, self.choice.keeps_freed
+            size = self.choice.batch_bytes
             self._executor = start(
-                kind, self.maker, workers, depth, size, self._arrival, keeps_freed=keeps
+                kind,
+                self.maker,
+                workers,
+                depth,
+                size,
+                self._arrival,
+                keeps_freed=self.choice.keeps_freed,
+                most_bytes=bytes_ahead(kind, workers, self.prefetch_bytes, self.ram),
             )
             if getattr(self._executor, "by_pipe", False):
                 free = shared_free() / 2**20

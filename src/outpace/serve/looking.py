@@ -38,6 +38,7 @@ class Facts:
     cpu_s: float
     scaling: float | None
     batch_bytes: int
+    """of the largest"""
     cores: int
     crossing_s: float = 0.0
     """between processes, by its tensors: see `outpace.serve.crossing`"""
@@ -76,10 +77,12 @@ def look(
     ``threads`` are not to be chosen.
     """
     batch = maker(requests[0]).batch
-    arrivals: list[float] = []
+    sizes, arrivals = [bytes_of(batch)], list[float]()
 
     def whole(request: Request) -> Made:
         made = maker(request)
+        if len(sizes) < len(requests):  # the first time
+            sizes.append(bytes_of(made.batch))
         begun = time.perf_counter()
         made = arrival(made)
         arrivals.append(time.perf_counter() - begun)
@@ -107,9 +110,7 @@ def look(
     # Files that are read now may be waited for where those before were not.
     wall = max(warm.wall_s, warm.cpu_s + first.wall_s - first.cpu_s)
     crossing, arrival_s = crossing_s(batch), sum(arrivals) / max(1, len(arrivals))
-    return Facts(
-        wall, warm.cpu_s, scaling, bytes_of(batch), cores, crossing, arrival_s, warm.faults
-    )
+    return Facts(wall, warm.cpu_s, scaling, max(sizes), cores, crossing, arrival_s, warm.faults)
 
 
 class Timed(NamedTuple):

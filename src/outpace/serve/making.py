@@ -113,7 +113,7 @@ class BatchMaker:
         self.held: dict[str, Any] = {}
         """those that are not the process's"""
         self.unopened: Unopened | None = None
-        """the source, while samples are looked at before workers begin"""
+        """the source as worker processes are to find it, and while samples are looked at before they begin"""
         self.slices = False
         self._slicer: Callable[[Any], Any] | None = None
 
@@ -121,8 +121,10 @@ class BatchMaker:
         # What another process makes anew.
         return {**self.__dict__, "_slicer": None, "unopened": None}
 
-    def state(self) -> int:
-        """A number that is another one once something that samples are made by has changed."""
+    def state(self) -> int | None:
+        """A number that is another one once something that samples are made by has changed; None where
+        that cannot be told.
+        """
         return state_of(self.source, self.prepare, self.transform, self.collate)
 
     def look(self, after: Callable[[Any], Any] | None = None) -> tuple[str, ...]:
@@ -339,14 +341,14 @@ def takes_two(transform: Callable[..., Any]) -> bool:
 
 def bytes_of(batch: Any) -> int:
     """Bytes of what is in a batch; of a number, of its object."""
-    return sum(
-        leaf.nbytes
-        if isinstance(leaf, torch.Tensor | np.ndarray)
-        else len(leaf)
-        if isinstance(leaf, bytes | str)
-        else 8
-        for leaf in leaves(batch)
-    )
+    return sum(map(_bytes, leaves(batch)))
+
+
+def _bytes(leaf: Any) -> int:
+    if isinstance(leaf, torch.Tensor | np.ndarray):
+        with contextlib.suppress(RuntimeError):  # torch does not tell of a sparse one
+            return leaf.nbytes
+    return len(leaf) if isinstance(leaf, bytes | str) else 8
 
 
 def _own(leaf: Any) -> Any:

@@ -23,7 +23,7 @@ from outpace.serve import samples
 from outpace.serve.arrays import ArraysWriter
 from outpace.serve.meta import FILE, Kind, Meta, Origin, Skipped
 from outpace.serve.packing import Journal, Progress, Writer, write
-from outpace.serve.partial import check_free, clear, partial, publish
+from outpace.serve.partial import LOCK, check_free, clear, partial, publish
 from outpace.serve.plans import UNEVEN, As, Plan, Spec, plan, tried
 from outpace.serve.records import INDEX, RecordsWriter
 from outpace.serve.remote import Remote
@@ -207,7 +207,8 @@ def _writer(found: Plan, folder: Path, kept: int) -> Writer:
 
 
 def _table(found: Plan, folder: Path, how: How) -> Meta:
-    note = "begins anew, as a table always does" if Journal.load(folder) is not None else ""
+    left = any(path.name != LOCK for path in folder.iterdir())
+    note = "an earlier attempt is thrown away: a table always begins anew" if left else ""
     try:
         return _written(found, folder, how, note, whole=False)
     except GoesOnOtherwise as error:

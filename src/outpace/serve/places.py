@@ -34,8 +34,8 @@ class Places:
         self.workers = workers
         self.size = -(-int(SLACK * batch_bytes) // PAGE) * PAGE
         """bytes of a place"""
-        self.memory = _shared(workers * each * self.size).view(-1, self.size)
-        self.used = _shared(workers * each)
+        self.memory = shared(workers * each * self.size).view(-1, self.size)
+        self.used = shared(workers * each)
         """1 from when a worker has begun to write there, 0 from when nothing looks at it"""
         self._lent: set[int] = set()
         self._heirs = Heirs(self._lent)
@@ -86,6 +86,7 @@ class Places:
                 self.used[number] = 0
 
 
-def _shared(size: int) -> torch.Tensor:
+def shared(size: int) -> torch.Tensor:
+    """So many bytes of shared memory, all zero."""
     storage: Any = torch.UntypedStorage
     return torch.empty(0, dtype=torch.uint8).set_(storage._new_shared(size))

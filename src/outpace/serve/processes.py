@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import shutil
 import warnings
+import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -23,13 +25,15 @@ from outpace.serve.crossing import (
     Packer,
     check_picklable,
     is_simple,
+    never,
     stacked_in_own_memory,
     unpacked,
 )
 from outpace.serve.forks import tell_in_forks
 from outpace.serve.heirs import no_heirs
-from outpace.serve.making import Arrival, BatchMaker, Made, Request
+from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
 from outpace.serve.places import SLACK, SPARE, Places
+from outpace.serve.room import Room
 
 SHARED = Path("/dev/shm")
 SHARE = 0.5
@@ -37,6 +41,7 @@ SHARE = 0.5
 ENDED = ("exited unexpectedly", "killed by signal")
 """what torch tells of workers that were ended from outside"""
 MEMORY = "the system ends those that take too much memory: fewer workers=, or a smaller ram="
+_at_work: weakref.WeakSet[Processes] = weakref.WeakSet()
 _of_parents: list[Any] = []
 """iterators of a parent's, in its fork: kept, as torch knows them by their address"""
 
@@ -54,15 +59,17 @@ class Processes:
         arrival: Arrival,
         *,
         keeps_freed: bool = False,
+        most_bytes: float = np.inf,
     ) -> None:
         self.maker, self.workers, self.arrival = maker, workers, arrival
         self.batch_bytes, self.keeps_freed = batch_bytes, keeps_freed
-        self.ahead = ahead_of(workers, depth)
+        self.ahead, self.most_bytes = ahead_of(workers, depth), most_bytes
         self.by_pipe = max(workers, depth) * batch_bytes > SHARE * shared_free()
         self.places: Places | None = None
+        self.room: Room | None = None
         self.loader: DataLoader[Any] | None = None
-        self.state = 0
-        """of the data set that the workers have"""
+        self.state: int | None = None
+        """of the data set that the workers have; None where that cannot be told"""
         self._asking: deque[Request] | None = None
         """what the iteration waits for that the workers are at"""
         tell_in_forks(self)
@@ -70,20 +77,20 @@ class Processes:
     def _loader(self) -> DataLoader[Any]:
         pinned = self.arrival.pin
         self.places = None if pinned else places_for(self.workers, self.ahead, self.batch_bytes)
-        packer = Packer(places=self.places, by_pipe=self.by_pipe)
+        self.room = Room(self.workers, self.most_bytes)
+        fits = Fits(self.workers, self.places)
+        packer = Packer(places=self.places, by_pipe=self.by_pipe, fits=fits)
+        own = self.by_pipe or self.places is not None
         return DataLoader(
-            _InWorker(self.maker, packer),  # type: ignore[arg-type]
+            _InWorker(self.maker, packer, self.room),  # type: ignore[arg-type]
             batch_size=None,
-            sampler=Asked(self.places),
+            sampler=Asked(self.places, self.room),
             num_workers=self.workers,
             prefetch_factor=self.ahead,
             collate_fn=_as_it_is,
             persistent_workers=True,
             pin_memory=pinned,  # by a thread of this process
-            worker_init_fn=_Begin(
-                own_memory=self.by_pipe or self.places is not None,
-                keeps_freed=self.keeps_freed,
-            ),
+            worker_init_fn=_Begin(never if own else fits, keeps_freed=self.keeps_freed),
             generator=torch.Generator(),  # The training's own generator is not drawn from.
         )
 
@@ -101,11 +108,15 @@ class Processes:
                 waiting.append(request)
                 yield request
 
+        number = 0
         while True:
             with self._telling():
                 if self._asking is not waiting:
-                    coming = self._begun(asked())
+                    coming, number = self._begun(asked()), 0
                     self._asking = waiting
+                assert self.room is not None
+                self.room.ask(number)
+                number += 1
                 made = next(coming, None)
             if made is None:
                 return
@@ -115,16 +126,22 @@ class Processes:
     def _begun(self, requests: Iterable[Request]) -> Iterator[Made]:
         """The workers at work on other requests; new ones where some have ended, or there are none."""
         before, self.state = self.state, self.maker.state()
-        if before != self.state or not self.alive():
+        if before is None or before != self.state or not self.alive():
             self.close()
         with _no_warning(), no_heirs():
             if self.loader is None:
                 if self.maker.unopened is not None:
                     self.maker.unopened.put_back()
                 self.loader = self._loader()
+            elif self.room is not None:
+                self.room.lift()  # what they are at is put away
             asked: Any = self.loader.sampler
             asked.requests = requests
-            return iter(self.loader)
+            begun = iter(self.loader)
+        _at_work.add(self)
+        atexit.unregister(_none_waits)
+        atexit.register(_none_waits)  # the last is called first: torch waits for workers to end
+        return begun
 
     def alive(self) -> bool:
         """Ctrl-C ends workers, also of a training that goes on."""
@@ -157,7 +174,9 @@ class Processes:
 
     def close(self) -> None:
         """End the processes; whoever draws on begins others."""
-        iterator = self._let_go()
+        room, iterator = self.room, self._let_go()
+        if room is not None:
+            room.lift()
         if iterator is not None:
             with contextlib.suppress(Exception):
                 iterator._shutdown_workers()
@@ -169,12 +188,26 @@ class Processes:
             iterator._shutdown = True
             _of_parents.append(iterator)
 
+    def __del__(self) -> None:
+        """Dropped, and its loader with it, which waits for its workers to end."""
+        room = getattr(self, "room", None)
+        if room is not None:
+            room.lift()
+
     def _let_go(self) -> Any:
-        loader, self.loader, self.places, self._asking = self.loader, None, None, None
+        loader, self.loader, self._asking = self.loader, None, None
+        self.places = self.room = None
         iterator = getattr(loader, "_iterator", None)
         if iterator is not None:
             loader._iterator = None  # type: ignore[union-attr]
         return iterator
+
+
+def _none_waits() -> None:
+    """Have workers see that the process ends."""
+    for one in list(_at_work):
+        if one.room is not None:
+            one.room.lift()
 
 
 @contextlib.contextmanager
@@ -188,14 +221,15 @@ def _no_warning() -> Iterator[None]:
 class Asked:
     """A sampler that gives the requests of the epoch at hand."""
 
-    def __init__(self, places: Places | None) -> None:
+    def __init__(self, places: Places | None, room: Room) -> None:
         self.requests: Iterable[Request] = ()
-        self.places = places
+        self.places, self.room = places, room
 
     def __iter__(self) -> Iterator[Request]:
         # Drawn from once workers have put away what is left of an epoch before.
         if self.places is not None:
             self.places.none_coming()
+        self.room.begin()
         yield from self.requests
 
     def __len__(self) -> int:
@@ -205,26 +239,40 @@ class Asked:
 class _Begin:
     """What a worker process does first."""
 
-    def __init__(self, *, own_memory: bool, keeps_freed: bool) -> None:
-        self.own_memory, self.keeps_freed = own_memory, keeps_freed
+    def __init__(self, fits: Callable[[int], bool], *, keeps_freed: bool) -> None:
+        self.fits, self.keeps_freed = fits, keeps_freed
 
     def __call__(self, worker: int) -> None:
         # A collection writes to each object that it looks at, and so copies the parent's pages.
         gc.freeze()
         if self.keeps_freed:
             keep_freed()
-        if self.own_memory:
-            stacked_in_own_memory()
+        stacked_in_own_memory(self.fits)
+
+
+class Fits:
+    """Whether a batch of so many bytes may have shared memory of its own, while each of ``workers`` may ask
+    for as much, and places be written to that were not before.
+    """
+
+    def __init__(self, workers: int, places: Places | None) -> None:
+        self.workers = workers
+        self.reserved = places.memory.nbytes if places is not None else 0
+
+    def __call__(self, size: int) -> bool:
+        return self.workers * size <= SHARE * (shared_free() - self.reserved)
 
 
 class _InWorker:
     """The maker as a data set of requests, whose batches come as parcels."""
 
-    def __init__(self, maker: BatchMaker, pack: Packer) -> None:
-        self.maker, self.pack = maker, pack
+    def __init__(self, maker: BatchMaker, pack: Packer, room: Room) -> None:
+        self.maker, self.pack, self.room = maker, pack, room
 
     def __getitem__(self, request: Request) -> Made:
+        self.room.wait()
         made = self.maker(request)
+        self.room.made(bytes_of(made.batch))
         if made.error is not None:
             return made
         try:

@@ -92,6 +92,12 @@ def memory(batch_bytes: int, kind: Kind, workers: int, depth: int) -> int:
     return PROCESS_BYTES * workers + int(max(depth + workers, places) * batch_bytes)
 
 
+def bytes_ahead(kind: Kind, workers: int, prefetch_bytes: int, ram: int) -> int:
+    """Bytes that batches on their way may have together, however large they come to be."""
+    own = PROCESS_BYTES * workers if kind == "processes" else 0
+    return max(0, min(prefetch_bytes, ram - own))
+
+
 def depth_of(kind: Kind, workers: int, batch_bytes: int, prefetch_bytes: int, ram: int) -> int:
     """Batches on their way: AHEAD, or as many as ``ram`` has room for, but two a worker; fewer where
     ``prefetch_bytes`` are less, and LEAST in any case.

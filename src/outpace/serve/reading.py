@@ -22,7 +22,7 @@ class ReadAt:
     """A file that each process opens when it first reads, and reads by pread.
 
     That moves no position which other threads would see. ``keep``: whether it stays open; very many
-    files could not.
+    files could not. A fork reads the file that its parent read, or none.
     """
 
     def __init__(self, path: str | Path, keep: bool = True) -> None:
@@ -30,6 +30,8 @@ class ReadAt:
         self.keep = keep
         self._open: dict[int, int] = {}
         """process -> its descriptor"""
+        self._first: tuple[int, int, int] | None = None
+        """which file it was when it was first opened: another may have its name by now"""
 
     def __reduce__(self) -> Any:
         return ReadAt, (self.path, self.keep)
@@ -42,6 +44,7 @@ class ReadAt:
         try:
             if not self.keep:
                 with open(self.path, "rb", buffering=0) as file:
+                    self._check(file.fileno())
                     return self._read(file.fileno(), offset, size)
             return self._read(self._descriptor(), offset, size)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
@@ -52,10 +55,25 @@ class ReadAt:
         found = self._open.get(os.getpid())
         if found is None:
             opened = os.open(self.path, os.O_RDONLY)
+            try:
+                self._check(opened)
+            except BaseException:
+                os.close(opened)
+                raise
             found = self._open.setdefault(os.getpid(), opened)
             if found != opened:  # another thread was first
                 os.close(opened)
         return found
+
+    def _check(self, descriptor: int) -> None:
+        """Raises DataError where it is not the file that was opened first."""
+        state = os.fstat(descriptor)
+        which = state.st_dev, state.st_ino, state.st_size
+        self._first = self._first or which
+        if which != self._first:
+            raise DataError(
+                f"{self.path}: it was replaced since it was opened", "make the Loader anew"
+            )
 
     def _read(self, descriptor: int, offset: int, size: int) -> memoryview:
         data = np.empty(size, np.uint8).data

@@ -53,7 +53,7 @@ class Records:
                 f"{self.path}: {size:,} bytes, and not the {int(self.offsets[-1]):,} that were written",
                 "copy or pack it anew",
             )
-
+        self._read(0, 0)  # opened: what its index is of is read from here on
         self.checked = shared_flags(len(self))
 
     def __reduce__(self) -> Any:

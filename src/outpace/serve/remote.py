@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from typing import Any
+from urllib.parse import unquote
 
 from outpace.errors import DataError, MissingExtra
 from outpace.serve.files import numbered, sample_of
@@ -33,13 +34,17 @@ class Remote:
         self.url = url
         self._opened: tuple[int, Any] | None = None
         """process, and its file system: connections do not survive a fork"""
-        base, names = self._listed()
+        base, found = self._listed()
         self.base = base
+        names = list(found)
         self.names = PackedStrings(names)
+        self._paths = self.names if not is_web(url) else PackedStrings(list(found.values()))
+        """below the base, as the server has them"""
         self._number = numbered(names)
         self.classes = tuple(self._number) or None
 
-    def _listed(self) -> tuple[str, list[str]]:
+    def _listed(self) -> tuple[str, dict[str, str]]:
+        """The base, and of each file below it its name and how the server has it, sorted."""
         system, base = self._system()
         try:
             found = self._retried(lambda: system.find(base), self.url)
@@ -48,8 +53,9 @@ class Remote:
         base = base.rstrip("/") + "/"
         # An object may stand for a folder, by a name that ends in a stroke.
         found = [path for path in found if path.startswith(base) and not path.endswith("/")]
-        names = sorted(path.removeprefix(base) for path in found)
-        names = [name for name in names if name[0] != "." and "/." not in name]
+        paths = [path.removeprefix(base) for path in found]
+        named = {_name(path) if is_web(self.url) else path: path for path in paths}
+        names = sorted(name for name in named if name[0] != "." and "/." not in name)
         if not names:
             raise DataError(f"{self.url} holds no files", "an address ends where its files begin")
         kind, data = told_apart(names)
@@ -59,7 +65,7 @@ class Remote:
                 f"{self.url} holds {what}: {listed(data)}",
                 f"copy them to a disk first: {what} are not read from an address",
             )
-        return base, names
+        return base, {name: named[name] for name in names}
 
     def _system(self) -> tuple[Any, str]:
         """The file system of this process and the path in it."""
@@ -85,14 +91,14 @@ class Remote:
         return len(self.names)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        name = self.names[index]
         system, _ = self._system()
-        data = self._retried(lambda: system.cat_file(self.base + name), self.where(index))
-        return sample_of(name, data, self._number)
+        path = self.base + self._paths[index]
+        data = self._retried(lambda: system.cat_file(path), self.where(index))
+        return sample_of(self.names[index], data, self._number)
 
     def where(self, index: int) -> str:
         """A file's address."""
-        return f"{self.url.rstrip('/')}/{self.names[index]}"
+        return f"{self.url.rstrip('/')}/{self._paths[index]}"
 
     def _retried(self, read: Any, what: str) -> Any:
         pause, begun = FIRST_PAUSE_S, time.monotonic()
@@ -117,3 +123,13 @@ class Remote:
 def is_remote(spec: str) -> bool:
     """Whether a source's name is an address."""
     return "://" in spec
+
+
+def is_web(url: str) -> bool:
+    """Whether names below an address are written as of the web: ``%20`` for a space."""
+    return url.startswith(("http://", "https://"))
+
+
+def _name(path: str) -> str:
+    """A file's own name."""
+    return unquote(path, errors="surrogateescape")

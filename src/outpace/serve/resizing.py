@@ -8,6 +8,7 @@ is kept.
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Collection
 from typing import Any
@@ -22,6 +23,7 @@ MIXED = ("RGB", "L", "RGBA", "LA", "CMYK", "YCbCr")
 FEW = 64
 """colours up to which an image is taken for a mask"""
 ORIENTATION = 0x0112
+SKIP = "--on-error skip leaves such files out"
 GAP = 3.0
 """times the size wanted to which blocks of pixels are averaged before the filter"""
 
@@ -34,7 +36,7 @@ def resized(sample: Any, side: int, quality: int, images: Collection[str] = ()) 
     """
     found = [name for name in sample if name in images or name.split(".")[-1] in SUFFIXES]
     if not found:
-        raise DataError("not an image", "--on-error skip leaves such files out")
+        raise DataError("not an image", SKIP)
     return {
         name: _resized(value, side, quality)
         if name in found and isinstance(value, bytes)
@@ -56,20 +58,30 @@ def _resized(data: bytes, side: int, quality: int) -> bytes:
                 return data
             kind = image.format if image.format in (*LOSSLESS, "WEBP") else "JPEG"
             options: dict[str, Any] = {} if kind in LOSSLESS else {"quality": quality}
-            if ORIENTATION in image.getexif():
-                kept = Image.Exif()
-                kept[ORIENTATION] = image.getexif()[ORIENTATION]
-                options["exif"] = kept.tobytes()
+            if exif := _orientation(image):
+                options["exif"] = exif
             size = (max(side, round(image.width * scale)), max(side, round(image.height * scale)))
             out = io.BytesIO()
             _smaller(image, size, kind).save(out, kind, **options)
             return out.getvalue()
+    except DataError:
+        raise
     except UnidentifiedImageError as error:
-        raise DataError(
-            "not an image that Pillow knows", "--on-error skip leaves such files out"
-        ) from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(str(error), "--on-error skip leaves such files out") from error
+        raise DataError("not an image that Pillow knows", SKIP) from error
+    except Exception as error:  # of whatever kind a decoder raises for bytes that are none
+        raise DataError(str(error) or type(error).__name__, SKIP) from error
+
+
+def _orientation(image: Any) -> bytes | None:
+    """Exif that says which way up it is, where the image has such; what cannot be read of it is not kept."""
+    from PIL.Image import Exif
+
+    with contextlib.suppress(Exception):
+        if found := image.getexif().get(ORIENTATION):
+            kept = Exif()
+            kept[ORIENTATION] = found
+            return kept.tobytes()
+    return None
 
 
 def _smaller(image: Any, size: tuple[int, int], kind: str) -> Any:

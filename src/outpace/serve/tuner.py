@@ -88,6 +88,8 @@ def choose(
     if len(kinds) == 1 and workers:
         size = bytes_of(maker(requests[0]).batch)
         depth = depth_of(kinds[0], workers, size, prefetch_bytes, ram)
+        if (need := memory(size, kinds[0], workers, depth)) > ram:
+            raise too_much(need, ram)
         return Choice(kinds[0], workers, depth, "as was asked", 0, batch_bytes=size)
     begun = time.perf_counter()
     most, threads = int(PROBED / 4 * batches), "threads" in kinds
@@ -96,8 +98,7 @@ def choose(
         return at_home(facts)
     found = candidates(facts, kinds=kinds, workers=workers, prefetch_bytes=prefetch_bytes, ram=ram)
     if not found:
-        need = memory(facts.batch_bytes, kinds[0], workers or 1, 1) / 2**20
-        raise UsageError(f"workers and batches take {need:.0f} MiB, {ram / 2**20:.0f} may be taken")
+        raise too_much(memory(facts.batch_bytes, kinds[0], workers or 1, 1), ram)
     near = [c for c in found if c.predicted * CLOSE > found[0].predicted]
     if worth_trying(facts.faults, facts.wall_s):
         near += [c._replace(keeps_freed=True) for c in near if c.kind == "processes"]
@@ -116,6 +117,12 @@ def choose(
     best = best_of(near)
     why = reason(facts, best, near, maker.streams)
     return best._replace(reason=why, batch_bytes=facts.batch_bytes, again_s=again_s)
+
+
+def too_much(need: int, ram: int) -> UsageError:
+    """What is told where memory does not do for the workers."""
+    told = f"workers and batches take {need / 2**20:.0f} MiB, {ram / 2**20:.0f} may be taken"
+    return UsageError(told, "fewer workers=, a smaller batch, or a larger ram=")
 
 
 def at_home(facts: Facts) -> Choice:

@@ -217,7 +217,7 @@ def test_what_pyproject_says_for_other_command_lines_is_left_out(
     called: Called, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(
-        "[tool.outpace]\nreserve = ['deploy=2h']\nland = true\nsteps = 50\ndevice = 'h100'"
+        "[tool.outpace]\nreserve = ['deploy=2h']\nland = true\nsteps = 50\nhours = 5\ndevice = 'h100'"
     )
     assert say("run", "--no-recipe", "train.py")[0] == 5
     assert called.get("deadline") is called.get("land") is None
@@ -238,7 +238,8 @@ def test_what_pyproject_says_for_other_command_lines_is_left_out(
     monkeypatch.setattr(Question, "check_script", check)
     say("plan", "train.py")
     say("plan", "--steps", "7", "train.py")
-    assert [(one.steps, one.device) for one in asked] == [(None, None), (7, None)]
+    told = [(one.steps, one.hours, one.device) for one in asked]
+    assert told == [(None, None, "h100"), (7, None, "h100")]
 
 
 @pytest.mark.parametrize(

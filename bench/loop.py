@@ -8,7 +8,8 @@ steps: whenever a loop draws a batch, a step of bare torch is made on a model of
 whatever else the machine does hits both alike. Of blocks of 50 steps the medians are compared, from the
 400th step on. Printed: the loop's step over bare torch's, with the interval of the blocks, by wall clock
 and by CPU time, and the CPU time of all steps together, rare work included; "bare" is a bare loop
-compared in that way, which is the noise. Loops that are not installed are left out.
+compared in that way, which is the noise. What a checkpoint costs shows in the CPU time of all steps.
+Loops that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def bare(data: Paired) -> None:
         step(x, y)
 
 
-def ours(data: Paired, strategies: list[Any]) -> None:
+def ours(data: Paired, strategies: list[Any], **more: Any) -> None:
     """The Trainer."""
     model = mlp()
     trainer = Trainer(
@@ -128,8 +129,15 @@ def ours(data: Paired, strategies: list[Any]) -> None:
         epochs=1,
         strategies=strategies,
         device="cpu",
+        **more,
     )
     trainer.fit(quiet=True)
+
+
+def saving(data: Paired) -> None:
+    """The Trainer with some ten checkpoints on the way, which a thread writes."""
+    with TemporaryDirectory() as folder:
+        ours(data, [Divergence(), OneCycle()], checkpoint=folder, every=0.1)
 
 
 def accelerate(data: Paired) -> None:
@@ -230,6 +238,10 @@ WAYS: dict[str, Callable[[Paired], None]] = {
     "bare": bare,
     "trainer, no strategy": lambda data: ours(data, []),
     "trainer, divergence and one_cycle": lambda data: ours(data, [Divergence(), OneCycle()]),
+    "trainer, the same with a budget": lambda data: ours(
+        data, [Divergence(), OneCycle()], budget="1h"
+    ),
+    "trainer, the same with checkpoints": saving,
     "accelerate": accelerate,
     "fastai": fastai,
     "lightning": lightning,

@@ -55,6 +55,8 @@ EVERY = (0.0, 0.01, 0.05)
 """seconds between two checkpoints; 0: the next is begun as soon as one is written"""
 EPOCHS, MOST_STEPS = 8, 40
 """of a training, and of a life that is killed"""
+SPOILT = 75
+"""the step of one of them at which it diverges"""
 
 
 class Noisy(Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -71,11 +73,19 @@ class Noisy(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return self.x[index] + noise, self.y[index]
 
 
+class Spoils:
+    """Once, the loss is not a number."""
+
+    def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+        return loss * torch.nan if run.step == SPOILT else None
+
+
 torch.set_num_threads(1)  # a fork has none of the others
 TRAININGS: dict[str, dict[str, Any]] = {
     "averaged": {
         "strategies": [Divergence(every=32), OneCycle(rate=0.02), Ema(0.98)],
         "validate_every": 7,
+        "callbacks": [Spoils()],
     },
     "accumulated": {"strategies": [Accumulation(3), Sgd(), Linear(rate=0.05)]},
     "resized": {
@@ -124,14 +134,14 @@ def live(life: Life, folder: Path) -> None:
     """Ends with the training, or by being killed."""
     if life.killed_after == 0:
         kill_soon(life.moment_s)
-    given = {
+    given: dict[str, Any] = {
+        "callbacks": [],
         "model": model(dropout=0.3, norm=True),
         "train": Loader(TensorDataset(*points()), 16, executor=life.kind, workers=2),
         **TRAININGS[life.name],
     }
-    trainer(
-        **given, epochs=EPOCHS, checkpoint=folder, every=life.every, callbacks=[Mortal(life)]
-    ).fit(quiet=True)
+    given["callbacks"] = [*given["callbacks"], Mortal(life)]
+    trainer(**given, epochs=EPOCHS, checkpoint=folder, every=life.every).fit(quiet=True)
 
 
 def died(life: Life, folder: Path) -> bool:

@@ -58,15 +58,13 @@ def strategies_of(name: str) -> list[Strategy]:
         return course
     if name == "schedule_free":
         return [ScheduleFree(rate=0.003)]
-    if name == "ema":
+    if name in ("ema", "spoilt"):
         return [*course, Ema(0.9, every=2)]
     if name == "transfer":
         other = wide(seed=5).state_dict()
         return [*course, Transfer({n: w for n, w in other.items() if n[0] != "4"})]
     if name == "lr_finder":
         return [LrFinder(), OneCycle()]
-    if name == "spoilt":
-        return course
     if name == "together":
         return [*course, Accumulation(3)]
     given = STRATEGIES[name]()

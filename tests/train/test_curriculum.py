@@ -288,6 +288,51 @@ def test_chains_are_learnt_as_well_from_fewer_tokens() -> None:
     assert ours < 1.02 * plain
 
 
+class Reached(Sizes):
+    """How many pixels or tokens had gone through the model when a validation was first as good as that."""
+
+    def __init__(self, target: float) -> None:
+        super().__init__()
+        self.target = target
+        self.at: int | None = None
+
+    def validated(self, run: Run) -> None:
+        sign = 1.0 if run.objective.metric is not None else -1.0
+        if self.at is None and sign * (run.value(run.history[-1]) or 0.0) >= sign * self.target:
+            self.at = self.elements
+
+
+def until(target: float, given: dict[str, Any], *strategies: Strategy) -> int:
+    """Elements until the target is reached."""
+    reached = Reached(target)
+    course = [*strategies, OneCycle(rate=0.01)]
+    fit(strategies=course, callbacks=[reached], epochs=10, validate_every=2, **given)
+    assert reached.at is not None
+    return reached.at
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_images_reach_a_target_with_fewer_pixels(seed: int) -> None:
+    def given() -> dict[str, Any]:
+        return {
+            "model": convolutional(seed), "train": images(seed=2 * seed),
+            "valid": images(240, seed=2 * seed + 1), "seed": seed,
+        }  # fmt: skip
+
+    assert until(0.9, given(), ProgressiveResizing()) < 0.5 * until(0.9, given())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chains_reach_a_target_with_fewer_tokens(seed: int) -> None:
+    def given() -> dict[str, Any]:
+        return {
+            "model": Reader(), "train": tokens(seed=2 * seed), "valid": tokens(seed=2 * seed + 1),
+            "loss": token_loss, "metric": None, "seed": seed,
+        }  # fmt: skip
+
+    assert until(1.7, given(), SequenceLength()) < 0.7 * until(1.7, given())
+
+
 def test_sequences_grow_in_eights_and_end_whole() -> None:
     seen = sizes(SequenceLength(), model=Reader(), train=tokens(length=60), valid=None, metric=None,
                  loss=token_loss, epochs=10)  # fmt: skip

@@ -109,6 +109,40 @@ def test_nothing_happens_where_nothing_diverges() -> None:
     assert same(dict(one.weights), dict(two.weights))
 
 
+@pytest.mark.parametrize(
+    ("spoilt", "cut"), [(300, 310), (400, 300), (300, 330), (20, 25), (400, 350)]
+)
+def test_after_a_resume_it_goes_back_as_far(tmp_path: Path, spoilt: int, cut: int) -> None:
+    """Cut off between what spoils the weights and the look that tells, or between the copy and that."""
+
+    class Cut:
+        def step_end(self, run: Run) -> None:
+            if run.step == cut:
+                run.save()
+                raise KeyboardInterrupt
+
+    def go(*callbacks: Any) -> Any:
+        return fit(
+            strategies=[Divergence(), OneCycle(rate=0.02), Ema()],
+            callbacks=[Breaks(spoilt, math.nan), *callbacks],
+            epochs=50,
+            validate_every=50,
+            checkpoint=tmp_path,
+            every="1h",
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        go(Cut())
+    again = go()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    whole = go()
+    assert whole.stopped == "epochs"
+    assert sum("the loss became nan" in note for note in whole.notes) == 1
+    assert again.notes == whole.notes
+    assert same(dict(again.weights), dict(whole.weights))
+
+
 # --- what goes back with it ------------------------------------------------------------------
 
 

@@ -36,7 +36,7 @@ class After(Strategy):
     def __init__(self) -> None:
         self.seen: dict[str, Any] = {}
 
-    def first_weights(self, run: Run) -> None:
+    def begin(self, run: Run) -> None:
         self.seen = copy.deepcopy(
             {
                 "parameters": dict(run.module.named_parameters()),
@@ -145,6 +145,22 @@ def test_targets_of_zero_and_one_are_for_sigmoids() -> None:
     assert float(head_bias(net, ClassPrior(), train=one, loss=loss).sigmoid()) == pytest.approx(
         float(y[:, 2].sum() + 1) / 202
     )
+
+
+def test_class_prior_leaves_out_what_the_loss_ignores() -> None:
+    ignored = [(x, torch.where(torch.arange(len(y)) % 3 == 0, 255, y)) for x, y in rare()]
+    known = [(x, torch.where(y == 255, -100, y)) for x, y in ignored]
+    bias = head_bias(
+        model(), ClassPrior(), train=ignored, loss=nn.CrossEntropyLoss(ignore_index=255)
+    )
+    assert same(bias, head_bias(model(), ClassPrior(), train=known))
+
+
+@pytest.mark.parametrize("other", [Kaiming(), Transfer(model(seed=5).state_dict())])
+def test_class_prior_comes_after_all_other_first_weights(other: Strategy) -> None:
+    wanted = head_bias(model(), ClassPrior(), train=rare())
+    for strategies in ([ClassPrior(), other], [other, ClassPrior()]):
+        assert same(head_bias(model(), *strategies, train=rare()), wanted)
 
 
 def focal(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

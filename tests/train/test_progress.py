@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from outpace.train.progress import Telling
-from tests.train.toys import fit, same, trainer
+from outpace.train.progress import Telling, under_way
+from outpace.train.run import Run
+from tests.train.toys import Slow, Time, fit, ready, same, trainer
 
 
 class Gone(io.StringIO):
@@ -62,3 +63,37 @@ def test_a_line_that_changes_is_wiped_before_another(
     telling.close()
     assert kept.getvalue() == "\r\x1b[2Koutpace: told\n"
     assert Telling(quiet=True).next_s == float("inf")
+
+
+class Lines:
+    """The line that changes, as it would be after each step."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def step_end(self, run: Run) -> None:
+        self.told.append(under_way(run))
+
+
+@pytest.mark.parametrize(
+    ("budget", "when"),
+    [
+        (100.0, "20s · 20s left · 1m ahead of its budget"),
+        (35.0, "20s · 15s left · 5s behind its budget"),
+        (None, "20s · 20s left"),
+    ],
+)
+def test_when_it_ends_and_how_that_stands_to_the_budget(budget: float | None, when: str) -> None:
+    lines, time = Lines(), Time()
+    fit(train=Slow(ready(), time, 1.0), budget=budget, epochs=4, now=time, callbacks=[lines])
+    assert lines.told[19].startswith("step 20 of 40 · ")
+    assert lines.told[19].endswith(f" · {when}")
+
+
+def test_the_last_metric_is_told_and_the_best_where_it_is_another() -> None:
+    values = iter([0.5, 0.9, 0.7, 0.95])
+    lines = Lines()
+    fit(metric=lambda outputs, targets: next(values), valid=ready(24, seed=1), callbacks=[lines])
+    told = [line.split(" · ")[2:-2] for line in lines.told]
+    assert told[20] == ["metric 0.9"]
+    assert told[39] == ["metric 0.7, best 0.9"]

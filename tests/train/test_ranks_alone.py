@@ -1,4 +1,4 @@
-"""What each of two processes has for itself: its voice, and its own random numbers."""
+"""What each of two processes has for itself, its voice, device and random numbers, and what they share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from outpace.errors import UsageError
 from outpace.serve.loader import Loader
+from outpace.train import ranks
 from outpace.train.data import Batches
 from outpace.train.seeds import best_of
 from tests.train.launching import launch
@@ -79,6 +80,69 @@ def test_each_goes_on_with_its_own_batches_and_one_speaks(
     assert one["losses"] != two["losses"]
 
 
+OWN = """
+import json, os, sys
+import torch
+from torch import distributed, nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+from outpace.errors import DataError
+from outpace.serve.loader import Loader
+from outpace.train.strategies import Lsuv, OneCycle
+from outpace.train.trainer import Trainer
+from tests.train.test_resume import Centred
+from tests.train.toys import deep, points
+
+folder, rank = sys.argv[1], int(os.environ["RANK"])
+torch.set_num_threads(1)
+told = {}
+class First:
+    def begin(self, run):
+        told["weights"] = {k: v.double().sum().item() for k, v in run.module.state_dict().items()}
+        told["drawn"] = torch.rand(3).tolist()
+
+os.makedirs(f"{folder}/disk-{rank}")
+os.chdir(f"{folder}/disk-{rank}")
+
+def train():
+    net, loss = deep(), Centred()
+    with torch.no_grad():
+        loss.scale += rank
+    Trainer(
+        net, loss=loss, device="cpu", callbacks=[First()],
+        optimizer=torch.optim.AdamW([*net.parameters(), *loss.parameters()], 0.02),
+        train=Loader(TensorDataset(*points()), 12, executor="none"),
+        strategies=[Lsuv(), OneCycle()], epochs=2, checkpoint="checkpoints",
+    ).fit(quiet=True)
+    return loss
+
+loss = train()
+told["loss"] = {k: v.tolist() for k, v in loss.state_dict().items()}
+try:
+    train()
+except DataError as error:
+    told["said"] = str(error)
+open(f"{folder}/{rank}.json", "w").write(json.dumps(told))
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_share_the_loss_and_the_checkpoint_and_draw_numbers_of_their_own(
+    tmp_path: Path, torchrun: list[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(OWN)
+    launch(torchrun, 2, script, tmp_path)
+    one, two = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert one["loss"] == two["loss"]
+    assert one["loss"]["scale"] != 1.0
+    assert one["weights"] == two["weights"]
+    assert one["drawn"] != two["drawn"]
+    assert one["said"] == two["said"]
+    assert "cannot be read by rank 1" in one["said"]
+
+
 def test_a_loader_made_before_ranks_meet_has_its_part_of_each_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -90,6 +154,24 @@ def test_a_loader_made_before_ranks_meet_has_its_part_of_each_batch(
     trainer(train=own, valid=given).data()
     assert (own.rank, own.world, len(own)) == (1, 2, 10)
     assert (given.rank, given.world) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "rank", "has"),
+    [
+        ("cuda", "2", "cuda:2"),
+        ("cuda", None, "cuda"),
+        ("cuda:1", "2", "cuda:1"),
+        ("cpu", "2", "cpu"),
+    ],
+)
+def test_a_rank_has_a_gpu_of_its_own_unless_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, asked: str, rank: str | None, has: str
+) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    assert str(ranks.of_rank(torch.device(asked))) == has
 
 
 def test_whether_ranks_share_the_samples_is_seen() -> None:

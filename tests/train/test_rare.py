@@ -91,6 +91,20 @@ def test_what_the_loss_ignores_does_not_count() -> None:
     assert float(ours(outputs, padded)) == pytest.approx(float(each[known].mean()), rel=1e-5)
 
 
+@pytest.mark.parametrize("counts", [None, [200, 60, 41]])
+def test_what_is_ignored_may_be_no_class_at_all(counts: list[float] | None) -> None:
+    """255 is the border in many data sets of segmentation."""
+    x, y = imbalanced(300)
+    loss = nn.CrossEntropyLoss(ignore_index=255)
+    padded = torch.where(torch.arange(300) % 3 == 0, 255, y)
+    ours, _ = learning(ClassWeights(0.99, counts=counts), train=[(x, padded)], loss=loss)
+    plain = [(x, torch.where(padded == 255, -100, y))]
+    other, _ = learning(ClassWeights(0.99, counts=counts), train=plain)
+    outputs = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    wanted = other(outputs, torch.where(padded == 255, -100, y))
+    assert float(ours(outputs, padded)) == pytest.approx(float(wanted))
+
+
 def test_ones_and_zeros_of_each_output_are_two_classes() -> None:
     chance = torch.Generator().manual_seed(0)
     y = (torch.rand(200, 3, generator=chance) < torch.tensor([0.5, 0.1, 0.02])).float()
@@ -151,6 +165,34 @@ def test_focal_of_classes_is_the_papers_equation() -> None:
     assert float(ours(outputs, targets)) == pytest.approx(float(-((1 - p) * p.log()).mean()))
     zero, plain = learning(Focal(0.0))
     assert float(zero(outputs, targets)) == pytest.approx(float(plain(outputs, targets)))
+
+
+@pytest.mark.parametrize(
+    ("loss", "more"),
+    [
+        (nn.CrossEntropyLoss, {"weight": torch.tensor([1.0, 5.0, 9.0])}),
+        (nn.CrossEntropyLoss, {"label_smoothing": 0.2}),
+        (F.cross_entropy, {"weight": torch.tensor([1.0, 5.0, 9.0]), "label_smoothing": 0.2}),
+        (nn.BCEWithLogitsLoss, {"pos_weight": torch.tensor([1.0, 5.0, 9.0])}),
+        (BINARY, {"weight": torch.tensor([2.0, 0.5, 9.0])}),
+    ],
+)
+def test_focal_tells_p_without_what_weights_or_smooths_the_loss(
+    loss: Any, more: dict[str, Any]
+) -> None:
+    chance = torch.Generator().manual_seed(0)
+    outputs, targets = torch.randn(50, 3, generator=chance), torch.arange(50) % 3
+    p = outputs.softmax(1)[torch.arange(50), targets]
+    binary = loss in (BINARY, nn.BCEWithLogitsLoss)
+    if binary:
+        targets = F.one_hot(targets, 3).float()  # type: ignore[assignment]
+        p = torch.where(targets == 1, outputs.sigmoid(), 1 - outputs.sigmoid())
+    is_module = isinstance(loss, type)
+    given = loss(**more) if is_module else partial(loss, **more)
+    ours, _ = learning(Focal(), train=[(torch.randn(50, 8), targets)], loss=given)
+    each = loss(**more, reduction="none") if is_module else partial(given, reduction="none")
+    wanted = ((1 - p) ** 2 * each(outputs, targets)).mean()
+    assert float(ours(outputs, targets)) == pytest.approx(float(wanted), rel=1e-5)
 
 
 def rare_things(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

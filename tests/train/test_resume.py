@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 from outpace.errors import DataError
 from outpace.serve.loader import Loader
@@ -145,11 +146,12 @@ def test_what_is_added_to_a_course_that_is_over_would_teach_nothing(tmp_path: Pa
     assert fit(checkpoint=tmp_path, epochs=2, strategies=[OneCycle(rate=0.02)]).steps == 20
 
 
+@pytest.mark.parametrize("way", ["Loader", "DataLoader", "own generator", "batch sampler"])
 @pytest.mark.parametrize(
     ("before", "after", "at"), [(16, 8, 3), (16, 7, 5), (7, 16, 9), (16, 7, 6), (16, 96, 8)]
 )
 def test_another_batch_size_loses_and_repeats_no_sample(
-    tmp_path: Path, before: int, after: int, at: int
+    tmp_path: Path, before: int, after: int, at: int, way: str
 ) -> None:
     x, y = points(96)
     data = TensorDataset(torch.arange(96), y)
@@ -162,8 +164,15 @@ def test_another_batch_size_loses_and_repeats_no_sample(
             return x[batch[0]], batch[1]
 
     def go(size: int, *callbacks: Any) -> Any:
+        own = torch.Generator().manual_seed(3) if way == "own generator" else None
+        loader: Any = Loader(data, size, executor="none")
+        if way != "Loader":
+            loader = DataLoader(data, size, shuffle=True, generator=own)
+        if way == "batch sampler":
+            drawn = BatchSampler(RandomSampler(data), size, drop_last=False)
+            loader = DataLoader(data, batch_sampler=drawn)
         return fit(
-            train=Loader(data, size, executor="none"),
+            train=loader,
             checkpoint=tmp_path,
             every=0,
             valid=None,
@@ -183,6 +192,37 @@ def test_another_batch_size_loses_and_repeats_no_sample(
     assert result.steps == at + sum(-(-samples // after) for samples in left)
     assert result.epochs == 3
     assert result.history[-1].rate == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_gone_on_with_inside_of_a_batch_can_be_so_again(
+    tmp_path: Path, workers: int
+) -> None:
+    """Batches of 16, then of 10, then of 6; of the last ones too few are left for a batch."""
+    seen: dict[int, list[int]] = {}
+
+    class Seeing:
+        def batch(self, run: Run, batch: Any) -> Any:
+            seen[run.step] = batch[0].tolist()
+            return torch.ones(len(batch[0]), 8), batch[1]
+
+    for size, stop in ((16, 3), (10, 5), (6, None)):
+        data = TensorDataset(torch.arange(100), points(100)[1])
+        loader = DataLoader(
+            data,
+            size,
+            shuffle=True,
+            drop_last=True,
+            num_workers=workers,
+            generator=torch.Generator().manual_seed(7),
+        )
+        callbacks = [Seeing(), *([Stop(stop)] if stop else [])]
+        given = {"train": loader, "valid": None, "metric": None, "epochs": 1}
+        with nullcontext() if stop is None else pytest.raises(KeyboardInterrupt):
+            fit(**given, checkpoint=tmp_path, every=0, callbacks=callbacks)
+    assert [len(seen[step]) for step in sorted(seen)] == [16] * 3 + [10] * 2 + [6] * 5
+    samples = [sample for step in sorted(seen) for sample in seen[step]]
+    assert len(samples) == len(set(samples)) == 98
 
 
 def test_the_time_that_is_used_goes_on(tmp_path: Path) -> None:

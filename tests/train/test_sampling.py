@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,18 @@ def test_wrong_labels_come_the_most_by_loss_alone() -> None:
         of_the_hard(strategy, 0.1)
         shares.append(float(strategy.factors[wrong].mean() / strategy.factors[~wrong].mean()))
     assert shares[1] > 1.5 * shares[0]
+
+
+def test_what_can_be_learnt_is_told_without_the_weights_of_classes() -> None:
+    told = {}
+    weighted = nn.CrossEntropyLoss(torch.tensor([1.0, 5.0, 9.0]), label_smoothing=0.1)
+    for by, loss in product(("learnability", "loss"), (weighted, F.cross_entropy)):
+        strategy = LossSampling(by)
+        data = Loader(TensorDataset(*points(160)), 16, executor="none")
+        fit(loss=loss, train=data, strategies=[strategy, Constant(rate=0.0)], epochs=1)
+        told[by, loss] = strategy.state_dict()["sums"]
+    assert same(told["learnability", weighted], told["learnability", F.cross_entropy])
+    assert not same(told["loss", weighted], told["loss", F.cross_entropy])
 
 
 @pytest.mark.parametrize("strategy", [LossSampling(), Subset()], ids=["loss_sampling", "subset"])

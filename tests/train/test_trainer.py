@@ -25,7 +25,7 @@ from outpace.report import write_report
 from outpace.serve.loader import Loader
 from outpace.train.progress import Telling
 from outpace.train.run import Run
-from outpace.train.strategies import Ema, OneCycle, Strategy, Target
+from outpace.train.strategies import Constant, Ema, OneCycle, Strategy, Target
 from outpace.train.trainer import Trainer
 from tests.train.toys import Slow, Time, accuracy, fit, model, points, ready, same, trainer
 
@@ -277,6 +277,70 @@ def test_layers_are_left_in_the_mode_they_came_in(given: dict[str, Any], learnin
 def test_validation_every_so_many_steps() -> None:
     result = fit(epochs=2, validate_every=4)
     assert [row.step for row in result.history] == [4, 8, 12, 16, 20]
+
+
+def test_what_a_strategy_asks_for_does_not_stand_for_the_validation_of_an_epoch() -> None:
+    class Asks:
+        def step_end(self, run: Run) -> None:
+            run.asked = run.step == 3
+
+    result = fit(epochs=3, validate_every=15, callbacks=[Asks()])
+    assert [row.step for row in result.history] == [3, 10, 15, 30]
+
+
+@pytest.mark.parametrize("validate_every", [None, 3])
+def test_what_is_given_in_evaluation_mode_learns_in_it(validate_every: int | None) -> None:
+    modes: list[tuple[bool, ...]] = []
+
+    class Seeing:
+        def batch(self, run: Run, batch: Any) -> None:
+            modes.append(tuple(layer.training for layer in run.module))
+
+    net = model(dropout=0.3, norm=True)
+    net[1].eval()
+    result = fit(model=net, epochs=2, validate_every=validate_every, callbacks=[Seeing()])
+    assert set(modes) == {(True, False, True, True, True)}
+    assert int(result.weights["1.num_batches_tracked"]) == 0
+    assert "1 stay in evaluation mode, as they were given" in result.notes
+    whole = fit(model=model(norm=True).eval(), epochs=2)
+    assert int(whole.weights["1.num_batches_tracked"]) > 0
+
+
+class Heavy(Strategy):
+    """What it has to save takes time to copy."""
+
+    name = "heavy"
+
+    def __init__(self, time: Time, seconds: float) -> None:
+        self.time, self.seconds = time, seconds
+
+    def state_dict(self) -> dict[str, Any]:
+        self.time.s += self.seconds
+        return {}
+
+
+def test_a_budget_holds_the_last_checkpoint_too(tmp_path: Path) -> None:
+    class Written:
+        seconds = 0.0
+
+        def end(self, run: Run) -> None:
+            assert run.checkpoints is not None
+            run.checkpoints.wait()
+            self.seconds = run.clock.write_s
+
+    time, written = Time(), Written()
+    result = fit(
+        budget=100.0,
+        strategies=[Heavy(time, 6.0), Constant(rate=0.03)],
+        train=Slow(ready(), time, 0.5),
+        checkpoint=tmp_path,
+        every="5m",
+        callbacks=[written],
+        now=time,
+    )
+    assert result.stopped == "budget"
+    assert written.seconds > 0.0
+    assert 90.0 <= time.s - 100.0 <= 100.0
 
 
 @pytest.mark.parametrize("validation_s", [0.0, 5.0])

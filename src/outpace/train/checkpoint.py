@@ -19,10 +19,12 @@ import torch
 
 from outpace.errors import DataError
 from outpace.plan.safety import write
+from outpace.train import ranks
 
 KEPT = 2
-FORMAT = 3
+FORMAT = 4
 RETRY_S = 30.0
+UNREADABLE = (OSError, RuntimeError, pickle.UnpicklingError, EOFError, DataError)
 
 
 def copied(state: Any) -> Any:
@@ -49,8 +51,6 @@ class Checkpoints:
     def __init__(self, folder: Path, every_s: float, say: Callable[[str], None]) -> None:
         self.folder, self.every_s, self.say = folder, every_s, say
         self.next_s = every_s
-        self.written_s = 0.0
-        """that the last one took to write"""
         self.retry_s = 0.0
         """longer that the next one waits, where the last could not be written"""
         self._thread: threading.Thread | None = None
@@ -76,10 +76,8 @@ class Checkpoints:
         problem: Exception | None = None
         for path in self.paths():
             try:
-                state = torch.load(path, map_location="cpu", weights_only=True)
-                if state.get("outpace_checkpoint") != FORMAT:
-                    raise DataError(f"{path} is no checkpoint of this version of outpace")
-            except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, DataError) as error:
+                state = read(path)
+            except UNREADABLE as error:
                 problem = error
                 self.say(f"{path} cannot be read ({error}): the one before it is taken")
             else:
@@ -97,17 +95,25 @@ class Checkpoints:
             return elapsed >= self.next_s
         return elapsed >= self.next_s + self.retry_s and not self.busy
 
-    def begin(self, state: dict[str, Any], step: int, elapsed: float) -> None:
-        """Have a thread write a copy of a state, after the one that is being written."""
+    def begin(
+        self,
+        state: dict[str, Any],
+        step: int,
+        elapsed: float,
+        wrote: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """Have a thread write a copy of a state, after the one that is being written; ``wrote`` is told how
+        long it took.
+        """
         self.wait()
         self.next_s, self.retry_s = elapsed + self.every_s, 0.0
         content = {"outpace_checkpoint": FORMAT, **state}
         path = self.folder / f"step-{step:010d}.pt"
         # No daemon: Python waits for it at its end.
-        self._thread = threading.Thread(target=self._write, args=(path, content))
+        self._thread = threading.Thread(target=self._write, args=(path, content, wrote))
         self._thread.start()
 
-    def _write(self, path: Path, content: dict[str, Any]) -> None:
+    def _write(self, path: Path, content: dict[str, Any], wrote: Callable[[float], None]) -> None:
         began = time.perf_counter()
         try:
             write(path, content)
@@ -116,13 +122,44 @@ class Checkpoints:
         except Exception as error:
             self.retry_s = RETRY_S
             self.say(f"no checkpoint was written: {error}")
-        self.written_s = time.perf_counter() - began
+        wrote(time.perf_counter() - began)
 
     def wait(self) -> None:
         """Until nothing is being written."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A checkpoint. Raises one of `UNREADABLE`."""
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    if state.get("outpace_checkpoint") != FORMAT:
+        raise DataError(f"{path} is no checkpoint of this version of outpace")
+    return state
+
+
+def newest(checkpoints: Checkpoints, world: int) -> tuple[Path, dict[str, Any]] | None:
+    """The newest that the first rank can read, read by all. Raises DataError on all where one cannot."""
+    if world == 1:
+        return checkpoints.newest()
+    found: tuple[Path, dict[str, Any]] | None = None
+    problem: tuple[str, str | None] | None = None
+    try:
+        found = checkpoints.newest() if ranks.leads() else None
+    except DataError as error:
+        problem = str(error), error.hint
+    path = ranks.first(found and found[0], world)
+    if path is not None and found is None:
+        try:
+            found = path, read(path)
+        except UNREADABLE as error:
+            told = f"{path} cannot be read by rank {ranks.number()}: {error}"
+            problem = told, "have all ranks see the same folder of checkpoints"
+    for each in ranks.gathered(problem, world):
+        if each is not None:
+            raise DataError(*each)
+    return found
 
 
 def seed_all(seed: int) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from outpace.measure.generators import generators_kept
 from outpace.plan.schedule import rate as share
+from outpace.train.layers import evaluating, set_learning
 from outpace.train.optimizers import Rates
 from outpace.train.rate import LONG, Climb, Point, hardly, horizon, sound, usual_rate
 
@@ -91,7 +92,7 @@ def trained(
     steps: int,
 ) -> None:
     """One cycle; groups' rates stay in proportion."""
-    model.train()
+    set_learning(model)
     rates = Rates(optimizer)
     rates.set_peak(rate)
     for step in range(steps):
@@ -106,7 +107,7 @@ def judged(
     model: torch.nn.Module, loss_of: LossOf, batches: Sequence[Any], agreed: Agreed
 ) -> Point:
     """The mean loss, infinite where it is not a number, and that of each batch; no rate."""
-    model.eval()
-    losses = torch.stack([loss_of(model, batch).detach().reshape(()) for batch in batches])
+    with evaluating(model):
+        losses = torch.stack([loss_of(model, batch).detach().reshape(()) for batch in batches])
     (mean,) = agreed([float(losses.mean())])
     return Point(0.0, mean if math.isfinite(mean) else math.inf, tuple(losses.tolist()))

@@ -44,8 +44,8 @@ class Clock:
         """of them before the first step: start-up, of which the rate's course is not to know"""
         self.used = 0.0
         """share of the time or of the steps, whichever is more; never falls"""
-        self.validation_s = self.save_s = 0.0
-        """what the last validation and the last checkpoint took"""
+        self.validation_s = self.save_s = self.write_s = 0.0
+        """what the last validation and the last checkpoint took, and what writing at the end will"""
         self.validation_steps = 0.0
         """what a validation is taken to be worth until one was made, at the pace of a dozen steps"""
         self._from: tuple[int, float] = (0, 0.0)
@@ -89,7 +89,7 @@ class Clock:
     def ending_s(self) -> float:
         """Seconds that are needed once training ends."""
         validation_s = self.validation_s or self.validation_steps * self.pace_s
-        return VARIES * (validation_s + self.save_s)
+        return VARIES * (validation_s + self.save_s + self.write_s)
 
     @property
     def step_s(self) -> float:
@@ -146,7 +146,7 @@ class Clock:
             "seconds": self.seconds,
             "from": self._from,
             "recent": list(self._recent),
-            "endings": (self.validation_s, self.save_s, self.validation_steps),
+            "endings": (self.validation_s, self.save_s, self.write_s, self.validation_steps),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ class Clock:
         self._from, self._of = (int(first), float(share)), state["steps"]
         self._before = (state["steps"], float(state["seconds"]))
         self._recent.extend(state["recent"])
-        self.validation_s, self.save_s, self.validation_steps = state["endings"]
+        self.validation_s, self.save_s, self.write_s, self.validation_steps = state["endings"]
         self._began = self.now() - self.elapsed
 
 

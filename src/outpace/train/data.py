@@ -20,6 +20,7 @@ from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept, random_states, restore_random
 from outpace.serve.loader import Loader
 from outpace.serve.nests import each
+from outpace.train.at_sample import begun_at, sampled
 
 OWN, NOW = "own", "now"
 """states of a source's own generators, where the epoch began and where training is"""
@@ -49,6 +50,8 @@ class Batches:
         """epochs begun; batches of the source drawn of this one"""
         self.under_way = False
         """an epoch was begun and not finished"""
+        self.passed = (0, 0)
+        """samples and batches of it that came before, where it is gone on with inside of a batch"""
         self._coming: Iterator[Any] = iter(())
         """from the source"""
         self._resized = False
@@ -64,6 +67,15 @@ class Batches:
         """Whether each of several ranks has its own part of the samples, as far as is known."""
         by_rank = (getattr(each, "num_replicas", 1) for each in samplers_of(self.source))
         return isinstance(self.source, Loader) or self.stateful or max(by_rank) > 1
+
+    @property
+    def samples(self) -> tuple[int, int] | None:
+        """That a DataLoader's sampler gave of this epoch, and all of it, where that is known."""
+        found = sampled(self.source)
+        if found is None:
+            return None
+        samples, batches = self.passed
+        return min(found.total, samples + (self.drawn - batches) * found.size), found.total
 
     @property
     def whole(self) -> int | None:
@@ -113,6 +125,7 @@ class Batches:
         going_on, self._goes_on = self._goes_on, False
         if not going_on:
             self.epochs, self.drawn, self.under_way = self.epochs + 1, 0, True
+            self.passed = (0, 0)
         self._tell_epoch()
         if self.stateful:
             return iter(self.source)
@@ -126,6 +139,8 @@ class Batches:
                 iter(self.source)  # it draws another number the first time
             restore_random(self._random)
             self._restore(self._random.get(OWN))
+            if self.passed[0]:
+                return begun_at(self.source, self.passed[0])  # type: ignore[arg-type]
             batches = iter(self.source)
             for _ in range(self.drawn):
                 next(batches, None)
@@ -232,6 +247,7 @@ class Batches:
             "drawn": self.drawn,
             "under_way": self.under_way,
             "length": self.whole,
+            "samples": self.samples,
         }
         if self.stateful:
             return {**own, "source": self.source.state_dict()}  # type: ignore[attr-defined]
@@ -239,15 +255,21 @@ class Batches:
         return {**own, "random": random, "again": self._again}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there in the next `epoch`; with another batch size, or other ranks, a Loader does so
-        with the very next sample, all else with the nearest batch.
+        """Go on from there in the next `epoch`. With another batch size a Loader and a DataLoader do so with
+        the very next sample, a Loader with other ranks too; all else goes on with the nearest batch.
         """
         self.epochs, self.drawn = state["epochs"], state["drawn"]
         self.under_way = self._goes_on = state["under_way"]
+        now, before = sampled(self.source), state["samples"]
         if self.stateful and "source" in state:
             self.source.load_state_dict(state["source"])  # type: ignore[attr-defined]
         if isinstance(self.source, Loader) and self.under_way:
             self.drawn = len(self.source) - self.source.left
+        elif now is not None and before is not None and now.total == before[1] and self.under_way:
+            samples = before[0]
+            self.drawn = now.batches(now.total) - now.batches(now.total - samples)
+            inside = samples < now.total and samples % now.size
+            self.passed = (samples, self.drawn) if inside else (0, 0)
         elif state["length"] and self.whole:
             self.drawn = round(self.drawn * self.whole / state["length"])
         self._random, self._again = state.get("random"), state.get("again", False)

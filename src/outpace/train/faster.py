@@ -17,6 +17,7 @@ from outpace.measure.generators import generators_kept
 from outpace.measure.statistics import paired_gain
 from outpace.records.gain import Gain
 from outpace.train.clock import Clock, done
+from outpace.train.layers import evaluating, set_learning
 from outpace.train.loop import gradients
 from outpace.train.run import Run
 from outpace.train.strategies.dropout_off import dropped
@@ -65,9 +66,11 @@ def compared(trials: Trials, base: Variant, other: Variant) -> Faster:
     with generators_kept(), trials.objective.kept():
         runs = [trials.begun(each, 0, Clock(now=trials.clock.now)) for each in (base, other)]
         with torch.no_grad():  # what only a validation does with its outputs has to work too
-            trials.objective.judge(runs[1].judged_model().eval(), trials.held_out[:1])
+            model = runs[1].judged_model()
+            with evaluating(model):
+                trials.objective.judge(model, trials.held_out[:1])
         for run in runs:
-            run.model.train()
+            set_learning(run.module)
         apart = distance(*(gradients_of(run, trials.batches[0]) for run in runs))
         times: tuple[list[float], list[float]] = ([], [])
         gain, worth = None, False

@@ -34,23 +34,47 @@ Look = Callable[[str, nn.Module, tuple[Any, ...], torch.Tensor], torch.Tensor | 
 """name, layer, what it was given, what it gave -> what is taken for that instead, unless it is None"""
 
 
+def set_learning(model: nn.Module) -> None:
+    """Have it in training mode. One that is stays as it is, with the layers in it that were put in evaluation
+    mode, as those that are not to learn.
+    """
+    if not model.training:
+        model.train()
+
+
+@contextmanager
+def modes_kept(model: nn.Module) -> Iterator[None]:
+    """Afterwards layers are in training or in evaluation mode as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside, all of it is in evaluation mode."""
+    with modes_kept(model):
+        model.eval()
+        yield
+
+
 @contextmanager
 def traceless(model: nn.Module) -> Iterator[None]:
     """Forward passes inside are as in training, and leave buffers, modes and generators as they were."""
-    modes = [(module, module.training) for module in model.modules()]
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    with torch.no_grad(), generators_kept():
+    with torch.no_grad(), generators_kept(), modes_kept(model):
         try:
-            model.train()
+            set_learning(model)
             yield
         finally:
-            for module, mode in modes:
-                module.training = mode
             for module, name, buffer, before in buffers:
                 module._buffers[name] = buffer  # another one may have been put in its place
                 buffer.copy_(before)

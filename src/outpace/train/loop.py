@@ -21,6 +21,7 @@ from outpace.seams.batch import batch_size
 from outpace.train import ranks
 from outpace.train.checkpoint import copied
 from outpace.train.data import Together
+from outpace.train.layers import evaluating, set_learning
 from outpace.train.result import Best
 from outpace.train.run import Run
 
@@ -54,19 +55,19 @@ def epoch(run: Run) -> None:
         run.begun = run.step
         for tell in run.events.epoch_begin:
             tell(run)
-    run.model.train()
+    set_learning(run.module)
     for batch in run.train.epoch():
         step(run, batch)
         if run.due:
             validate(run)
-            run.model.train()
+            set_learning(run.module)
         if run.over() and not run.train.at_end:
             return
         attend(run)
     if not run.train.drawn:
         raise UsageError("there is nothing to learn from", "train= gives no batch")
     run.epoch += 1
-    if not run.judged_since(run.begun if run.validate_every else run.step - 1):
+    if not run.judged_at_end:
         validate(run)
     for tell in run.events.epoch_end:
         tell(run)
@@ -75,6 +76,8 @@ def epoch(run: Run) -> None:
 def step(run: Run, batch: Any) -> None:
     """One step."""
     loss = accumulated(run, batch) if type(batch) is Together else gradients(run, batch)
+    if run.world > 1:
+        run.exchange()
     for tell in run.events.gradients:
         tell(run)
     run.optimizer.step()
@@ -140,8 +143,7 @@ def judged(run: Run) -> Row:
         if run.world > 1:  # what is judged is what the first rank is to keep
             ranks.alike(run.module.buffers())
         model = run.judged_model()
-        model.eval()
-        with torch.no_grad(), generators_kept():
+        with torch.no_grad(), generators_kept(), evaluating(model):
             batches = run.together(model, run.valid.epoch())
             found = run.objective.judge(model, batches)
         loss, metric, _ = ranks.judged(found, run.world, run.device)

@@ -111,14 +111,16 @@ def interrupted(run: Run) -> str:
 
 
 def under_way(run: Run) -> str:
-    """The same between validations, with the newest loss."""
+    """The same between validations, with the newest loss: ``metric 0.905, best 0.912``."""
     total = run.clock.steps
     parts = [f"step {run.step:,}" + (f" of {total:,}" if total is not None else "")]
     recent = run.losses.recent
     if recent:
         parts.append(f"loss {sum(recent) / len(recent):.4g}")
     if run.best is not None:
-        parts.append(f"best {_value(run, run.best.row):.4g}")
+        name = "metric" if run.objective.metric is not None else "validation"
+        last, best = (f"{_value(run, row):.4g}" for row in (run.history[-1], run.best.row))
+        parts.append(f"{name} {last}" + (f", best {best}" if best != last else ""))
     return " · ".join([*parts, *_when(run)])
 
 

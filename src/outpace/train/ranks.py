@@ -56,10 +56,17 @@ def device_of(given: str | torch.device | None) -> torch.device:
             ) from error
         if device.type == "cuda" and not torch.cuda.is_available():
             raise UsageError(f"device={given!r}, and torch sees no GPU", "leave device= out")
-        return device
+        return of_rank(device)
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("cpu")
+
+
+def of_rank(device: torch.device) -> torch.device:
+    """This rank's own GPU, where a launcher has started it and the device names no number."""
+    rank = os.environ.get("LOCAL_RANK")
+    named = str(device) != "cuda"
+    return device if named or rank is None else torch.device("cuda", int(rank))
 
 
 def wrapped(
@@ -103,6 +110,17 @@ def alike(tensors: Iterable[torch.Tensor]) -> None:
             parts = torch.split(flat, [tensor.numel() for tensor in some])
             for tensor, part in zip(some, parts, strict=True):
                 tensor.copy_(part.view(tensor.shape))
+
+
+def averaged(weights: Iterable[torch.Tensor], device: torch.device) -> None:
+    """Have each weight's gradient be the mean of all ranks'; where no rank has one there is none."""
+    weights = list(weights)
+    have = summed([float(weight.grad is not None) for weight in weights], device) if weights else []
+    for weight, count in zip(weights, have, strict=True):
+        if count:
+            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            distributed.all_reduce(weight.grad)
+            weight.grad /= distributed.get_world_size()
 
 
 def agreed(read: Callable[[], float], device: torch.device) -> Callable[[], float]:

@@ -118,6 +118,13 @@ class Run:
         every = self.validate_every
         return self.asked or bool(every and self.step % every == 0)
 
+    @property
+    def judged_at_end(self) -> bool:
+        """Whether the epoch that ends needs no validation more: it had one when that was due, or just now."""
+        every = self.validate_every
+        had = every is not None and self.step // every > self.begun // every
+        return had or self.judged_since(self.step - 1)
+
     def judged_since(self, step: int) -> bool:
         """Whether the history's last row is of a later step than that."""
         return bool(self.history) and self.history[-1].step > step
@@ -215,6 +222,12 @@ class Run:
             w for group in self.optimizer.param_groups for w in group["params"]
         )
 
+    def exchange(self) -> None:
+        """Between ranks: what the loss has for itself, as a model that they share does with its own."""
+        own = self.of_loss().values()
+        ranks.averaged((each for each in own if each.requires_grad), self.device)
+        ranks.alike(each for each in own if not each.requires_grad)
+
     def load_learned(self, state: dict[str, Any]) -> None:
         """Bring them back; rates stay as they are."""
         self.load_weights(self.module, state["model"])
@@ -230,7 +243,10 @@ class Run:
         self.rates.set(self.rates.factor)
         for strategy in self.events.strategies:
             if strategy.name in state["strategies"]:
-                strategy.load_state_dict(state["strategies"][strategy.name])
+                # Whole ones are those of a checkpoint, and of what it had kept to go back to.
+                own = {} if self.shards is None else strategy.state_dict()
+                theirs = state["strategies"][strategy.name]
+                strategy.load_state_dict(self.placed(theirs, own))
 
     def state_dict(self) -> dict[str, Any]:
         """All that it takes to go on."""
@@ -277,7 +293,8 @@ class Run:
         self.train.load_state_dict(train)
         self.losses.load_state_dict(state["losses"])
         self.clock.load_state_dict(state["clock"])
-        restore_random(state["random"][rank % len(state["random"])])
+        if rank < len(state["random"]):  # else it is of more ranks now, and has numbers of its own
+            restore_random(state["random"][rank])
 
     def save(self) -> None:
         """Have a checkpoint written, beside the training."""
@@ -291,12 +308,15 @@ class Run:
         else:
             content = {**copied(state), "best": best} if leads else {}
         if leads:
-            self.checkpoints.begin(content, self.step, began)
+            self.checkpoints.begin(content, self.step, began, self.wrote)
         else:
             self.checkpoints.next_s = began + self.checkpoints.every_s
         self.clock.save_s = self.clock.read() - began
-        if self.world == 1:  # at the end it is waited for, and the best weights are written too
-            self.clock.save_s += 2 * self.checkpoints.written_s
+
+    def wrote(self, seconds: float) -> None:
+        """A checkpoint was written; at the end that is waited for, and the best weights are written too."""
+        if self.world == 1:
+            self.clock.write_s = 2 * seconds
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from outpace.measure.generators import generators_kept
 from outpace.plan.budget import duration, seconds_of
 from outpace.train import ranks
 from outpace.train.auto import is_auto, own_of
+from outpace.train.layers import evaluating
 from outpace.train.progress import Telling
 from outpace.train.result import Choice, Kept, Result
 
@@ -291,11 +292,10 @@ def judged(trainer: Trainer, weights: dict[str, torch.Tensor]) -> float:
     """
     model = trainer.model
     model.load_state_dict(weights)
-    model.eval()
     valid = trainer.data()[1]
     assert valid is not None
     try:
-        with torch.no_grad(), generators_kept():
+        with torch.no_grad(), generators_kept(), evaluating(model):
             loss, metric, _ = trainer.objective.judge(model, valid.epoch())
     finally:
         valid.close()

@@ -92,7 +92,8 @@ class Shards:
             for kind in (nn.Module.parameters, nn.Module.buffers):
                 for mine, theirs in zip(kind(found), kind(self.module), strict=True):
                     mine.copy_(theirs)
-        found.train(self.module.training)
+        for mine, theirs in zip(found.modules(), self.module.modules(), strict=True):
+            mine.training = theirs.training
         return found  # type: ignore[no-any-return]
 
     def copies(self, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -128,8 +129,15 @@ class Shards:
         return state
 
     def placed(self, values: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
-        """Whole tensors that all ranks have, cut to this rank's shards where ``like`` has shards."""
-        return {name: cut(value, like.get(name)) for name, value in values.items()}
+        """Whole tensors that all ranks have, cut to this rank's shards where ``like`` has shards; of dicts in
+        both too.
+        """
+        found = dict[str, Any]()
+        for name, value in values.items():
+            own: Any = like.get(name)
+            inside = isinstance(value, Mapping) and isinstance(own, Mapping)
+            found[name] = self.placed(value, own) if inside else cut(value, own)
+        return found
 
     def by_whole(
         self, weight: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
 from outpace.errors import DataError
 from outpace.plan.budget import duration
 from outpace.train import ranks
+from outpace.train.checkpoint import Checkpoints
 from outpace.train.result import Choice
 from outpace.train.run import Run
-from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.base import LAST, Strategy
 
+EARLY = 0.1
+"""of the budget after which there is a first checkpoint, where ``every`` is longer"""
 LEAST_FACTOR = 0.01
 """of the largest rate, below which nothing is learnt"""
 Found = tuple[Path, dict[str, Any]] | None
@@ -34,17 +36,6 @@ def put_back(run: Run) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def modes_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Afterwards layers are in training or in evaluation mode as they were."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
 def start(run: Run, found: Found) -> None:
     """Strategies prepare; then weights are those of a checkpoint, or the first ones are made."""
     run.optimizer.zero_grad()  # a training that was interrupted has left its gradients
@@ -52,12 +43,29 @@ def start(run: Run, found: Found) -> None:
         strategy.prepare(run)
     if found is not None:
         resume(run, *found)
-        return
+    else:
+        first_weights(run)
+    if run.world > 1:
+        ranks.alike(run.of_loss().values())
+    if run.checkpoints is not None:
+        first_checkpoint(run, run.checkpoints)
+
+
+def first_checkpoint(run: Run, checkpoints: Checkpoints) -> None:
+    """When it is due: early in a budget, as the last one takes as long, for which time is kept."""
+    clock, after = run.clock, checkpoints.every_s
+    if not clock.save_s:
+        after = min(after, EARLY * clock.seconds)
+    checkpoints.next_s = after + (clock.elapsed if run.resumed else 0.0)
+
+
+def first_weights(run: Run) -> None:
+    """Those that strategies make."""
     own = Strategy.first_weights
     first = [each for each in run.events.strategies if type(each).first_weights is not own]
     if first:
         with run.whole():
-            for strategy in first:
+            for strategy in sorted(first, key=lambda each: each.name in LAST):
                 strategy.first_weights(run)
 
 
@@ -94,7 +102,6 @@ def resume(run: Run, path: Path, state: dict[str, Any]) -> None:
             f"{path} is of another training: {error}",
             "name another folder for this one, or delete the checkpoints to begin anew",
         ) from error
-    run.checkpoints.next_s = run.clock.elapsed + run.checkpoints.every_s
     run.telling.say(
         f"goes on from {path}: step {run.step:,}, {duration(run.clock.elapsed)} of training"
     )

@@ -18,6 +18,7 @@ from outpace.measure.statistics import paired_gain
 from outpace.records.gain import Gain
 from outpace.seams.alter import DEAR, DROPOUT, PassingThrough, alter
 from outpace.train.clock import done
+from outpace.train.layers import set_learning
 from outpace.train.objective import Objective
 
 BLOCK, WARM = 4, 1
@@ -57,7 +58,7 @@ def suggestions(
     which are trained; ``seconds``: to measure them in.
     """
     with generators_kept(), objective.kept():
-        model.train()
+        set_learning(model)
         drawn = itertools.cycle(batches)
         changes = [AS_IT_IS, *changes_of(model, objective, batches[0])]
         times: dict[Change, list[float]] = {change: [] for change in changes}

@@ -25,11 +25,12 @@ from outpace.seams.optimizer import held_by
 from outpace.serve.loader import Loader
 from outpace.train import given, ranks
 from outpace.train.auto import Asked, Known, chosen, is_auto, own_of
-from outpace.train.checkpoint import Checkpoints, copied, seed_all
+from outpace.train.checkpoint import Checkpoints, copied, newest, seed_all
 from outpace.train.choose import compared, settled
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
 from outpace.train.facts import has_batch_norm
+from outpace.train.layers import modes_kept
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
@@ -41,7 +42,6 @@ from outpace.train.start import (
     check_course,
     choice_of,
     first_batches,
-    modes_kept,
     put_back,
     start,
 )
@@ -166,16 +166,17 @@ class Trainer:
     def fit(self, *, quiet: bool = False) -> Result:
         """Train. The model holds the best weights afterwards."""
         started = datetime.now().astimezone()
-        ranks.met(self.device)  # by now it is known which of them speaks
+        world = ranks.met(self.device)  # by now it is known which of them speaks
         telling = Telling(quiet=quiet or not ranks.leads())
         checkpoints = None
         if self.checkpoint is not None:
             checkpoints = Checkpoints(self.checkpoint, self.every_s, telling.say)
-        found = checkpoints.newest() if checkpoints is not None else None
+        found = newest(checkpoints, world) if checkpoints is not None else None
         run = self.put_together(telling, checkpoints, choice_of(found) or self.choice)
         try:
             with settings_kept(self.optimizer), modes_kept(self.model), put_back(run):
                 start(run, found)
+                del found  # as large as a model and its optimizer, some times over
                 run.train.lasts(self.epochs, self.left_s(run))
                 with recipe_applied(self.recipe, run):
                     first_batches(run)
@@ -207,7 +208,7 @@ class Trainer:
         now = ranks.agreed(self.now, self.device) if world > 1 else self.now
         clock = Clock(self.budget_s, self.steps, now)
         if self.seed is not None:
-            seed_all(self.seed)
+            seed_all(self.seed + ranks.number())  # else all would drop out the same
         sharded = self.shard and world > 1
         if sharded:
             self.check_sharded()
@@ -283,6 +284,8 @@ class Trainer:
                 f"{some(unused)}: the loss of the first batch gives them no gradient, so ranks look at each "
                 "step which weights have one (find_unused_parameters)"
             )
+        if still := evaluated(self.model):
+            run.note(f"{some(still)} stay in evaluation mode, as they were given")
         if idle := unlearnt_of_model(run):
             run.note(
                 f"{len(idle)} of the model's weights are not learnt, as optimizer= does not have them: "
@@ -464,6 +467,15 @@ class Trainer:
 def some(names: Sequence[str]) -> str:
     """``head.weight, head.bias`` and, where there are more, others."""
     return f"{', '.join(names[:SOME])}{' and others' if len(names) > SOME else ''}"
+
+
+def evaluated(model: torch.nn.Module) -> list[str]:
+    """Names of layers that are in evaluation mode in a model that is not, without those inside of them."""
+    found = list[str]()
+    for name, layer in model.named_modules():
+        if not layer.training and not any(name.startswith(f"{outer}.") for outer in found):
+            found.append(name)
+    return found if model.training else []
 
 
 def unlearnt_of_model(run: Run) -> list[str]:

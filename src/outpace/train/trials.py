@@ -43,6 +43,7 @@ from outpace.train.optimizers import Given, copies
 from outpace.train.progress import Telling
 from outpace.train.rate import horizon
 from outpace.train.run import Run
+from outpace.train.start import first_weights
 from outpace.train.strategies import LrFinder
 from outpace.train.strategies.base import Events, Strategy
 
@@ -217,8 +218,7 @@ class Trials:
         together = run.train.together
         run.train = Batches(Shuffled(batches, seed), device)
         run.train.together = together
-        for strategy in strategies:
-            strategy.first_weights(run)
+        first_weights(run)
         if variant.rate is not None:
             run.rates.set_peak(variant.rate)
         return run

@@ -15,7 +15,7 @@ import torch
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.seams.batch import batch_size, scale_batch
 from outpace.train import ranks
-from outpace.train.layers import copies_of
+from outpace.train.layers import copies_of, set_learning
 from outpace.train.optimizers import Rates
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Twin:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.module, self.optimizer = copies_of(run.module, run.optimizer)
-        self.module.train()
+        set_learning(self.module)
         together = run.world > 1
         self.model: torch.nn.Module = self.module
         if together:

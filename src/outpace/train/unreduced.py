@@ -25,6 +25,8 @@ LOGARITHMS = {
 }
 """of torch.nn.functional; by their names, as whoever watches them puts others in their place"""
 MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.BCELoss, nn.BCEWithLogitsLoss)
+WEIGHTING: dict[str, Any] = {"weight": None, "pos_weight": None, "label_smoothing": 0.0}
+"""by which a loss is no longer -ln p, and what leaves it out"""
 
 
 def unreduced(loss: Any, asking: str) -> Each:
@@ -50,6 +52,27 @@ def logarithm(loss: Any) -> bool:
     function = getattr(loss, "func", loss)  # of a partial
     known = getattr(function, "__name__", None) in LOGARITHMS
     return isinstance(loss, MODULES) or (known and function.__module__ == F.__name__)
+
+
+def unweighted(loss: Any) -> Any:
+    """A loss that is -ln p but for weights of targets and label smoothing, without them; else itself."""
+    held = (
+        loss.keywords if isinstance(loss, partial) else {n: getattr(loss, n, 0) for n in WEIGHTING}
+    )
+    weighting = [name for name in WEIGHTING if is_set(held.get(name))]
+    if not weighting:
+        return loss
+    if isinstance(loss, partial):
+        return partial(loss, **{name: WEIGHTING[name] for name in weighting})
+    plain = copy.deepcopy(loss)
+    for name in weighting:
+        setattr(plain, name, WEIGHTING[name])
+    return plain
+
+
+def is_set(value: Any) -> bool:
+    """Whether it weights or smooths anything."""
+    return isinstance(value, torch.Tensor) or bool(value)
 
 
 def _reduction(loss: Callable[..., Any]) -> Any:

@@ -37,6 +37,8 @@ FALLING = frozenset({"one_cycle", "restarts", "linear"})
 """whose rate ends at zero"""
 WARM_UP = FALLING | {"schedule_free"}
 """whose rate rises at the begin"""
+LAST = frozenset({"class_prior"})
+"""which set a part of the first weights, after those that make all of them"""
 RISING = 100
 """steps over which a larger rate is reached where it does not"""
 Need = Literal["validation", "an end"]
@@ -68,7 +70,8 @@ class Strategy:
 
     def first_weights(self, run: Run) -> None:
         """Training begins anew: the weights that it begins with, before any strategy's `begin`. They
-        are to be the same on all ranks; data and generators are left as they are.
+        are to be the same on all ranks; data and generators are left as they are. Those in `LAST` are
+        called after all others.
         """
 
     def first_batches(self, run: Run) -> None:

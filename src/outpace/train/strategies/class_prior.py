@@ -37,7 +37,8 @@ class ClassPrior(Strategy):
     more than it comes, the bias is ln f where targets are numbers of classes (softmax), and
     ln(f / (1 - f)) where they are 0 or 1 for each output (sigmoid). ``pi``: every sigmoid begins at that
     probability instead, -ln((1 - pi) / pi), as focal loss wants it (0.01 in the paper).
-    ``frequencies``: of classes that exclude each other, where batches are not (inputs, targets).
+    ``frequencies``: of classes that exclude each other, where batches are not (inputs, targets). It is
+    set after all other first weights, in whatever order strategies are given.
     Helps: where classes are imbalanced: the first steps are not spent on learning how often each comes,
     and with thousands of negatives to a positive they do not blow up.
     Harms: classes that come as often as each other gain nothing; a head that was loaded has learnt a
@@ -136,9 +137,11 @@ def counted(batches: Sequence[Any], size: int, ignore: int = -100) -> Counted | 
         rows = torch.cat([by_output(targets, size) for targets in found])
         return Counted((rows.sum(0) + 1.0).tolist(), len(rows) + 2.0, False)
     flat = torch.cat([targets.flatten() for targets in found])
-    if flat.is_floating_point() or flat.dtype == torch.bool or size == 1 or flat.max() >= size:
+    if flat.is_floating_point() or flat.dtype == torch.bool or size == 1:
         return None
     counts = torch.bincount(flat[(flat >= 0) & (flat != ignore)], minlength=size) + 1.0
+    if len(counts) > size:
+        return None
     return Counted(counts.tolist(), float(counts.sum()), True)
 
 

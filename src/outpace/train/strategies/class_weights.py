@@ -90,7 +90,7 @@ class ClassWeights(Strategy):
         losses = each(outputs, targets)
         if self.weights.dim() == 1:
             known = (targets >= 0) & (targets != self.ignored)
-            weights = self.weights[targets.clamp(min=0)] * known
+            weights = self.weights[targets.where(known, 0)] * known
             return (weights * losses).sum() / known.sum()
         zeros, ones = self.weights.reshape(2, -1, *[1] * (targets.dim() - 2))
         return (torch.where(targets > 0.5, ones, zeros) * losses).mean()

@@ -15,6 +15,10 @@ from outpace.train.strategies.base import Strategy
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
+SURE = 2 * TOGETHER
+"""steps after a copy by which losses that were bad because of it have been seen"""
+Copy = tuple[int, dict[str, Any]]
+
 
 @final
 class Divergence(Strategy):
@@ -24,8 +28,8 @@ class Divergence(Strategy):
     again as at the begin (and far outside of the noise there), weights, optimizer and strategies go
     back to a copy in memory that was followed by good losses, at most about 300 steps old; the rate is
     halved; the data go on. After ``most`` roll-backs training ends.
-    Helps: a rate that is somewhat too large, a rare batch that blows weights up; it costs two copies
-    of weights and optimizer in main memory, and the making of one every 250 steps.
+    Helps: a rate that is somewhat too large, a rare batch that blows weights up; it costs a copy, at
+    times two, of weights and optimizer in main memory and in checkpoints, one made every 250 steps.
     Harms: a loss that is meant to grow (adversarial training) is taken for divergence. What came
     between the copy and the divergence is lost.
     Source: Chowdhery et al. 2022, arXiv 2204.02311, section 5.1 (PaLM: back some steps, other batches).
@@ -38,8 +42,8 @@ class Divergence(Strategy):
         self.times = 0
         self.normal: tuple[float, float] | None = None
         """median and spread of the first losses"""
-        self.copies: list[tuple[int, dict[str, Any]]] = []
-        """step and state; the last may not be known to be good yet"""
+        self.copies: list[Copy] = []
+        """step and state; the last may not be known to be good yet, and is the only one where it is"""
 
     def prepare(self, run: Run) -> None:
         """Nothing was seen of this training yet."""
@@ -66,13 +70,17 @@ class Divergence(Strategy):
         why = self.problem(losses)
         if why is not None:
             self.roll_back(run, why)
-        elif run.step - self.copies[-1][0] >= self.every:
+            return
+        age = run.step - self.copies[-1][0]
+        if age >= SURE:
+            del self.copies[:-1]
+        if age >= self.every:
             # Before this one the losses were good until here, so the one before it is good.
             self.copies = [self.copies[-1], (run.step, copied(run.learned(but=(self.name,))))]
 
     def end(self, run: Run) -> None:
         """What came since the last look may not be kept; where there are validations they judge it."""
-        # No copies: a training that had ended was started again, and made no step.
+        # No copies: what had ended without this strategy was started again, and made no step.
         if run.best is not None or self.times > self.most or not self.copies:
             return
         (off,) = run.mean_of_ranks([float(not all(map(math.isfinite, run.losses.read())))])
@@ -100,7 +108,7 @@ class Divergence(Strategy):
     def roll_back(self, run: Run, why: str) -> None:
         """Go back, and on with half of the rate."""
         step, state = self.copies[-1]
-        if len(self.copies) > 1 and run.step - step <= 2 * TOGETHER:
+        if run.step - step <= SURE:
             step, state = self.copies[0]
         self.copies = [(step, state)]
         self.times += 1
@@ -119,10 +127,11 @@ class Divergence(Strategy):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What it has seen; the copies are made anew."""
-        return {"times": self.times, "normal": self.normal}
+        """What it has seen, and what it would go back to."""
+        return {"times": self.times, "normal": self.normal, "copies": self.copies}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self.times = state["times"]
         self.normal = tuple(state["normal"]) if state["normal"] is not None else None
+        self.copies = state["copies"]

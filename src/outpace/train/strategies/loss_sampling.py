@@ -12,7 +12,7 @@ from outpace.errors import UsageError
 from outpace.train import ranks
 from outpace.train.losses import TOGETHER
 from outpace.train.strategies.base import Drawing
-from outpace.train.unreduced import Each, logarithm, unreduced
+from outpace.train.unreduced import Each, logarithm, unreduced, unweighted
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -30,6 +30,7 @@ class LossSampling(Drawing):
     a wrong label. With ``by="loss"`` it is the loss itself, of any kind. From the second epoch on a
     sample comes ``least`` times an epoch, and more in proportion to its score, at most about ``most``
     times; an epoch is as long as ever. Losses are those of the steps: the model is not called for them.
+    p is told without a loss's own weights and label smoothing.
     Helps: where much of the data is easy or alike, and training takes many epochs: steps go to what is
     still to be learnt. By loss it is faster where all labels are right.
     Harms: in few epochs, as the first is spent on looking. By loss, samples that are labelled wrongly
@@ -84,7 +85,8 @@ class LossSampling(Drawing):
         self.sums, self.counts = torch.zeros_like(self.scores), torch.zeros_like(self.scores)
         self.factors, self.begun = torch.empty(0), False
         self.pending.clear()
-        run.objective.learning = partial(self.learning, loss, unreduced(loss, self.name))
+        told = unweighted(loss) if self.by == "learnability" else loss
+        run.objective.learning = partial(self.learning, loss, unreduced(told, self.name))
 
     def learning(self, loss: Any, each: Each, outputs: Any, targets: Any) -> torch.Tensor:
         """The loss itself, whose mean may be weighted or leave targets out; those of single targets are

@@ -14,6 +14,7 @@ from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept
 from outpace.seams.rate import set_rate
 from outpace.train import ranks
+from outpace.train.layers import set_learning
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def learnt(run: Run, task: str, batches: Sequence[Any], steps: int) -> float:
     model, optimizer = run.copies()
     for group, rate in zip(optimizer.param_groups, run.rates.largest, strict=True):
         set_rate(group, rate * run.rates.scale)
-    model.train()
+    set_learning(model)
     with generators_kept(), run.objective.kept():
         before = mean(run, model, loss, batches)
         for batch in islice((batch for _ in range(steps) for batch in batches), steps):

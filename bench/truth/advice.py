@@ -1,65 +1,112 @@
 """Whether what is advised pays: each case is tuned, and every trial held against its prediction.
 
-    python bench/truth/advice.py [--only parse_json] [--time 60s]
+    python bench/truth/advice.py [--only parse_json] [--time 60s] [--output bench/truth/ADVICE.md]
 
 The largest dose of a case is taken. Harmful is a remedy that is predicted to gain and measures less
-than 0.97x, with an interval that leaves no doubt; such a trial costs a tuning its time, and a
-reader of `diagnose` who believes it more than that.
+than 0.97x; surely so where its whole interval is below 1. Such a trial costs a tuning its time, and a
+reader of `diagnose` who believes it more than that. What is done is kept in .outpace/truth, so that a
+run that was stopped goes on, by the same code of outpace.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import statistics
-import tempfile
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from cases import all_cases
+from cases import Case, all_cases
+from kept import Kept, code_of, digest
 from verdict import outpace
+
+from outpace.measure.machine import describe
 
 HARMFUL = 0.97
 
 
+def trials_of(case: Case, seconds: str, folder: Path) -> list[dict[str, Any]]:
+    """What a tuning tried of what it had predicted, and what that measured."""
+    recipe = ("--time", seconds, "--recipe", f"{folder}/recipe.toml")
+    told = outpace("tune", case.target("".join(case.amounts[-1:])), folder, *recipe)
+    return [
+        {"case": case.name} | {key: trial[key] for key in ("remedy", "predicted", "measured")}
+        for trial in told["trials"]
+        if trial["predicted"] is not None and trial["measured"] is not None
+    ]
+
+
+def harmful(trial: dict[str, Any]) -> bool:
+    """Whether it was promised to pay and measures less than nothing."""
+    return bool(trial["predicted"]["speedup"] > 1 and trial["measured"]["speedup"] < HARMFUL)
+
+
+def surely(trial: dict[str, Any]) -> bool:
+    """Whether it does harm beyond the noise."""
+    return bool(harmful(trial) and trial["measured"]["high"] < 1)
+
+
+def table(trials: list[dict[str, Any]], failed: list[str]) -> str:
+    """ADVICE.md."""
+    errors = [abs(math.log(t["predicted"]["speedup"] / t["measured"]["speedup"])) for t in trials]
+    middle = statistics.median(errors) if errors else math.nan
+    machine = describe()
+    lines = [
+        "# What is advised, tried",
+        "",
+        "Made by `python bench/truth/advice.py`: each script of the truth bench tuned with the largest",
+        "dose of its plant.",
+        "",
+        f"{machine.cpu}, {machine.cores} cores, {date.today()}.",
+        "",
+        f"Predicted to gain, measured below {HARMFUL}x: {sum(map(harmful, trials))} of {len(trials)}.",
+        f"With all of the interval below 1 too: {sum(map(surely, trials))} of {len(trials)}.",
+        f"Median of abs(ln(predicted / measured)): {middle:.2f}.",
+        "",
+        "| case | remedy | predicted | measured | harmful |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for trial in trials:
+        gain = "{speedup:.2f}x [{low:.2f}, {high:.2f}]".format(**trial["measured"])
+        harm = "surely" if surely(trial) else "yes" if harmful(trial) else ""
+        predicted = f"{trial['predicted']['speedup']:.2f}x"
+        lines.append(f"| {trial['case']} | {trial['remedy']} | {predicted} | {gain} | {harm} |")
+    if failed:
+        lines += ["", f"Failed: {', '.join(failed)}."]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Print a line a trial, and how many were harmful."""
+    """Tune what is not kept yet, and write the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", action="append", default=[], help="names of cases")
     parser.add_argument("--time", default="60s", help="for the tuning of each")
+    parser.add_argument("--output", type=Path, help="a file for the table, as ADVICE.md")
+    parser.add_argument("--again", action="store_true", help="forget what is kept")
     options = parser.parse_args()
+    kept, code = Kept(options.again), code_of("tune")
     trials: list[dict[str, Any]] = []
+    failed: list[str] = []
     for case in all_cases():
         if options.only and case.name not in options.only:
             continue
-        with tempfile.TemporaryDirectory() as name:
-            recipe = ("--time", options.time, "--recipe", f"{name}/recipe.toml")
-            told = outpace("tune", case.target("".join(case.amounts[-1:])), Path(name), *recipe)
-        for trial in told["trials"]:
-            predicted, measured = trial["predicted"], trial["measured"]
-            if predicted is None or measured is None:
-                continue
-            trials.append(trial)
-            print(
-                f"{case.name}: {trial['remedy']} predicted {predicted['speedup']:.2f}x, measured "
-                f"{measured['speedup']:.2f}x [{measured['low']:.2f}, {measured['high']:.2f}]"
-                f"{', HARMFUL' if harmful(trial) else ''}",
-                flush=True,
+        print(case.name, flush=True)
+        try:
+            trials += kept.once(
+                f"trials/{code}-{case.name}-{digest([case.path])}-{options.time}",
+                functools.partial(trials_of, case, options.time),
             )
-    errors = [abs(math.log(t["predicted"]["speedup"] / t["measured"]["speedup"])) for t in trials]
-    print(
-        f"{sum(map(harmful, trials))} of {len(trials)} harmful; median of abs(ln(predicted / "
-        f"measured)) {statistics.median(errors) if errors else math.nan:.2f}"
-    )
-
-
-def harmful(trial: dict[str, Any]) -> bool:
-    """Whether it was promised to pay and does harm."""
-    measured = trial["measured"]
-    low = measured["speedup"] < HARMFUL and measured["high"] < 1
-    return bool(trial["predicted"]["speedup"] > 1 and low)
+        except RuntimeError as error:
+            print(f"  FAILED, {error}", flush=True)
+            failed.append(case.name)
+    text = table(trials, failed)
+    print(text)
+    if options.output is not None:
+        options.output.write_text(text)
 
 
 if __name__ == "__main__":

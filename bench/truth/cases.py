@@ -33,12 +33,16 @@ class Case:
     ranks: int
     """processes that train together, under torchrun"""
 
-    def target(self, amount: str) -> list[str]:
+    def target(self, amount: str, seed: int = 0) -> list[str]:
         """The words by which outpace is to run it."""
-        args = [amount] if amount else []
+        args = self.arguments(amount, seed)
         if self.ranks == 1:
             return [str(self.path), *args]
         return ["--", *self.command(self.path, *args)]
+
+    def arguments(self, amount: str, seed: int) -> list[str]:
+        """What the script is given: its dose, which a control has none of, and its seed."""
+        return [*([amount] if amount else []), str(seed)]
 
     def command(self, script: Path, *args: str) -> list[str]:
         """The words that run ``script`` as this case is to be run."""

@@ -4,22 +4,25 @@
 
 Each script in learning/ is diagnosed with its fault (FAULT 1) and without (FAULT 0), under several
 seeds. Recall is the share of faults whose rule is told; a false alarm is any rule told of a healthy
-twin or of examples/.
+twin or of examples/. Other rules that are told beside the fault's own are counted: some follow from
+the fault, some are wrong. What is done is kept in .outpace/truth, so that a run that was stopped goes
+on, by the same code of outpace.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
+from collections import Counter
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
+from cases import HERE
+from kept import Kept, code_of, digest
 from verdict import outpace
 
 from outpace.measure.machine import describe
 
-HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "examples"
 TIME = "8"
 """seconds for experiments"""
@@ -40,11 +43,15 @@ class Row(NamedTuple):
         """Whether the fault's rule is told."""
         return self.told is not None and self.wanted in self.told
 
+    @property
+    def others(self) -> list[str]:
+        """Rules told of the fault that are not its own."""
+        return [rule for rule in self.told or () if rule != self.wanted]
 
-def rules_told(script: Path, args: list[str]) -> list[str]:
+
+def rules_told(script: Path, args: list[str], folder: Path) -> list[str]:
     """Names of the rules in the diagnosis of a script."""
-    with tempfile.TemporaryDirectory() as name:
-        verdict = outpace("diagnose", [str(script), *args], Path(name), "--time", TIME)
+    verdict = outpace("diagnose", [str(script), *args], folder, "--time", TIME)
     return [found["rule"] for found in verdict["learning"]]
 
 
@@ -52,6 +59,8 @@ def table(rows: list[Row]) -> str:
     """LEARNING.md."""
     faults = [row for row in rows if row.told is not None]
     found, alarms = sum(row.found for row in faults), sum(bool(row.healthy) for row in rows)
+    beside = sum(bool(row.others) for row in faults)
+    by_rule = Counter(rule for row in rows for rule in row.healthy)
     machine = describe()
     lines = [
         "# The rules of learning health",
@@ -62,16 +71,22 @@ def table(rows: list[Row]) -> str:
         f"{machine.cpu}, {machine.cores} cores, {date.today()}.",
         "",
         f"Faults found: {found} of {len(faults)}. False alarms: {alarms} of {len(rows)}.",
+        f"Other rules told beside the fault's own: of {beside} of {len(faults)}.",
         "",
-        "| script | seed | fault's rule | told | told of its healthy twin |",
-        "| --- | --- | --- | --- | --- |",
+        "| script | seed | fault's rule | found | other rules told | told of its healthy twin |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        told = "-" if row.told is None else ", ".join(row.told) or "nothing"
-        missed = "" if row.told is None or row.found else " (missed)"
+        found_it = "-" if row.told is None else "yes" if row.found else "missed"
+        others = "-" if row.told is None else ", ".join(row.others) or "none"
         healthy = ", ".join(row.healthy) or "nothing"
-        wanted = row.wanted or "-"
-        lines.append(f"| {row.name} | {row.seed} | {wanted} | {told}{missed} | {healthy} |")
+        cells = (row.name, str(row.seed), row.wanted or "-", found_it, others, healthy)
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "False alarms by rule, of healthy twins and examples:", ""]
+    lines += ["| rule | false alarms |", "| --- | --- |"]
+    lines += [f"| {rule} | {count} of {len(rows)} |" for rule, count in by_rule.most_common()]
+    if not by_rule:
+        lines += ["| none | |"]
     return "\n".join(lines) + "\n"
 
 
@@ -83,20 +98,27 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="a file for the table, as LEARNING.md")
+    parser.add_argument("--again", action="store_true", help="forget what is kept")
     options = parser.parse_args()
+    kept, code = Kept(options.again), code_of("diagnose")
+
+    def told_of(path: Path, *args: str) -> list[str]:
+        name = "-".join((code, path.stem, digest([path]), *args))
+        return list(kept.once(f"learning/{name}", lambda folder: rules_told(path, [*args], folder)))
+
     rows: list[Row] = []
     for path in sorted((HERE / "learning").glob("*.py")):
         if options.only and path.stem not in options.only:
             continue
         wanted = path.read_text().partition("rule: ")[2].partition("\n")[0]
         for seed in range(options.seeds):
-            told, twin = (rules_told(path, [fault, str(seed)]) for fault in "10")
+            told, twin = (told_of(path, fault, str(seed)) for fault in "10")
             rows.append(Row(path.stem, seed, wanted, told, twin))
             print(f"{path.stem} #{seed}: {told}; healthy twin: {twin}", flush=True)
     for path in sorted(EXAMPLES.glob("*.py")) if not options.only else ():
         if path.stem.startswith("make_"):
             continue
-        rows.append(Row(path.stem, 0, None, None, rules_told(path, [])))
+        rows.append(Row(path.stem, 0, None, None, told_of(path)))
         print(f"{path.stem}: {rows[-1].healthy}", flush=True)
     text = table(rows)
     print(text)

@@ -3,7 +3,8 @@
 They name no cause and no gain. TraceML needs two lines in the script, as its manual says; they are
 put into a copy. torch.profiler is read as Kineto's TensorBoard plug-in does: input where loading
 takes more than 5 % of a step, else the largest part of its chart. Lightning warns of a DataLoader
-with fewer than two workers where there are more cores. `always_io` is a dummy.
+with fewer than two workers where there are more cores. `always_io` is a dummy. A script is started
+without torchrun: those that train in several ranks are not for them.
 """
 
 from __future__ import annotations

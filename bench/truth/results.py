@@ -97,7 +97,8 @@ def first_of_its_own(told: Told) -> bool:
 def alarm(told: Told) -> bool:
     """Whether a control is told to have another cause than its own, or a script one not in it.
 
-    That threads wait for the core of a hog is none.
+    That threads wait for the core of a hog is none; nor is computing, by which a script may be bound
+    without its plant too.
     """
     row, case = told.row, told.case
     if not case.amounts:
@@ -176,6 +177,8 @@ def middle(values: list[float]) -> str:
 
 def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
     """Each with its name."""
+    costly = [told for told in planted if told.truth is not None]
+    twins = [told for told in clean if told.case.amounts]
     errors = [abs(e) for told in planted if (e := off(told)) is not None]
     alone = [off(told) for told in planted if told.case.cause != "arithmetic"]
     of_plant = [abs(e) for e in alone if e is not None]
@@ -184,6 +187,12 @@ def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
     return {
         "bound right": share(map(bound_right, planted)),
         "cause right": share(map(cause_right, planted)),
+        "planted bound first, of plants that take half of the time or more": share(
+            t.row["bound"] == t.case.bound for t in costly if half(t)
+        ),
+        "planted bound first, of all plants that take time": share(
+            t.row["bound"] == t.case.bound for t in costly
+        ),
         "planted cause first, but for what is told without it too": share(
             map(first_of_its_own, planted)
         ),
@@ -191,8 +200,16 @@ def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
         "file:line right, of those found": share(
             t.row["line_right"] for t in planted if t.row["found"]
         ),
-        "an accepted remedy is advised": share(t.row["advice_right"] for t in planted),
-        "false alarms without a plant": share(map(alarm, clean)),
+        "an accepted remedy is advised": share(
+            t.row["advice_right"] for t in planted if t.case.remedies
+        ),
+        "false alarms on controls": share(alarm(t) for t in clean if not t.case.amounts),
+        "the planted cause first without its plant": share(
+            t.row["top"] for t in twins if t.case.bound != "compute"
+        ),
+        "the same of compute, which a script may be bound by without its plant too": share(
+            t.row["top"] for t in twins if t.case.bound == "compute"
+        ),
         "the same verdict in repeats": share(same_each_time(planted + clean)),
         "median of abs(ln(gain told of the plant / truth))": middle(errors),
         "the same without arithmetic, whose gain is told against the machine's ceiling": middle(
@@ -203,11 +220,16 @@ def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
     }
 
 
+def half(told: Told) -> bool:
+    """Whether the plant takes half of the time or more."""
+    return told.truth is not None and told.truth.speedup >= HALF
+
+
 def confusion(planted: list[Told], clean: list[Told]) -> list[str]:
     """True bound by told bound, of what a training is bound by: half of the time, or a control."""
     counts: Counter[tuple[str, str]] = Counter()
     for told in planted:
-        if told.truth is not None and told.truth.speedup >= HALF:
+        if half(told):
             counts[told.case.bound, told.row["bound"]] += 1
     for told in clean:
         if not told.case.amounts:
@@ -222,15 +244,19 @@ def confusion(planted: list[Told], clean: list[Told]) -> list[str]:
 
 def peer_lines(planted: list[Told], clean: list[Told]) -> list[str]:
     """Bound right where half of the time or more is lost, and on controls, ours and of each peer."""
-    half = [t for t in planted if t.truth is not None and t.truth.speedup >= HALF]
-    half = [told for told in half if "peers" in told.row]
+    costly = [told for told in planted if half(told) and "peers" in told.row]
     controls = [told for told in clean if "peers" in told.row]
-    if not half and not controls:
+    if not costly and not controls:
         return []
-    lines = ["| tool | bound right, of half the time or more | right on controls |"]
+    lines = [
+        "The same scripts given to other tools; those of two ranks are left out for all of them, as",
+        "these tools start a script without torchrun.",
+        "",
+    ]
+    lines += ["| tool | bound right, of half the time or more | right on controls |"]
     lines += ["| --- | --- | --- |"]
-    for name in ("outpace", *(half or controls)[0].row["peers"]):
-        ran = [t for t in half if _said(t, name) != FAILED]
+    for name in ("outpace", *(costly or controls)[0].row["peers"]):
+        ran = [t for t in costly if _said(t, name) != FAILED]
         quiet = [t for t in controls if _said(t, name) != FAILED]
         right = [share(_said(t, name) == t.case.bound for t in ran)]
         right += [share(_said(t, name) in (t.case.bound, "none") for t in quiet)]
@@ -242,21 +268,22 @@ def _said(told: Told, name: str) -> str:
     return str(told.row["bound"] if name == "outpace" else told.row["peers"][name])
 
 
-def results(cases: list[Case], true: dict[str, dict[str, Truth]], rows: list[Row], how: str) -> str:
-    """RESULTS.md, from truths by case and amount, and verdicts; ``how`` they were taken."""
+def results(
+    cases: list[Case], true: dict[tuple[str, str, int], Truth], rows: list[Row], how: str
+) -> str:
+    """RESULTS.md, from truths by case, amount and seed, and verdicts; ``how`` they were taken."""
     by_name = {case.name: case for case in cases}
     without = {_twin(row): row for row in rows if row["amount"] in ("", "0")}
     clean = [Told(by_name[r["case"]], r, None, None) for r in rows if r["amount"] in ("", "0")]
-    planted, dropped = [], []
+    planted = []
     for row in rows:
         case, amount = by_name[row["case"]], row["amount"]
         if amount in ("", "0") or _twin(row) not in without:
             continue
-        truth = true[case.name][amount] if case.timed else None
+        truth = true[case.name, amount, row["seed"]] if case.timed else None
         if truth is None or truth.shown:
             planted.append(Told(case, row, truth, without[_twin(row)]))
-    for name, found in true.items():
-        dropped += [f"{name} {a} ({truth})" for a, truth in found.items() if not truth.shown]
+    dropped = [f"{name} {a} ({truth})" for (name, a, _), truth in true.items() if not truth.shown]
     groups: dict[str, Callable[[Told], bool]] = {
         "all": lambda told: True,
         "held out": lambda told: told.case.held_out,

@@ -7,163 +7,87 @@ plant costs is measured, never assumed. A dose that costs nothing that can be sh
 listed. Then the script is diagnosed, unmodified, and the verdict is held against the label in its
 docstring; so it is without the plant, where the planted cause must not come first.
 
-A seed is a pass over all cases, an hour on two cores. It takes one dose of each; the passes of
-three seeds take all three. What is done is kept in .outpace/truth, so that a run that was stopped,
-or made in shards, goes on, by the same code of outpace: a machine's pace changes within hours, and a
-verdict is held against times of its own pass.
+A seed is a pass over all cases, an hour on two cores: all that is random in a script is by it. A
+pass takes one dose of each; the passes of three seeds take all three. What is done is kept in
+.outpace/truth, so that a run that was stopped, or made in shards, goes on, by the same code of
+outpace: a machine's pace changes within hours, and a verdict is held against times of its own pass.
 Beside the table of --output it is written once more, as RESULTS.jsonl; what is in there of this
 processor is taken up, so that passes can be days apart.
 --repeats gives each verdict again, for whether it is the same. --quick takes the largest dose of a
 few cases.
 
 What a training is bound by is the plant where it takes half of the time or more. A smaller one has
-to be found; what comes before it may only be what the script is bound by without it.
+to be found; what comes before it may only be what the script is bound by without it. How often the
+planted bound itself comes first is told beside that.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
-from typing import Any
 
-from cases import HERE, Case, all_cases, beside_a_hog
+from cases import Case, all_cases, beside_a_hog
+from kept import Kept, code_of, digest
 from peers import PEERS
 from results import HALF, Row, Truth, results, truth_of
 from timing import time_dose
 from verdict import judged, outpace
 
 from outpace.measure.machine import describe
-from outpace.records.files import write_text
 
-ROOT = HERE.parents[1]
-KEPT = ROOT / ".outpace" / "truth"
 QUICK = ("collate_slow", "control_compute", "memory_elementwise", "outside_sleep", "parse_json")
 SECONDS = "20"
 """for experiments: what diagnose takes by itself for a run of some minutes"""
-
-
-def digest(paths: Iterable[Path]) -> str:
-    """A few letters that change with the files."""
-    whole = hashlib.sha256()
-    for path in sorted(paths):
-        whole.update(path.read_bytes())
-    return whole.hexdigest()[:8]
-
-
-def of_a_diagnosis() -> list[Path]:
-    """The files that a diagnosis can come by: those that train, plan and pack are none of them."""
-    import grimp
-
-    graph = grimp.build_graph("outpace", include_external_packages=False)
-    # Remedies are found by their folder, and what runs in the target is started by its path.
-    begin = {"outpace.cli.diagnose", "outpace.adapters.child"}
-    begin |= graph.find_descendants("outpace.remedies")
-    modules = begin.union(*(graph.find_upstream_modules(each) for each in begin))
-    paths = [ROOT / "src" / Path(*module.split(".")) for module in modules]
-    files = [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
-    return [*files, *(ROOT / "src" / "outpace" / "adapters" / "site").glob("*.py")]
-
-
-CODE = digest(of_a_diagnosis())
-
-
-def keep(path: Path, kept: dict[str, Any]) -> None:
-    """Write what was done to its file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(kept))
-
-
-def written(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """What is written beside a table, by its name and the processor; nothing where no file is."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {(name, cpu): kept for name, cpu, kept in map(json.loads, lines)}
+CODE = code_of("diagnose")
 
 
 class Bench:
-    """Does what is not done yet, and keeps it."""
+    """Truths, verdicts and what peers say, each as it is kept or made now."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.cpu = describe().cpu
-        self.used: dict[str, Any] = {}
-        """what was done, by its name, and the seconds that it took"""
+        self.kept = Kept(options.again, options.hog)
 
-    def once(self, name: str, make: Callable[[Path], Any]) -> Any:
-        """What ``make`` gives in an empty folder, or gave before."""
-        path = self.kept(name)
-        if self.options.again or not path.exists():
-            begun = time.perf_counter()
-            with tempfile.TemporaryDirectory() as folder:
-                made = make(Path(folder))
-            keep(path, {"made": made, "seconds": time.perf_counter() - begun})
-        kept = json.loads(path.read_text())
-        self.used[str(path.relative_to(KEPT)).removesuffix(".json")] = kept
-        return kept["made"]
-
-    def seconds(self) -> dict[str, float]:
-        """What was done took so long: times, verdicts, peers."""
-        took: dict[str, float] = {}
-        for name, kept in self.used.items():
-            kind = name.partition("/")[0].replace(CODE, "verdicts")
-            took[kind] = took.get(kind, 0.0) + kept["seconds"]
-        return took
-
-    def take_up(self, path: Path) -> None:
-        """Keep what was written beside an earlier table, of this processor."""
-        for (name, cpu), kept in written(path).items():
-            file = KEPT / f"{name}.json"
-            if cpu == self.cpu and not file.exists():
-                keep(file, kept)
-
-    def write(self, path: Path) -> None:
-        """Write what was used, for others and for later passes, beside what other passes have left there."""
-        found = written(path) | {(name, self.cpu): kept for name, kept in self.used.items()}
-        lines = [json.dumps([*key, kept]) + "\n" for key, kept in sorted(found.items())]
-        write_text(path, "".join(lines).replace(f"{ROOT}/", ""))
-
-    def kept(self, name: str) -> Path:
-        """The file of what is done."""
-        return KEPT / f"{name}{'-hog' if self.options.hog else ''}.json"
-
-    def truth(self, case: Case, amount: str) -> Truth:
+    def truth(self, case: Case, amount: str, seed: int) -> Truth:
         """What the plant costs."""
-        name = f"times/{CODE}-{case.name}-{digest([case.path])}-{amount}"
         rounds = self.options.rounds
-        times = self.once(name, lambda folder: time_dose(case, amount, rounds, folder))
+        times = self.kept.once(
+            f"times/{CODE}-{of(case, amount, seed)}",
+            lambda folder: time_dose(case, amount, seed, rounds, folder),
+        )
         return truth_of(times[amount], times["0"])
 
     def verdict(self, case: Case, amount: str, seed: int, repeat: int) -> Row:
         """A verdict and how right it is."""
 
         def make(folder: Path) -> Row:
-            told = outpace("diagnose", case.target(amount), folder, "--time", SECONDS)
+            told = outpace("diagnose", case.target(amount, seed), folder, "--time", SECONDS)
             facts = {"case": case.name, "amount": amount, "seed": seed, "repeat": repeat}
             return facts | {"code": CODE, "hog": self.options.hog, **judged(case, told)}
 
-        name = f"{CODE}/{case.name}-{amount or 'control'}-{seed}-{repeat}"
-        return dict(self.once(name, make))
+        return dict(self.kept.once(f"verdicts/{CODE}-{of(case, amount, seed)}-{repeat}", make))
 
-    def peers(self, case: Case, amount: str) -> dict[str, str] | None:
-        """The bound that each peer names; None where they are not to be asked, and were not before."""
-        args = [amount] if amount else []
-        name = f"peers/{case.name}-{digest([case.path])}-{amount}"
-        if not self.options.peers and not self.kept(name).exists():
+    def peers(self, case: Case, amount: str, seed: int) -> dict[str, str] | None:
+        """The bound that each peer names; None where they are not to be asked, and were not before.
+
+        They start a script without torchrun: what trains in several ranks is no question for them.
+        """
+        name = f"peers/{of(case, amount, seed)}"
+        if case.ranks > 1 or not (self.options.peers or self.kept.file(name).exists()):
             return None
 
         def make(folder: Path) -> dict[str, str]:
+            args = case.arguments(amount, seed)
             return {name: told(case.path, args, folder) for name, told in PEERS.items()}
 
-        return dict(self.once(name, make))
+        return dict(self.kept.once(name, make))
 
     def run(self, case: Case, amount: str, seed: int) -> tuple[Truth | None, list[Row]]:
         """The truth about a dose, and verdicts with it and without."""
-        truth = self.truth(case, amount) if amount and case.timed else None
+        truth = self.truth(case, amount, seed) if amount and case.timed else None
         if truth is not None and not truth.shown:
             print(f"  {case.name} {amount}: dropped, {truth}", flush=True)
             return truth, []
@@ -171,7 +95,7 @@ class Bench:
         repeats = range(self.options.repeats)
         rows = [self.verdict(case, dose, seed, repeat) for repeat in repeats for dose in doses]
         half = truth is not None and truth.speedup >= HALF
-        if (half or not amount) and (told := self.peers(case, amount)) is not None:
+        if (half or not amount) and (told := self.peers(case, amount, seed)) is not None:
             rows[0]["peers"] = told
         for row in rows:
             said = f"{row['bound']}, {row['cause']}"
@@ -179,6 +103,11 @@ class Bench:
             of = "no plant" if row["amount"] in ("", "0") else f"truth {truth}"
             print(f"  {case.name} {row['amount']}: {said}; {gain}, {of}", flush=True)
         return truth, rows
+
+
+def of(case: Case, amount: str, seed: int) -> str:
+    """The name of what is done with a script, as it is by now."""
+    return f"{case.name}-{digest([case.path])}-{amount or 'control'}-{seed}"
 
 
 def chosen(options: argparse.Namespace) -> list[tuple[Case, str, int]]:
@@ -199,7 +128,7 @@ def chosen(options: argparse.Namespace) -> list[tuple[Case, str, int]]:
 def how_run(bench: Bench, truths: Iterable[Truth]) -> str:
     """On what, how thoroughly, and how long it took."""
     machine, options = describe(), bench.options
-    took = ", ".join(f"{kind} {s / 60:.0f} min" for kind, s in bench.seconds().items())
+    took = ", ".join(f"{kind} {s / 60:.0f} min" for kind, s in bench.kept.seconds().items())
     rounds = {truth.rounds for truth in truths} or {0}
     of = f"{min(rounds)} to {max(rounds)}" if len(rounds) > 1 else f"{max(rounds)}"
     doses = "the largest dose of each" if options.quick else f"{len(options.seeds)} of 3 passes"
@@ -235,8 +164,8 @@ def main() -> None:
     work = chosen(options)
     bench = Bench(options)
     if options.output is not None and not options.again:
-        bench.take_up(options.output.with_suffix(".jsonl"))
-    true: dict[str, dict[str, Truth]] = {}
+        bench.kept.take_up(options.output.with_suffix(".jsonl"))
+    true: dict[tuple[str, str, int], Truth] = {}
     rows: list[Row] = []
     failed: list[str] = []
     begun = time.perf_counter()
@@ -251,16 +180,16 @@ def main() -> None:
             failed.append(f"{case.name} {amount}".rstrip())
             continue
         if truth is not None:
-            true.setdefault(case.name, {})[amount] = truth
+            true[case.name, amount, seed] = truth
         rows += verdicts
-    how = how_run(bench, (truth for doses in true.values() for truth in doses.values()))
+    how = how_run(bench, true.values())
     text = results(all_cases("gpu" if options.gpu else "cases"), true, rows, how)
     if failed:
         text += f"\nFailed: {', '.join(failed)}.\n"
     print(text)
     if options.output is not None:
         options.output.write_text(text)
-        bench.write(options.output.with_suffix(".jsonl"))
+        bench.kept.write(options.output.with_suffix(".jsonl"))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from pathlib import Path
 
@@ -24,7 +23,7 @@ import json, os, runpy, sys, time
 import torch
 import torch._dynamo
 
-script, *amounts = sys.argv[1:]
+script, seed, *amounts = sys.argv[1:]
 kept = os.dup(1)
 backward = torch.autograd.backward
 
@@ -52,7 +51,7 @@ def run(amount):
             raise Enough
 
     torch.autograd.backward = stepped
-    sys.argv = [script, amount]
+    sys.argv = [script, amount, seed]
     sys.path.insert(0, os.path.dirname(script))
     try:
         runpy.run_path(script, run_name="__main__")
@@ -89,7 +88,7 @@ for amount in amounts:
 """
 
 
-def step_times(case: Case, amounts: list[str], folder: Path) -> list[float]:
+def step_times(case: Case, amounts: list[str], seed: int, folder: Path) -> list[float]:
     """Seconds of a step on average, for each amount in turn.
 
     Each run is a fork of one process that has imported torch and done nothing else with it; ranks
@@ -100,23 +99,25 @@ def step_times(case: Case, amounts: list[str], folder: Path) -> list[float]:
     timer.write_text(TIMER)
     found = []
     for some in [amounts] if case.ranks == 1 else [[amount] for amount in amounts]:
-        command = case.command(timer, str(case.path), *some)
+        command = case.command(timer, str(case.path), str(seed), *some)
         found += [float(line) for line in output_of(command, folder).split()]
     return found
 
 
-def run_times(case: Case, amounts: list[str], folder: Path) -> list[float]:
+def run_times(case: Case, amounts: list[str], seed: int, folder: Path) -> list[float]:
     """Seconds of the whole run, for each amount in turn."""
     found = []
     for amount in amounts:
-        command = [sys.executable, str(case.path), amount]
+        command = case.command(case.path, *case.arguments(amount, seed))
         begun = time.perf_counter()
         output_of(command, folder)
         found.append(time.perf_counter() - begun)
     return found
 
 
-def time_dose(case: Case, amount: str, rounds: int, folder: Path) -> dict[str, list[float]]:
+def time_dose(
+    case: Case, amount: str, seed: int, rounds: int, folder: Path
+) -> dict[str, list[float]]:
     """Seconds with the plant and with "0" of it; the i-th ones are of one round.
 
     Two rounds are added until what the plant costs is known to `NARROW`, or there are ``rounds``:
@@ -129,7 +130,7 @@ def time_dose(case: Case, amount: str, rounds: int, folder: Path) -> dict[str, l
     timed = run_times if case.bound == "outside" else step_times
     while len(times["0"]) < rounds:
         order = ["0", amount, amount, "0"] * (1 if times["0"] else LEAST_ROUNDS // 2)
-        for which, seconds in zip(order, timed(case, order, folder), strict=True):
+        for which, seconds in zip(order, timed(case, order, seed, folder), strict=True):
             times[which].append(seconds)
         gain = paired_gain(times[amount], times["0"])
         if math.log(gain.high / gain.low) <= 2 * NARROW:

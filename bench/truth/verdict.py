@@ -24,7 +24,7 @@ def judged(case: Case, verdict: dict[str, Any]) -> dict[str, Any]:
     top = findings[0] if findings else nothing
     same = [f for f in findings if (f["bound"], f["cause"]) == (case.bound, case.cause)]
     planted = same[0] if same else nothing
-    line = int((planted["where"] or ":0").rsplit(":", 1)[1])
+    file, _, line = (planted["where"] or ":0").rpartition(":")
     advised = {advice["name"] for finding in findings for advice in finding["remedies"]}
     return {
         "bound": top["bound"],
@@ -32,9 +32,9 @@ def judged(case: Case, verdict: dict[str, Any]) -> dict[str, Any]:
         "where": planted["where"],
         "top": [top["bound"], top["cause"]] == [case.bound, case.cause],
         "found": bool(same),
-        "line_right": line in case.lines,
+        "line_right": Path(file).resolve() == case.path and int(line) in case.lines,
         "gain": planted["gain"],
         "told": [[f["bound"], f["cause"], f["gain"]["speedup"]] for f in findings],
         "advised": sorted(advised),
-        "advice_right": not case.remedies or bool(advised & set(case.remedies)),
+        "advice_right": bool(advised & set(case.remedies)) if case.remedies else None,
     }

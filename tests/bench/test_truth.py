@@ -14,7 +14,10 @@ import pytest
 TRUTH = Path(__file__).parents[2] / "bench" / "truth"
 sys.path.insert(0, str(TRUTH))
 
-from cases import Case, all_cases  # noqa: E402
+import health  # noqa: E402
+from advice import harmful, surely  # noqa: E402
+from cases import Case, all_cases, read_case  # noqa: E402
+from kept import Kept, written  # noqa: E402
 from peers import with_trace_step  # noqa: E402
 from results import (  # noqa: E402
     BOUNDS,
@@ -27,8 +30,10 @@ from results import (  # noqa: E402
     first_of_its_own,
     off,
     results,
+    scores,
     truth_of,
 )
+from timing import step_times  # noqa: E402
 from verdict import judged, outpace  # noqa: E402
 
 CASES = {case.name: case for case in all_cases()}
@@ -127,38 +132,151 @@ def test_before_a_plant_may_come_what_is_told_without_it_too() -> None:
     assert not first_of_its_own(told(behind | {"told": others}, 1.3)._replace(without=without))
 
 
-def test_what_is_beside_a_table_is_taken_up(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_beside_a_table_is_taken_up(tmp_path: Path) -> None:
     """Of another processor nothing is: its times are others."""
-    monkeypatch.setattr(run, "KEPT", tmp_path / "kept")
-    options = argparse.Namespace(again=False, hog=False)
-    bench = run.Bench(options)
-    assert bench.once("times/storage_latency-0.01", lambda folder: {"0": [1.5]}) == {"0": [1.5]}
+    kept = Kept(folder=tmp_path / "kept")
+    assert kept.once("times/storage_latency-0.01", lambda folder: {"0": [1.5]}) == {"0": [1.5]}
     table = tmp_path / "RESULTS.jsonl"
-    bench.write(table)
-    monkeypatch.setattr(run, "KEPT", tmp_path / "later")
-    later = run.Bench(options)
+    kept.write(table)
+    later = Kept(folder=tmp_path / "later")
     later.take_up(table)
     assert later.once("times/storage_latency-0.01", lambda folder: None) == {"0": [1.5]}
     assert set(later.seconds()) == {"times"}
-    another = run.Bench(options)
+    another = Kept(folder=tmp_path / "later")
     another.once("times/parse_json-35", lambda folder: {"0": [2.5]})
     another.write(table)
-    assert len(run.written(table)) == 2, "what the first pass has left is there"
-    other = run.Bench(argparse.Namespace(again=False, hog=True))
+    assert len(written(table)) == 2, "what the first pass has left is there"
+    other = Kept(hog=True, folder=tmp_path / "later")
     assert other.once("times/storage_latency-0.01", lambda folder: "beside a hog") == "beside a hog"
-    monkeypatch.setattr(run, "KEPT", tmp_path / "elsewhere")
-    later.cpu = "another"
-    later.take_up(table)
+    elsewhere = Kept(folder=tmp_path / "elsewhere", cpu="another")
+    elsewhere.take_up(table)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_is_kept_is_of_one_seed_and_one_script(tmp_path: Path) -> None:
+    case = CASES["parse_json"]
+    assert run.of(case, "35", 0) != run.of(case, "35", 1)
+    copy = tmp_path / case.path.name
+    copy.write_text(case.path.read_text() + "# changed\n")
+    assert run.of(read_case(copy), "35", 0) != run.of(case, "35", 0)
+
+
+@pytest.mark.parametrize("case", [*CASES.values(), *ON_GPU.values()], ids=[*CASES, *ON_GPU])
+def test_all_that_is_random_is_by_the_seed(case: Case) -> None:
+    text = case.path.read_text()
+    assert f"SEED = int(sys.argv[{2 if case.amounts else 1}])" in text
+    assert "manual_seed(SEED)" in text
+    assert "seed(0)" not in text
+    assert "rng(0)" not in text
+
+
+def test_a_script_is_run_and_timed_by_its_seed(tmp_path: Path) -> None:
+    script = tmp_path / "seeded.py"
+    script.write_text(
+        '"""A loop.\n\ntruth: compute arithmetic\nline: backward\namounts: 3\n"""\n'
+        "import sys, torch\n"
+        "open('given', 'a').write(' '.join(sys.argv[1:]) + '\\n')\n"
+        "x = torch.ones(1, requires_grad=True)\n"
+        "for step in range(15):\n"
+        "    x.sum().backward()\n"
+    )
+    case = read_case(script)
+    assert case.target("3", 2) == [str(script), "3", "2"]
+    assert CASES["control_compute"].arguments("", 2) == ["2"]
+    assert len(step_times(case, ["0", "3"], 2, tmp_path)) == 2
+    assert (tmp_path / "given").read_text().splitlines() == ["0 2", "3 2"]
+
+
+def test_a_line_of_another_file_is_wrong() -> None:
+    case = CASES["parse_json"]
+    gain = {"speedup": 2.0}
+
+    def line_right(file: str) -> bool:
+        where = f"{file}:{case.lines[0]}"
+        told = {"bound": "io", "cause": "parse", "where": where, "gain": gain, "remedies": []}
+        return bool(judged(case, {"findings": [told]})["line_right"])
+
+    assert line_right(str(case.path))
+    assert not line_right(str(case.path.with_name("parse_csv.py")))
+
+
+def test_advice_is_scored_where_some_is_accepted() -> None:
+    found = {"bound": "compute", "cause": "arithmetic", "where": None, "gain": {"speedup": 2.0}}
+    verdict = {"findings": [found | {"remedies": [{"name": "bf16"}]}]}
+    assert judged(CASES["compute_padding"], verdict)["advice_right"] is None
+    assert judged(CASES["compute_denormals"], verdict)["advice_right"] is False
+    none = Told(CASES["compute_padding"], row("io", "parse"), None, WITHOUT)
+    some = Told(CASES["parse_json"], row("io", "parse", advice_right=False), None, WITHOUT)
+    assert scores([none, some], [])["an accepted remedy is advised"] == "0 of 1 (0 %)"
+
+
+def test_strict_rows_are_beside_the_lenient_one() -> None:
+    """Of what a script is bound by without its plant the lenient one takes no notice."""
+    small, large = row("outside", "startup"), row("io", "parse", top=True)
+    found = scores([told(small, 1.3), told(large, 3.0)], [])
+    assert found["bound right"] == "2 of 2 (100 %)"
+    assert found["planted bound first, of plants that take half of the time or more"] == (
+        "1 of 1 (100 %)"
+    )
+    assert found["planted bound first, of all plants that take time"] == "1 of 2 (50 %)"
+
+
+def test_controls_are_scored_by_themselves() -> None:
+    """Beside scripts that are told their plant where it is not; of compute these may be right."""
+    clean = [
+        Told(CASES["control_compute"], row("io", "parse"), None, None),
+        Told(CASES["parse_json"], row("io", "parse", top=True), None, None),
+        Told(CASES["parse_csv"], row("compute", "arithmetic"), None, None),
+        Told(CASES["compute_padding"], row("compute", "arithmetic", top=True), None, None),
+    ]
+    found = scores([], clean)
+    assert found["false alarms on controls"] == "1 of 1 (100 %)"
+    assert found["the planted cause first without its plant"] == "1 of 2 (50 %)"
+    of_compute = "the same of compute, which a script may be bound by without its plant too"
+    assert found[of_compute] == "1 of 1 (100 %)"
+
+
+def test_peers_are_not_asked_of_several_ranks(tmp_path: Path) -> None:
+    """They start a script without torchrun."""
+    bench = run.Bench(argparse.Namespace(again=False, hog=False, peers=True))
+    bench.kept.folder = tmp_path
+    assert bench.peers(CASES["communication_uneven"], "50", 0) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_harmful_advice() -> None:
+    def trial(predicted: float, measured: float, high: float) -> Any:
+        gain = {"speedup": measured, "low": 0.9 * measured, "high": high}
+        return {"predicted": {"speedup": predicted}, "measured": gain}
+
+    assert harmful(trial(1.2, 0.95, 1.02))
+    assert not surely(trial(1.2, 0.95, 1.02))
+    assert surely(trial(1.2, 0.95, 0.99))
+    assert not harmful(trial(1.2, 0.98, 0.99))
+    assert not harmful(trial(1.0, 0.9, 0.95)), "nothing was promised"
+
+
+def test_rules_beside_the_faults_own_are_counted() -> None:
+    rows = [
+        health.Row("noisy_loss", 0, "noisy_loss", ["rate", "noisy_loss"], []),
+        health.Row("plateau", 0, "plateau", ["plateau"], ["rate"]),
+        health.Row("flights", 0, None, None, ["rate"]),
+    ]
+    text = health.table(rows)
+    assert "Faults found: 2 of 2. False alarms: 2 of 3." in text
+    assert "Other rules told beside the fault's own: of 1 of 2." in text
+    assert "| noisy_loss | 0 | noisy_loss | yes | rate | nothing |" in text
+    assert "| rate | 2 of 3 |" in text
 
 
 def test_the_table() -> None:
     fixed = [1.0] * 6
-    true = {"150": truth_of([1.0, 1.1] * 3, fixed), "500": truth_of([2.2] * 6, fixed)}
+    true = {
+        ("parse_json", "150", 0): truth_of([1.0, 1.1] * 3, fixed),
+        ("parse_json", "500", 0): truth_of([2.2] * 6, fixed),
+    }
     rows = [WITHOUT, row("io", "parse", top=True)]
-    text = results(list(CASES.values()), {"parse_json": true}, rows, "how")
+    text = results(list(CASES.values()), true, rows, "how")
     assert "| bound right | 1 of 1 (100 %) | 1 of 1 (100 %) | - |" in text
     assert "Dropped, as nothing could be shown to be lost: parse_json 150" in text
     assert "| io | 1 |  |  |  |  |  |" in text
@@ -166,7 +284,7 @@ def test_the_table() -> None:
 
 def test_a_verdict_is_held_against_its_own_pass() -> None:
     """Scores of each pass; verdicts of one dose that are given again are to be the same."""
-    true = {"500": truth_of([2.2] * 6, [1.0] * 6)}
+    true = {("parse_json", "500", seed): truth_of([2.2] * 6, [1.0] * 6) for seed in (0, 1)}
     own = {"gain": {"speedup": 1.1, "low": 1.0, "high": 1.2}, "found": True}
     rows = [
         row("io", "parse", top=True) | {"seed": seed, "repeat": repeat}
@@ -175,7 +293,7 @@ def test_a_verdict_is_held_against_its_own_pass() -> None:
     ]
     rows += [WITHOUT | own | {"seed": r["seed"], "repeat": r["repeat"]} for r in rows]
     rows[3] |= {"bound": "outside", "cause": "startup", "top": False}
-    text = results(list(CASES.values()), {"parse_json": true}, rows, "how")
+    text = results(list(CASES.values()), true, rows, "how")
     head = next(line for line in text.split("\n") if line.startswith("| score"))
     assert head == "| score | all | held out | the rest | seed 0 | seed 1 |"
     assert (
@@ -202,3 +320,15 @@ def test_a_plant_is_found(name: str, amount: str, tmp_path: Path) -> None:
     assert verdict["top"], verdict
     assert verdict["line_right"], verdict
     assert verdict["advice_right"], verdict
+
+
+def test_a_control_is_left_alone(tmp_path: Path) -> None:
+    """Others may take cores meanwhile, which is none of its own causes."""
+    case = CASES["control_compute"]
+    verdict = judged(case, outpace("diagnose", case.target(""), tmp_path, "--time", "4"))
+    assert not alarm(Told(case, verdict | {"hog": True}, None, None)), verdict
+
+
+def test_a_fault_of_learning_is_told(tmp_path: Path) -> None:
+    script = TRUTH / "learning" / "not_in_optimizer.py"
+    assert "not_in_optimizer" in health.rules_told(script, ["1", "0"], tmp_path)

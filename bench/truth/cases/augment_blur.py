@@ -16,11 +16,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Images(Dataset):
     def __init__(self):
-        noise = np.random.default_rng(0)
+        noise = np.random.default_rng(SEED)
         self.images = [
             Image.fromarray(noise.integers(0, 255, (64, 64, 3), dtype=np.uint8)) for _ in range(512)
         ]
@@ -35,8 +36,8 @@ class Images(Dataset):
         return torch.from_numpy(np.asarray(image, dtype=np.float32) / 255).flatten(), index % 10
 
 
-random.seed(0)
-torch.manual_seed(0)
+random.seed(SEED)
+torch.manual_seed(SEED)
 model = nn.Sequential(
     nn.Linear(12288, 256), nn.ReLU(), nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 10)
 )

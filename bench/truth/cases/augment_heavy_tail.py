@@ -14,11 +14,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Samples(Dataset):
     def __init__(self):
-        self.values = np.random.default_rng(0).normal(size=(1024, 256)).astype(np.float32)
+        self.values = np.random.default_rng(SEED).normal(size=(1024, 256)).astype(np.float32)
 
     def __len__(self):
         return len(self.values)
@@ -31,7 +32,7 @@ class Samples(Dataset):
         return torch.from_numpy(values), index % 10
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 model = nn.Sequential(
     nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
 )

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Noisy(Dataset):
@@ -31,8 +32,8 @@ class Noisy(Dataset):
         return torch.tensor(values), index % 10
 
 
-random.seed(0)
-torch.manual_seed(0)
+random.seed(SEED)
+torch.manual_seed(SEED)
 model = nn.Sequential(
     nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
 )

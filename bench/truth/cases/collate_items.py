@@ -1,9 +1,9 @@
-"""A table is drawn row by row and stacked again: AMOUNT 1; sliced by batch: AMOUNT 0.
+"""A batch of 512 rows is stacked from AMOUNT parts, at last row by row; AMOUNT 0: it is one slice.
 
 truth: io collate
 line: DataLoader(
 remedies: slice_batches cache_samples
-amounts: 1
+amounts: 128 256 512
 """
 
 import sys
@@ -13,21 +13,25 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
-torch.manual_seed(0)
-data = TensorDataset(torch.randn(40_000, 16), torch.randint(0, 10, (40_000,)))
+torch.manual_seed(SEED)
+rows = 512 // AMOUNT if AMOUNT else 1
+data = TensorDataset(
+    torch.randn(40_960 // rows, rows, 16), torch.randint(0, 10, (40_960 // rows, rows))
+)
 model = nn.Sequential(
-    nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+    nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 if AMOUNT:
-    loader = DataLoader(data, batch_size=512, shuffle=True)
+    loader = DataLoader(data, batch_size=AMOUNT, shuffle=True)
 else:
     order = BatchSampler(RandomSampler(data), 512, drop_last=False)
     loader = DataLoader(data, sampler=order, batch_size=None)
-for epoch in range(300):
+for epoch in range(50):
     for x, y in loader:
-        loss = nn.functional.cross_entropy(model(x), y)
+        loss = nn.functional.cross_entropy(model(x.flatten(0, 1)), y.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

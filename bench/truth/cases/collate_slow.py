@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 def collate(samples):
@@ -25,7 +26,7 @@ def collate(samples):
     return torch.stack([x for x, _ in samples]), torch.stack([y for _, y in samples])
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 data = TensorDataset(torch.randn(2048, 256), torch.randint(0, 10, (2048,)))
 model = nn.Sequential(
     nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)

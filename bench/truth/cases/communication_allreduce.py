@@ -2,7 +2,7 @@
 
 truth: communication allreduce
 line: dist.all_reduce
-amounts: 100 400 1600
+amounts: 400 1500 5500
 ranks: 2
 """
 
@@ -14,9 +14,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 dist.init_process_group("gloo")
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 torch.set_num_threads(1)
 model = DistributedDataParallel(
     nn.Sequential(

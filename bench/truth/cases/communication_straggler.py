@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Rows(Dataset):
@@ -32,7 +33,7 @@ class Rows(Dataset):
 
 
 dist.init_process_group("gloo")
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 torch.set_num_threads(1)
 model = DistributedDataParallel(
     nn.Sequential(

@@ -2,7 +2,7 @@
 
 truth: communication straggler
 line: model(x)
-amounts: 20 60 120
+amounts: 50 160 380
 ranks: 2
 """
 
@@ -14,19 +14,20 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 dist.init_process_group("gloo")
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 torch.set_num_threads(1)
 model = DistributedDataParallel(
     nn.Sequential(
-        nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+        nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
     )
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-rows = 200 - AMOUNT if dist.get_rank() == 0 else 200 + AMOUNT
+rows = 400 - AMOUNT if dist.get_rank() == 0 else 400 + AMOUNT
 batches = [(torch.randn(rows, 512), torch.randint(0, 10, (rows,))) for _ in range(8)]
-for epoch in range(40):
+for epoch in range(25):
     for x, y in batches:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

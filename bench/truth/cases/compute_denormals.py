@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 batches = [(torch.randn(256, 512), torch.randint(0, 10, (256,))) for _ in range(16)]
 model = nn.Sequential(nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 512), nn.Linear(512, 10))
 if AMOUNT:

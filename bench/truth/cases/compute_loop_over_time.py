@@ -1,9 +1,9 @@
-"""A recurrent network steps through time in Python (AMOUNT 1) instead of in one call (0).
+"""A recurrent network takes AMOUNT of 64 steps in Python, and the others in one call.
 
 truth: compute dispatch
 line: model(x)
 remedies: compile_model
-amounts: 1
+amounts: 1 4 17
 """
 
 import sys
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Reader(nn.Module):
@@ -21,16 +22,14 @@ class Reader(nn.Module):
         self.head = nn.Linear(64, 10)
 
     def forward(self, x):
-        if AMOUNT:
-            state = None
-            for time in range(x.shape[1]):
-                out, state = self.rnn(x[:, time : time + 1], state)
-        else:
-            out, state = self.rnn(x)
+        state = None
+        for time in range(AMOUNT):
+            out, state = self.rnn(x[:, time : time + 1], state)
+        out, state = self.rnn(x[:, AMOUNT:], state)
         return self.head(out[:, -1])
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 batches = [(torch.randn(32, 64, 16), torch.randint(0, 10, (32,))) for _ in range(16)]
 model = Reader()
 optimizer = torch.optim.SGD(model.parameters(), 0.01)

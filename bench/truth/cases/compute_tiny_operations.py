@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Chain(nn.Module):
@@ -27,7 +28,7 @@ class Chain(nn.Module):
         return self.last(x)
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 data = [(torch.randn(32, 32), torch.randint(0, 10, (32,))) for _ in range(64)]
 model = Chain()
 optimizer = torch.optim.SGD(model.parameters(), 0.01)

@@ -4,10 +4,14 @@ truth: compute arithmetic
 line: model(x)
 """
 
+import sys
+
 import torch
 from torch import nn
 
-torch.manual_seed(0)
+SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+
+torch.manual_seed(SEED)
 images, labels = torch.randn(2048, 3, 32, 32), torch.randint(0, 10, (2048,))
 model = nn.Sequential(
     nn.Conv2d(3, 32, 3, padding=1),

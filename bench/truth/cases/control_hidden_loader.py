@@ -4,11 +4,14 @@ truth: compute arithmetic
 line: model(x)
 """
 
+import sys
 import time
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
+
+SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 0
 
 
 class Waits(Dataset):
@@ -20,7 +23,7 @@ class Waits(Dataset):
         return torch.full((1024,), index / 2048), index % 10
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 model = nn.Sequential(
     nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
 )

@@ -4,10 +4,14 @@ truth: compute dispatch
 line: model(x)
 """
 
+import sys
+
 import torch
 from torch import nn
 
-torch.manual_seed(0)
+SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+
+torch.manual_seed(SEED)
 batches = [(torch.randn(32, 32), torch.randn(32, 1)) for _ in range(64)]
 model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 1))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)

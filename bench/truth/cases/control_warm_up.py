@@ -4,11 +4,14 @@ truth: compute arithmetic
 line: model(x)
 """
 
+import sys
 import time
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
+
+SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 0
 
 
 class ColdFirst(Dataset):
@@ -31,7 +34,7 @@ def collate(samples):
     return torch.stack([x for x, _ in samples]), torch.tensor([y for _, y in samples])
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 model = nn.Sequential(
     nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 2048), nn.ReLU(), nn.Linear(2048, 10)
 )

@@ -14,11 +14,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Batches(Dataset):
     def __init__(self):
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(SEED)
         self.batches = rng.random((16, 64, 1 + AMOUNT, 1024), dtype=np.float32)
 
     def __len__(self):
@@ -32,7 +33,7 @@ def as_it_is(batch):
     return batch
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 model = nn.Sequential(
     nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
 )

@@ -3,7 +3,7 @@
 truth: io ipc
 line: DataLoader(
 remedies: loader_workers slice_batches cache_samples persistent_workers
-amounts: 2 4 16
+amounts: 1 4 16
 """
 
 import sys
@@ -13,13 +13,16 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
-torch.manual_seed(0)
-data = TensorDataset(torch.randn(4096, 3, 64, 64), torch.randint(0, 10, (4096,)))
-model = nn.Sequential(nn.Conv2d(3, 8, 8, 8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10))
+torch.manual_seed(SEED)
+data = TensorDataset(torch.randn(2048, 256), torch.randint(0, 10, (2048,)))
+model = nn.Sequential(
+    nn.Linear(256, 1536), nn.ReLU(), nn.Linear(1536, 1536), nn.ReLU(), nn.Linear(1536, 10)
+)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=AMOUNT)
-for epoch in range(36):
+loader = DataLoader(data, batch_size=256, shuffle=True, num_workers=AMOUNT)
+for epoch in range(26):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

@@ -16,11 +16,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Texts(Dataset):
     def __init__(self):
-        texts = np.random.default_rng(0).integers(0, 256, (200_000, 1024), dtype=np.uint8)
+        texts = np.random.default_rng(SEED).integers(0, 256, (200_000, 1024), dtype=np.uint8)
         self.texts = [text.tobytes() for text in texts] if AMOUNT else texts
 
     def __len__(self):
@@ -31,7 +32,7 @@ class Texts(Dataset):
         return torch.from_numpy(text[:64].astype(np.float32)) / 256, index % 10
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 model = nn.Sequential(
     nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
 )

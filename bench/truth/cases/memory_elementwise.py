@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
-torch.manual_seed(0)
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+torch.manual_seed(SEED)
 
 
 class Model(nn.Module):

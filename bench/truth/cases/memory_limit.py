@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Block(nn.Module):
@@ -30,7 +31,7 @@ class Block(nn.Module):
         return x + self.down(hidden * torch.sigmoid(hidden))
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 model = nn.Sequential(*[Block() for _ in range(11)], nn.Linear(16, 10))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 held = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()

@@ -13,8 +13,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 data = TensorDataset(torch.randn(8192, 64), torch.randn(8192, 1024))
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1024))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)

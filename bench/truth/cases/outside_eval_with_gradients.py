@@ -1,9 +1,9 @@
-"""Validation keeps graphs for gradients that nobody asks for (AMOUNT rounds of it).
+"""Validation keeps graphs for gradients that nobody asks for, in AMOUNT of its 16 rounds.
 
 truth: outside validation
 line: model(data)
-remedies: no_grad_eval validate_less
-amounts: 25 85 290
+remedies: no_grad_eval
+amounts: 3 8 16
 """
 
 import sys
@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
-torch.manual_seed(0)
-batches = [(torch.randn(64, 256), torch.randint(0, 10, (64,))) for _ in range(32)]
-data = torch.randn(256, 256)
-model = nn.Sequential(
-    nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
-)
+torch.manual_seed(SEED)
+batches = [(torch.randn(64, 16), torch.randint(0, 10, (64,))) for _ in range(32)]
+data = torch.randn(1024, 16)
+layers = [layer for _ in range(10) for layer in (nn.Hardtanh(), nn.LeakyReLU())]
+model = nn.Sequential(nn.Linear(16, 512), *layers, nn.Linear(512, 10))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-for epoch in range(12):
+for epoch in range(80):
     model.train()
     for x, y in batches:
         loss = nn.functional.cross_entropy(model(x), y)
@@ -28,5 +28,6 @@ for epoch in range(12):
         loss.backward()
         optimizer.step()
     model.eval()
-    for _ in range(AMOUNT):
-        out = model(data).argmax(dim=1)
+    for index in range(16):
+        with torch.set_grad_enabled(index < AMOUNT):
+            out = model(data).argmax(dim=1)

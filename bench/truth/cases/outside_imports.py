@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 PACKAGE = """
 TABLE = {}
@@ -28,7 +29,7 @@ with tempfile.TemporaryDirectory() as folder:
     sys.path.insert(0, str(packages))
     import words
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 data = TensorDataset(torch.randn(2048, 128), torch.randint(0, 10, (2048,)))
 model = nn.Sequential(
     nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 batches = [(torch.randn(64, 256), torch.randint(0, 10, (64,))) for _ in range(32)]
 model = nn.Sequential(
     nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)

@@ -12,8 +12,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 index = {}
 for number in range(AMOUNT * 1000):
     index[f"word {number % 50_000}"] = number

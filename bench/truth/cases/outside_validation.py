@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 def validate(model, batches):
@@ -24,7 +25,7 @@ def validate(model, batches):
     return right
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 data = TensorDataset(torch.randn(2048, 128), torch.randint(0, 10, (2048,)))
 held_out = [(torch.randn(64, 128), torch.randint(0, 10, (64,))) for _ in range(AMOUNT)]
 model = nn.Sequential(

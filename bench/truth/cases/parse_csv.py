@@ -16,11 +16,12 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Tables(Dataset):
     def __init__(self):
-        chance = random.Random(0)
+        chance = random.Random(SEED)
         row = ",".join(f"{chance.random():.6f}" for _ in range(64))
         self.texts = ["\n".join([row] * (AMOUNT + 1)) for _ in range(1024)]
 
@@ -33,7 +34,7 @@ class Tables(Dataset):
         return torch.tensor(values * 4), index % 10
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 model = nn.Sequential(
     nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
 )

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = max(32, int(sys.argv[1]))
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Photographs(Dataset):
@@ -31,10 +32,10 @@ class Photographs(Dataset):
         return torch.from_numpy(pixels.transpose(2, 0, 1).copy()), index % 10
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 files = []
 for index in range(256):
-    rng = np.random.default_rng(index)
+    rng = np.random.default_rng([SEED, index])
     small = Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8))
     buffer = io.BytesIO()
     small.resize((AMOUNT, AMOUNT)).save(buffer, "jpeg", quality=90)

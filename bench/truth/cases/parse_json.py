@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Lines(Dataset):
@@ -29,8 +30,8 @@ class Lines(Dataset):
         return torch.tensor(record["features"]), record["label"]
 
 
-random.seed(0)
-torch.manual_seed(0)
+random.seed(SEED)
+torch.manual_seed(SEED)
 lines = [
     json.dumps(
         {

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 SENTENCE = "It's said the quick brown fox (aged 7) won't jump over 13 lazy dogs; will it? "
 TOKEN = re.compile(r"[A-Za-z]+(?:'[a-z]+)?|\d+|[^\sA-Za-z\d]")
 
@@ -29,7 +30,7 @@ class Texts(Dataset):
         return torch.from_numpy(counts.astype(np.float32)), index % 10
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 model = nn.Sequential(
     nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
 )

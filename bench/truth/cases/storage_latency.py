@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = float(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class SlowFile:
@@ -41,11 +42,11 @@ class Files(Dataset):
         return torch.from_numpy(data.copy()), index % 10
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
     for index in range(1024):
-        values = np.random.default_rng(index).normal(size=256).astype(np.float32)
+        values = np.random.default_rng([SEED, index]).normal(size=256).astype(np.float32)
         (folder / f"{index}.bin").write_bytes(values.tobytes())
     model = nn.Sequential(
         nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 SAMPLES, BYTES = 512, 1024
 
 
@@ -27,7 +28,7 @@ class Samples(Dataset):
         self.parts = [
             [f"{folder}/{index}-{part}.bin" for part in range(AMOUNT)] for index in range(SAMPLES)
         ]
-        values = np.random.default_rng(0).normal(size=SAMPLES * BYTES // 4).astype(np.float32)
+        values = np.random.default_rng(SEED).normal(size=SAMPLES * BYTES // 4).astype(np.float32)
         packed = values.tobytes()
         Path(f"{folder}/packed.bin").write_bytes(packed)
         self.packed = os.open(f"{folder}/packed.bin", os.O_RDONLY)
@@ -48,7 +49,7 @@ class Samples(Dataset):
         return torch.from_numpy(np.frombuffer(data, dtype=np.float32).copy()), index % 10
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 with tempfile.TemporaryDirectory() as folder:
     data = Samples(folder)
     model = nn.Sequential(

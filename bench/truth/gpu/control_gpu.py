@@ -4,10 +4,14 @@ truth: compute arithmetic
 line: model(x)
 """
 
+import sys
+
 import torch
 from torch import nn
 
-torch.manual_seed(0)
+SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+
+torch.manual_seed(SEED)
 device = "cuda"
 batches = [
     (torch.randn(8192, 4096, device=device), torch.randint(0, 10, (8192,), device=device))

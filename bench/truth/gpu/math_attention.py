@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Layer(nn.Module):
@@ -36,7 +37,7 @@ class Layer(nn.Module):
         return x + self.wide(x)
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 torch.set_float32_matmul_precision("high")
 device = "cuda"
 batches = [

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 torch.backends.cudnn.benchmark = not AMOUNT
 device = "cuda"
 batches = [

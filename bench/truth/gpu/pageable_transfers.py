@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Batches(Dataset):
@@ -27,7 +28,7 @@ class Batches(Dataset):
         return self.x[index % 8], self.y[index % 8]
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 torch.set_float32_matmul_precision("high")
 device = "cuda"
 layers = [layer for _ in range(6) for layer in (nn.Linear(4096, 4096), nn.ReLU())]

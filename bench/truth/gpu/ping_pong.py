@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Model(nn.Module):
@@ -34,7 +35,7 @@ class Model(nn.Module):
         return self.last(out)
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 torch.set_float32_matmul_precision("high")
 device = "cuda"
 batches = [

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 LENGTHS = [256, 240, 224, 208, 192]
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 torch.set_float32_matmul_precision("high")
 device = "cuda"
 layers = [layer for _ in range(6) for layer in (nn.Linear(1024, 1024), nn.LayerNorm(1024))]

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 AMOUNT = int(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 
 class Gated(nn.Module):
@@ -31,7 +32,7 @@ class Gated(nn.Module):
         return self.last(x)
 
 
-torch.manual_seed(0)
+torch.manual_seed(SEED)
 torch.set_float32_matmul_precision("high")
 device = "cuda"
 batches = [

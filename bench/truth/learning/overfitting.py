@@ -1,4 +1,6 @@
-"""A large model learns 256 samples with noisy labels by heart (FAULT 1; FAULT 0: 4096, and smaller).
+"""A large model learns 256 samples with noisy labels by heart (FAULT 1; FAULT 0: it is given 16384).
+
+Either way it takes as many steps: an epoch draws 256 of them.
 
 rule: overfitting
 """
@@ -7,22 +9,23 @@ import sys
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 FAULT = int(sys.argv[1])
 torch.manual_seed(int(sys.argv[2]))
 
-count, hidden = (256, 512) if FAULT else (4096, 64)
+count = 256 if FAULT else 16384
 x = torch.randn(count + 1024, 32)
 y = (x @ torch.randn(32, 4) + torch.randn(count + 1024, 4)).argmax(dim=1)
 train, valid = TensorDataset(x[:count], y[:count]), TensorDataset(x[count:], y[count:])
 model = nn.Sequential(
-    nn.Linear(32, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 4)
+    nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 4)
 )
 optimizer = torch.optim.Adam(model.parameters(), 1e-3)
 criterion = nn.CrossEntropyLoss()
-loader = DataLoader(train, batch_size=32, shuffle=True)
-for epoch in range(60 if FAULT else 6):
+drawn = RandomSampler(train, replacement=True, num_samples=256)
+loader = DataLoader(train, batch_size=32, sampler=drawn)
+for epoch in range(60):
     model.train()
     for inputs, labels in loader:
         loss = criterion(model(inputs), labels)

@@ -21,7 +21,7 @@ model = nn.Sequential(
     nn.Flatten(),
     nn.Linear(512, 10),
 )
-optimizer = torch.optim.AdamW(model.parameters(), 1e-9 if FAULT else 1e-3)
+optimizer = torch.optim.AdamW(model.parameters(), 1e-6 if FAULT else 1e-3)
 loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
 for epoch in range(20):
     for inputs, labels in loader:

@@ -1,0 +1,98 @@
+"""What was done is kept, so that a run that was stopped, or made in parts, goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cases import HERE
+
+from outpace.measure.machine import describe
+from outpace.records.files import write_text
+
+ROOT = HERE.parents[1]
+KEPT = ROOT / ".outpace" / "truth"
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """A few letters that change with the files."""
+    whole = hashlib.sha256()
+    for path in sorted(paths):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()[:8]
+
+
+def code_of(command: str) -> str:
+    """The version of a command: a digest of the files that what it says can come by."""
+    import grimp
+
+    graph = grimp.build_graph("outpace", include_external_packages=False)
+    # Remedies are found by their folder, and what runs in the target is started by its path.
+    begin = {f"outpace.cli.{command}", "outpace.adapters.child"}
+    begin |= graph.find_descendants("outpace.remedies")
+    modules = begin.union(*(graph.find_upstream_modules(each) for each in begin))
+    paths = [ROOT / "src" / Path(*module.split(".")) for module in modules]
+    files = [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
+    return digest([*files, *(ROOT / "src" / "outpace" / "adapters" / "site").glob("*.py")])
+
+
+def written(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """What is written beside a table, by its name and the processor; nothing where no file is."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {(name, cpu): kept for name, cpu, kept in map(json.loads, lines)}
+
+
+@dataclass
+class Kept:
+    """Does what is not done yet, and keeps it."""
+
+    again: bool = False
+    """forget what is kept"""
+    hog: bool = False
+    folder: Path = KEPT
+    cpu: str = field(default_factory=lambda: describe().cpu)
+    used: dict[str, Any] = field(default_factory=dict)
+    """what was done, by its name, and the seconds that it took"""
+
+    def once(self, name: str, make: Callable[[Path], Any]) -> Any:
+        """What ``make`` gives in an empty folder, or gave before."""
+        path = self.file(name)
+        if self.again or not path.exists():
+            begun = time.perf_counter()
+            with tempfile.TemporaryDirectory() as folder:
+                made = make(Path(folder))
+            write_text(path, json.dumps({"made": made, "seconds": time.perf_counter() - begun}))
+        kept = json.loads(path.read_text())
+        self.used[str(path.relative_to(self.folder)).removesuffix(".json")] = kept
+        return kept["made"]
+
+    def file(self, name: str) -> Path:
+        """The file of what is done."""
+        return self.folder / f"{name}{'-hog' if self.hog else ''}.json"
+
+    def seconds(self) -> dict[str, float]:
+        """What was done took so long: times, verdicts, peers."""
+        took: dict[str, float] = {}
+        for name, kept in self.used.items():
+            kind = name.partition("/")[0]
+            took[kind] = took.get(kind, 0.0) + kept["seconds"]
+        return took
+
+    def take_up(self, path: Path) -> None:
+        """Keep what was written beside an earlier table, of this processor."""
+        for (name, cpu), kept in written(path).items():
+            file = self.folder / f"{name}.json"
+            if cpu == self.cpu and not file.exists():
+                write_text(file, json.dumps(kept))
+
+    def write(self, path: Path) -> None:
+        """Write what was used, for others and for later passes, beside what other passes have left there."""
+        found = written(path) | {(name, self.cpu): kept for name, kept in self.used.items()}
+        lines = [json.dumps([*key, kept]) + "\n" for key, kept in sorted(found.items())]
+        write_text(path, "".join(lines).replace(f"{ROOT}/", ""))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cases import Case, all_cases
-from kept import Kept, code_of, digest
+from keeping import Kept, code_of, digest
 from verdict import outpace
 
 from outpace.measure.machine import describe

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cases import HERE
-from kept import Kept, code_of, digest
+from keeping import Kept, code_of, digest
 from verdict import outpace
 
 from outpace.measure.machine import describe

@@ -30,7 +30,7 @@ from datetime import date
 from pathlib import Path
 
 from cases import Case, all_cases, beside_a_hog
-from kept import Kept, code_of, digest
+from keeping import Kept, code_of, digest
 from peers import PEERS
 from results import HALF, Row, Truth, results, truth_of
 from timing import time_dose

@@ -17,7 +17,7 @@ sys.path.insert(0, str(TRUTH))
 import health  # noqa: E402
 from advice import harmful, surely  # noqa: E402
 from cases import Case, all_cases, read_case  # noqa: E402
-from kept import Kept, written  # noqa: E402
+from keeping import Kept, written  # noqa: E402
 from peers import with_trace_step  # noqa: E402
 from results import (  # noqa: E402
     BOUNDS,

@@ -2,6 +2,7 @@
 
 truth: communication straggler
 line: time.sleep
+remedies: loader_workers prefetch
 amounts: 3 12 45
 ranks: 2
 """

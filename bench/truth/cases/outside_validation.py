@@ -2,6 +2,7 @@
 
 truth: outside validation
 line: model(x)
+remedies: validate_less
 amounts: 35 135 450
 """
 

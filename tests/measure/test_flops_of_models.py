@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 from collections.abc import Callable
 
 import pytest
@@ -158,11 +157,10 @@ def test_a_resnet_of_50_layers() -> None:
 
 
 def test_seven_billion_parameters_without_their_weights() -> None:
-    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     width, layers, length, words = 4096, 32, 2048, 32000
     count = on_meta(
         lambda: GPT(width, layers, 32, length, words), torch.zeros(1, length, dtype=torch.int64)
     )
     assert count.flops_forward == gpt_forward(width, layers, length, words, 1)
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 2 << 30
-    assert time.process_time() - begun < 60  # 10 s is the aim; a loaded machine must not fail it

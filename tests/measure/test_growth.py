@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -12,7 +12,16 @@ import torch
 from torch import nn
 
 from outpace.measure import growth
-from outpace.measure.growth import FEWEST_POINTS, MOST_POINTS, Growth, Series, Witness, trend
+from outpace.measure.growth import (
+    COST_NS,
+    COST_SHARE,
+    FEWEST_POINTS,
+    MOST_POINTS,
+    Growth,
+    Series,
+    Witness,
+    trend,
+)
 
 MB = 1 << 20
 steps = list(range(100))
@@ -106,26 +115,24 @@ def test_too_little_was_seen(witness: Witness) -> None:
     assert Growth().trend() is None
 
 
-def run(count: int, *, keep: bool) -> tuple[Growth, float]:
-    """A small training, which keeps its graphs or not; and CPU microseconds a feed."""
+def run(count: int, *, keep: bool) -> Growth:
+    """A small training, which keeps its graphs or not."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
-    watched, kept, spent = Growth(), [], 0.0
+    watched, kept = Growth(), []
     for step in range(count):
         loss = model(torch.randn(64, 64)).square().mean()
         loss.backward()
         if keep:
             kept.append(loss)
-        began = time.thread_time()
         watched.feed(step)
-        spent += time.thread_time() - began
-    return watched, spent / count * 1e6
+    return watched
 
 
 def test_kept_graphs_are_found_by_the_heap() -> None:
     if growth._heap_reader()() is None:
         pytest.skip("this malloc does not tell what is in use")
-    heap = run(400, keep=True)[0].series["heap"]
+    heap = run(400, keep=True).series["heap"]
     found = trend(heap.steps, heap.bytes, "heap")
     if found is None:
         pytest.skip("this process has its heap in pieces")
@@ -134,25 +141,35 @@ def test_kept_graphs_are_found_by_the_heap() -> None:
 
 
 def test_a_sound_training_does_not_grow() -> None:
-    found = run(400, keep=False)[0].trend()
+    found = run(400, keep=False).trend()
     assert found is not None
     assert not found.grows
 
 
-def test_feeding_is_cheap() -> None:
-    assert min(run(300, keep=False)[1] for _ in range(3)) < 20.0
+@pytest.mark.parametrize("step_us", [50, 20_000])
+@pytest.mark.parametrize("reading_us", [1, 40, 2_000])
+def test_a_witness_takes_no_more_than_its_share(
+    monkeypatch: pytest.MonkeyPatch, step_us: int, reading_us: int
+) -> None:
+    clock = SimpleNamespace(now=0)
+    monkeypatch.setattr(growth, "perf_counter_ns", lambda: clock.now)
 
-
-def test_a_dear_reading_is_done_seldom() -> None:
-    def slow() -> int:
-        time.sleep(0.002)
+    def read() -> int:
+        clock.now += reading_us * 1_000
         return 0
 
     watched = Growth()
-    watched.series = {"rss": Series(slow)}
-    for step in range(2000):
+    watched.series = {"rss": Series(read)}
+    clock.now, count, readings = 0, 4_000, 0
+    watched._began = 0
+    for step in range(count):
+        clock.now += step_us * 1_000
+        before = clock.now
         watched.feed(step)
-    assert 1 <= len(watched.series["rss"].steps) < 60
+        readings += clock.now > before
+    allowed = max(COST_NS, 1.05 * COST_SHARE * step_us * 1_000)
+    assert readings >= 1
+    assert (readings - 1) * reading_us * 1_000 <= allowed * count
 
 
 def test_a_long_run_is_thinned_out() -> None:

@@ -2,7 +2,7 @@
 
 truth: communication allreduce
 line: dist.all_reduce
-amounts: 400 1500 5500
+amounts: 200 1500 5500
 ranks: 2
 """
 

@@ -2,7 +2,7 @@
 
 truth: communication straggler
 line: model(x)
-amounts: 50 160 380
+amounts: 150 380 760
 ranks: 2
 """
 
@@ -25,7 +25,7 @@ model = DistributedDataParallel(
     )
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-rows = 400 - AMOUNT if dist.get_rank() == 0 else 400 + AMOUNT
+rows = 800 - AMOUNT if dist.get_rank() == 0 else 800 + AMOUNT
 batches = [(torch.randn(rows, 512), torch.randint(0, 10, (rows,))) for _ in range(8)]
 for epoch in range(25):
     for x, y in batches:

@@ -25,6 +25,7 @@ from outpace.records.training import Tried
 from outpace.train import faster, ranks
 from outpace.train.auto import Asked, Known, automatic, chosen
 from outpace.train.candidates import CANDIDATES, Candidate, Settled
+from outpace.train.expected import expected
 from outpace.train.facts import Facts, facts_of
 from outpace.train.result import Choice
 from outpace.train.strategies import STRATEGIES, LrFinder, Strategy
@@ -165,7 +166,8 @@ class Choosing:
             if why is None or (candidate.own_optimizer and self.parts.optimizer is not None):
                 continue
             if self.goes(candidate):
-                found.append((candidate, why))
+                gives = expected(candidate.name, facts)
+                found.append((candidate, f"{why}; expected: {gives}" if gives else why))
         return found
 
     def goes(self, candidate: Candidate) -> bool:

@@ -80,6 +80,11 @@ class ProgressiveResizing(Strategy):
         whole = side_of(batch) if level < self.sizes - 1 else None
         return whole and resized(batch, whole, smaller_side(whole, self.share(level)))
 
+    def more(self) -> float:
+        """Times as many steps in the same time, where a step takes as long as it has pixels."""
+        small = [self.share(level) ** -2 for level in range(self.sizes - 1)]
+        return 1.0 - self.until + self.until * sum(small) / len(small)
+
     def share(self, level: int) -> float:
         """Of the side, at the first, second ... of the sizes."""
         return self.first + (1.0 - self.first) * level / (self.sizes - 1)

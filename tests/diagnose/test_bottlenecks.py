@@ -296,6 +296,28 @@ def test_what_would_gain_most_comes_first_where_computing_takes_less_than_half(
     assert causes(facts)[0][0] == first
 
 
+@pytest.mark.parametrize(
+    ("device", "ranks", "told"),
+    [("cpu", 1, 0.5), ("cuda", 1, 0.2), ("cpu", 2, 0.2)],
+)
+def test_calls_of_tensors_are_told_where_they_wait_for_nothing(
+    device: str, ranks: int, told: float
+) -> None:
+    """A ``.tolist()`` beside what else is done on its line; elsewhere they wait for a GPU, or for ranks."""
+    here, free = "train.py:9", Gain(1.0, 0.9, 1.1, "measured")
+    rows = (("forward", 0.5, None), ("sync", 0.3, here), ("elsewhere", 0.2, here))
+    facts = replace(
+        IMAGES,
+        ledger=tuple(Row(name, 10 * share, share, where) for name, share, where in rows),
+        compute=replace(IMAGES.compute, device=device),
+        ranks=tuple(Rank(rank, 0.1, free, 0.001) for rank in range(ranks)) if ranks > 1 else (),
+    )
+    found = [f for f in findings(facts) if f.cause == "other"]
+    assert [f.where for f in found] == [here]
+    assert found[0].gain.speedup == pytest.approx(1 / (1 - told))
+    assert f"takes {10 * told:.1f} s, {100 * told:.0f} % of the run" in found[0].reason
+
+
 def test_other_threads_gain_no_more_than_they_did() -> None:
     """Steps were slower while arms were compared than while the training was watched."""
     arms = (*(a for a in IMAGES.arms if a.name == "input_free"), arm("threads_1", 5.0, 0.1))

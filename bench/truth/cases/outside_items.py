@@ -33,4 +33,4 @@ for epoch in range(10):
         optimizer.step()
         scores = out.detach().flatten()
         for index in range(AMOUNT):
-            total += scores[index].item()
+            total += scores[index % len(scores)].item()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outpace.diagnose.costs import of_run
+from outpace.diagnose.costs import ERROR, of_run
 from outpace.diagnose.told import Row, Told
 from outpace.records.evidence import Evidence
 
-SAID = {"elsewhere": "what is done here", "epoch_end": "what follows an epoch"}
+CALLS = ("transfer", "sync")
+"""of tensors, which on a CPU wait for nothing: what they take is their own"""
 
 
 def startup(evidence: Evidence) -> Iterator[Told]:
@@ -26,19 +27,35 @@ def startup(evidence: Evidence) -> Iterator[Told]:
         yield told._replace(cost=cost, reason=told.reason + own)
 
 
-def outside(*names: str) -> Row:
-    """The row for what the ledger has under these names."""
+def outside(name: str) -> Row:
+    """The row for what the ledger has under a name."""
 
     def row(evidence: Evidence) -> Iterator[Told]:
         for entry in evidence.ledger:
-            if entry.name not in names or (entry.name == "elsewhere" and entry.where is None):
-                continue
-            cost = of_run(evidence, entry.seconds, 0.1 if entry.name == "elsewhere" else 0.05)
-            yield Told(
-                cost,
-                entry.where,
-                f"{SAID.get(entry.name, entry.name)} takes "
-                f"{entry.seconds:.1f} s, {100 * entry.share:.0f} % of the run",
-            )
+            if entry.name == name:
+                yield _taken(evidence, name, entry.where, entry.seconds)
 
     return row
+
+
+def other(evidence: Evidence) -> Iterator[Told]:
+    """What the script does between steps; where an epoch ends that may be anything."""
+    for entry in evidence.ledger:
+        if entry.name == "epoch_end":
+            yield _taken(evidence, "what follows an epoch", entry.where, entry.seconds)
+    alone = evidence.compute.device == "cpu" and len(evidence.ranks) < 2
+    names = ("elsewhere", *(CALLS if alone else ()))
+    places: dict[str, float] = {}
+    for entry in evidence.ledger:
+        if entry.name in names and entry.where is not None:
+            places[entry.where] = places.get(entry.where, 0.0) + entry.seconds
+    for where, seconds in places.items():
+        yield _taken(evidence, "what is done here", where, seconds, error=0.1)
+
+
+def _taken(
+    evidence: Evidence, what: str, where: str | None, seconds: float, error: float = ERROR
+) -> Told:
+    cost = of_run(evidence, seconds, error)
+    share = f"{100 * cost.run_share:.0f} % of the run"
+    return Told(cost, where, f"{what} takes {seconds:.1f} s, {share}")

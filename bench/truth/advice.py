@@ -48,8 +48,8 @@ def surely(trial: dict[str, Any]) -> bool:
     return bool(harmful(trial) and trial["measured"]["high"] < 1)
 
 
-def table(trials: list[dict[str, Any]], failed: list[str]) -> str:
-    """ADVICE.md."""
+def table(trials: list[dict[str, Any]], tuned: int, failed: list[str]) -> str:
+    """ADVICE.md; of some scripts nothing that was advised can be tried."""
     errors = [abs(math.log(t["predicted"]["speedup"] / t["measured"]["speedup"])) for t in trials]
     middle = statistics.median(errors) if errors else math.nan
     machine = describe()
@@ -59,7 +59,7 @@ def table(trials: list[dict[str, Any]], failed: list[str]) -> str:
         "Made by `python bench/truth/advice.py`: each script of the truth bench tuned with the largest",
         "dose of its plant.",
         "",
-        f"{machine.cpu}, {machine.cores} cores, {date.today()}.",
+        f"{machine.cpu}, {machine.cores} cores, {date.today()}: {tuned} scripts.",
         "",
         f"Predicted to gain, measured below {HARMFUL}x: {sum(map(harmful, trials))} of {len(trials)}.",
         f"With all of the interval below 1 too: {sum(map(surely, trials))} of {len(trials)}.",
@@ -91,6 +91,7 @@ def main() -> None:
     kept, code = Kept(options.again), code_of("tune")
     trials: list[dict[str, Any]] = []
     failed: list[str] = []
+    tuned = 0
     for case in all_cases():
         if options.only and case.name not in options.only:
             continue
@@ -100,10 +101,11 @@ def main() -> None:
                 f"trials/{code}-{case.name}-{digest([case.path])}-{options.time}",
                 functools.partial(trials_of, case, options.time),
             )
+            tuned += 1
         except RuntimeError as error:
             print(f"  FAILED, {error}", flush=True)
             failed.append(case.name)
-    text = table(trials, failed)
+    text = table(trials, tuned, failed)
     print(text)
     if options.output is not None:
         options.output.write_text(text)

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import Evidence, Rank
+from outpace.records.gain import Gain
 from outpace.remedies.allocator import Allocator
 from outpace.remedies.base import Remedy
 from outpace.remedies.persistent_workers import PersistentWorkers
@@ -21,7 +22,7 @@ from outpace.tune.new_process import (
     try_new_processes,
 )
 from outpace.tune.propose import Candidate
-from tests.remedies.some_evidence import ALL, WORKERS
+from tests.remedies.some_evidence import ALL, IMAGES, WORKERS
 
 
 def test_time_that_is_used_up_is_no_negative_time(tmp_path: Path) -> None:
@@ -96,3 +97,37 @@ def test_what_gains_where_epochs_begin_is_timed_over_whole_epochs() -> None:
     length = length_of(candidate, of_steps(0.1))
     assert (length.steps, length.warm_up) == (EPOCHS * 6, 6)
     assert length.seconds == pytest.approx(EPOCHS * (6 * 0.1 + 0.1))
+
+
+def test_ranks_are_given_all_remedies_from_their_first_step_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a process one rank would be in an arm without the others."""
+    launched: list[tuple[tuple[str, ...], int | None, float | None]] = []
+
+    def timed(
+        _: object,
+        remedies: list[tuple[str, object]],
+        folder: Path,
+        *,
+        steps: int | None = None,
+        seconds: float | None = None,
+        **__: object,
+    ) -> object:
+        launched.append((tuple(name for name, _ in remedies), steps, seconds))
+        step_s = 0.01 if any(name == "bf16" for name, _ in remedies) else 0.02
+        return [], [step_s * (1.0 + 0.001 * (len(launched) % 3))] * 1000, 0
+
+    def tried(evidence: Evidence) -> dict[str, bool]:
+        monkeypatch.setattr(new_process, "run_for_losses", timed)
+        trials = try_new_processes(
+            lambda *_: pytest.fail("not launched"), evidence, [], folder=tmp_path, time_s=1e6,
+            only=("bf16", "fused_optimizer"), skip=(), tell=lambda *_: None,
+        )  # fmt: skip
+        return {trial.remedy: trial.accepted for trial in trials if trial.measured is not None}
+
+    assert tried(IMAGES) == {}
+    pace = Gain(1.0, 0.9, 1.1, "measured")
+    ranks = tuple(Rank(rank, 0.1, pace, 0.001) for rank in range(2))
+    assert tried(msgspec.structs.replace(IMAGES, ranks=ranks))["bf16"]
+    assert all(steps is not None and seconds is None for _, steps, seconds in launched)

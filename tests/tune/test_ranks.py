@@ -86,6 +86,31 @@ def test_an_exchange_of_the_script_itself_is_left_out(monkeypatch: pytest.Monkey
     assert len(calls) == 2
 
 
+LAUNCHER = """
+    import json, subprocess, sys
+
+    code = (
+        "import sys; from outpace.tune.ranks import beside; sys.stdin.readline(); "
+        "print(beside(), flush=True); sys.stdin.readline()"
+    )
+    command = [sys.executable, "-c", code]
+    ranks = [subprocess.Popen(command, stdin=-1, stdout=-1, text=True) for _ in range(2)]
+    # None ends before all have told.
+    for rank in ranks:
+        print("go", file=rank.stdin, flush=True)
+    told = [json.loads(rank.stdout.readline()) for rank in ranks]
+    print(json.dumps([[rank.pid for rank in ranks], told]))
+    """
+
+
+def test_other_ranks_are_no_other_programs(script: Callable[..., Path]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(script(LAUNCHER))], capture_output=True, text=True, check=True
+    )
+    (one, two), (beside_one, beside_two) = json.loads(done.stdout)
+    assert (beside_one, beside_two) == ([two], [one])
+
+
 @pytest.mark.slow
 def test_a_straggler_is_told(script: Callable[..., Path], torchrun: list[str]) -> None:
     path = script(SCRIPT)
@@ -101,3 +126,22 @@ def test_a_straggler_is_told(script: Callable[..., Path], torchrun: list[str]) -
     assert (first["bound"], first["cause"]) == ("communication", "straggler")
     sleeps = [i for i, text in enumerate(path.read_text().splitlines(), 1) if "sleep" in text]
     assert first["where"].endswith(f":{sleeps[0]}")
+
+
+@pytest.mark.slow
+def test_remedies_are_tried_on_all_ranks_at_once(
+    script: Callable[..., Path], torchrun: list[str]
+) -> None:
+    """Both ranks are under the remedy from the first step on, and their weights stay equal."""
+    path = script(SCRIPT)
+    words = [*torchrun, str(path), "200"]
+    options = ["--json", "--time", "90s", "--only", "bf16"]
+    line = [sys.executable, "-m", "outpace", "tune", *options, "--", *words]
+    done = subprocess.run(
+        line, cwd=path.parent, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found["evidence"]["ranks"]) == 2
+    tried = {trial["remedy"]: trial for trial in found["trials"]}
+    assert tried["bf16"]["measured"] is not None, tried["bf16"]["reason"]

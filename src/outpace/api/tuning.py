@@ -60,7 +60,7 @@ def tune(
             return finish(work, diagnosis, evidence, "tune")
         total = time_s or default_time(evidence)
         try:
-            trials, final = _try(work, total, only, skip)
+            trials, final = _try(work, evidence, total, only, skip)
             compared = _accepted(trials)
             trials = _try_anew(work, evidence, trials, total, only, skip, seeds)
             proof, trials = _prove(work, evidence, trials, total, seeds, margin)
@@ -122,10 +122,13 @@ def default_time(evidence: Evidence) -> float:
 
 
 def _try(
-    work: Work, total: float, only: tuple[str, ...], skip: tuple[str, ...]
+    work: Work, evidence: Evidence, total: float, only: tuple[str, ...], skip: tuple[str, ...]
 ) -> tuple[list[Trial], Mapping[str, Any]]:
     from outpace.tune.children import try_remedies
+    from outpace.tune.new_process import together
 
+    if together(evidence):
+        return [], {}
     spec = {
         "time_s": total * TRIAL_SHARE,
         "evidence": str(work.session),

@@ -43,6 +43,7 @@ from outpace.tune.probes import (
 from outpace.tune.ranks import (
     DECIDED_AT,
     agree,
+    beside,
     exchange_arms,
     schedule,
     several_ranks,
@@ -104,7 +105,7 @@ class Experiment:
         self.shares = SHARES_WITH_CHANGES if spec.get("changes") else SHARES
         self.max_steps = spec.get("steps")
         self.begun = 0.0
-        self.others = Others(observed.worker_pids)
+        self.others = Others(beside if several_ranks() else observed.worker_pids)
         self.parts: dict[str, str] = {}
         """parts of the model that can be left out, and their classes"""
         self.slowed = False

@@ -19,7 +19,7 @@ from outpace.records.trial import Settings, Trial
 from outpace.remedies.catalog import setup_of
 from outpace.tune.children import Launch, run_for_losses
 from outpace.tune.environment import environment_of
-from outpace.tune.propose import SMALLEST, Candidate, candidates, in_steps
+from outpace.tune.propose import SMALLEST, Candidate, best, candidates, in_steps
 
 PAIRS = 3
 RUN_S = 4.0
@@ -43,13 +43,18 @@ def try_new_processes(
     """The trials, and those of remedies that need new processes, as far as the time reaches."""
     deadline = monotonic() + time_s
     done = list(trials)
-    for candidate in candidates(evidence, only, skip):
-        if in_steps(candidate):
-            continue
+    remaining = [
+        each
+        for each in candidates(evidence, only, skip)
+        if together(evidence) or not in_steps(each)
+    ]
+    while True:
         accepted = [(t.remedy, t.settings) for t in done if t.accepted]
-        predicted = candidate.predict(evidence, setup_of(accepted))
-        if predicted.speedup < SMALLEST and candidate.remedy.name not in only:
-            continue
+        found = best(evidence, remaining, setup_of(accepted), only)
+        if found is None:
+            return done
+        candidate, predicted = found
+        remaining = [each for each in remaining if each.remedy.name != candidate.remedy.name]
         length = length_of(candidate, evidence)
         each = 2 * PAIRS * (length.seconds + evidence.run.startup_s)
         if monotonic() + each > deadline:
@@ -63,7 +68,13 @@ def try_new_processes(
         accepts = gain is not None and gain.low > 1.0 and gain.speedup >= least
         reason = "a run ended too soon" if gain is None else told(gain, least)
         done.append(candidate.trial(predicted, gain, accepts, reason, monotonic() - begun))
-    return done
+
+
+def together(evidence: Evidence) -> bool:
+    """Whether several ranks train together. Within a process none can be in an arm without the others, so
+    that all remedies are tried in new ones.
+    """
+    return len(evidence.ranks) > 1
 
 
 class Length(NamedTuple):
@@ -78,7 +89,8 @@ def length_of(candidate: Candidate, evidence: Evidence) -> Length:
     """Some seconds of steps, some steps at least; whole epochs where the gain lies in their start."""
     data, step_s = evidence.input, evidence.steps.mean_s
     seconds = max(RUN_S, (WARM_UP + FEWEST_STEPS) * step_s)
-    if evidence.steps.mingled:  # each step has an epoch's start or the like in it, and counts
+    # Each step has an epoch's start or the like in it, and counts; ranks end at the same one.
+    if evidence.steps.mingled or together(evidence):
         return Length(seconds, math.ceil(seconds / max(1e-4, step_s)), WARM_UP)
     if not candidate.remedy.whole_epochs or data.batches is None:
         return Length(seconds, None, WARM_UP)

@@ -48,6 +48,17 @@ def several_ranks() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
+def beside() -> list[int]:
+    """Processes of all ranks here, workers included, but for this one: what one launcher started."""
+    import psutil
+
+    try:
+        found = psutil.Process(os.getppid()).children(recursive=True)
+    except psutil.Error:
+        return []
+    return [each.pid for each in found if each.pid != os.getpid()]
+
+
 def schedule(step_s: float, seconds: float) -> Schedule:
     """For steps of this length and so much time; a block's first step does not count."""
     watched = max(8, math.ceil(WATCH_SHARE * seconds / step_s))

@@ -91,21 +91,18 @@ def main() -> None:
     kept, code = Kept(options.again), code_of("tune")
     trials: list[dict[str, Any]] = []
     failed: list[str] = []
-    tuned = 0
-    for case in all_cases():
-        if options.only and case.name not in options.only:
-            continue
+    cases = [case for case in all_cases() if not options.only or case.name in options.only]
+    for case in cases:
         print(case.name, flush=True)
         try:
             trials += kept.once(
                 f"trials/{code}-{case.name}-{digest([case.path])}-{options.time}",
                 functools.partial(trials_of, case, options.time),
             )
-            tuned += 1
         except RuntimeError as error:
             print(f"  FAILED, {error}", flush=True)
             failed.append(case.name)
-    text = table(trials, tuned, failed)
+    text = table(trials, len(cases) - len(failed), failed)
     print(text)
     if options.output is not None:
         options.output.write_text(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -105,16 +106,8 @@ def test_ranks_are_given_all_remedies_from_their_first_step_on(
     """Within a process one rank would be in an arm without the others."""
     launched: list[tuple[tuple[str, ...], int | None, float | None]] = []
 
-    def timed(
-        _: object,
-        remedies: list[tuple[str, object]],
-        folder: Path,
-        *,
-        steps: int | None = None,
-        seconds: float | None = None,
-        **__: object,
-    ) -> object:
-        launched.append((tuple(name for name, _ in remedies), steps, seconds))
+    def timed(_: object, remedies: list[tuple[str, object]], __: Path, **given: Any) -> object:
+        launched.append((tuple(name for name, _ in remedies), given["steps"], given["seconds"]))
         step_s = 0.01 if any(name == "bf16" for name, _ in remedies) else 0.02
         return [], [step_s * (1.0 + 0.001 * (len(launched) % 3))] * 1000, 0
 

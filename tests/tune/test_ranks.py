@@ -111,37 +111,30 @@ def test_other_ranks_are_no_other_programs(script: Callable[..., Path]) -> None:
     assert (beside_one, beside_two) == ([two], [one])
 
 
+def told_of_ranks(torchrun: list[str], path: Path, *words: str) -> dict[str, Any]:
+    """What a command of outpace tells of `SCRIPT` on two ranks."""
+    done = subprocess.run(
+        [sys.executable, "-m", "outpace", *words, "--json", "--", *torchrun, str(path), "200"],
+        cwd=path.parent, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert [rank["rank"] for rank in found["evidence"]["ranks"]] == [0, 1], found["notes"]
+    return found
+
+
 @pytest.mark.slow
 def test_a_straggler_is_told(script: Callable[..., Path], torchrun: list[str]) -> None:
     path = script(SCRIPT)
-    words = [*torchrun, str(path)]
-    line = [sys.executable, "-m", "outpace", "diagnose", "--json", "--time", "6s", "--", *words]
-    done = subprocess.run(
-        [*line, "200"], cwd=path.parent, capture_output=True, text=True, timeout=180, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [rank["rank"] for rank in found["evidence"]["ranks"]] == [0, 1], found["notes"]
-    first = found["findings"][0]
+    first = told_of_ranks(torchrun, path, "diagnose", "--time", "6s")["findings"][0]
     assert (first["bound"], first["cause"]) == ("communication", "straggler")
     sleeps = [i for i, text in enumerate(path.read_text().splitlines(), 1) if "sleep" in text]
     assert first["where"].endswith(f":{sleeps[0]}")
 
 
 @pytest.mark.slow
-def test_remedies_are_tried_on_all_ranks_at_once(
-    script: Callable[..., Path], torchrun: list[str]
-) -> None:
-    """Both ranks are under the remedy from the first step on, and their weights stay equal."""
-    path = script(SCRIPT)
-    words = [*torchrun, str(path), "200"]
-    options = ["--json", "--time", "90s", "--only", "bf16"]
-    line = [sys.executable, "-m", "outpace", "tune", *options, "--", *words]
-    done = subprocess.run(
-        line, cwd=path.parent, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert len(found["evidence"]["ranks"]) == 2
+def test_remedies_are_tried_on_ranks_too(script: Callable[..., Path], torchrun: list[str]) -> None:
+    """To an end that all of them reach."""
+    found = told_of_ranks(torchrun, script(SCRIPT), "tune", "--time", "90s", "--only", "bf16")
     tried = {trial["remedy"]: trial for trial in found["trials"]}
     assert tried["bf16"]["measured"] is not None, tried["bf16"]["reason"]

@@ -125,9 +125,8 @@ def _try(
     work: Work, evidence: Evidence, total: float, only: tuple[str, ...], skip: tuple[str, ...]
 ) -> tuple[list[Trial], Mapping[str, Any]]:
     from outpace.tune.children import try_remedies
-    from outpace.tune.new_process import together
 
-    if together(evidence):
+    if evidence.together:
         return [], {}
     spec = {
         "time_s": total * TRIAL_SHARE,

@@ -21,7 +21,7 @@ from outpace.diagnose.rows_of_compute import arithmetic, dispatch, sync, threads
 from outpace.diagnose.rows_of_input import augment, collate, ipc, parse, storage, transfer
 from outpace.diagnose.rows_of_memory import bandwidth, capacity, leak
 from outpace.diagnose.rows_of_ranks import allreduce, straggler
-from outpace.diagnose.rows_of_run import other, outside, startup
+from outpace.diagnose.rows_of_run import elsewhere, outside, startup
 from outpace.diagnose.told import Row
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Bound, Finding
@@ -55,7 +55,8 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("outside", "validation", outside("validation")),
     ("outside", "checkpoint", outside("checkpoint")),
     ("outside", "logging", outside("logging")),
-    ("outside", "other", other),
+    ("outside", "other", outside("epoch_end", "what follows an epoch")),
+    ("outside", "other", elsewhere),
 )
 
 

@@ -15,7 +15,7 @@ def straggler(evidence: Evidence) -> Iterator[Told]:
     Where it waits for its input it could be as fast as they are; where it computes for longer, its
     work could be shared.
     """
-    if len(evidence.ranks) < 2:
+    if not evidence.together:
         return
     slowest = max(evidence.ranks, key=lambda rank: own_seconds(rank).middle)
     own, others = own_seconds(slowest), [own_seconds(r) for r in evidence.ranks if r != slowest]
@@ -40,7 +40,7 @@ def straggler(evidence: Evidence) -> Iterator[Told]:
 
 def allreduce(evidence: Evidence) -> Iterator[Told]:
     """Exchanging gradients, beyond what hides behind the backward pass."""
-    if len(evidence.ranks) < 2:
+    if not evidence.together:
         return
     paces = [own_seconds(rank) for rank in evidence.ranks]
     whole = evidence.steps.mean_s

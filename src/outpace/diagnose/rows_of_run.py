@@ -27,23 +27,20 @@ def startup(evidence: Evidence) -> Iterator[Told]:
         yield told._replace(cost=cost, reason=told.reason + own)
 
 
-def outside(name: str) -> Row:
-    """The row for what the ledger has under a name."""
+def outside(name: str, said: str | None = None) -> Row:
+    """The row for what the ledger has under a name, and how that is called."""
 
     def row(evidence: Evidence) -> Iterator[Told]:
         for entry in evidence.ledger:
             if entry.name == name:
-                yield _taken(evidence, name, entry.where, entry.seconds)
+                yield _taken(evidence, said or name, entry.where, entry.seconds)
 
     return row
 
 
-def other(evidence: Evidence) -> Iterator[Told]:
-    """What the script does between steps; where an epoch ends that may be anything."""
-    for entry in evidence.ledger:
-        if entry.name == "epoch_end":
-            yield _taken(evidence, "what follows an epoch", entry.where, entry.seconds)
-    alone = evidence.compute.device == "cpu" and len(evidence.ranks) < 2
+def elsewhere(evidence: Evidence) -> Iterator[Told]:
+    """What the script does between steps, where one place explains it."""
+    alone = evidence.compute.device == "cpu" and not evidence.together
     names = ("elsewhere", *(CALLS if alone else ()))
     places: dict[str, float] = {}
     for entry in evidence.ledger:

@@ -493,6 +493,11 @@ class Evidence(msgspec.Struct, frozen=True):
         return self.compute.device == "cpu" and self.slowed_by_others(1)
 
     @property
+    def together(self) -> bool:
+        """Whether several ranks train, which wait for each other."""
+        return len(self.ranks) > 1
+
+    @property
     def free_s(self) -> float:
         """Seconds a step takes when its input is free."""
         free = self.arm("input_free")

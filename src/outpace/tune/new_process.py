@@ -1,4 +1,5 @@
-"""Trials of what only a new process can take: environment variables, another allocator.
+"""Trials of what only a new process can take: environment variables, another allocator. Of several ranks that
+is every remedy: within a process none can be in an arm without the others.
 
 The target is run in pairs, under the recipe with and without the change, a few seconds of steps
 each; the order turns about from pair to pair.
@@ -44,9 +45,7 @@ def try_new_processes(
     deadline = monotonic() + time_s
     done = list(trials)
     remaining = [
-        each
-        for each in candidates(evidence, only, skip)
-        if together(evidence) or not in_steps(each)
+        each for each in candidates(evidence, only, skip) if evidence.together or not in_steps(each)
     ]
     while True:
         accepted = [(t.remedy, t.settings) for t in done if t.accepted]
@@ -70,13 +69,6 @@ def try_new_processes(
         done.append(candidate.trial(predicted, gain, accepts, reason, monotonic() - begun))
 
 
-def together(evidence: Evidence) -> bool:
-    """Whether several ranks train together. Within a process none can be in an arm without the others, so
-    that all remedies are tried in new ones.
-    """
-    return len(evidence.ranks) > 1
-
-
 class Length(NamedTuple):
     """How long each run is: so many seconds, or so many steps; the first steps do not count."""
 
@@ -90,7 +82,7 @@ def length_of(candidate: Candidate, evidence: Evidence) -> Length:
     data, step_s = evidence.input, evidence.steps.mean_s
     seconds = max(RUN_S, (WARM_UP + FEWEST_STEPS) * step_s)
     # Each step has an epoch's start or the like in it, and counts; ranks end at the same one.
-    if evidence.steps.mingled or together(evidence):
+    if evidence.steps.mingled or evidence.together:
         return Length(seconds, math.ceil(seconds / max(1e-4, step_s)), WARM_UP)
     if not candidate.remedy.whole_epochs or data.batches is None:
         return Length(seconds, None, WARM_UP)

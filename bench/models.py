@@ -1,13 +1,15 @@
 """Ten small trainings of different kinds, for bench/memory.py and bench/changes.py.
 
     python bench/models.py gpt_flash --batch 8 [--steps 30] [--measure] [--turns] [--without PART]
+                           [--device cuda] [--room MIB]
 
 With --turns steps are timed at each line of standard input, of the model or of it without a part, so
 that several processes can take turns.
 
 With --measure the bytes that the allocator holds at the peak of a step are printed: what the model,
 its gradients and its optimizer hold when the step begins, the batch, and the most that is allocated
-above that, by torch's profiler.
+above that, by torch's profiler; on a GPU what its allocator tells. With --room no more than so many MiB of
+a GPU may be taken.
 """
 
 import argparse
@@ -171,15 +173,22 @@ def main():
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--turns", action="store_true")
     parser.add_argument("--without", metavar="PART")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--room", type=int, metavar="MIB")
     args = parser.parse_args()
+    if args.room:
+        whole = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(args.room * 2**20 / whole)
     if args.turns:
-        take_turns(step_of(args.model, args.batch, args.without))
+        take_turns(step_of(args.model, args.batch, args.without, args.device))
         return
     torch.manual_seed(0)
     build, kind, optimizer = MODELS[args.model]
-    model = build()
+    model = build().to(args.device)
     optimizer = optimizer(model.parameters(), lr=1e-4)
-    loader = DataLoader(TensorDataset(*data_of(kind, 4 * args.batch)), batch_size=args.batch)
+    # With --room batches have tens of thousands of samples: four would fill main memory.
+    batches = 1 if args.measure and args.device == "cuda" else 4
+    loader = DataLoader(TensorDataset(*data_of(kind, batches * args.batch)), batch_size=args.batch)
 
     def step(x, y):
         loss = F.cross_entropy(model(x), y.flatten() if kind == "text" else y)
@@ -189,7 +198,13 @@ def main():
 
     done = 0
     while done < args.steps:
-        for x, y in loader:
+        for batch in loader:
+            x, y = (each.to(args.device) for each in batch)
+            if args.measure and done == 3 and args.device == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+                step(x, y)
+                print(torch.cuda.max_memory_allocated())
+                return
             if args.measure and done == 3:
                 print(held(model, optimizer, x, y) + above(lambda x=x, y=y: step(x, y)))
                 return
@@ -197,14 +212,14 @@ def main():
             done += 1
 
 
-def step_of(name, batch, without=None):
+def step_of(name, batch, without=None, device="cpu"):
     torch.manual_seed(0)
     build, kind, optimizer = MODELS[name]
-    model = build()
+    model = build().to(device)
     if without:
         model.get_submodule(without).forward = lambda x: x
     optimizer = optimizer(model.parameters(), lr=1e-4)
-    x, y = data_of(kind, batch)
+    x, y = (each.to(device) for each in data_of(kind, batch))
 
     def step():
         loss = F.cross_entropy(model(x), y.flatten() if kind == "text" else y)
@@ -217,14 +232,17 @@ def step_of(name, batch, without=None):
 
 def take_turns(step, seconds=0.5):
     """Steps for so long at each line that comes in; the mean of their seconds is printed."""
+    finish = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None
     for _ in range(5):
         step()
+    finish()
     print("ready", flush=True)
     for _ in sys.stdin:
         begun, count = time.perf_counter(), 0
         while time.perf_counter() - begun < seconds:
             step()
             count += 1
+        finish()
         print((time.perf_counter() - begun) / count, flush=True)
 
 

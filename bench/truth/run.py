@@ -39,8 +39,6 @@ from verdict import judged, outpace
 from outpace.measure.machine import describe
 
 QUICK = ("collate_slow", "control_compute", "memory_elementwise", "outside_sleep", "parse_json")
-SECONDS = "20"
-"""for experiments: what diagnose takes by itself for a run of some minutes"""
 CODE = code_of("diagnose")
 
 
@@ -64,7 +62,9 @@ class Bench:
         """A verdict and how right it is."""
 
         def make(folder: Path) -> Row:
-            told = outpace("diagnose", case.target(amount, seed), folder, "--time", SECONDS)
+            told = outpace(
+                "diagnose", case.target(amount, seed), folder, "--time", self.options.time
+            )
             facts = {"case": case.name, "amount": amount, "seed": seed, "repeat": repeat}
             return facts | {"code": CODE, "hog": self.options.hog, **judged(case, told)}
 
@@ -155,6 +155,9 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="ask other tools too")
     parser.add_argument(
         "--rounds", type=int, default=10, help="pairs of runs for a truth, at most; 4 at least"
+    )
+    parser.add_argument(
+        "--time", default="20", help="of a verdict: what diagnose takes by itself for some minutes"
     )
     parser.add_argument("--output", type=Path, help="a file for the table, as RESULTS.md")
     parser.add_argument("--repeats", type=int, default=1, help="of each verdict")

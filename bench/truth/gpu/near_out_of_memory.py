@@ -1,7 +1,7 @@
 """A step takes AMOUNT % of the memory that this process may take of the GPU; AMOUNT 0: 40 %.
 
 truth: memory capacity
-line: set_per_process_memory_fraction
+line: model(x)
 remedies: checkpoint_activations
 amounts: 95
 untimed: it costs room

@@ -15,7 +15,8 @@ AMOUNT = int(sys.argv[1])
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 
 torch.manual_seed(SEED)
-torch.backends.cudnn.benchmark = not AMOUNT
+if not AMOUNT:
+    torch.backends.cudnn.benchmark = True
 device = "cuda"
 batches = [
     (torch.randn(64, 3, 112, 112, device=device), torch.randint(0, 10, (64,), device=device))

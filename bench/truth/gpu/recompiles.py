@@ -3,6 +3,7 @@
 truth: compute dispatch
 line: compiled(x)
 amounts: 1 2 4
+untimed: how long a compilation takes changes from run to run by more than a step
 """
 
 import sys

@@ -16,16 +16,23 @@ SILENT = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def sizes(
-    target: Target, *, session: Path, output: Output = "inherit", progress: Progress | None = None
+    target: Target,
+    *,
+    session: Path,
+    batch: int | None = None,
+    output: Output = "inherit",
+    progress: Progress | None = None,
 ) -> Sizes:
     """Memory and arithmetic of a training's step, of a run that is thrown away.
+
+    ``batch``: samples of another one that is asked about.
 
     Raises TargetError where the script trains nothing.
     """
     with working(target, session, output, progress) as work:
         work.tell("a step's memory", 0, 1)
         (work.session / SIZES).unlink(missing_ok=True)
-        code = work.launch("outpace.tune.sizes:begin", {}, work.session, SILENT)
+        code = work.launch("outpace.tune.sizes:begin", {"batch": batch}, work.session, SILENT)
         if code == Interrupted.exit_code:
             raise KeyboardInterrupt
         found = None

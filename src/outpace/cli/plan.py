@@ -191,7 +191,7 @@ def command(
     law = None
     if asked.memory:
         target = parse_target(words)
-        plan = of_memory(asked, *measured_sizes(target, as_json, quiet))
+        plan = of_memory(asked, *measured_sizes(target, asked.batch, as_json, quiet))
         lines = report.memory_lines(plan, target.name)
     elif words:
         session = measure(parse_target(words), time_s, as_json, quiet)
@@ -252,7 +252,9 @@ def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> 
     return 3 if late or full else 0
 
 
-def measured_sizes(target: Target, as_json: bool, quiet: bool) -> tuple[Sizes, Machine]:
+def measured_sizes(
+    target: Target, batch: int | None, as_json: bool, quiet: bool
+) -> tuple[Sizes, Machine]:
     """A script's step, and the machine."""
     from outpace.api import sizes
     from outpace.cli.measuring import kept
@@ -262,7 +264,7 @@ def measured_sizes(target: Target, as_json: bool, quiet: bool) -> tuple[Sizes, M
     folder = session_folder(None, target.name)
     output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
     with kept(folder, quiet=quiet) as progress:
-        found = sizes(target, session=folder, output=output, progress=progress)
+        found = sizes(target, session=folder, batch=batch, output=output, progress=progress)
         machine = describe()
         return found, msgspec.structs.replace(machine, ceilings=ceilings(machine))
 

@@ -17,7 +17,7 @@ from outpace.diagnose.costs import (
     once_share,
     step_share,
 )
-from outpace.diagnose.rows_of_compute import arithmetic, dispatch, sync, threads
+from outpace.diagnose.rows_of_compute import arithmetic, dispatch, recompiling, sync, threads
 from outpace.diagnose.rows_of_input import augment, collate, ipc, parse, storage, transfer
 from outpace.diagnose.rows_of_memory import bandwidth, capacity, leak
 from outpace.diagnose.rows_of_ranks import allreduce, straggler
@@ -43,6 +43,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("io", "ipc", ipc),
     ("io", "transfer", transfer),
     ("compute", "dispatch", dispatch),
+    ("compute", "dispatch", recompiling),
     ("compute", "sync", sync),
     ("compute", "threads", threads),
     ("compute", "arithmetic", arithmetic),
@@ -101,7 +102,7 @@ def computing_share(evidence: Evidence) -> float:
     """Share of the run in forward, backward and optimizer, less waiting for ranks and moving memory."""
     total = compute_cost(evidence)
     moved = moving_seconds(evidence) / total if total else 0.0
-    share = evidence.share("forward", "backward", "optimizer")
+    share = evidence.share("forward", "backward", "optimizer", "compiling")
     whole = evidence.steps.mean_s
     waited = exchange_seconds(evidence) / whole * step_share(evidence) if whole else 0.0
     return max(0.0, share - waited) * (1 - moved)

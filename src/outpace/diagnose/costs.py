@@ -25,6 +25,8 @@ SURELY_MOVED = 0.6
 LEAST_OPERATORS = 3
 """of a step beside one for each tensor of parameters: its loss, and an optimizer that updates all at once"""
 PAGE = 4096
+GPU_CACHE = 64e6
+"""bytes: a GPU's last cache holds no more (NVIDIA's H100: 50 MB)"""
 RUN_TO_RUN = 1.4
 """times that what is lost, over the rest, may differ in another run of the script: the truth bench saw
 standard deviations of 9 to 31 % between short runs. With this the interval would have held the truth of 33
@@ -242,10 +244,15 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     """
     compute = evidence.compute
     one = one_call(evidence)
-    updating = compute.by_hand.operators if compute.by_hand is not None else compute.tensors * 8 / 3
+    few = compute.fused or compute.foreach
+    updating = 0.0 if few else compute.tensors * 8 / 3
+    if compute.by_hand is not None:
+        updating = compute.by_hand.operators
     tiny = (compute.operations + updating) * one
     whole = compute_cost(evidence)
     most = MOST_DISPATCH * whole
+    if compute.fixed is None and compute.device != "cpu":
+        return 0.0, 0.0, 0.0  # launching may hide behind what was launched before
     if compute.fixed is None:
         guess = min(CALL_OVER_TINY * tiny, most)
         return guess, 0.3 * guess, min(2 * guess, whole)
@@ -258,7 +265,8 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
 def beyond_least(evidence: Evidence) -> float:
     """Share of a step's operators that a model with so many parameters can do without."""
     compute = evidence.compute
-    updating = 0.0 if compute.fused or compute.by_hand is not None else compute.tensors * 8 / 3
+    few = compute.fused or compute.foreach or compute.by_hand is not None
+    updating = 0.0 if few else compute.tensors * 8 / 3
     return max(0.0, 1 - (compute.tensors + LEAST_OPERATORS) / (compute.operations + updating + 1))
 
 
@@ -275,7 +283,8 @@ def moving_seconds(evidence: Evidence) -> float:
 
     As long as they took in the counted step, and what giving their memory back takes after them: what
     the operators' own times leave of a step, as far as filling so many pages takes as long. On a GPU,
-    where operators are only launched, their bytes over the machine's bandwidth.
+    where operators are only launched, the bytes over the machine's bandwidth of all that take longer to
+    move them than to compute.
     """
     compute, most = evidence.compute, compute_cost(evidence)
     if compute.device != "cpu" or not compute.moving_s:
@@ -289,10 +298,18 @@ def moving_seconds(evidence: Evidence) -> float:
 
 def at_bandwidth(evidence: Evidence) -> float | None:
     """Seconds a step for the bytes of `moving_seconds` at the machine's bandwidth; None: not known."""
-    ceilings = evidence.machine.ceilings
+    ceilings, compute = evidence.machine.ceilings, evidence.compute
     if ceilings is None or not ceilings.memory_bytes_s:
         return None
-    return evidence.compute.moved_bytes / ceilings.memory_bytes_s
+    if compute.device == "cpu":
+        return compute.moved_bytes / ceilings.memory_bytes_s
+    best = best_products(evidence)
+    return sum(
+        each.calls * each.moved_bytes / ceilings.memory_bytes_s
+        for each in compute.spent
+        if each.moved_bytes > GPU_CACHE
+        and each.moved_bytes * best >= each.flops * ceilings.memory_bytes_s
+    )
 
 
 def ceiling_seconds(evidence: Evidence) -> float:
@@ -300,9 +317,14 @@ def ceiling_seconds(evidence: Evidence) -> float:
 
     0 where either is not known. Products of float32 on a GPU may be made in TF32, which is the faster.
     """
+    best = best_products(evidence)
+    return evidence.compute.flops / best if best else 0.0
+
+
+def best_products(evidence: Evidence) -> float:
+    """FLOP/s of the machine's best matrix product in the model's dtype; 0: not known."""
     ceilings, compute = evidence.machine.ceilings, evidence.compute
-    if ceilings is None or not compute.flops:
+    if ceilings is None:
         return 0.0
     formats = (compute.products,) if compute.products is not None else ("float32", "tf32")
-    best = max(ceilings.matmul_flops.get(each, 0.0) for each in formats)
-    return compute.flops / best if best else 0.0
+    return max(ceilings.matmul_flops.get(each, 0.0) for each in formats)

@@ -13,6 +13,7 @@ from outpace.diagnose.costs import (
     compute_cost,
     dispatch_seconds,
     moving_seconds,
+    of_run,
     of_step,
     one_call,
     without,
@@ -61,6 +62,20 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
     )
 
 
+def recompiling(evidence: Evidence) -> Iterator[Told]:
+    """A model that is compiled for one shape after the other."""
+    for row in evidence.ledger:
+        if row.name == "compiling":
+            cost = of_run(evidence, row.seconds, error=0.1)
+            yield Told(
+                cost,
+                evidence.compute.where,
+                f"the model is compiled again for other shapes, which takes {row.seconds:.1f} s, "
+                f"{100 * cost.run_share:.0f} % of the run: batches padded to few lengths, or "
+                "torch.compile(dynamic=True), need one or two compilations",
+            )
+
+
 def sync(evidence: Evidence) -> Iterator[Told]:
     """Waiting for the device."""
     arm = evidence.arm("sync_free")
@@ -72,8 +87,17 @@ def sync(evidence: Evidence) -> Iterator[Told]:
     yield Told(
         cost,
         worst.where,
-        f".{worst.name}() makes the host wait for the device {worst.count:.1f} times a step",
+        f"{_name(worst.name)} makes the host wait for the device {often(worst.count)}",
     )
+
+
+def _name(call: str) -> str:
+    return f"torch.{call}()" if "." in call else f".{call}()"
+
+
+def often(count: float) -> str:
+    """How often in a step, or how many steps there are to one."""
+    return f"{count:.1f} times a step" if count >= 1 else f"every {1 / max(count, 1e-6):,.0f} steps"
 
 
 def threads(evidence: Evidence) -> Iterator[Told]:

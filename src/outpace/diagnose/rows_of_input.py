@@ -104,4 +104,6 @@ def transfer(evidence: Evidence) -> Iterator[Told]:
     if arm is not None and whole:
         cost = without(evidence, whole, arm.gain)
         where = evidence.transfers[0].where if evidence.transfers else None
-        yield Told(cost, where, f"copies to the device take {1e3 * cost.seconds:.1f} ms of a step")
+        yield Told(
+            cost, where, f"copies to and from the device take {1e3 * cost.seconds:.1f} ms of a step"
+        )

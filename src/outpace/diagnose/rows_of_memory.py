@@ -8,8 +8,9 @@ from outpace.diagnose.costs import SURELY_MOVED, at_bandwidth, compute_cost, mov
 from outpace.diagnose.told import Told
 from outpace.records.evidence import Evidence
 
-LEAST_MOVING = 0.1
-"""share of a step's computing that moving memory takes before it is told"""
+LEAST_MOVING, LEAST_MOVING_GPU = 0.1, 0.25
+"""share of a step's computing that moving memory takes before it is told; on a GPU, on which any training
+moves some, by the bytes alone"""
 MOST_COPIED = 0.1
 """share of the memory that workers may come to copy before it is told, though none has by now"""
 WORTH_NAMING = 1 << 23
@@ -35,12 +36,23 @@ def capacity(evidence: Evidence) -> Iterator[Told]:
 def bandwidth(evidence: Evidence) -> Iterator[Told]:
     """Element-wise operators that each read and write all of a large tensor."""
     seconds = moving_seconds(evidence)
-    if not seconds or seconds < LEAST_MOVING * compute_cost(evidence):
-        return
     compute = evidence.compute
+    on_gpu = compute.device != "cpu"
+    least = LEAST_MOVING_GPU if on_gpu else LEAST_MOVING
+    if not seconds or seconds < least * compute_cost(evidence):
+        return
     cost = of_step(evidence, seconds, SURELY_MOVED * seconds, 1.1 * seconds, "predicted")
     at_best = at_bandwidth(evidence) or seconds
     fresh = compute.fresh_bytes > 0 and evidence.paging_s > at_best
+    if on_gpu:
+        yield Told(
+            cost,
+            compute.where,
+            "operations on more than the caches hold that take longer to move it than to compute take "
+            f"{1e3 * seconds:.1f} of {1e3 * cost.whole_s:.1f} ms of a step at this GPU's bandwidth: "
+            "fused kernels (torch.compile, scaled_dot_product_attention) and half precision move less",
+        )
+        return
     yield Told(
         cost,
         compute.where,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from outpace.seams.host import Host
-from outpace.seams.module import ModuleSeam
+from outpace.seams.module import ModuleSeam, device_of
 
 
 class Call(NamedTuple):
@@ -19,6 +19,14 @@ class Call(NamedTuple):
     module: nn.Module
     args: list[Any]
     kwargs: dict[str, Any]
+    autocast: torch.dtype | None
+    """what products are cast to; None: nothing is"""
+
+    def made_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the model makes of other inputs, by the script's precision."""
+        device = device_of(self.module)
+        with torch.autocast(device, self.autocast, enabled=self.autocast is not None):
+            return self.module(*args, **kwargs)
 
 
 def last_call(host: Host) -> Call | None:

@@ -16,12 +16,15 @@ MARK = "outpace: from here on"
 
 
 class AllocatorPeak:
-    """``bytes``: the most held above the state at ``mark``; None where it could not be measured."""
+    """``bytes``: the most held above the state at ``mark``; None where it could not be measured.
+
+    ``held``: what was held then; None on the CPU, where nothing tells.
+    """
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.bytes: int | None = None
-        self._before = 0
+        self.held: int | None = None
         self._profile: Any = None
 
     def __enter__(self) -> AllocatorPeak:
@@ -36,15 +39,15 @@ class AllocatorPeak:
         if self.device == "cuda":
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-            self._before = torch.cuda.memory_allocated()
+            self.held = torch.cuda.memory_allocated()
         elif self._profile is not None:
             with record_function(MARK):
                 pass
 
     def __exit__(self, *exception: object) -> None:
         """End; an exception passes through."""
-        if self.device == "cuda":
-            self.bytes = torch.cuda.max_memory_allocated() - self._before
+        if self.held is not None:
+            self.bytes = torch.cuda.max_memory_allocated() - self.held
         elif self._profile is not None:
             self._profile.__exit__(None, None, None)
             events = self._profile.profiler.kineto_results.events()

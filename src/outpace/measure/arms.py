@@ -239,8 +239,8 @@ class Scheduler:
             return
         self.taken += step.micro_steps * step.count
         if step.clean:
-            self.walls.append(step.wall / 1e9)
-            self.cpus.append(step.cpu / 1e9)
+            self.walls.append(step.wall * step.count / 1e9)
+            self.cpus.append(step.cpu * step.count / 1e9)
             self.counted += step.count
         if self.counted < self._wanted() and not self._too_slow():
             return
@@ -317,9 +317,8 @@ class Scheduler:
         name = self.order[self.at]
         left_s = self.settle()
         workers = (self._worker_cpu() - self.worker_cpu) / 1e9
-        count = len(self.walls)
-        wall = sum(self.walls) / count + left_s / self.counted
-        cpu = sum(self.cpus) / count + workers / self.counted
+        wall = (sum(self.walls) + left_s) / self.counted
+        cpu = (sum(self.cpus) + workers) / self.counted
         self.measured.append((name, wall, cpu))
         if self.round >= 0:
             assert self.contest is not None

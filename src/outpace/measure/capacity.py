@@ -54,5 +54,6 @@ def _of_gpu() -> Limit:
     """Less what other processes take, and no more than this one's share."""
     free, total = torch.cuda.mem_get_info()
     ours = torch.cuda.memory_reserved()
-    share = torch.cuda.get_per_process_memory_fraction()
+    told = getattr(torch.cuda, "get_per_process_memory_fraction", lambda: 1.0)  # of torch 2.7
+    share = told()
     return Limit(min(free + ours, int(share * total)), torch.cuda.memory_allocated())

@@ -16,6 +16,7 @@ from torch import nn
 from outpace.measure.arms import Contest, median
 from outpace.measure.collect_input import collect_input
 from outpace.measure.counters import held_bytes
+from outpace.measure.device_time import on_device
 from outpace.measure.first_epoch import first_epoch, parted, sooner
 from outpace.measure.found import Found
 from outpace.measure.ledger import (
@@ -23,6 +24,7 @@ from outpace.measure.ledger import (
     build,
     by_hand_share,
     clean_steps,
+    mean_of,
     mean_phases,
     own_share,
 )
@@ -53,8 +55,9 @@ from outpace.seams.alter import DEAR
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts, Step
-from outpace.seams.module import ModuleSeam
-from outpace.seams.transfer import ON_CUDA, SYNCS, TRANSFERS, TransferSeam
+from outpace.seams.module import ModuleSeam, device_of, is_compiled
+from outpace.seams.tf32 import computed_in
+from outpace.seams.transfer import ON_CUDA, SYNCS, TRANSFERS, WAITS, TransferSeam
 from outpace.seams.where import short
 
 MOST_POINTS = 2000
@@ -83,6 +86,9 @@ def collect(
     phases = mean_phases(steps)
     samples = Counter(sampler.counts)
     arms = [arm for contest in contests for arm in contest.results()]
+    device = _device(host)
+    if device != "cpu":
+        phases = on_device(phases, arms)
     module = host.seams.get("module")
     lines = input_lines(module.callers) if isinstance(module, ModuleSeam) else set()
     inputs = collect_input(host, watcher, phases, samples, lines, found, session)
@@ -102,13 +108,14 @@ def collect(
         *(found.by_hand, found.loss_lines, total),
         whole=finished,
         mingled=host.mingled,
+        phases=phases if device != "cpu" else None,
     )
     rows = build(seen)
     names = {row.name for row in rows}
     beside = phases.get("elsewhere", 0.0)
     own = {kind: own_share(seen, kind) * beside for kind in ("forward", "optimizer")}
     by_hand = _by_hand(seen, phases)
-    mean = sum(s.wall for s in steps) / len(steps) / 1e9 if steps else 0.0
+    mean, cpu = mean_of(steps)
     return Evidence(
         machine=machine,
         run=Run(
@@ -126,11 +133,11 @@ def collect(
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
             exit_code=exit_code,
         ),
-        steps=_steps(host, steps, micro, mean, arms),
+        steps=_steps(host, steps, micro, mean, cpu, device),
         ledger=tuple(rows),
         input=inputs,
         compute=_compute(host, phases, contests, found, by_hand, own),
-        syncs=_calls(host, (*SYNCS, *ON_CUDA, "synchronize")),
+        syncs=_calls(host, (*SYNCS, *ON_CUDA, *WAITS)),
         transfers=_calls(host, TRANSFERS),
         memory=_memory(watcher, found.memory),
         arms=tuple(arms),
@@ -141,6 +148,12 @@ def collect(
     )
 
 
+def _device(host: Host) -> str:
+    """The type of device that the model is on."""
+    rooted = main_root(host)
+    return device_of(rooted[0]) if rooted is not None else "cpu"
+
+
 def _validation_s(host: Host, phases: dict[str, float], micro: int) -> float | None:
     """Of one that was not seen."""
     step_s = sum(phases.values())
@@ -149,10 +162,11 @@ def _validation_s(host: Host, phases: dict[str, float], micro: int) -> float | N
     return validation_on_others(host, step_s, drawing, batch, untouched=True) or None
 
 
-def _steps(host: Host, steps: list[Any], micro: int, mean: float, arms: list[Arm]) -> Steps:
-    walls = [s.wall / 1e9 for s in steps]
-    cpu = sum(s.cpu for s in steps) / len(steps) / 1e9 if steps else 0.0
-    middle = median(walls)
+def _steps(
+    host: Host, steps: list[Step], micro: int, mean: float, cpu: float, device: str
+) -> Steps:
+    # On a GPU most steps are only launched, and now and then one waits for them.
+    middle = median([s.wall / 1e9 for s in steps]) if device == "cpu" else mean
     size = host.batch_size
     return Steps(
         count=host.steps,
@@ -244,7 +258,9 @@ def _compute(
         group = optimizer.param_groups[0]
         facts["optimizer"] = type(optimizer).__name__
         facts["fused"] = bool(group.get("fused"))
-        facts["foreach"] = bool(group.get("foreach"))
+        # Where a script does not say, torch takes it on a GPU.
+        unsaid = group.get("foreach") is None and not facts["fused"]
+        facts["foreach"] = bool(group.get("foreach")) or (unsaid and facts.get("device") == "cuda")
     module = host.seams.get("module")
     if isinstance(module, ModuleSeam) and (judged := module.evaluations()).calls:
         facts["eval_with_grad"] = judged.with_grad / judged.calls
@@ -257,6 +273,7 @@ def _compute(
         facts["exchange_where"] = collective.where
     facts["set_to_none"] = not getattr(host.seams.get("optimizer"), "zeroes", False)
     facts.update(_fixed_cost(contests, found, facts))
+    facts["tf32"] = computed_in(facts.get("device", "cpu")) == "tf32"
     calls = found.compute.get("calls")
     if rooted is None and calls is not None:
         facts["where"] = calls.where  # no module: what the script computes itself
@@ -272,8 +289,7 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
     return {
         "device": first.device.type if first is not None else "cpu",
         "dtype": str(first.dtype).removeprefix("torch.") if first is not None else "float32",
-        "compiled": any("OptimizedModule" in k.__name__ for k in kinds_of)
-        or getattr(module, "_compiled_call_impl", None) is not None,
+        "compiled": is_compiled(module),
         "parameters": sum(p.numel() for p in module.parameters()),
         "learnt_bytes": sum(p.nbytes for p in parameters),
         "tensors": len(parameters),

@@ -142,7 +142,8 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 def capturing() -> bool:
     """Whether a CUDA graph is being captured, in which no tensor may be read."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return started and torch.cuda.is_current_stream_capturing()
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

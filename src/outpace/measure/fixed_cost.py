@@ -16,6 +16,7 @@ from outpace.measure.again import Call, last_call, unseen
 from outpace.measure.statistics import Line, line
 from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
+from outpace.seams.module import device_of, is_compiled
 
 PARTS = (1.0, 0.5, 0.25)
 """of the rows"""
@@ -27,11 +28,12 @@ SECONDS = 1.0
 def fixed_cost(host: Host, seconds: float = SECONDS) -> Line | None:
     """Seconds of a forward and backward pass over the part of the batch; None where it can't be had.
 
-    Not for models whose tensors have no common first dimension of `FEWEST_ROWS` rows.
+    Not for models whose tensors have no common first dimension of `FEWEST_ROWS` rows, nor for compiled
+    ones, which would be compiled for other shapes.
     """
     call = last_call(host)
     rows = rows_of(call) if call is not None else 0
-    if call is None or rows < FEWEST_ROWS:
+    if call is None or rows < FEWEST_ROWS or is_compiled(call.module):
         return None
     sizes, times = [], []
     begun = perf_counter()
@@ -69,10 +71,10 @@ def timed(call: Call, rows: int, part: float) -> float:
     args = [value[:count] for value in call.args]
     kwargs = {name: value[:count] for name, value in call.kwargs.items()}
     weights = [weight for weight in call.module.parameters() if weight.requires_grad]
-    finish: Any = torch.cuda.synchronize if args and args[0].is_cuda else lambda: None
+    finish: Any = torch.cuda.synchronize if device_of(call.module) == "cuda" else lambda: None
     finish()
     begun = perf_counter()
-    out = call.module(*args, **kwargs)
+    out = call.made_of(args, kwargs)
     sums = [tensor.float().sum() for tensor in tensors_in(out) if tensor.requires_grad]
     torch.autograd.grad(sums, weights, allow_unused=True)
     finish()

@@ -29,7 +29,8 @@ class GradientNoise:
         self.steps += 1
         for total, gradient in zip(self.sums, gradients, strict=True):
             total.add_(gradient)
-            self.squares += float(gradient.square().sum())
+        # Added up where they are: reading each would wait for the device.
+        self.squares += float(sum(gradient.square().sum() for gradient in gradients))
 
     def scale(self, batch: int) -> float | None:
         """Samples; at most what so few steps can tell, and None where they are too few."""

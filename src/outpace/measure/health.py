@@ -204,8 +204,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     def _see_loss(self, loss: torch.Tensor) -> None:
         """The first loss that is not finite: find out at once where it came from."""
         if loss.device.type != "cpu":
-            self.host.on_backward = None  # reading each would hold up the training
-        elif not math.isfinite(float(loss)):
+            return  # reading each would hold up the training
+        if not math.isfinite(float(loss)):
             self.host.on_backward = None
             watching, self.watching = self.watching, False
             try:

@@ -57,6 +57,8 @@ class Seen:
     """the run was seen to its end"""
     mingled: bool = False
     """every step has in it what otherwise comes now and then"""
+    phases: dict[str, float] | None = None
+    """seconds of a step, where they are not as the host's clock tells"""
 
 
 def clean_steps(steps: list[Step]) -> list[Step]:
@@ -70,12 +72,24 @@ def mean_phases(steps: list[Step]) -> dict[str, float]:
     if not steps:
         return {}
     names = steps[0].phases
-    return {name: sum(s.phases.get(name, 0) for s in steps) / len(steps) / 1e9 for name in names}
+    # A group with something else in it has that whole in its phases.
+    weighted = [(step.count if step.clean else 1, step.phases) for step in steps]
+    count = sum(weight for weight, _ in weighted)
+    return {n: sum(w * took.get(n, 0) for w, took in weighted) / count / 1e9 for n in names}
+
+
+def mean_of(steps: Sequence[Step]) -> tuple[float, float]:
+    """Mean seconds of a step, and CPU seconds; groups of short ones count as many."""
+    count = sum(step.count for step in steps)
+    if not count:
+        return 0.0, 0.0
+    wall, cpu = sum(s.wall * s.count for s in steps), sum(s.cpu * s.count for s in steps)
+    return wall / count / 1e9, cpu / count / 1e9
 
 
 def build(seen: Seen) -> list[Row]:
     """The rows, the largest first; their shares add to 1."""
-    phases = mean_phases(clean_steps(seen.steps))
+    phases = mean_phases(clean_steps(seen.steps)) if seen.phases is None else seen.phases
     times = seen.total_steps if seen.total_steps and not seen.whole else seen.count
     seconds: Totals = defaultdict(float)
     seconds["startup", _place(seen, "startup")] += seen.startup_s

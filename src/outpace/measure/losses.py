@@ -73,7 +73,7 @@ class Losses:
 
 def begin_copy(loss: torch.Tensor) -> tuple[torch.Tensor, Any]:
     """Where losses on a GPU will be on the host, and the event after which they are there."""
-    host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
+    host = torch.empty(loss.shape, dtype=loss.dtype, device="cpu", pin_memory=True)
     host.copy_(loss, non_blocking=True)
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(torch.cuda.current_stream(loss.device))

@@ -102,7 +102,7 @@ def accelerators() -> tuple[Accelerator, ...]:
     """NVIDIA GPUs that this process sees, and any that torch already works with."""
     torch = sys.modules.get("torch")
     try:
-        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch is not None and torch.cuda.is_initialized():
             found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
             return tuple(Accelerator(gpu.name, gpu.total_memory) for gpu in found)
     except Exception:

@@ -17,10 +17,10 @@ def who_made_it(host: Host) -> str | None:
 
     Asked right after the backward pass: the weights are still those that made the loss.
     """
-    called = last_call(host)
-    if called is None:
+    call = last_call(host)
+    if call is None:
         return None
-    module, args, kwargs = called
+    module, args, kwargs = call.module, call.args, call.kwargs
     bad = next((n for n, p in module.named_parameters() if not _finite(p)), None)
     if bad is not None:
         return f"{bad} was not finite any more: a step before has spoiled it"
@@ -36,7 +36,7 @@ def who_made_it(host: Host) -> str | None:
     handles = [one.register_forward_hook(after) for one in names]
     try:
         with torch.no_grad(), unseen(host, module):
-            module(*args, **kwargs)
+            call.made_of(args, kwargs)
     finally:
         for handle in handles:
             handle.remove()

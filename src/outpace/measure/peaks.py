@@ -62,7 +62,7 @@ def measure(cores: int, folder: Path, seconds: dict[str, float] | None = None) -
         memory_bytes_s=memory,
         disk_read_bytes_s=_or_zero(disk_read, folder, spend["disk"]),
         jpeg_decode_pixels_s=_or_zero(jpeg_decode, spend["jpeg"]),
-        dispatch_s=_or_zero(dispatch, spend["dispatch"]),
+        dispatch_s=_or_zero(dispatch, device, spend["dispatch"]),
     )
     return Measured(found, quiet=device == "cuda" or had >= 1.0 - BUSY)
 
@@ -171,12 +171,12 @@ def jpeg_decode(seconds: float) -> float:
     return size * size / _best(lambda: Image.open(file).convert("RGB"), seconds, "cpu")
 
 
-def dispatch(seconds: float) -> float:
+def dispatch(device: str, seconds: float) -> float:
     """Seconds that one tiny operator costs the CPU, forward and backward, in a chain of 100."""
     import torch
 
     length = 100
-    start = torch.ones(1, requires_grad=True)
+    start = torch.ones(1, device=device, requires_grad=True)
 
     def chain() -> None:
         end: torch.Tensor = start
@@ -184,7 +184,7 @@ def dispatch(seconds: float) -> float:
             end = end + 1.0
         end.backward()  # type: ignore[no-untyped-call]
 
-    return _best(chain, seconds, "cpu") / length
+    return _best(chain, seconds, device) / length
 
 
 def _best(work: Callable[[], object], seconds: float, device: str) -> float:

@@ -12,6 +12,7 @@ from outpace.measure.recurring import Came
 from outpace.measure.retained import Look, find_retained, look
 from outpace.measure.subjects import forget_epochs, main_root, steps_of_epoch, training_loader
 from outpace.measure.validation import ValidationLosses
+from outpace.records.ledger import NOW_AND_THEN
 from outpace.seams.fetch import LOADERS, Fetches, FetchSeam, counted_as
 from outpace.seams.host import Host, Step
 
@@ -20,7 +21,6 @@ LOOK_AT = 3
 LOOK_AGAIN_AT = 64
 """and at four times as many steps, and so on: a short script ends before its recording does"""
 KEEP_AT = (0, 1, 2, 8, 64)
-OUTSIDE = ("validation", "checkpoint", "epoch_end")
 Totals = list[tuple[Fetches, Fetches]]
 """of each DataLoader's fetches: in the training process, and in its workers"""
 
@@ -37,7 +37,7 @@ class Watcher:
         self.second_epoch: int | None = None
         """steps before it; None until it begins"""
         self._epoch: int | None = None
-        self.outside: dict[str, Came] = {name: Came() for name in OUTSIDE}
+        self.outside: dict[str, Came] = {name: Came() for name in NOW_AND_THEN}
         self.growth = Growth()
         self.first_look: Look | None = None
         self.next_look = LOOK_AGAIN_AT
@@ -69,7 +69,7 @@ class Watcher:
         if self.course.note(step.index + 1):
             forget_epochs(self.host)
         if self.host.mingled:  # it is in every step
-            self.outside = {name: Came() for name in OUTSIDE}
+            self.outside = {name: Came() for name in NOW_AND_THEN}
         if self.host.mistaken:
             self.host.mistaken, self.outside["validation"] = False, Came()
             self.validation.forget()

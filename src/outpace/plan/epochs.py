@@ -19,7 +19,7 @@ DOUBT = 2.0
 """times as long as predicted that a validation may take"""
 
 
-SAID = {"epoch_end": "epoch's end"}
+SAID = {"epoch_end": "epoch's end", "compiling": "compilation"}
 
 
 def steps_of_epoch(evidence: Evidence) -> float | None:

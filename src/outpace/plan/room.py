@@ -27,6 +27,9 @@ How = Literal["measured", "predicted"]
 
 ACCUMULATED = (2, 4)
 MOST_BATCH = 1 << 30
+GPU_WHOLE, GPU_PIECES = 0.96, 40 << 20
+"""part of a GPU's memory, and bytes less, that tensors can have: torch takes it in pieces of 2 and 20 MiB,
+what is left of one may be too small for the next tensor"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,9 @@ def law_of(sizes: Sizes) -> StepLaw:
         # Gradients that are made in the step are as large whatever the batch.
         made = 0 if gradients_at_entry(largest) else min(gradients_of(largest), largest.learning)
         grown = (largest.learning - made) / max(1, largest.batch)
-        data = Line(0.0, largest.data / max(1, largest.batch))
+        # On a GPU most of it are libraries' workspaces, and data of another size than the batch's.
+        slope = 0.0 if sizes.device != "cpu" else largest.data / max(1, largest.batch)
+        data = Line(largest.data - slope * largest.batch, slope)
         return StepLaw(largest.entry, Line(made, grown), Line(largest.optimizer, 0.0), data)
     return StepLaw(
         largest.entry,
@@ -101,6 +106,8 @@ def memory_plan(sizes: Sizes, batch: int | None, device: Device | None, count: i
     own = sizes.steps[0]
     asked = batch or own.batch
     limit = sizes.limit if device is None else device.room_bytes
+    if limit is not None and device is None and sizes.device == "cuda":
+        limit = int(GPU_WHOLE * limit) - GPU_PIECES
     how: How = "measured" if asked == own.batch and device is None else "predicted"
     peak = own.peak if asked == own.batch else law.peak(asked)
     scale = asked / max(1, own.batch)

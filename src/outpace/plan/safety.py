@@ -22,6 +22,7 @@ from torch.amp import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 
 from outpace.measure.generators import random_states
+from outpace.seams.batch import map_tensors
 
 
 class Saved(NamedTuple):
@@ -54,7 +55,7 @@ def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], st
         "steps": steps,
     }
     began = time.perf_counter()
-    write(path, content)
+    write(path, on_host(content))
     written_s = time.perf_counter() - began
     saved = {id(each) for each, _ in kept}
     left_out = tuple(type(each).__name__ for each in guides if id(each) not in saved)
@@ -72,6 +73,26 @@ def _plain_state(guide: LRScheduler | GradScaler) -> dict[str, Any] | None:
     except Exception:
         return None
     return state
+
+
+def on_host(content: Any) -> Any:
+    """The same with a GPU's tensors in main memory, for machines without one; shared ones stay shared."""
+    copies: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_cpu:
+            return tensor
+        at = (
+            tensor.untyped_storage().data_ptr(),
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+        )
+        if at not in copies:
+            copies[at] = tensor.detach().cpu()
+        return copies[at]
+
+    return map_tensors(content, copied, dataclasses=False)
 
 
 def write(path: Path, content: Any) -> None:

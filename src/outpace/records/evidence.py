@@ -178,6 +178,8 @@ class Compute(msgspec.Struct, frozen=True):
     dtype: str = "float32"
     autocast: str = ""
     """the half precision that most of a step's FLOPs are done in, as under autocast"""
+    tf32: bool = False
+    """products of float32 are made in TF32"""
     compiled: bool = False
     parameters: int = 0
     learnt_bytes: int = 0
@@ -249,8 +251,10 @@ class Compute(msgspec.Struct, frozen=True):
 
     @property
     def products(self) -> str | None:
-        """What most matrix products are computed in; None for float32 on a GPU, which may use TF32."""
+        """What most matrix products are computed in; None for float32 on a GPU, which could use TF32."""
         computed = self.autocast or self.dtype
+        if self.tf32 and computed == "float32":
+            return "tf32"
         return None if (self.device, computed) == ("cuda", "float32") else computed
 
 

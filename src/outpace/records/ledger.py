@@ -15,13 +15,14 @@ NAMES = (
     "validation",
     "checkpoint",
     "epoch_end",
+    "compiling",
     "logging",
     "elsewhere",
     "ending",
 )
 ONCE = ("startup", "ending")
 """spent once, however long the training is"""
-NOW_AND_THEN = ("validation", "checkpoint", "epoch_end")
+NOW_AND_THEN = ("validation", "checkpoint", "epoch_end", "compiling")
 """comes between steps, most often"""
 
 

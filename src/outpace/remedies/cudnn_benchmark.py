@@ -25,7 +25,6 @@ class CudnnBenchmark(Remedy):
     name = "cudnn_benchmark"
     treats = ("arithmetic",)
     keeps = "numerics"
-    probed = True
 
     def applies(self, evidence: Evidence) -> Verdict:
         """Convolutions on a CUDA device."""

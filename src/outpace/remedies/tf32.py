@@ -34,6 +34,8 @@ class Tf32(Remedy):
             return Verdict(False, "the model is not on a CUDA device")
         if compute.autocast or compute.dtype != "float32":
             return Verdict(False, f"products run in {compute.dtype} or under autocast")
+        if compute.tf32:
+            return Verdict(False, "float32 products are made in TF32 already")
         return Verdict(True, "float32 products may run on tensor cores")
 
     def setup(self, base: Setup, settings: Settings) -> Setup:

@@ -50,13 +50,14 @@ KINDS = {
     "validation": "validation",
     "checkpoint": "writing checkpoints",
     "epoch_end": "after epochs",
+    "compiling": "compiling the model again",
     "logging": "logging",
     "elsewhere": "elsewhere",
     "ending": "ending the process",
 }
 _PARTS = {
     "io": ("input", "transfer"),
-    "compute": ("forward", "backward", "optimizer", "sync"),
+    "compute": ("forward", "backward", "optimizer", "sync", "compiling"),
     "outside": ("startup", "validation", "checkpoint", "epoch_end", "logging", "elsewhere"),
 }
 _ARMS = {

@@ -29,6 +29,7 @@ TERMS = {
     "startup": "start-up",
     "epoch_start": "epochs' starts",
     "epoch_end": "epochs' ends",
+    "compiling": "compiling again",
     "validation": "validation",
     "checkpoint": "checkpoints",
     "ending": "the process's end",

@@ -11,6 +11,7 @@ import torch
 from outpace.seams.host import Host
 from outpace.seams.openmp import ParkedTeams
 from outpace.seams.setup import Setup
+from outpace.seams.tf32 import in_tf32, precision, set_precision
 from outpace.seams.where import caller
 
 
@@ -62,11 +63,11 @@ class BackendSeam:
         self._wait(setup.passive)
         flush = True if setup.flush_denormals else None
         self._set("denormal", flush, flushes_denormals, torch.set_flush_denormal)
-        if torch.cuda.is_available():
-            cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-            self._switch("tf32", matmul, "allow_tf32", setup.tf32)
-            self._switch("tf32_conv", cudnn, "allow_tf32", setup.tf32)
-            self._switch("benchmark", cudnn, "benchmark", setup.cudnn_benchmark)
+        # To ask whether there is a GPU would start CUDA, before the script forks or chooses one.
+        if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+            self._set("tf32", True if setup.tf32 else None, precision, set_tf32)
+            benchmark = True if setup.cudnn_benchmark else None
+            self._set("benchmark", benchmark, benchmarks, set_benchmark)
 
     def _wait(self, passive: bool) -> None:
         threads = torch.get_num_threads()
@@ -80,14 +81,6 @@ class BackendSeam:
             self.parked.end()
             self.parked = None
 
-    def _switch(self, name: str, owner: Any, attribute: str, wanted: bool) -> None:
-        self._set(
-            name,
-            True if wanted else None,
-            lambda: getattr(owner, attribute),
-            lambda value: setattr(owner, attribute, value),
-        )
-
     def _set(self, name: str, value: Any, read: Any, write: Any) -> None:
         if value is None:
             self._restore(name)
@@ -100,6 +93,21 @@ class BackendSeam:
         if name in self.own:
             value, write = self.own.pop(name)
             write(value)
+
+
+def set_tf32(wanted: Any) -> None:
+    """True: TF32 for all; else what it was before."""
+    set_precision(in_tf32(precision()) if wanted is True else wanted)
+
+
+def benchmarks() -> bool:
+    """Whether cuDNN searches for its algorithms."""
+    return bool(torch.backends.cudnn.benchmark)
+
+
+def set_benchmark(wanted: bool) -> None:
+    """Have it search, or not."""
+    torch.backends.cudnn.benchmark = wanted
 
 
 def flushes_denormals() -> bool:

@@ -110,6 +110,10 @@ def scale_batch(batch: Any, scale: float) -> Any:
     wanted = max(1, round(size * scale))
 
     def resize(tensor: torch.Tensor) -> torch.Tensor:
+        resized = sized(tensor)
+        return resized.pin_memory() if tensor.is_cpu and tensor.is_pinned() else resized
+
+    def sized(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.dim() or tensor.shape[0] != size:
             return tensor
         if wanted <= size:

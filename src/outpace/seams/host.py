@@ -22,6 +22,7 @@ from threading import get_ident
 from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from outpace.seams.compiled import graphs_compiled
 from outpace.seams.drawn import Drawn
 from outpace.seams.phases import Phases
 from outpace.seams.setup import AS_IS, Setup
@@ -121,6 +122,8 @@ class Host:
     epoch: int = 0
     mode: Literal["startup", "train", "validation"] = "startup"
     installed: bool = False
+    graphs: int = 0
+    """that torch.compile has compiled"""
     in_group: int = 0
     group: int = 1
     """steps that are noted together"""
@@ -355,7 +358,9 @@ class Host:
         self.phases.idle = "elsewhere"
         for name, value in self._outside.items():
             totals[name] += value
-        other = self.dirty or bool(self._outside or totals["validation"] or totals["checkpoint"])
+        self._note_compiling(totals)
+        now_and_then = ("validation", "checkpoint", "compiling")
+        other = self.dirty or bool(self._outside or any(totals[name] for name in now_and_then))
         self._outside, self.dirty = {}, False
         if not self.phases.resting:
             self._note_mixed(other)
@@ -373,6 +378,14 @@ class Host:
         # What the listeners did between two steps is ours, not the target's.
         self._cpu = cpu
         self._wall = self.phases.mark = perf_counter_ns()
+
+    def _note_compiling(self, totals: dict[str, int]) -> None:
+        """Whether the script's model was compiled once more, for other shapes."""
+        before, self.graphs = self.graphs, graphs_compiled()
+        if self.graphs > before and self.first_step_start is not None and self.setup == AS_IS:
+            for name in ("forward", "backward"):
+                totals["compiling"] += totals[name]
+                totals[name] = 0
 
     def _note_mixed(self, other: bool) -> None:
         """Whether something other than training was in the group that ended."""

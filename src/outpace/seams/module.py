@@ -49,7 +49,7 @@ class ModuleSeam:
         """file, function, line and variables that hold the model's input, outwards from the call"""
         self.judged: list[Evaluations] = []
         """of models that were called without learning"""
-        self.given: tuple[Any, list[Any], dict[str, Any]] | None = None
+        self.given: tuple[Any, list[Any], dict[str, Any], torch.dtype | None] | None = None
         self.last: Any = lambda: None
         self.last_facts: RootFacts | None = None
         """the root called last, weakly, and what is known of it"""
@@ -136,18 +136,23 @@ class ModuleSeam:
         self.given = None
         if all(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values())):
             named = {name: weakref.ref(value) for name, value in kwargs.items()}
-            self.given = weakref.ref(module), [weakref.ref(value) for value in args], named
+            kind = device_of(module)
+            half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+            self.given = weakref.ref(module), [weakref.ref(value) for value in args], named, half
 
-    def last_call(self) -> tuple[nn.Module, list[Any], dict[str, Any]] | None:
-        """The model and its inputs in the last step; None where they are gone or were not noted."""
+    def last_call(self) -> tuple[nn.Module, list[Any], dict[str, Any], torch.dtype | None] | None:
+        """The model, its inputs in the last step, and what products were cast to.
+
+        None where they are gone or were not noted.
+        """
         if self.given is None:
             return None
-        module, given, named = self.given
+        module, given, named, half = self.given
         args, kwargs = [value() for value in given], {n: value() for n, value in named.items()}
         model = module()
         if model is None or any(value is None for value in (*args, *kwargs.values())):
             return None
-        return model, args, kwargs
+        return model, args, kwargs, half
 
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RootFacts:
         """Note the call and start its phase."""
@@ -315,6 +320,13 @@ def device_of(module: nn.Module) -> str:
     """Device type of a module's parameters."""
     parameter = next(module.parameters(), None)
     return "cpu" if parameter is None else parameter.device.type
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether it, or a part of it, is one of torch.compile's."""
+    return getattr(module, "_compiled_call_impl", None) is not None or any(
+        "OptimizedModule" in type(part).__name__ for part in module.modules()
+    )
 
 
 def bring_format(host: Host, module: nn.Module, facts: RootFacts, channels_last: bool) -> None:

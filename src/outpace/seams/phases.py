@@ -2,6 +2,7 @@
 
 A phase that starts inside another stops the other's clock, so that the phases of a step never
 count a moment twice. What no phase explains is "elsewhere", and after an epoch's last batch "epoch_end".
+Of a step in which `torch.compile` compiled the model once more, forward and backward are "compiling".
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ NAMES = (
     "validation",
     "checkpoint",
     "epoch_end",
+    "compiling",
     "elsewhere",
 )
 

@@ -83,8 +83,11 @@ class Setup:
 
     @property
     def in_process(self) -> bool:
-        """Whether a running process can change over to this Setup."""
-        return not self.environment
+        """Whether a running process can change over to this Setup.
+
+        cuDNN keeps the algorithm that it took first for a convolution, however it was found.
+        """
+        return not self.environment and not self.cudnn_benchmark
 
 
 AS_IS = Setup()

@@ -1,12 +1,14 @@
 """Copies between host and device, and calls that make the host wait: ``.to()``, ``.item()`` and kin.
 
-Only calls that the script itself makes count: those inside of an optimizer, a forward or a
-backward pass belong to it. On a CPU they cost next to nothing and are counted all the same.
+Only calls that the script itself makes in its steps count: those inside of an optimizer or a backward
+pass belong to it, and so do those in a forward pass but for the script's own lines on a GPU. On a CPU they
+cost next to nothing and are counted all the same.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from threading import get_ident
 from types import MethodType
 from typing import Any, final
@@ -15,11 +17,17 @@ import torch
 
 from outpace.seams.host import Host
 from outpace.seams.setup import AS_IS, Setup
-from outpace.seams.where import caller
+from outpace.seams.where import caller, is_user_file
 
-TRANSFERS = ("to", "cuda", "copy_")
-SYNCS = ("item", "tolist", "cpu", "numpy")
+TRANSFERS = ("to", "cuda", "cpu", "copy_")
+SYNCS = ("item", "tolist", "numpy")
 ON_CUDA = ("__float__", "__int__", "__bool__")
+WAITS = ("cuda.synchronize", "cuda.empty_cache")
+"""functions of torch's"""
+KEPT = ("copy_", "__bool__")
+"""never done without: what they give decides what the script does next"""
+MOST_FREED = 1000
+"""calls in a step that are done without: a script may wait in a loop for what it reads to change"""
 LOOKS = 64
 """calls of which the place is looked up; later ones are only counted and timed"""
 
@@ -60,25 +68,31 @@ class TransferSeam:
         self.pins = False
         """copy batches from page-locked memory to the device without waiting"""
         self.patched: dict[str, bool] = {}
-        self.synchronize: Any = None
+        self.functions: dict[str, Any] = {}
+        """of torch.cuda, as they were"""
         self.counts: dict[str, int] = {}
         self.seconds: dict[str, int] = {}
         self.places: dict[str, dict[str, int]] = {}
         self.pageable = 0
         self.recent: dict[Any, Any] = {}
+        self.step, self.asked = 0, 0
+        """calls that were done without in this step"""
 
     def install(self) -> None:
         """Put the seam in."""
         if self.patched:
             return
-        names = [*TRANSFERS, *SYNCS, *(ON_CUDA if torch.cuda.is_available() else ())]
+        # To ask whether there is a GPU would start CUDA, before the script forks or chooses one.
+        names = [*TRANSFERS, *SYNCS, *(ON_CUDA if _BUILT else ())]
         for name in names:
             self.patched[name] = name in torch.Tensor.__dict__
             phase = "transfer" if name in TRANSFERS else "sync"
             original = getattr(torch.Tensor, name)
             setattr(torch.Tensor, name, InPlace(original, self.wrap(name, phase, original)))
-        self.synchronize = torch.cuda.synchronize
-        torch.cuda.synchronize = self.wrap("synchronize", "sync", self.synchronize)
+        for name in WAITS:
+            at = name.removeprefix("cuda.")
+            self.functions[at] = original = getattr(torch.cuda, at)
+            setattr(torch.cuda, at, self.wrap(name, "sync", original))
 
     def remove(self) -> None:
         """Take it out: what torch.Tensor only inherited is inherited again."""
@@ -89,14 +103,14 @@ class TransferSeam:
             else:
                 delattr(torch.Tensor, name)
         self.patched = {}
-        if self.synchronize is not None:
-            torch.cuda.synchronize = self.synchronize
-            self.synchronize = None
+        for name, original in self.functions.items():
+            setattr(torch.cuda, name, original)
+        self.functions = {}
 
     def reconcile(self, setup: Setup) -> None:
         """Take copies and waits away where an experiment asks for it."""
         self.setup = setup
-        self.pins = setup.feed.pin and torch.cuda.is_available()
+        self.pins = setup.feed.pin and _BUILT
         if not setup.free_transfer and not setup.free_sync:
             self.recent.clear()
 
@@ -110,11 +124,13 @@ class TransferSeam:
 
         @functools.wraps(original)
         def method(*args: Any, **kwargs: Any) -> Any:
-            if stack or phases.resting or get_ident() != phases.owner:
+            if phases.resting or get_ident() != phases.owner or not seam.counts_here(stack):
                 return original(*args, **kwargs)
             counts[name] += 1
             if counts[name] <= LOOKS:
                 seam.look(name, args)
+            if seam.setup.free_sync and name in WAITS:
+                return None
             if (seam.setup.free_transfer or seam.setup.free_sync) and args:
                 return seam.free(name, phase, original, args, kwargs)
             if seam.pins and seam.is_copy(name, args, kwargs):
@@ -128,6 +144,18 @@ class TransferSeam:
                 seconds[name] += phases.mark - start
 
         return method
+
+    def counts_here(self, stack: list[str]) -> bool:
+        """Whether a call is the script's, in a step: outside of all phases, or in its model's forward."""
+        if self.host.mode == "startup":
+            return False  # a model on its way to the device, tensor by tensor
+        frame = sys._getframe(2)
+        if frame.f_code is _CALL:
+            frame = frame.f_back or frame
+        if stack:
+            inside = stack[-1] == "forward" and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            return inside and is_user_file(frame.f_code.co_filename)
+        return not str(frame.f_globals.get("__name__")).startswith("outpace.")
 
     def is_copy(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call copies a batch that a feed put into page-locked memory, and does not say whether to
@@ -152,18 +180,53 @@ class TransferSeam:
             at[where] = at.get(where, 0) + 1
         if name in TRANSFERS and args and isinstance(args[0], torch.Tensor):
             source = args[0]
-            if torch.cuda.is_available() and not source.is_cuda and not source.is_pinned():
+            on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            if on_gpu and not source.is_cuda and not source.is_pinned():
                 self.pageable += 1
 
     def free(
         self, name: str, phase: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The newest result of the same call again, for tensors on their way to or from a GPU."""
+        """What the same call of an earlier step gave, for tensors on their way to or from a GPU.
+
+        A copy passes no gradients on: zeros are made for them.
+        """
         tensor = args[0]
         wanted = self.setup.free_transfer if phase == "transfer" else self.setup.free_sync
-        if not wanted or not isinstance(tensor, torch.Tensor) or name == "copy_":
+        is_one = isinstance(tensor, torch.Tensor) and (phase == "transfer" or tensor.is_cuda)
+        if self.step != self.host.steps:
+            self.step, self.asked = self.host.steps, 0
+        self.asked += 1
+        if not wanted or not is_one or name in KEPT or self.asked > MOST_FREED:
             return original(*args, **kwargs)
-        key = (name, tensor.shape, tensor.dtype, tensor.device, str(args[1:]), str(kwargs))
+        key = (name, self.asked, tensor.shape, tensor.dtype, tensor.device)
         if key not in self.recent:
-            self.recent[key] = original(*args, **kwargs)
-        return self.recent[key]
+            made = original(*args, **kwargs)
+            copied = isinstance(made, torch.Tensor)
+            if not copied or made.device != tensor.device:
+                self.recent[key] = made.detach() if copied else made
+            return made
+        kept = self.recent[key]
+        if isinstance(kept, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled():
+            return Skipped.apply(tensor, kept)  # type: ignore[no-untyped-call]
+        return kept
+
+
+class Skipped(torch.autograd.Function):
+    """A copy to another device that was made before."""
+
+    @staticmethod
+    def forward(ctx: Any, source: torch.Tensor, ready: torch.Tensor) -> torch.Tensor:
+        """``ready`` in place of a copy of ``source``."""
+        ctx.like = source.shape, source.dtype, source.device
+        return ready.view_as(ready)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> tuple[torch.Tensor, None]:
+        """No gradient for the source."""
+        shape, dtype, device = ctx.like
+        return torch.zeros(shape, dtype=dtype, device=device), None
+
+
+_BUILT: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
+_CALL = InPlace.__call__.__code__

@@ -358,7 +358,10 @@ def _own(leaf: Any) -> Any:
 
 
 def _pinned(leaf: Any) -> Any:
-    return leaf.pin_memory() if isinstance(leaf, torch.Tensor | PackedSequence) else leaf
+    """In page-locked memory, but for what is on a device already, or sparse."""
+    held = leaf.data if isinstance(leaf, PackedSequence) else leaf
+    plain = isinstance(held, torch.Tensor) and held.is_cpu and held.layout is torch.strided
+    return leaf.pin_memory() if plain else leaf
 
 
 def _tensor(leaf: Any) -> Any:

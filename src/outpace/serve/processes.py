@@ -167,7 +167,9 @@ class Processes:
         if made.error is not None:
             return made
         batch = unpacked(made.batch, own=not self.arrival.pin, places=self.places)
-        return self.arrival._replace(pin=False)(made._replace(batch=batch))
+        # Copied out of shared memory they are pinned by then; through a pipe they are not.
+        pin = self.arrival.pin and isinstance(made.batch.joined, np.ndarray)
+        return self.arrival._replace(pin=pin)(made._replace(batch=batch))
 
     def resize(self, workers: int, depth: int) -> None:
         """Processes stay as many as they are: to start others costs more than it gives."""

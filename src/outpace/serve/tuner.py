@@ -46,7 +46,7 @@ def tried(
     seconds: float,
     arrival: Arrival = AS_MADE,
 ) -> float:
-    """Batches a second of a choice at work, its beginning left out."""
+    """Batches a second of a choice at work, its beginning left out; 0 where it fails."""
     kind, workers, depth = choice[:3]
     executor = start(
         kind, maker, workers, depth, batch_bytes, arrival, keeps_freed=choice.keeps_freed
@@ -54,11 +54,12 @@ def tried(
     made: Iterator[Made] = executor.made(cycle(requests))
     until = time.perf_counter() + seconds
     try:
-        for _ in range(1 + choice.workers):
-            next(made)
+        if any(next(made).error is not None for _ in range(1 + choice.workers)):
+            return 0.0
         begun, count = time.perf_counter(), 0
         while time.perf_counter() < until or count < LEAST:
-            next(made)
+            if next(made).error is not None:
+                return 0.0
             count += 1
         return count / (time.perf_counter() - begun)
     finally:

@@ -163,6 +163,6 @@ class Clock:
 
 def done(now: Callable[[], float]) -> float:
     """The time when all that was asked of the device is done."""
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
     return now()

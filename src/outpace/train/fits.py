@@ -106,10 +106,15 @@ class Fits:
         needed = self.law.peak(size) - self.law.lasting
         if self.forks and needed > SAFE * self.room:
             return survives(self._steps(size, STEPS), self.room, self.patience_s)
-        fits = needed <= UNTRIED * self.room
-        if fits:
+        if needed > UNTRIED * self.room:
+            return False
+        try:
             self._steps(size, 1)()
-        return fits
+        except torch.OutOfMemoryError:
+            self.twin.optimizer.zero_grad()
+            torch.cuda.empty_cache()
+            return False
+        return True
 
     def _steps(self, size: int, count: int) -> Callable[[], None]:
         def act() -> None:

@@ -82,12 +82,21 @@ def traceless(model: nn.Module) -> Iterator[None]:
 
 def copy_of(model: nn.Module) -> nn.Module:
     """A model with weights of its own, and all that it keeps."""
-    return copy.deepcopy(model, _loose(model))
+    return _flattened(copy.deepcopy(model, _loose(model)))
 
 
 def copies_of(model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
     """Both, copied together, so that the copied optimizer holds the copied weights."""
-    return copy.deepcopy((model, optimizer), _loose(model))
+    copied, stepped = copy.deepcopy((model, optimizer), _loose(model))
+    return _flattened(copied), stepped
+
+
+def _flattened(model: nn.Module) -> nn.Module:
+    """With the weights of recurrent layers in one piece of memory each, as cuDNN wants them."""
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()
+    return model
 
 
 def _loose(model: nn.Module) -> dict[int, Any]:

@@ -167,6 +167,16 @@ def silent(message: str, hint: str | None = None) -> None:
     """The first rank says it."""
 
 
+def _once_more(host: Host, setup: Setup) -> None:
+    """Bring the process's switches to ``setup`` after the first step: the script may have set its own."""
+
+    def again(_: Step) -> None:
+        host.listeners.remove(again)
+        host.guard("backend", host.seams["backend"].reconcile, setup)
+
+    host.listeners.append(again)
+
+
 def begin(spec: dict[str, Any]) -> None:
     """Apply a recipe to the target that is about to run in this process."""
     setup: Setup = setup_of([(r["name"], r["settings"]) for r in spec.get("remedies", [])])
@@ -190,4 +200,6 @@ def begin(spec: dict[str, Any]) -> None:
         seeding.seed_unseeded(1_000_003 + shift)
     if setup != AS_IS:
         host.switch(setup)
+    if setup.tf32:
+        _once_more(host, setup)
     atexit.register(applied.finish)

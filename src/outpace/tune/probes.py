@@ -178,7 +178,9 @@ def denormals(host: Host) -> float:
     worst = 0.0
     if rooted is not None:
         for parameter in rooted[0].parameters():
-            if parameter.dtype == torch.float32 and parameter.numel() and not parameter.is_meta:
+            if (
+                parameter.dtype == torch.float32 and parameter.numel() and parameter.is_cpu
+            ):  # a GPU takes them as any other number
                 values = parameter.detach().abs()
                 tiny = ((values > 0) & (values < torch.finfo(torch.float32).tiny)).float().mean()
                 worst = max(worst, float(tiny))

@@ -8,17 +8,19 @@ away.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
 
 from outpace.measure.allocator import AllocatorPeak
-from outpace.measure.capacity import tightest
+from outpace.measure.arms import settled
+from outpace.measure.capacity import Limit, tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_root, training_loader
@@ -28,6 +30,7 @@ from outpace.seams.alter import parts_of
 from outpace.seams.host import Host, Step
 from outpace.seams.module import device_of
 from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.tf32 import computed_in
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
 from outpace.tune.files import SIZES, STATUS, has_steps, write
@@ -40,17 +43,23 @@ SETTLED = 2
 """steps after a change, before one is followed"""
 ROOMY = 4
 """times the memory of a step that must be there for one with twice the batch to be tried"""
+MOST_SCALE = 16.0
+"""times as large a batch as the script's is tried on a GPU at the most"""
 NEEDED = {"loader", "module", "loss", "optimizer", "backend"}
 
 
 class Measuring:
     """The program of the process: one step after the other."""
 
-    def __init__(self, host: Host, session: Path, *, in_command: bool = False) -> None:
+    def __init__(
+        self, host: Host, session: Path, *, in_command: bool = False, batch: int = 0
+    ) -> None:
         self.host, self.session, self.in_command = host, session, in_command
         self.times: list[tuple[float, float]] = []
         self.steps: list[StepSize] = []
         self.other: dict[str, StepSize | None] = {}
+        self.batch = batch
+        """samples that are asked about; 0: the script's own"""
         self.layers: list[Layer] = []
         self.notes: list[str] = []
         self.flops = self.flops_forward = 0.0
@@ -78,14 +87,21 @@ class Measuring:
 
     def run(self) -> Iterator[None]:
         """Steps as they are, a counted one, and those that are followed."""
+        if self.device() != "cpu":
+            yield from self.launched()
         while len(self.times) < WATCHED and self.host.steps < MOST_WATCHED:
             yield None
+        queued_s = settled() / max(1, len(self.times))
         counter = StepCounter()
         with counter:
             yield None
         self.flops = float(counter.count.flops)
         self.flops_forward = float(counter.count.flops_forward)
-        self.dtype = counter.count.half or plain_dtype(self.device())
+        if self.device() != "cpu" and self.times:
+            # The host only launches: on average a step takes until the device has done it.
+            wall = mean(wall for wall, _ in self.times) + queued_s
+            self.times = [(wall, wall * self.flops_forward / max(1.0, self.flops))]
+        self.dtype = counter.count.half or computed_in(self.device())
         loader = training_loader(self.host)
         recent = loader[1].recent if loader is not None else None
         base = replace(AS_IS, free_input=bool(recent))
@@ -96,9 +112,26 @@ class Measuring:
             roomy = ROOMY * own.peak < limit.bytes - limit.used
             self.limit = limit.bytes - limit.used + own.entry + own.data
             if recent and recent.scalable and (roomy or self.samples > 1):
-                yield from self.follow(base, 2.0 if roomy else 0.5, "steps")
+                yield from self.follow(base, self.other_scale(roomy, limit), "steps")
         yield from self.follow(replace(base, autocast="bfloat16"), 1.0, "bf16")
         yield from self.follow(replace(base, checkpointed=True), 1.0, "checkpointed")
+
+    def launched(self) -> Iterator[None]:
+        """Steps until kernels are chosen and memory is taken; from here on the clock counts."""
+        for _ in range(SETTLED):
+            yield None
+        settled()
+        self.times.clear()
+
+    def other_scale(self, roomy: bool, limit: Limit) -> float:
+        """Of the second size that is followed. A GPU's scratch memory is in no proportion to the batch: there
+        the batch that is asked about, or the largest that surely fits.
+        """
+        if not roomy or self.device() == "cpu":
+            return 2.0 if roomy else 0.5
+        most = (limit.bytes - limit.used) / (2 * self.steps[0].peak)
+        asked = self.batch / max(1, self.samples)
+        return asked if 1.0 < asked <= most else min(MOST_SCALE, 2.0 ** math.floor(math.log2(most)))
 
     def follow(self, setup: Setup, scale: float, name: str) -> Iterator[None]:
         """Memory of a step under ``setup``, with a part of its batch."""
@@ -110,8 +143,6 @@ class Measuring:
         root = rooted[0] if rooted else None
         models = [root] if root is not None else []
         models += [model for model in host.roots if model is not root]
-        if self.device() == "cuda":
-            torch.cuda.reset_peak_memory_stats()  # what came before is not of this step
         memory = StepMemory(models, list(host.optimizers))
         hooks = follow_layers(root, memory, self.layers) if name == "steps" and scale == 1 else []
         memory.__enter__()
@@ -128,15 +159,19 @@ class Measuring:
             self.notes.append(f"memory could not be followed: {memory.failure}")
             return
         kinds = memory.by_kind()
-        # What no tensor shows is scratch memory of a kernel, of the part that took most.
-        unseen = max(0, (allocator.bytes or 0) - memory.peak_bytes)
+        # What no tensor shows is scratch memory of a kernel, of the part that took most. On a GPU the last
+        # batch makes room for the next, which the allocator's count alone knows.
+        unseen = (allocator.bytes or 0) - memory.peak_bytes
+        unseen = max(0, unseen) if allocator.held is None else unseen
         learning, optimizer = memory.peaks["learning"], memory.peaks["other"]
+        # On a GPU the allocator tells what else is there: data, and libraries' lasting workspaces.
+        beside = None if allocator.held is None else max(0, allocator.held - memory.entry_bytes)
         size = StepSize(
             batch=max(1, round(scale * self.samples)),
             entry=memory.entry_bytes,
             learning=learning + (unseen if learning >= optimizer else 0),
             optimizer=optimizer + (unseen if learning < optimizer else 0),
-            data=kinds.other,
+            data=kinds.other if beside is None else beside,
             learnt=learnt(models),
             kinds=kinds,
         )
@@ -181,14 +216,6 @@ def learnt(models: Iterable[torch.nn.Module]) -> int:
     return sum(weight.nbytes for weight in weights.values() if weight.requires_grad)
 
 
-def plain_dtype(device: str) -> str:
-    """What products of float32 are computed in; "" where some may be in TF32 and some not."""
-    if device != "cuda":
-        return "float32"
-    switches = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    return ("float32", "", "tf32")[sum(switches)]
-
-
 def follow_layers(root: Any, memory: StepMemory, found: list[Layer]) -> list[Any]:
     """Hooks that note what each part of the model keeps; to be removed after the step."""
     held: dict[str, int] = {}
@@ -211,6 +238,7 @@ def begin(spec: dict[str, Any]) -> None:
     for name in host.seams.keys() - NEEDED:
         del host.seams[name]
     in_command = spec.get("command", False)
-    measuring = Measuring(host, Path(spec["session"]), in_command=in_command)
+    batch = spec.get("batch") or 0
+    measuring = Measuring(host, Path(spec["session"]), in_command=in_command, batch=batch)
     host.install()
     atexit.register(measuring.write)

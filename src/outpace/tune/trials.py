@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from outpace.measure.arms import Contest, Program, Scheduler, settled
-from outpace.measure.compiled import compiled_again, graphs_compiled
 from outpace.records.evidence import Evidence
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial
 from outpace.remedies.catalog import setup_of
 from outpace.remedies.model import kept_shares
+from outpace.seams.compiled import compiled_again, graphs_compiled
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.files import EVIDENCE, MARKER, TRIALS, read, write
@@ -33,6 +33,8 @@ from outpace.tune.propose import Candidate, best, candidates, in_steps
 POOL = 2
 """batches that a warm cache is tried with"""
 TRIAL_S = 8.0
+COMPILING_S = 90.0
+"""for a trial that compiles first: it ends as soon as it is decided"""
 FINAL_S = 15.0
 LITTLE = 1.06
 FEWEST_STEPS = 6
@@ -177,7 +179,9 @@ class Trials:
         name, base = candidate.remedy.name, self.recipe()
         after = candidate.on(base)
         arms = {"accepted": steady(base), name: steady(after)}
-        seconds = min(TRIAL_S, max(3.0, self.left() - FINAL_S))
+        compiles = after.compiled and not base.compiled
+        most = COMPILING_S if compiles else TRIAL_S
+        seconds = min(most, max(3.0, self.left() - FINAL_S))
         contest = Contest(arms, seconds, f"trying {name}", narrow=0.03)
         self.graphs = []
         yield contest
@@ -186,7 +190,6 @@ class Trials:
             measured = mixed(measured, found(self.evidence, after))
         accepted = measured is not None and measured.low > 1.0 and measured.speedup >= 1.01
         reason = contest.failed.get(name) or _why(measured, accepted)
-        compiles = after.compiled and not base.compiled
         again = compiled_again(self.graphs) if compiles else 0
         if again > MOST_COMPILED_AGAIN:
             accepted, reason = False, f"its shapes change: compiled {again} times more in the trial"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from tests.conftest import plainly
 
-from outpace.measure.compiled import compiled_again
+from outpace.seams.compiled import compiled_again
 
 SCRIPT = """
     import json
     import torch
-    from outpace.measure.compiled import graphs_compiled
+    from outpace.seams.compiled import graphs_compiled
     double = torch.compile(lambda x: (x + x).relu(), backend="eager")
     rounds = [graphs_compiled()]
     for length in (4, 4, 5):

@@ -65,10 +65,9 @@ def bound_right(told: Told) -> bool:
     of the time, of what the script is bound by without it.
     """
     row, case, without = told.row, told.case, told.without
-    assert without is not None
     if told.truth is None:
         return bool(row["found"])  # it costs no time: what is bound by time comes first
-    if told.truth.speedup >= HALF:
+    if told.truth.speedup >= HALF or without is None:
         return bool(row["bound"] == case.bound)
     return row["bound"] in (case.bound, without["bound"])
 
@@ -76,10 +75,9 @@ def bound_right(told: Told) -> bool:
 def cause_right(told: Told) -> bool:
     """The same of the cause; a smaller plant has to be among the findings."""
     row, without = told.row, told.without
-    assert without is not None
     if told.truth is None or row["top"]:
         return bool(row["found"])
-    if told.truth.speedup >= HALF:
+    if told.truth.speedup >= HALF or without is None:
         return False
     return bool(row["found"]) and row["cause"] in (told.case.cause, without["cause"])
 
@@ -87,7 +85,8 @@ def cause_right(told: Told) -> bool:
 def first_of_its_own(told: Told) -> bool:
     """Whether the planted cause is told, and before it only causes that are told without it too."""
     row, without = told.row, told.without
-    assert without is not None
+    if without is None:
+        return bool(row["top"])
     causes = [tuple(each[:2]) for each in row["told"]]
     planted = (told.case.bound, told.case.cause)
     own = {tuple(each[:2]) for each in without["told"]}
@@ -269,20 +268,28 @@ def _said(told: Told, name: str) -> str:
 
 
 def results(
-    cases: list[Case], true: dict[tuple[str, str, int], Truth], rows: list[Row], how: str
+    cases: list[Case],
+    true: dict[tuple[str, str, int], Truth],
+    rows: list[Row],
+    how: str,
+    *,
+    twins: bool = True,
 ) -> str:
-    """RESULTS.md, from truths by case, amount and seed, and verdicts; ``how`` they were taken."""
+    """RESULTS.md, from truths by case, amount and seed, and verdicts; ``how`` they were taken.
+
+    ``twins``: a verdict counts only beside the one of its script without the plant.
+    """
     by_name = {case.name: case for case in cases}
     without = {_twin(row): row for row in rows if row["amount"] in ("", "0")}
     clean = [Told(by_name[r["case"]], r, None, None) for r in rows if r["amount"] in ("", "0")]
     planted = []
     for row in rows:
         case, amount = by_name[row["case"]], row["amount"]
-        if amount in ("", "0") or _twin(row) not in without:
+        if amount in ("", "0") or (twins and _twin(row) not in without):
             continue
         truth = true[case.name, amount, row["seed"]] if case.timed else None
         if truth is None or truth.shown:
-            planted.append(Told(case, row, truth, without[_twin(row)]))
+            planted.append(Told(case, row, truth, without.get(_twin(row))))
     dropped = [f"{name} {a} ({truth})" for (name, a, _), truth in true.items() if not truth.shown]
     groups: dict[str, Callable[[Told], bool]] = {
         "all": lambda told: True,
@@ -346,12 +353,13 @@ def _number(row: Row) -> tuple[float, int]:
 def told_line(told: Told) -> str:
     """A line of the table."""
     row = told.row
-    wrong = alarm(told) if told.without is None else not (bound_right(told) and cause_right(told))
+    planted = row["amount"] not in ("", "0")
+    wrong = not (bound_right(told) and cause_right(told)) if planted else alarm(told)
     gain = "{speedup:.2f}x [{low:.2f}, {high:.2f}]".format(**row["gain"]) if row["gain"] else ""
     alone = plant_gain(told)
     of_plant = f"{math.exp(alone.log):.2f}x" if alone and told.truth else ""
     line = os.path.basename(row["where"] or "")
-    if told.without is not None and row["found"] and not row["line_right"]:
+    if planted and row["found"] and not row["line_right"]:
         line += " (wrong)"
     cells = [
         row["case"] + (" *" if told.case.held_out else ""),

@@ -91,7 +91,7 @@ class Bench:
         if truth is not None and not truth.shown:
             print(f"  {case.name} {amount}: dropped, {truth}", flush=True)
             return truth, []
-        doses = [amount, "0"] if amount else [amount]
+        doses = [amount, "0"] if amount and self.options.twins else [amount]
         repeats = range(self.options.repeats)
         rows = [self.verdict(case, dose, seed, repeat) for repeat in repeats for dose in doses]
         half = truth is not None and truth.speedup >= HALF
@@ -152,6 +152,9 @@ def main() -> None:
         "--hog", action="store_true", help="beside a program that keeps a core busy"
     )
     parser.add_argument("--gpu", action="store_true", help="the cases in gpu/ instead")
+    parser.add_argument(
+        "--no-twins", dest="twins", action="store_false", help="no verdicts without the plant"
+    )
     parser.add_argument("--peers", action="store_true", help="ask other tools too")
     parser.add_argument(
         "--rounds", type=int, default=10, help="pairs of runs for a truth, at most; 4 at least"
@@ -186,7 +189,9 @@ def main() -> None:
             true[case.name, amount, seed] = truth
         rows += verdicts
     how = how_run(bench, true.values())
-    text = results(all_cases("gpu" if options.gpu else "cases"), true, rows, how)
+    text = results(
+        all_cases("gpu" if options.gpu else "cases"), true, rows, how, twins=options.twins
+    )
     if failed:
         text += f"\nFailed: {', '.join(failed)}.\n"
     print(text)

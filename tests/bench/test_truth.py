@@ -282,6 +282,18 @@ def test_the_table() -> None:
     assert "| io | 1 |  |  |  |  |  |" in text
 
 
+def test_without_twins_a_plant_is_judged_by_its_label_alone() -> None:
+    true = {
+        ("parse_json", "150", 0): truth_of([1.4] * 6, [1.0] * 6),
+        ("parse_json", "500", 0): truth_of([2.2] * 6, [1.0] * 6),
+    }
+    rows = [row("io", "parse", top=True), row("compute", "arithmetic") | {"amount": "150"}]
+    assert "Verdicts with a plant: 0" in results(list(CASES.values()), true, rows, "how")
+    text = results(list(CASES.values()), true, rows, "how", twins=False)
+    assert "| bound right | 1 of 2 (50 %) |" in text
+    assert text.count("(wrong)") == 1
+
+
 def test_a_verdict_is_held_against_its_own_pass() -> None:
     """Scores of each pass; verdicts of one dose that are given again are to be the same."""
     true = {("parse_json", "500", seed): truth_of([2.2] * 6, [1.0] * 6) for seed in (0, 1)}

@@ -52,11 +52,31 @@ def compete(contest: Contest, host: FakeHost) -> Contest:
         over.append(result)
 
     queued = host.queued if isinstance(host, Fed) else int
-    scheduler = Scheduler(host, program(), queued=queued)  # type: ignore[arg-type]
+    settle = host.settle if isinstance(host, Launched) else float
+    scheduler = Scheduler(host, program(), queued=queued, settle=settle)  # type: ignore[arg-type]
     while not scheduler.over:
         scheduler.on_step(host.step())
     assert host.setup == AS_IS
     return over[0]
+
+
+class Launched(FakeHost):
+    """Of fast steps nine are only launched, in no time, and the tenth waits for all of them."""
+
+    asked_for: float = 0.0
+
+    def settle(self) -> float:
+        left, self.asked_for = self.asked_for, 0.0
+        return left
+
+    def step(self) -> Step:
+        step = super().step()
+        if self.setup == AS_IS:
+            return replace(step, wall=int(1e8))
+        if self.index % 2:
+            self.asked_for = 9 * SECONDS[self.setup] - 0.09
+            return replace(step, wall=int(1e7), count=9)
+        return replace(step, wall=int(1e9 * (SECONDS[self.setup] + self.settle())))
 
 
 @dataclass
@@ -286,3 +306,10 @@ def test_what_a_device_still_has_to_do_belongs_to_the_block() -> None:
     while not scheduler.over:
         scheduler.on_step(host.step())
     assert over[0].gain("arm").speedup == pytest.approx(1.0, abs=0.1)
+
+
+def test_groups_count_by_their_steps() -> None:
+    """As on a GPU, where the host's clock tells little of a single one."""
+    contest = Contest({"as_is": AS_IS, "fast": FAST}, 1e9, "test", max_rounds=6)
+    found = compete(contest, Launched())
+    assert found.gain("fast").speedup == pytest.approx(0.1 / 0.08, rel=0.02)

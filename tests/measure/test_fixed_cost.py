@@ -87,3 +87,31 @@ def test_few_rows_tell_nothing(host: Host) -> None:
     step(model, x)
     assert last_call(host) is not None
     assert fixed_cost(host, 0.0) is None
+
+
+def test_the_model_is_called_in_the_precision_of_the_script(host: Host) -> None:
+    seen: list[torch.dtype] = []
+
+    class Noting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.layer(x)
+            seen.append(out.dtype)
+            return out
+
+    model, x = Noting(), torch.randn(32, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        step(model, x)
+    assert fixed_cost(host, 0.0) is not None
+    assert len(seen) > 3
+    assert set(seen) == {torch.bfloat16}
+
+
+def test_a_compiled_model_is_not_compiled_for_other_shapes(host: Host) -> None:
+    model, x = torch.compile(nn.Linear(4, 4), backend="eager"), torch.randn(32, 4)
+    step(model, x)
+    assert last_call(host) is not None
+    assert fixed_cost(host, 0.0) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from outpace.measure.ledger import FEWEST, Seen, build, own_share
+from outpace.measure.ledger import FEWEST, Seen, build, mean_of, mean_phases, own_share
 from outpace.measure.sampler import Line
 from outpace.records.ledger import Row
 from outpace.seams.host import Step
@@ -115,3 +115,13 @@ def test_a_loop_beside_the_steps_is_told_as_one(tmp_path: Path) -> None:
     assert rows["elsewhere", 6] == pytest.approx(0.5 * 4 / 8)
     assert rows["elsewhere", 9] == pytest.approx(0.5 * 4 / 8)
     assert ("elsewhere", None) not in rows
+
+
+def test_steps_that_were_noted_as_one_count_as_many() -> None:
+    """On a GPU long groups of steps that are only launched come before a short one that waits."""
+    launched = Step(9, 1_000_000, 1_000_000, {"forward": 1_000_000}, 1, 8, True, 9)
+    waits = Step(10, 91_000_000, 1_000_000, {"forward": 1_000_000, "sync": 90_000_000}, 1, 8, True)
+    assert mean_of([launched, waits]) == pytest.approx((0.010, 0.001))
+    assert mean_phases([launched, waits]) == pytest.approx({"forward": 0.001})
+    assert mean_phases([waits, launched]) == pytest.approx({"forward": 0.001, "sync": 0.009})
+    assert mean_of([]) == (0.0, 0.0)

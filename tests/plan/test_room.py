@@ -186,3 +186,18 @@ def test_no_sample_of_an_odd_batch_is_dropped() -> None:
     rooms = {room.change: room for room in memory_plan(found, 31, None, 1).changes}
     kept = 10 * MB
     assert rooms["accumulate 2 batches of 15 or 16"].peak_bytes == law_of(found).peak(16) + kept
+
+
+def test_pieces_that_cannot_be_used_take_room_on_a_gpu() -> None:
+    """They grow with the batch; a batch fits only where they find room too."""
+    one, two = (msgspec.structs.replace(size(batch), pieces=batch * MB // 2) for batch in (8, 16))
+    limit = 400 * MB
+    without = memory_plan(sizes(size(8), size(16), limit=limit), None, None, 1)
+    found = memory_plan(sizes(one, two, limit=limit), None, None, 1)
+    assert found.largest_batch == pytest.approx(without.largest_batch / 1.5, abs=1)
+    assert found.peak_bytes == without.peak_bytes
+    at_most = memory_plan(sizes(one, two, limit=limit), found.largest_batch, None, 1)
+    beyond = memory_plan(sizes(one, two, limit=limit), found.largest_batch + 1, None, 1)
+    assert (at_most.fits, beyond.fits) == (True, False)
+    on_gpu = msgspec.structs.replace(sizes(one, two, limit=limit), device="cuda")
+    assert memory_plan(on_gpu, None, None, 1).largest_batch < found.largest_batch

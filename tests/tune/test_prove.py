@@ -196,3 +196,15 @@ def test_a_loss_that_is_reported_is_told_from_the_training_loss() -> None:
 
     proof = prove(run, seeds=3, steps=60, margin=0.01)
     assert (proof.measure, proof.proven) == ("reported loss", False)
+
+
+def test_a_script_that_does_not_repeat_itself_cannot_be_compared_bit_by_bit() -> None:
+    """Its own runs differ: whether the recipe keeps the bits nobody can see."""
+    runs: list[bool] = []
+
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        runs.append(recipe)
+        return curve(len(runs), steps=steps)
+
+    assert prove_equal(run, 20) is None
+    assert runs == [False, True, False]

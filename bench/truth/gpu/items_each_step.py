@@ -36,7 +36,7 @@ torch.manual_seed(SEED)
 torch.set_float32_matmul_precision("high")
 device = "cuda"
 batches = [
-    (torch.randn(2048, 1536, device=device), torch.randint(0, 10, (2048,), device=device))
+    (torch.randn(8192, 1536, device=device), torch.randint(0, 10, (8192,), device=device))
     for _ in range(16)
 ]
 model = Model().to(device)

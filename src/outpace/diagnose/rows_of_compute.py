@@ -97,7 +97,9 @@ def _name(call: str) -> str:
 
 def often(count: float) -> str:
     """How often in a step, or how many steps there are to one."""
-    return f"{count:.1f} times a step" if count >= 1 else f"every {1 / max(count, 1e-6):,.0f} steps"
+    return (
+        f"{count:.1f} times a step" if count >= 0.7 else f"every {1 / max(count, 1e-6):,.0f} steps"
+    )
 
 
 def threads(evidence: Evidence) -> Iterator[Told]:

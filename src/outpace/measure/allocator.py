@@ -18,13 +18,15 @@ MARK = "outpace: from here on"
 class AllocatorPeak:
     """``bytes``: the most held above the state at ``mark``; None where it could not be measured.
 
-    ``held``: what was held then; None on the CPU, where nothing tells.
+    ``held``: what was held then; None on the CPU, where nothing tells. ``pieces``: what the allocator had
+    taken of the device at the peak beyond that, in pieces that it could not use.
     """
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.bytes: int | None = None
         self.held: int | None = None
+        self.pieces = 0
         self._profile: Any = None
 
     def __enter__(self) -> AllocatorPeak:
@@ -38,6 +40,7 @@ class AllocatorPeak:
         """What is held now is where it counts from."""
         if self.device == "cuda":
             torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # what the step does not need was of other steps
             torch.cuda.reset_peak_memory_stats()
             self.held = torch.cuda.memory_allocated()
         elif self._profile is not None:
@@ -47,7 +50,9 @@ class AllocatorPeak:
     def __exit__(self, *exception: object) -> None:
         """End; an exception passes through."""
         if self.held is not None:
-            self.bytes = torch.cuda.max_memory_allocated() - self.held
+            most = torch.cuda.max_memory_allocated()
+            self.bytes = most - self.held
+            self.pieces = torch.cuda.max_memory_reserved() - most
         elif self._profile is not None:
             self._profile.__exit__(None, None, None)
             events = self._profile.profiler.kineto_results.events()

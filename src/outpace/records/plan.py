@@ -155,6 +155,8 @@ class StepSize(msgspec.Struct, frozen=True):
     data: int
     learnt: int
     kinds: ByKind
+    pieces: int = 0
+    """what a GPU's allocator takes beside that, in pieces that it cannot use"""
 
     @property
     def peak(self) -> int:

@@ -161,6 +161,29 @@ class Clock:
         self._began = self.now() - self.elapsed
 
 
+@final
+class Ahead:
+    """Keeps the host but a few steps before a GPU, which does later what it is asked for: the clock is to
+    tell the time of steps, not of asking for them.
+    """
+
+    MOST = 2
+    """steps: enough that the device never waits for the host"""
+
+    def __init__(self, device: torch.device) -> None:
+        self.asked: deque[torch.cuda.Event] | None = deque() if device.type == "cuda" else None
+
+    def step_ended(self) -> None:
+        """A step was asked for; wait for the one before the last ones."""
+        if self.asked is None:
+            return
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        event.record()
+        self.asked.append(event)
+        if len(self.asked) > self.MOST:
+            self.asked.popleft().synchronize()
+
+
 def done(now: Callable[[], float]) -> float:
     """The time when all that was asked of the device is done."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

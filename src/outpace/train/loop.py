@@ -84,6 +84,7 @@ def step(run: Run, batch: Any) -> None:
     run.optimizer.zero_grad()
     run.step += 1
     run.losses.add(loss)
+    run.ahead.step_ended()
     run.clock.step_ended(run.step)
     for tell in run.events.step_end:
         tell(run)

@@ -15,7 +15,7 @@ from outpace.measure.generators import random_states, restore_random
 from outpace.records.training import Row
 from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
-from outpace.train.clock import Clock
+from outpace.train.clock import Ahead, Clock
 from outpace.train.data import Batches
 from outpace.train.layers import copies_of, copy_of
 from outpace.train.losses import Losses
@@ -75,6 +75,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.optimizer)
+        self.ahead = Ahead(self.device)
 
     def stop(self, reason: str) -> None:
         """Have training end after this step."""

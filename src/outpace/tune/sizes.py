@@ -174,6 +174,7 @@ class Measuring:
             data=kinds.other if beside is None else beside,
             learnt=learnt(models),
             kinds=kinds,
+            pieces=allocator.pieces,
         )
         if name == "steps":
             self.steps.append(size)

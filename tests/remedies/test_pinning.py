@@ -33,6 +33,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Any:
     with hosted() as host:
         seam = host.seams["transfer"]
         assert isinstance(seam, TransferSeam)
+        host.mode = "train"
         yield seam, asked
 
 

@@ -167,8 +167,10 @@ class Processes:
         if made.error is not None:
             return made
         batch = unpacked(made.batch, own=not self.arrival.pin, places=self.places)
-        # Copied out of shared memory they are pinned by then; through a pipe they are not.
-        pin = self.arrival.pin and isinstance(made.batch.joined, np.ndarray)
+        # Out of shared memory it is pinned by then; a large one that came through a pipe is not.
+        joined = made.batch.joined
+        piped = isinstance(joined, np.ndarray) and joined.nbytes > SMALL
+        pin = self.arrival.pin and piped
         return self.arrival._replace(pin=pin)(made._replace(batch=batch))
 
     def resize(self, workers: int, depth: int) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from outpace.seams.host import Host
-from outpace.seams.module import ModuleSeam, device_of
+from outpace.seams.module import Given, ModuleSeam, device_of
 
 
 class Call(NamedTuple):
@@ -30,10 +30,26 @@ class Call(NamedTuple):
 
 
 def last_call(host: Host) -> Call | None:
-    """What the model was last called with; None where it is gone or was not noted."""
+    """What the model was last called with to learn; None where it is gone or was not noted."""
     seam = host.seams.get("module")
-    called = seam.last_call() if isinstance(seam, ModuleSeam) else None
-    return None if called is None else Call(*called)
+    return _alive(seam.given) if isinstance(seam, ModuleSeam) else None
+
+
+def last_judgement(host: Host) -> Call | None:
+    """The same of a call in evaluation mode with gradients on."""
+    seam = host.seams.get("module")
+    return _alive(seam.judged_on) if isinstance(seam, ModuleSeam) else None
+
+
+def _alive(given: Given | None) -> Call | None:
+    if given is None:
+        return None
+    module = given.module()
+    args = [value() for value in given.args]
+    kwargs = {name: value() for name, value in given.kwargs.items()}
+    if module is None or any(value is None for value in (*args, *kwargs.values())):
+        return None
+    return Call(module, args, kwargs, given.autocast)
 
 
 @contextmanager

@@ -222,6 +222,8 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line where the model is called"""
     eval_with_grad: float = 0.0
     """share of the calls outside of training that were in evaluation mode with gradients on"""
+    eval_times: float | None = None
+    """times as long as such a call takes with gradients on; None: not tried"""
     eval_where: str | None = None
     """file:line of the first of them"""
     padding: float = 0.0

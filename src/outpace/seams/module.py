@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -49,7 +49,9 @@ class ModuleSeam:
         """file, function, line and variables that hold the model's input, outwards from the call"""
         self.judged: list[Evaluations] = []
         """of models that were called without learning"""
-        self.given: tuple[Any, list[Any], dict[str, Any], torch.dtype | None] | None = None
+        self.given: Given | None = None
+        self.judged_on: Given | None = None
+        """what a model in evaluation mode was called on last with gradients on"""
         self.last: Any = lambda: None
         self.last_facts: RootFacts | None = None
         """the root called last, weakly, and what is known of it"""
@@ -131,29 +133,6 @@ class ModuleSeam:
         finally:
             self.inside = before
 
-    def note_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep weakly what the model is called on, where that is tensors and nothing else."""
-        self.given = None
-        if all(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values())):
-            named = {name: weakref.ref(value) for name, value in kwargs.items()}
-            kind = device_of(module)
-            half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-            self.given = weakref.ref(module), [weakref.ref(value) for value in args], named, half
-
-    def last_call(self) -> tuple[nn.Module, list[Any], dict[str, Any], torch.dtype | None] | None:
-        """The model, its inputs in the last step, and what products were cast to.
-
-        None where they are gone or were not noted.
-        """
-        if self.given is None:
-            return None
-        module, given, named, half = self.given
-        args, kwargs = [value() for value in given], {n: value() for n, value in named.items()}
-        model = module()
-        if model is None or any(value is None for value in (*args, *kwargs.values())):
-            return None
-        return model, args, kwargs, half
-
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RootFacts:
         """Note the call and start its phase."""
         host = self.host
@@ -178,13 +157,15 @@ class ModuleSeam:
             if facts.training_calls <= 3:
                 self.look_at_caller(facts, args)
             if host.on_backward is not None:
-                self.note_call(module, args, kwargs)
+                self.given = given(module, args, kwargs)
             host.phases.push("forward")
         elif of_the_step(host, facts, module, args):
             host.phases.push("forward")
         else:
             host.saw_validation()
             self.note_evaluation(module, facts)
+            if not module.training and torch.is_grad_enabled():
+                self.judged_on = given(module, args, kwargs)
             host.phases.push("validation")
         return facts
 
@@ -314,6 +295,25 @@ def in_float32(module: nn.Module) -> bool:
     weights = (weight for weight in module.parameters() if weight.is_floating_point())
     first = next(weights, None)
     return first is not None and first.dtype == torch.float32
+
+
+class Given(NamedTuple):
+    """What a model was called on, kept weakly, and what products were cast to; None: to nothing."""
+
+    module: weakref.ref[nn.Module]
+    args: list[weakref.ref[torch.Tensor]]
+    kwargs: dict[str, weakref.ref[torch.Tensor]]
+    autocast: torch.dtype | None
+
+
+def given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
+    """None where it is called on anything but tensors."""
+    if not all(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values())):
+        return None
+    kind = device_of(module)
+    half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    named = {name: weakref.ref(value) for name, value in kwargs.items()}
+    return Given(weakref.ref(module), [weakref.ref(value) for value in args], named, half)
 
 
 def device_of(module: nn.Module) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from outpace.measure.arms import Contest, Program, Scheduler, settled
 from outpace.measure.fixed_cost import fixed_cost
 from outpace.measure.health import HealthWatch
+from outpace.measure.keeping_graphs import times_with_graphs
 from outpace.measure.others import Others, said
 from outpace.measure.paging import Paging
 from outpace.measure.subjects import main_root, training_loader
@@ -296,6 +297,7 @@ class Experiment:
         if unsized and observed.found.memory.full < ROOMY:
             observed.found.by_batch = fixed_cost(self.host)
         yield from self._probe_streams()
+        observed.found.compute["eval_times"] = times_with_graphs(self.host)
         for what, tried in (
             ("the data set", probe_input),
             ("the decoding of images", probe_images),

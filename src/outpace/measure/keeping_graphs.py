@@ -1,0 +1,65 @@
+"""What a validation pays for keeping graphs that nobody asks for: its last call again, with and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import nn
+
+from outpace.measure.again import Call, last_judgement, unseen
+from outpace.seams.host import Host
+from outpace.seams.module import device_of
+
+FEWEST_ROUNDS, MOST_ROUNDS = 3, 30
+SECONDS = 0.5
+
+
+def times_with_graphs(host: Host, seconds: float = SECONDS) -> float | None:
+    """How many times as long a call takes with gradients on; None where it can't be had again."""
+    call = last_judgement(host)
+    if call is None:
+        return None
+    took: dict[bool, list[float]] = {True: [], False: []}
+    begun = perf_counter()
+    try:
+        with unseen(host, call.module), evaluating(call.module):
+            for index in range(MOST_ROUNDS):
+                for graphs in (True, False) if index % 2 else (False, True):
+                    spent = timed(call, graphs)
+                    if index:  # the first round builds kernels
+                        took[graphs].append(spent)
+                if index >= FEWEST_ROUNDS and perf_counter() - begun > seconds:
+                    break
+    except Exception:
+        return None  # it does not bear to be called at another time
+    return median(took[True]) / median(took[False])
+
+
+def timed(call: Call, graphs: bool) -> float:
+    """Seconds of one call, until what it made is gone."""
+    on_gpu = device_of(call.module) == "cuda"
+    if on_gpu:
+        torch.cuda.synchronize()
+    begun = perf_counter()
+    with torch.set_grad_enabled(graphs):
+        made = call.made_of(call.args, call.kwargs)
+    del made
+    if on_gpu:
+        torch.cuda.synchronize()
+    return perf_counter() - begun
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode; each part is in its own again afterwards."""
+    before = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training

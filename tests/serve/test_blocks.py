@@ -74,3 +74,30 @@ def test_damaged_checksums_are_told(tmp_path: Path, damage: str) -> None:
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=r"checksums\.npz"):
         read_checksums(tmp_path)
+
+
+def test_the_last_few_are_looked_at_once_most_are_right(
+    tmp_path: Path, looked_at: list[int]
+) -> None:
+    """So that a set whose blocks are touched at random is known to be whole before long."""
+    path = tmp_path / "data.bin"
+    path.write_bytes(np.random.default_rng(0).bytes(10 * BLOCK))
+    write_checksums(tmp_path, [path.name])
+    blocks = read_checksums(tmp_path)["data.bin"]
+    blocks.check(np.array([0]), 8 * BLOCK)
+    assert not blocks.finish()
+    assert looked_at == [*range(8)]
+    blocks.check(np.array([8 * BLOCK]), 10)
+    assert blocks.finish()
+    assert looked_at == [*range(10)]
+
+
+def test_a_damaged_block_among_the_last_few_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "data.bin"
+    path.write_bytes(np.random.default_rng(0).bytes(10 * BLOCK))
+    write_checksums(tmp_path, [path.name])
+    flip(path, 9 * BLOCK + 7)
+    blocks = read_checksums(tmp_path)["data.bin"]
+    blocks.check(np.array([0]), 9 * BLOCK)
+    with pytest.raises(DataError, match="are damaged"):
+        blocks.finish()

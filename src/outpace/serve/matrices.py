@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from outpace.measure.machine import free_memory, local_ranks
+from outpace.serve.in_threads import in_threads
 
 SHARE_OF_MEMORY = 1 / 8
 """of free memory that the copy may take"""
@@ -73,12 +75,27 @@ def matrices(
     ]
 
 
+def plain_memory(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """So many elements in pages of the usual size.
+
+    numpy asks for huge ones, and a system that has none left makes them first: 0.5 s for 256 MB, seen here.
+    """
+    return torch.empty(count * dtype.itemsize, dtype=torch.uint8).numpy().view(dtype)
+
+
 def _copied(columns: Sequence[Flat], starts: Rows, length: int) -> NDArray[Any]:
-    found = np.empty((length, len(columns)), columns[0][0].dtype)
+    found = plain_memory(length * len(columns), columns[0][0].dtype).reshape(length, -1)
     ends = [*starts[1:].tolist(), length]
-    for chunk, (start, end) in enumerate(zip(starts.tolist(), ends, strict=True)):
-        for first in range(start, end, COPIED):
-            last = min(end, first + COPIED)
+    blocks = [
+        (chunk, first, min(end, first + COPIED))
+        for chunk, (start, end) in enumerate(zip(starts.tolist(), ends, strict=True))
+        for first in range(start, end, COPIED)
+    ]
+
+    def copy(some: Sequence[tuple[int, int, int]]) -> None:
+        for chunk, first, last in some:
             for i, (elements, shift) in enumerate(columns):
                 found[first:last, i] = elements[first + shift[chunk] : last + shift[chunk]]
+
+    in_threads(copy, blocks)
     return found

@@ -170,7 +170,7 @@ class Processes:
         # Out of shared memory it is pinned by then; a large one that came through a pipe is not.
         joined = made.batch.joined
         piped = isinstance(joined, np.ndarray) and joined.nbytes > SMALL
-        pin = self.arrival.pin and piped
+        pin = self.arrival.pin and piped and torch.cuda.is_available()
         return self.arrival._replace(pin=pin)(made._replace(batch=batch))
 
     def resize(self, workers: int, depth: int) -> None:

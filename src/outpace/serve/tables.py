@@ -121,7 +121,7 @@ class Table:
 
     def _copy(self) -> None:
         """Have the numbers row by row, from the next batch on."""
-        right = self.blocks is None or self.blocks.complete
+        right = self.blocks is None or self.blocks.finish()
         if self._matrices is None and right and self._opened_by == os.getpid():
             self._matrices = []  # by one thread alone
             self._matrices = matrices(self._flat, self.together, self.starts, self.length)

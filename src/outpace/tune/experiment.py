@@ -157,8 +157,9 @@ class Experiment:
     def keep_contests(self) -> None:
         """Write down what was compared, for a run that goes on with it."""
         kept = {c.name: {"pairs": c.pairs, "spent": c.spent} for c in self.observed.contests}
-        complete = self.observed.stopped
-        write(self.observed.session / CONTESTS, {"contests": kept, "complete": complete})
+        complete, times = self.observed.stopped, self.observed.found.compute.get("eval_times")
+        found = {"contests": kept, "complete": complete, "eval_times": times}
+        write(self.observed.session / CONTESTS, found)
 
     def left(self) -> float:
         """Seconds of the time for experiments that are left."""
@@ -194,6 +195,7 @@ class Experiment:
             observed.contests.append(contest)
             if not contest.late:
                 yield contest
+            self.probe_validation()
 
     def contest(self, arms: dict[str, Setup], share: float, name: str, **options: Any) -> Contest:
         """Arms to compare in a share of the time, with what earlier runs of the script measured of them."""
@@ -297,7 +299,7 @@ class Experiment:
         if unsized and observed.found.memory.full < ROOMY:
             observed.found.by_batch = fixed_cost(self.host)
         yield from self._probe_streams()
-        observed.found.compute["eval_times"] = times_with_graphs(self.host)
+        self.probe_validation()
         for what, tried in (
             ("the data set", probe_input),
             ("the decoding of images", probe_images),
@@ -308,6 +310,13 @@ class Experiment:
                 observed.found.notes.append(f"{what} could not be tried here: {error!r}")
         if observed.spec.get("changes"):
             yield from self.probe_parts()
+
+    def probe_validation(self) -> None:
+        """What graphs cost a validation, as soon as one that keeps them was seen, here or by a run before."""
+        facts = self.observed.found.compute
+        facts.setdefault("eval_times", self.earlier.get("eval_times"))
+        if facts.get("eval_times") is None:
+            facts["eval_times"] = times_with_graphs(self.host)
 
     def probe_parts(self) -> Iterator[None]:
         """Which parts of the model can be left out."""

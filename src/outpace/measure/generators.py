@@ -17,10 +17,10 @@ def random_states() -> dict[str, Any]:
     """States of the generators, as tensors and plain values: what a checkpoint can hold."""
     states = _taken()
     version, values, gauss = states["python"]
-    states["python"] = (version, torch.tensor(values), gauss)
+    states["python"] = (version, torch.tensor(values, device="cpu"), gauss)
     if "numpy" in states:
         kind, keys, *rest = states["numpy"]
-        states["numpy"] = (kind, torch.tensor(keys.astype("int64")), *rest)
+        states["numpy"] = (kind, torch.tensor(keys.astype("int64"), device="cpu"), *rest)
     return states
 
 

@@ -112,4 +112,4 @@ def set_benchmark(wanted: bool) -> None:
 
 def flushes_denormals() -> bool:
     """Whether this thread takes denormal numbers for zero: torch tells only by what it computes."""
-    return bool((torch.tensor(1e-39) * torch.tensor(0.5)) == 0)
+    return bool(torch.tensor(1e-39, device="cpu") * 0.5 == 0)

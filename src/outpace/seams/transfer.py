@@ -26,6 +26,7 @@ WAITS = ("cuda.synchronize", "cuda.empty_cache")
 """functions of torch's"""
 KEPT = ("copy_", "__bool__")
 """never done without: what they give decides what the script does next"""
+_BUILT: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
 MOST_FREED = 1000
 """calls in a step that are done without: a script may wait in a loop for what it reads to change"""
 LOOKS = 64
@@ -55,6 +56,9 @@ class InPlace:
 
     def __hash__(self) -> int:
         return hash(self.__wrapped__)  # type: ignore[attr-defined]
+
+
+_CALL = InPlace.__call__.__code__
 
 
 class TransferSeam:
@@ -226,7 +230,3 @@ class Skipped(torch.autograd.Function):
         """No gradient for the source."""
         shape, dtype, device = ctx.like
         return torch.zeros(shape, dtype=dtype, device=device), None
-
-
-_BUILT: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
-_CALL = InPlace.__call__.__code__

@@ -13,7 +13,7 @@ FAULT = int(sys.argv[1])
 torch.manual_seed(int(sys.argv[2]))
 
 x = torch.randn(1024, 3, 16, 16)
-y = (x.mean(dim=(2, 3)) @ torch.randn(3, 10)).argmax(dim=1)
+y = (x.mean(dim=(2, 3)) @ torch.randn(3)).argsort().argsort() * 10 // len(x)
 model = nn.Sequential(
     nn.Conv2d(3, 32, 3, padding=1),
     nn.ReLU(),

@@ -6,22 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from tests.remedies.trainings import hosted
 from torch import nn
 
 from outpace.measure import fixed_cost as module
 from outpace.measure.again import last_call
 from outpace.measure.fixed_cost import fixed_cost
 from outpace.seams.host import Host
-from outpace.tune.assemble import assemble
 
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    made = assemble(switching=True)
-    made.on_backward = lambda _loss: None  # inputs are noted while somebody looks at losses
-    made.install()
-    yield made
-    made.remove()
+    with hosted(switching=True) as made:
+        made.on_backward = lambda _loss: None  # inputs are noted while somebody looks at losses
+        yield made
 
 
 class Clocked(nn.Module):

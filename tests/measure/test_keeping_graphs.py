@@ -6,20 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from tests.remedies.trainings import hosted
 from torch import nn
 
 from outpace.measure import keeping_graphs as module
 from outpace.measure.keeping_graphs import times_with_graphs
 from outpace.seams.host import Host
-from outpace.tune.assemble import assemble
 
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    made = assemble(switching=True)
-    made.install()
-    yield made
-    made.remove()
+    with hosted(switching=True) as made:
+        yield made
 
 
 class Clocked(nn.Module):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outpace.records.evidence import ONE_THREAD, Evidence, Rank
+from outpace.records.evidence import ONE_THREAD, Compute, Evidence, Rank
 from outpace.records.gain import Gain, How
 
 CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
@@ -244,10 +244,8 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     """
     compute = evidence.compute
     one = one_call(evidence)
-    few = compute.fused or compute.foreach
-    updating = 0.0 if few else compute.tensors * 8 / 3
-    if compute.by_hand is not None:
-        updating = compute.by_hand.operators
+    by_hand = compute.by_hand
+    updating = updating_operators(compute) if by_hand is None else by_hand.operators
     tiny = (compute.operations + updating) * one
     whole = compute_cost(evidence)
     most = MOST_DISPATCH * whole
@@ -262,11 +260,15 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     return fixed, min(low, fixed), max(high, fixed)
 
 
+def updating_operators(compute: Compute) -> float:
+    """Of an optimizer of torch's in a step: some for each tensor, or hardly any for all at once."""
+    return 0.0 if compute.fused or compute.foreach else compute.tensors * 8 / 3
+
+
 def beyond_least(evidence: Evidence) -> float:
     """Share of a step's operators that a model with so many parameters can do without."""
     compute = evidence.compute
-    few = compute.fused or compute.foreach or compute.by_hand is not None
-    updating = 0.0 if few else compute.tensors * 8 / 3
+    updating = updating_operators(compute) if compute.by_hand is None else 0.0
     return max(0.0, 1 - (compute.tensors + LEAST_OPERATORS) / (compute.operations + updating + 1))
 
 

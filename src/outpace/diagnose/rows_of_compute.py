@@ -87,7 +87,7 @@ def sync(evidence: Evidence) -> Iterator[Told]:
     yield Told(
         cost,
         worst.where,
-        f"{_name(worst.name)} makes the host wait for the device {often(worst.count)}",
+        f"{_name(worst.name)} makes the host wait for the device {_often(worst.count)}",
     )
 
 
@@ -95,8 +95,7 @@ def _name(call: str) -> str:
     return f"torch.{call}()" if "." in call else f".{call}()"
 
 
-def often(count: float) -> str:
-    """How often in a step, or how many steps there are to one."""
+def _often(count: float) -> str:
     return (
         f"{count:.1f} times a step" if count >= 0.7 else f"every {1 / max(count, 1e-6):,.0f} steps"
     )

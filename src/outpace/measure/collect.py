@@ -33,7 +33,7 @@ from outpace.measure.machine import memory_limit
 from outpace.measure.recurring import ends_of_epochs, recurring, starts_of_epochs
 from outpace.measure.sampler import Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
-from outpace.measure.subjects import main_root, training_loader, validation_on_others
+from outpace.measure.subjects import main_device, main_root, training_loader, validation_on_others
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import (
     Arm,
@@ -55,7 +55,7 @@ from outpace.seams.alter import DEAR
 from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts, Step
-from outpace.seams.module import ModuleSeam, device_of, is_compiled
+from outpace.seams.module import ModuleSeam, is_compiled
 from outpace.seams.tf32 import computed_in
 from outpace.seams.transfer import ON_CUDA, SYNCS, TRANSFERS, WAITS, TransferSeam
 from outpace.seams.where import short
@@ -86,7 +86,7 @@ def collect(
     phases = mean_phases(steps)
     samples = Counter(sampler.counts)
     arms = [arm for contest in contests for arm in contest.results()]
-    device = _device(host)
+    device = main_device(host)
     if device != "cpu":
         phases = on_device(phases, arms)
     module = host.seams.get("module")
@@ -146,12 +146,6 @@ def collect(
         overhead=_overhead(arms),
         notes=(*found.notes, *(f"the {k} seam failed: {v}" for k, v in host.broken.items())),
     )
-
-
-def _device(host: Host) -> str:
-    """The type of device that the model is on."""
-    rooted = main_root(host)
-    return device_of(rooted[0]) if rooted is not None else "cpu"
 
 
 def _validation_s(host: Host, phases: dict[str, float], micro: int) -> float | None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter
-from typing import Any
 
 import torch
 
 from outpace.measure.again import Call, last_call, unseen
+from outpace.measure.arms import settled
 from outpace.measure.statistics import Line, line
 from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
-from outpace.seams.module import device_of, is_compiled
+from outpace.seams.module import is_compiled
 
 PARTS = (1.0, 0.5, 0.25)
 """of the rows"""
@@ -71,11 +71,10 @@ def timed(call: Call, rows: int, part: float) -> float:
     args = [value[:count] for value in call.args]
     kwargs = {name: value[:count] for name, value in call.kwargs.items()}
     weights = [weight for weight in call.module.parameters() if weight.requires_grad]
-    finish: Any = torch.cuda.synchronize if device_of(call.module) == "cuda" else lambda: None
-    finish()
+    settled()
     begun = perf_counter()
     out = call.made_of(args, kwargs)
     sums = [tensor.float().sum() for tensor in tensors_in(out) if tensor.requires_grad]
     torch.autograd.grad(sums, weights, allow_unused=True)
-    finish()
+    settled()
     return perf_counter() - begun

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from outpace.measure.again import Call, last_judgement, unseen
+from outpace.measure.arms import settled
 from outpace.seams.host import Host
-from outpace.seams.module import device_of
 
 FEWEST_ROUNDS, MOST_ROUNDS = 3, 30
 SECONDS = 0.5
@@ -41,15 +41,12 @@ def times_with_graphs(host: Host, seconds: float = SECONDS) -> float | None:
 
 def timed(call: Call, graphs: bool) -> float:
     """Seconds of one call, until what it made is gone."""
-    on_gpu = device_of(call.module) == "cuda"
-    if on_gpu:
-        torch.cuda.synchronize()
+    settled()
     begun = perf_counter()
     with torch.set_grad_enabled(graphs):
         made = call.made_of(call.args, call.kwargs)
     del made
-    if on_gpu:
-        torch.cuda.synchronize()
+    settled()
     return perf_counter() - begun
 
 

@@ -11,6 +11,7 @@ from outpace.measure.course import Course
 from outpace.seams.host import Host, RootFacts
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
+from outpace.seams.module import device_of
 
 FORWARD = 0.4
 """of a step's time, less that for input, that a batch of a validation takes, while none was seen"""
@@ -71,3 +72,9 @@ def validation_on_others(
 def main_root(host: Host) -> tuple[nn.Module, RootFacts] | None:
     """The model, as the host knows it."""
     return host.main_root()
+
+
+def main_device(host: Host) -> str:
+    """The type of device that the model is on."""
+    rooted = main_root(host)
+    return device_of(rooted[0]) if rooted is not None else "cpu"

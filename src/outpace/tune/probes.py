@@ -25,14 +25,13 @@ from outpace.measure.flops import StepCount, StepCounter
 from outpace.measure.generators import moved, random_states
 from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
-from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.subjects import main_device, main_root, training_loader
 from outpace.measure.waste import Waste
 from outpace.records.evidence import Images, Memory, Operators
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
-from outpace.seams.module import device_of
 from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.where import user_frame
 from outpace.serve.decode import try_files
@@ -155,7 +154,7 @@ def probe_memory(observed: Observed) -> Iterator[None]:
     rooted = main_root(observed.host)
     memory = StepMemory([rooted[0]] if rooted else [], list(observed.host.optimizers))
     observed.host.group, observed.host.dirty = 1, True
-    limit = tightest(device_of(rooted[0]) if rooted else "cpu")
+    limit = tightest(main_device(observed.host))
     memory.__enter__()
     yield None
     memory.__exit__(None, None, None)

@@ -23,12 +23,11 @@ from outpace.measure.arms import settled
 from outpace.measure.capacity import Limit, tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.memory import StepMemory
-from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.subjects import main_device, main_root, training_loader
 from outpace.records.files import write_json
 from outpace.records.plan import Layer, Sizes, StepSize
 from outpace.seams.alter import parts_of
 from outpace.seams.host import Host, Step
-from outpace.seams.module import device_of
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.tf32 import computed_in
 from outpace.tune.assemble import assemble
@@ -87,7 +86,7 @@ class Measuring:
 
     def run(self) -> Iterator[None]:
         """Steps as they are, a counted one, and those that are followed."""
-        if self.device() != "cpu":
+        if main_device(self.host) != "cpu":
             yield from self.launched()
         while len(self.times) < WATCHED and self.host.steps < MOST_WATCHED:
             yield None
@@ -97,18 +96,18 @@ class Measuring:
             yield None
         self.flops = float(counter.count.flops)
         self.flops_forward = float(counter.count.flops_forward)
-        if self.device() != "cpu" and self.times:
+        if main_device(self.host) != "cpu" and self.times:
             # The host only launches: on average a step takes until the device has done it.
             wall = mean(wall for wall, _ in self.times) + queued_s
             self.times = [(wall, wall * self.flops_forward / max(1.0, self.flops))]
-        self.dtype = counter.count.half or computed_in(self.device())
+        self.dtype = counter.count.half or computed_in(main_device(self.host))
         loader = training_loader(self.host)
         recent = loader[1].recent if loader is not None else None
         base = replace(AS_IS, free_input=bool(recent))
         self.samples = recent.only_the_fullest() if recent else self.host.batch_size
         yield from self.follow(base, 1.0, "steps")
         if self.steps:
-            own, limit = self.steps[0], tightest(self.device())
+            own, limit = self.steps[0], tightest(main_device(self.host))
             roomy = ROOMY * own.peak < limit.bytes - limit.used
             self.limit = limit.bytes - limit.used + own.entry + own.data
             if recent and recent.scalable and (roomy or self.samples > 1):
@@ -127,7 +126,7 @@ class Measuring:
         """Of the second size that is followed. A GPU's scratch memory is in no proportion to the batch: there
         the batch that is asked about, or the largest that surely fits.
         """
-        if not roomy or self.device() == "cpu":
+        if not roomy or main_device(self.host) == "cpu":
             return 2.0 if roomy else 0.5
         most = (limit.bytes - limit.used) / (2 * self.steps[0].peak)
         asked = self.batch / max(1, self.samples)
@@ -150,7 +149,7 @@ class Measuring:
         memory.__exit__(None, None, None)
         for hook in hooks:
             hook.remove()
-        with AllocatorPeak(self.device()) as allocator:
+        with AllocatorPeak(main_device(self.host)) as allocator:
             yield None
             allocator.mark()
             yield None
@@ -181,11 +180,6 @@ class Measuring:
         else:
             self.other[name] = size
 
-    def device(self) -> str:
-        """The type of device that the model is on."""
-        rooted = main_root(self.host)
-        return device_of(rooted[0]) if rooted else "cpu"
-
     def write(self, *, stopped: bool = False) -> None:
         """Write down what was measured, at the script's own end too."""
         if os.getpid() != self.pid or (not self.host.steps and has_steps(self.session)):
@@ -193,7 +187,7 @@ class Measuring:
         write_json(
             self.session / SIZES,
             Sizes(
-                device=self.device(),
+                device=main_device(self.host),
                 steps=tuple(self.steps),
                 bf16=self.other.get("bf16"),
                 checkpointed=self.other.get("checkpointed"),

@@ -43,6 +43,17 @@ def test_a_machine_that_slows_down_for_good_is_believed_soon() -> None:
     assert pace.left(100).estimate == pytest.approx(20.0, rel=0.02)
 
 
+def test_an_epochs_last_batch_is_no_measure_of_the_others() -> None:
+    """It has few samples: what a step takes on a machine of half the speed was taken for half of that."""
+    pace = paced(([0.1] * 70 + [0.01]) * 4 + [0.2] * 100)
+    assert pace.usual_s == pytest.approx(0.2, rel=0.02)
+
+
+def test_a_machine_that_crawls_slows_a_validation_down_less_than_steps() -> None:
+    pace = paced([0.1] * 280 + [1.0] * 100)
+    assert pace.usual_s == pytest.approx(0.3, rel=0.02)
+
+
 def test_the_first_steps_do_not_stand_for_the_others() -> None:
     """Sixteen warm up over more than a second, and those after it are hardly seen: no second block yet."""
     pace = paced([0.15] * 8 + [0.1] * 9)

@@ -205,7 +205,9 @@ class Pace:
     @property
     def usual_s(self) -> float:
         """Seconds of a step that is not slowed down by much more than anything else would be."""
-        return min(self.step_s or 0.0, MOST_SLOWER * self._shortest)
+        # The shortest step may be one of an epoch's last batch, which has fewer samples.
+        fastest = self._fastest if self._fastest < math.inf else self._shortest
+        return min(self.step_s or 0.0, MOST_SLOWER * fastest)
 
     @property
     def cycle(self) -> Cycle | None:

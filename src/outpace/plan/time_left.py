@@ -9,11 +9,12 @@ from outpace.plan.outlook import Outlook
 from outpace.plan.pace import FAR, MOST_SLOWER
 from outpace.records.plan import Estimate
 
-EXIT_S, QUICKEST_EXIT_S = 1.2, 0.4
+EXIT_S, QUICKEST_EXIT_S = 1.05, 0.4
 """for a process with torch to end once the script has, at the most and at the least"""
 EXIT_OF_IMPORT = 0.9
-"""of the CPU time that the import of torch takes: seen were 0.8 to 1.1 s where that took 1.0"""
-ONE_THREAD = 0.85
+"""of the CPU time that the import of torch takes: seen were 0.8 to 1.1 s where that took 1.0; where it took
+1.2 to 2.1 the end took no longer"""
+ONE_THREAD = 0.8
 """of how much more time steps take on a busy machine, whose threads wait for each other"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
@@ -21,8 +22,6 @@ MARGIN, MARGIN_AFTER_S, MOST_MARGIN_S = 0.012, 10.0, 30.0
 """of the budget less its first seconds, left free: with them what is foreseen may change"""
 VARY = 1.1
 """times that the last validation may take as long as those before"""
-SLOWED = 1.08
-"""times as long that the end may take as is foreseen where a machine has slowed down"""
 UNSEEN, UNTOUCHED = 0.25, 0.1
 """of the budget that is left for validations that were never seen, and for a test after training"""
 
@@ -63,8 +62,7 @@ class TimeLeft:
         if not self.outlook.pace.paused:
             judging = min(judging, UNSEEN * self.budget)  # steps come first
         saving = (self.saved_s or 0.0) + self.written_s  # ours, and the script's own
-        unsure = SLOWED if self.outlook.pace.slowness > FAR else 1.0
-        return unsure * (self.exiting() + judging) + saving + self.margin()
+        return self.exiting() + judging + saving + self.margin()
 
     def judging(self, *, epochs_too: bool = True) -> float:
         """What the script judges by after the last step."""

@@ -27,6 +27,7 @@ from outpace.seams.loader_record import Line, Record
 from outpace.seams.recent import Recent
 from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.untraced import untraced
 from outpace.seams.where import caller
 
 
@@ -331,8 +332,10 @@ class LoaderSeam:
             record = iterator.__dict__.get("_outpace")
             if record is None or get_ident() != phases.owner:
                 return original(iterator)
-            if seam.dry and ends_here(record, sys._getframe(1)):
-                raise StopIteration
+            if seam.dry:
+                if ends_here(record, sys._getframe(1)):
+                    raise StopIteration
+                return untraced(lambda: seam.draw_or_rest(record, original, iterator))
             if seam.longer is not None and record.trains:
                 return lengthened(
                     seam.host,
@@ -453,8 +456,10 @@ class Epoch:
 
     def __next__(self) -> Any:
         seam, record = self.seam, self.record
-        if seam.dry and ends_here(record, sys._getframe(1)):
-            raise StopIteration
+        if seam.dry:
+            if ends_here(record, sys._getframe(1)):
+                raise StopIteration
+            return untraced(self.draw)
         if seam.longer is not None and record.trains:
             return lengthened(
                 seam.host, seam.longer, record, self.draw, self.begin_again, sys._getframe(1)

@@ -106,6 +106,20 @@ def test_a_first_validation_is_told_without_what_it_waited_for_files() -> None:
     assert outlook.validation() == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("batches", "told"), [(20, 2.0), (400, 3.0), (1000, 4.0)])
+def test_the_machine_slowed_down_about_a_validation(batches: int, told: float) -> None:
+    """As long as it took, or twice: what lies between is told by the batches that it has."""
+    outlook = Outlook(fed(10))
+    outlook._on_others = lambda untouched: batches * 0.0075  # type: ignore[method-assign]
+    for index in range(400):
+        slowed = index > 200
+        lasting = replace(step(outlook.host), wall=round((0.2 if slowed else 0.1) * 1e9))
+        if index == 200:
+            lasting = replace(lasting, wall=round(2.1e9), clean=False)
+        outlook.note(lasting)
+    assert outlook.validation() == pytest.approx(told, rel=0.05)
+
+
 def test_a_script_that_trains_in_phases() -> None:
     host = fed(10)
     outlook = Outlook(host)

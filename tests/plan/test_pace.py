@@ -91,7 +91,7 @@ def test_validation_is_counted_by_the_epoch() -> None:
             pace.note(0.1 + (2.0 if first and epoch else 0.0), clean=not first)
     # Two validations were seen in 100 steps; 100 more steps have two as well.
     assert pace.left(100).estimate == pytest.approx(14.0, rel=0.01)
-    assert pace.pause_s == pytest.approx(2.0, rel=0.01)
+    assert pace.pause_s.middle == pytest.approx(2.0, rel=0.01)
 
 
 def test_a_validation_since_the_machine_slowed_down_tells_how_long_the_next_takes() -> None:
@@ -102,7 +102,25 @@ def test_a_validation_since_the_machine_slowed_down_tells_how_long_the_next_take
             pace.note(step_s)
         pace.note(step_s + validation_s, clean=False)
     assert pace.changes == 1
-    assert pace.pause_s == pytest.approx(4.0, rel=0.05)
+    assert pace.pause_s.middle == pytest.approx(4.0, rel=0.05)
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(0.1, 0.2), (0.2, 0.1)])
+def test_a_validation_in_which_the_machine_changed_its_speed_tells_two_bounds(
+    before_s: float, after_s: float
+) -> None:
+    """All of it at the speed of the steps before, or of those after: it was told as the first."""
+    pace = paced([0.1] * 200 + [before_s] * 50)
+    pace.note(before_s + 3.0, clean=False)
+    for _ in range(50):
+        pace.note(after_s)
+    for _ in range(50):
+        pace.note(0.2)
+    assert pace.step_s == pytest.approx(0.2, rel=0.03)
+    assert pace.pause_s is not None
+    assert pace.pause_s == pytest.approx((3.0, 6.0), rel=0.05)
+    assert pace.pause_s.nearest(4.5) == 4.5
+    assert pace.pause_s.nearest(0.0) == pace.pause_s.low
 
 
 def test_a_validation_that_was_not_seen_yet_is_taken_as_told_and_doubted() -> None:
@@ -119,7 +137,7 @@ def test_a_first_validation_that_took_much_longer_than_the_others() -> None:
         for _ in range(30):
             pace.note(0.1)
         pace.note(0.1 + (0.15 if epoch else 20.0), clean=False)
-    assert pace.pause_s == pytest.approx(0.15)
+    assert pace.pause_s.middle == pytest.approx(0.15)
     left = pace.left(310)
     assert left.estimate == pytest.approx(31.0 + 1.5, rel=0.05)
     assert left.high > 31.0 + 20.0
@@ -147,7 +165,7 @@ def test_pauses_that_come_in_pairs_are_expected_again() -> None:
             pace.note(seconds, clean=False)
     for _ in range(50):
         pace.note(0.1)
-    assert pace.pause_s == pytest.approx(5.0)
+    assert pace.pause_s.middle == pytest.approx(5.0)
     assert pace.left(1000).estimate == pytest.approx(100.0 + 80.0, rel=0.2)
 
 
@@ -166,7 +184,7 @@ def test_pauses_that_come_again_late_are_expected_again() -> None:
         for _ in range(200):
             pace.note(0.1)
         pace.note(5.1, clean=False)
-    assert pace.pause_s == pytest.approx(5.0)
+    assert pace.pause_s.middle == pytest.approx(5.0)
     assert pace.left(603).estimate == pytest.approx(60.3 + 3 * 5.0, rel=0.35)
 
 

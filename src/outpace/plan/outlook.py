@@ -135,11 +135,11 @@ class Outlook:
 
         Such a batch is drawn as those of training are, and goes through the model forward.
         """
-        if self.pace.pause_s is not None:
-            return self.pace.pause_s
-        if self.epoch() is None:
-            return 0.0
-        return self._on_others(untouched=False)
+        by_batches = 0.0 if self.epoch() is None else self._on_others(untouched=False)
+        seen = self.pace.pause_s
+        if seen is None:
+            return by_batches
+        return seen.nearest(by_batches) if by_batches else seen.middle
 
     def untouched(self) -> float:
         """Seconds to judge by the loaders that nothing was drawn from yet, once validations were seen."""

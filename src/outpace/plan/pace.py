@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
+from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
@@ -54,21 +55,54 @@ SHORT_OF = 2.0
 Z80 = 1.2816
 
 
-class Pause(NamedTuple):
+class Between(NamedTuple):
+    """Seconds that lie there."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        """By their logarithms."""
+        return math.sqrt(self.low * self.high)
+
+    def nearest(self, seconds: float) -> float:
+        """To what was told by other means."""
+        return min(self.high, max(self.low, seconds))
+
+
+@dataclass
+class Pause:
     """One that a step had in it, or a group of them."""
 
     changes: int
     """of the machine's speed, before it"""
     seconds: float
     step_s: float
-    """seconds of a step around it"""
+    """seconds of a step before it"""
     at: int
     """steps before it"""
     group: int
+    after_s: float = 0.0
+    after: int = 0
+    """seconds of the first steps after it, and how many"""
 
-    def now(self, step_s: float) -> float:
-        """Seconds that it would take where a step takes so long: no less than it did."""
-        return self.seconds * min(MOST_SLOWER, max(1.0, step_s / self.step_s))
+    def note(self, seconds: float, count: int) -> bool:
+        """So many steps came after it; whether they are enough to tell how fast the machine was then."""
+        self.after_s += seconds * count
+        self.after += count
+        return self.after >= RECENT and self.after_s >= RECENT_S
+
+    def now(self, step_s: float) -> Between:
+        """Seconds that it would take where a step takes so long: no less than it did.
+
+        Where the machine's speed changed about then, nobody knows how much of it was before.
+        """
+        around = [self.step_s]
+        if self.after and not 1 / FAR < self.after_s / self.after / self.step_s < FAR:
+            around.append(self.after_s / self.after)
+        slower = [min(MOST_SLOWER, max(1.0, step_s / each)) for each in around]
+        return Between(self.seconds * min(slower), self.seconds * max(slower))
 
 
 class Cycle(NamedTuple):
@@ -100,6 +134,8 @@ class Pace:
         self._pauses: deque[Pause] = deque(maxlen=FEWEST_APART)
         self._long: deque[Pause] = deque(maxlen=FEWEST_APART)
         """these, and steps that took much longer than others though nothing was seen to happen in them"""
+        self._begun: Pause | None = None
+        """the newest, until it is known how fast the machine was after it"""
         self._recent: deque[tuple[float, int]] = deque()
         self._recent_s = 0.0
         self._fastest = math.inf
@@ -131,6 +167,8 @@ class Pace:
                 self._note_stall((seconds - usual) * count, count)
             self._keep_recent(seconds, count)
             seconds = usual
+            if self._begun is not None and self._begun.note(seconds, count):
+                self._begun = None
             self._block_s += seconds * count
             self._block_steps += count
             if self.blocks:  # else it is warm-up
@@ -193,12 +231,14 @@ class Pace:
         return self.steps - at[-1] > OVERDUE * most
 
     @property
-    def pause_s(self) -> float | None:
+    def pause_s(self) -> Between | None:
         """Seconds that the longest of the last pauses would take now; None: there was none."""
         if not self._pauses or not self.step_s:
             return None
         if self.overdue:
-            return self._longest_since or None
+            return (
+                Between(self._longest_since, self._longest_since) if self._longest_since else None
+            )
         # What slows steps down slows validations in another measure: those since then tell it.
         return self._longest(self._pauses, self.step_s)
 
@@ -220,17 +260,18 @@ class Pace:
         even = abs(every - (middle - first)) <= off + APART * every
         if not even or every <= NEAR * off or left < -off:
             return None
-        return Cycle(max(0, left), every, self._longest(self._long, self.step_s))
+        return Cycle(max(0, left), every, self._longest(self._long, self.step_s).middle)
 
     @property
     def slowness(self) -> float:
         """Times as long as everything takes now, against the fastest so far; 1 or more."""
         return max(1.0, self.step_s / self._fastest) if self.step_s else 1.0
 
-    def _longest(self, pauses: deque[Pause], step_s: float) -> float:
+    def _longest(self, pauses: deque[Pause], step_s: float) -> Between:
         """Of those since the machine's speed changed, as long as it would be now."""
         newest = pauses[-1].changes
-        return max(pause.now(step_s) for pause in pauses if pause.changes == newest)
+        now = [pause.now(step_s) for pause in pauses if pause.changes == newest]
+        return Between(max(each.low for each in now), max(each.high for each in now))
 
     def _keep_recent(self, seconds: float, count: int) -> None:
         self._recent.append((seconds, count))
@@ -333,4 +374,5 @@ class Pace:
         found = Pause(self.changes, seconds, around, self.steps, count)
         if self.steps >= WARM_UP:
             self._long.append(found)
+        self._begun = found
         return found

@@ -9,12 +9,12 @@ from outpace.plan.outlook import Outlook
 from outpace.plan.pace import FAR, MOST_SLOWER
 from outpace.records.plan import Estimate
 
-EXIT_S, QUICKEST_EXIT_S = 1.05, 0.4
+EXIT_S, QUICKEST_EXIT_S = 1.1, 0.4
 """for a process with torch to end once the script has, at the most and at the least"""
 EXIT_OF_IMPORT = 0.9
 """of the CPU time that the import of torch takes: seen were 0.8 to 1.1 s where that took 1.0; where it took
 1.2 to 2.1 the end took no longer"""
-ONE_THREAD = 0.8
+ONE_THREAD = 0.7
 """of how much more time steps take on a busy machine, whose threads wait for each other"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""

@@ -713,6 +713,23 @@ def test_a_step_that_is_all_calls_is_bound_by_compute() -> None:
     assert told[0].gain.speedup == pytest.approx(2.2 / (2.2 - 1.8 * (1 - least)))
 
 
+def test_anomaly_detection_is_laid_where_it_was_turned_on() -> None:
+    """A step of 10 ms takes 4 without it: those 6 are no arithmetic."""
+    compute = replace(IMAGES.compute, forward_s=6e-3, backward_s=3e-3, optimizer_s=1e-3,
+                      anomaly_detection=True, anomaly_where="train.py:7")  # fmt: skip
+    ledger = (Row("forward", 60.0, 0.6), Row("backward", 30.0, 0.3), Row("optimizer", 10.0, 0.1))
+    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
+    steps = replace(IMAGES.steps, mean_s=10e-3)
+    off = arm("no_anomaly_detection", 2.5, 4e-3, "as_is")
+    seen = replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=(off,), steps=steps)
+    told = findings(seen)
+    first = told[0]
+    assert (first.bound, first.cause, first.where) == ("compute", "dispatch", "train.py:7")
+    assert first.gain.speedup == pytest.approx(2.5)
+    assert compute_cost(seen) == pytest.approx(4e-3)
+    assert compute_cost(replace(seen, arms=())) == pytest.approx(10e-3)
+
+
 def test_an_optimizer_written_out_is_laid_at_its_lines() -> None:
     """Of 10 ms a step 4 go to 900 operators that cost 4 us each; what is beyond that is arithmetic."""
     by_hand = ByHand(4e-3, 900, "train.py:40")

@@ -139,6 +139,7 @@ ROWS = replace(
         batch_norm_training=False,
         optimizer="AdamW",
         set_to_none=False,
+        anomaly_detection=True,
         denormals=0.01,
         eval_with_grad=0.0,
     ),

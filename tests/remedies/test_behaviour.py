@@ -116,6 +116,7 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, An
     return {
         "threads": torch.get_num_threads(),
         "denormals": float(torch.tensor(1e-39) * torch.tensor(0.5)),
+        "anomalies": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         "tf32": torch.backends.cuda.matmul.allow_tf32,
         "cudnn": (torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark),
         "strides": [p.stride() for p in model.parameters()],

@@ -32,7 +32,7 @@ EXPECTED = {
     *("channels_last", "compile_model", "fused_optimizer", "set_to_none", "threads"),
     *("wait_policy", "no_sync_items", "cudnn_benchmark", "checkpoint_activations"),
     *("accumulate_gradients", "flush_denormals", "allocator", "no_grad_eval", "validate_less"),
-    *("async_checkpoint", "float32", "pack_data"),
+    *("async_checkpoint", "float32", "pack_data", "no_anomaly_detection"),
 }
 ACCEPTED = {
     "nothing": AS_IS,

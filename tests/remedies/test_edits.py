@@ -268,6 +268,12 @@ def test_single_calls() -> None:
     assert edits.gradients_to_none("o.zero_grad(set_to_none=False)\n") == (
         "o.zero_grad(set_to_none=True)\n"
     )
+    seeking = "autograd.set_detect_anomaly(True)\nwith autograd.detect_anomaly(check_nan=False):\n    pass\n"
+    assert edits.without_anomaly_detection(seeking) == (
+        "autograd.set_detect_anomaly(False)\nwith autograd.set_detect_anomaly(False):\n    pass\n"
+    )
+    alone = "with detect_anomaly():\n    pass\n"
+    assert edits.without_anomaly_detection(alone) == alone, "the other name is not imported"
     loop = "train = DataLoader(d, shuffle=True)\nfor x, y in train:\n    x = x.to(device)\n"
     assert edits.copy_without_waiting(loop, None).endswith("x.to(device, non_blocking=True)\n")
     kept = loop.replace("device", "torch.float32")

@@ -189,8 +189,19 @@ def slowed_by_others(evidence: Evidence) -> float:
 
 
 def compute_cost(evidence: Evidence) -> float:
-    """Seconds of a step in forward, backward and optimizer, but for `_held_up_seconds`."""
-    return _computing(evidence) - _held_up_seconds(evidence)
+    """Seconds of a step in forward, backward and optimizer, less `_held_up_seconds` and `seeking_cost`."""
+    computing = _computing(evidence) - _held_up_seconds(evidence)
+    seeking = seeking_cost(evidence)
+    return max(0.0, computing - seeking.seconds) if seeking is not None else computing
+
+
+def seeking_cost(evidence: Evidence) -> Cost | None:
+    """What anomaly detection takes of a step, where training without it was tried."""
+    arm = evidence.arm("no_anomaly_detection")
+    if arm is None:
+        return None
+    whole = evidence.steps.mean_s if arm.base == "as_is" else evidence.free_s
+    return without(evidence, whole, arm.gain)
 
 
 def _held_up_seconds(evidence: Evidence) -> float:

@@ -16,6 +16,7 @@ from outpace.diagnose.costs import (
     of_run,
     of_step,
     one_call,
+    seeking_cost,
     without,
 )
 from outpace.diagnose.told import Told
@@ -34,7 +35,16 @@ LEAST_USELESS = 0.1
 
 
 def dispatch(evidence: Evidence) -> Iterator[Told]:
-    """Framework overhead: many small operators."""
+    """Framework overhead: many small operators, or more to be done at each."""
+    seeking = seeking_cost(evidence)
+    if seeking is not None:
+        yield Told(
+            seeking,
+            evidence.compute.anomaly_where,
+            f"torch's anomaly detection is on, and takes {1e3 * seeking.seconds:.1f} of "
+            f"{1e3 * seeking.whole_s:.1f} ms of a step: each operator keeps the lines that called it, and "
+            "each gradient is looked through for NaN",
+        )
     by_hand = by_hand_seconds(evidence)
     update = evidence.compute.by_hand
     if update is not None:

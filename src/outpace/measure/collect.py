@@ -262,6 +262,8 @@ def _compute(
     backend = host.seams.get("backend")
     if isinstance(backend, BackendSeam):
         facts["threads_where"] = backend.threads_where
+        facts["anomaly_detection"] = backend.anomaly_detection.trains
+        facts["anomaly_where"] = backend.anomaly_detection.where
     collective = host.seams.get("collective")
     if isinstance(collective, CollectiveSeam):
         facts["exchange_where"] = collective.where

@@ -205,6 +205,10 @@ class Compute(msgspec.Struct, frozen=True):
     fixed: tuple[float, float, float] | None = None
     """share of forward, backward and optimizer that a step costs whatever its batch, the intercept of time
     over batch size; and its 95 % limits"""
+    anomaly_detection: bool = False
+    """torch's is on"""
+    anomaly_where: str | None = None
+    """file:line at which the script turned it on"""
     denormals: float = 0.0
     """largest share of denormal numbers in a parameter, gradient or activation that was looked at"""
     moved_bytes: float = 0.0

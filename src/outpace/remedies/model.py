@@ -257,6 +257,7 @@ def compute_changes(setup: Setup) -> list[tuple[str, ...]]:
         (setup.tf32, "tf32"),
         (setup.cudnn_benchmark, "cudnn_benchmark"),
         (setup.flush_denormals, "flush_denormals"),
+        (setup.anomaly_detection is False, "no_anomaly_detection"),
         (setup.passive and setup.threads != 1, "wait_policy"),
     ):
         if changed:

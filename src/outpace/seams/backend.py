@@ -1,4 +1,4 @@
-"""Process-wide switches of torch: threads, denormals, TF32, cuDNN's search for algorithms."""
+"""Process-wide switches of torch: threads, denormals, anomaly detection, TF32, cuDNN's algorithms."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from outpace.seams.anomaly import AnomalyDetection
 from outpace.seams.host import Host
 from outpace.seams.openmp import ParkedTeams
 from outpace.seams.setup import Setup
@@ -28,6 +29,7 @@ class BackendSeam:
         self.pid = 0
         self.threads_where: str | None = None
         """file:line at which the script chose its number of threads"""
+        self.anomaly_detection = AnomalyDetection(host)
 
     def install(self) -> None:
         """Note where the script sets its threads."""
@@ -35,6 +37,7 @@ class BackendSeam:
             self.pid = os.getpid()
             self.set_threads = torch.set_num_threads
             torch.set_num_threads = self._noted  # type: ignore[assignment]
+            self.anomaly_detection.install()
 
     def _noted(self, threads: int) -> None:
         assert self.set_threads is not None
@@ -52,6 +55,7 @@ class BackendSeam:
         if self.set_threads is not None:
             torch.set_num_threads = self.set_threads  # type: ignore[assignment]
             self.set_threads = None
+        self.anomaly_detection.remove()
         for name in list(self.own):
             self._restore(name)
         self._spin()
@@ -63,6 +67,7 @@ class BackendSeam:
         self._wait(setup.passive)
         flush = True if setup.flush_denormals else None
         self._set("denormal", flush, flushes_denormals, torch.set_flush_denormal)
+        self.anomaly_detection.turn_off(setup.anomaly_detection is False)
         # To ask whether there is a GPU would start CUDA, before the script forks or chooses one.
         if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
             self._set("tf32", True if setup.tf32 else None, precision, set_tf32)

@@ -15,6 +15,7 @@ from outpace.remedies.edits.calls import (
     gradients_to_none,
     keep_on_device,
     open_images_by,
+    without_anomaly_detection,
 )
 from outpace.remedies.edits.lines import (
     add_import,
@@ -48,6 +49,7 @@ __all__ = [
     "set_loader_arguments",
     "set_optimizer_arguments",
     "under_autocast",
+    "without_anomaly_detection",
     "wrap_data_set",
     "wrap_loop",
 ]

@@ -78,6 +78,23 @@ def gradients_to_none(source: str) -> str:
     return edited(source, edit)
 
 
+def without_anomaly_detection(source: str) -> str:
+    """``set_detect_anomaly(True)`` and ``detect_anomaly()`` are told not to."""
+
+    def edit(script: Script) -> str:
+        changes = []
+        for call in script.every(ast.Call):
+            module, _, name = dotted(call.func).rpartition(".")
+            if name == "set_detect_anomaly":
+                changes += argument_changes(script, call, {"mode": "False"}, ("mode", "check_nan"))
+            elif name == "detect_anomaly" and module:
+                text = f"{module}.set_detect_anomaly(False)"
+                changes.append(Change(script.start(call), script.end(call), text))
+        return script.changed(*changes)
+
+    return edited(source, edit)
+
+
 def decorate(source: str, where: str | None, decorator: str) -> str:
     """A decorator on the function around a line, unless that function trains too."""
     line = line_of(where)

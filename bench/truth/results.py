@@ -121,14 +121,17 @@ def plant_gain(told: Told) -> PlantGain | None:
     A finding tells what a training would gain without its cause at all: with T seconds of which p
     are the plant and a other things of the same cause, T / (T - p - a). What the plant costs is
     T / (T - p), that over (T - p) / (T - p - a). What arithmetic is told to gain without a plant is
-    of another kind: the distance to the machine's ceiling.
+    of another kind: the distance to the machine's ceiling. Nor is there a quotient where those other
+    things are a finding of their own beside the plant's: then T / (T - p) is told.
     """
     gain = told.row["gain"]
     if not gain:
         return None
     log, down, up = _logs(gain)
     own = told.without["gain"] if told.without is not None else None
-    if own and told.case.cause != "arithmetic":
+    planted = [told.case.bound, told.case.cause]
+    beside = sum(each[:2] == planted for each in told.row["told"]) > 1
+    if own and not beside and told.case.cause != "arithmetic":
         own_log, own_down, own_up = _logs(own)
         return PlantGain(log - own_log, math.hypot(down, own_up), math.hypot(up, own_down))
     return PlantGain(log, down, up)

@@ -123,6 +123,20 @@ def test_what_is_told_of_the_plant_alone() -> None:
     assert covered(both, 0.01)
 
 
+def test_what_is_told_beside_the_plant_is_not_told_of_it() -> None:
+    """Told 1.6x of the plant, and 1.25x of other things of its cause at another line."""
+    own = row("compute", "dispatch", amount="0") | {
+        "gain": {"speedup": 1.25, "low": 1.2, "high": 1.3}
+    }
+    mine = row("compute", "dispatch") | {"gain": {"speedup": 1.6, "low": 1.5, "high": 1.7}}
+    case = CASES["compute_anomaly_detection"]
+    mine["told"] = [["compute", "dispatch", 1.6], ["compute", "dispatch", 1.25]]
+    beside = told(mine, 1.6)._replace(case=case, without=own)
+    assert off(beside) == pytest.approx(0.0)
+    mine["told"] = mine["told"][:1]
+    assert off(beside) == pytest.approx(math.log(1.25))
+
+
 def test_before_a_plant_may_come_what_is_told_without_it_too() -> None:
     others = [["io", "augment", 1.4], ["outside", "startup", 1.3]]
     behind = row("io", "augment", told=[*others, ["io", "parse", 1.2]])

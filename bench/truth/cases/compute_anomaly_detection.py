@@ -17,11 +17,11 @@ SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 torch.manual_seed(SEED)
 if AMOUNT:
     torch.autograd.set_detect_anomaly(True)
-batches = [(torch.randn(64, 128), torch.randint(0, 10, (64,))) for _ in range(16)]
-layers = [layer for _ in range(4) for layer in (nn.Linear(128, 128), nn.LayerNorm(128), nn.GELU())]
-model = nn.Sequential(*layers, nn.Linear(128, 10))
+batches = [(torch.randn(256, 256), torch.randint(0, 10, (256,))) for _ in range(16)]
+layers = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.LayerNorm(256), nn.GELU())]
+model = nn.Sequential(*layers, nn.Linear(256, 10))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-for epoch in range(200):
+for epoch in range(80):
     for x, y in batches:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

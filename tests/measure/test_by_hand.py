@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections import Counter
 from typing import Any
@@ -72,6 +73,15 @@ def test_what_changes_no_parameter_is_none() -> None:
             parameter.grad.mul_(0.5)  # type: ignore[union-attr]
             parameter.detach().norm()
     assert watch.own.operators
+    assert watch.own.update() is None
+
+
+def test_a_copy_of_the_model_changes_no_parameter() -> None:
+    """Its tensors are made over memory of the parameters, by operators that write to what they are given."""
+    model = trained()
+    with Watch(model) as watch:
+        kept = copy.deepcopy(model.state_dict())
+    assert kept
     assert watch.own.update() is None
 
 

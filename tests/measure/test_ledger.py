@@ -67,8 +67,12 @@ def test_figures_of_a_validation_are_no_validation() -> None:
     assert rows["validation", 4] == pytest.approx(1.0)
 
 
-def test_a_function_beside_the_steps_is_told_as_one() -> None:
-    """By its busiest line; the lines of the loop itself are told apart."""
+@pytest.mark.parametrize("by_chance", [0, 2])
+def test_a_function_beside_the_steps_is_told_as_one(by_chance: int) -> None:
+    """By its busiest line; the lines of the loop itself are told apart.
+
+    A stack is looked at just before the phase: ``by_chance`` the next one has begun by then.
+    """
     loop, metric = (FILE, "loop", 9), (FILE, "metric", 2)
 
     def within(*frames: tuple[str, str, int], phase: str = "elsewhere") -> Line:
@@ -78,6 +82,7 @@ def test_a_function_beside_the_steps_is_told_as_one() -> None:
         {
             within(loop, phase="backward"): 50,
             within((FILE, "sort", 5), metric, loop): 20,
+            within((FILE, "metric", 3), loop, phase="forward"): by_chance,
             within((FILE, "metric", 4), loop): 10,
             within((FILE, "loop", 7)): 6,
             within((FILE, "loop", 8)): 4,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from outpace.measure.dispatch import phase, storage_of, tensors_in
+from outpace.measure.dispatch import name_of, phase, storage_of, tensors_in
 from outpace.records.evidence import Calls
 from outpace.seams.where import is_user_file, short
 
@@ -26,6 +26,8 @@ Place = tuple[str, str, int]
 """file, function and line"""
 READS = ("detach", "alias", "_local_scalar_dense", "_to_copy", "clone", "copy_")
 """operators that gradients do not go through, or that hand a tensor on to a metric as often as to a loss"""
+VIEWS = ("set_", "as_strided_", "detach_", "resize_")
+"""operators that change what a tensor is of a memory, not what is in it: a copy of a model is read so"""
 
 TORCHS = f"{os.sep}torch{os.sep}optim{os.sep}"
 
@@ -66,7 +68,8 @@ class OwnOperators:
         function = frame.f_code.co_filename, frame.f_code.co_name
         self.operators.setdefault(function, Counter())[frame.f_lineno] += 1
         first = args[0] if args else None
-        if operator._schema.is_mutable and isinstance(first, torch.Tensor):
+        writes = operator._schema.is_mutable and name_of(operator) not in VIEWS
+        if writes and isinstance(first, torch.Tensor):
             storage = storage_of(first)
             self.changes[function] += storage is not None and storage.data_ptr() in self.parameters
         learnt = is_learnt_through(operator, args, out)
@@ -103,8 +106,9 @@ def is_learnt_through(operator: Any, args: tuple[Any, ...], out: Any) -> bool:
     """Whether an operator makes a gradient, or gradients will go through what it made."""
     if phase() != "forward":
         return phase() == "backward"
-    name = operator._schema.name.partition("::")[2]
-    if name in READS or not any(t.is_floating_point() or t.is_complex() for t in tensors_in(out)):
+    if name_of(operator) in READS or not any(
+        t.is_floating_point() or t.is_complex() for t in tensors_in(out)
+    ):
         return False
     return any(tensor.requires_grad for tensor in tensors_in(args))
 

@@ -129,6 +129,11 @@ def phase() -> str:
     return "forward" if torch.is_grad_enabled() else "other"
 
 
+def name_of(operator: Any) -> str:
+    """An operator's name without its name space: ``add_`` of ``aten::add_``."""
+    return str(operator._schema.name.partition("::")[2])
+
+
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     """The memory under a tensor; None for tensors that have none of their own (sparse, meta)."""
     tensor = getattr(tensor, "_local_tensor", tensor)

@@ -25,7 +25,7 @@ import torch
 from torch.utils import flop_counter
 
 from outpace.measure.counters import last_level_cache
-from outpace.measure.dispatch import Operator, OperatorWatch, phase, storage_of, tensors_in
+from outpace.measure.dispatch import Operator, OperatorWatch, name_of, phase, storage_of, tensors_in
 
 Kind = Literal["matmul", "elementwise", "other"]
 Formula = Callable[..., int]
@@ -89,7 +89,7 @@ class StepCounter(OperatorWatch):  # type: ignore[no-untyped-call]
         """Count one operator."""
         if operator.namespace == "profiler":
             return
-        count, name = self.count, operator._schema.name.partition("::")[2]
+        count, name = self.count, name_of(operator)
         forward = phase() == "forward"
         count.operations += 1
         count.operations_forward += forward
@@ -156,7 +156,7 @@ def is_view(operator: Operator) -> bool:
 @lru_cache(maxsize=1024)
 def kind_of(operator: Operator) -> Kind:
     """What bounds an operator: arithmetic, memory bandwidth, or one cannot tell."""
-    name = operator._schema.name.partition("::")[2]
+    name = name_of(operator)
     if operator.overloadpacket in formulas():
         return "matmul"
     moves = name in MOVERS or name.startswith(("_foreach_", "_fused_", "_amp_"))

@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data import IterableDataset, SequentialSampler
 
-from outpace.measure.dispatch import Operator, OperatorWatch, capturing, phase, tensors_in
+from outpace.measure.dispatch import Operator, OperatorWatch, capturing, name_of, phase, tensors_in
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.not_finite import who_made_it
 from outpace.measure.subjects import main_root, training_loader
@@ -155,7 +155,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self, operator: Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any
     ) -> None:
         """Look at activations and at what the loss is told to be right."""
-        name = operator._schema.name.partition("::")[2].rstrip("_")
+        name = name_of(operator).rstrip("_")
         if self._captured():
             return
         if name in CHOICES and not _is_binary(args[0]):

@@ -12,6 +12,7 @@ import linecache
 import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
+from typing import Any
 
 from outpace.measure.by_hand import Place, Update
 from outpace.measure.length import loops_at, parse
@@ -52,6 +53,9 @@ DECODE_FILES = re.compile(r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
 SERVE_FILES = re.compile(r"torch/utils/data/(dataset|sampler|distributed|_utils/fetch)\.py")
 """torch's own way from a data set to a batch"""
+STEP = ("forward", "backward", "optimizer")
+BY_CHANCE = 0.1
+"""of the samples at a line that may be of another phase than they say"""
 OURS = re.compile(r"/outpace/(seams|measure)/")
 UNPICKLE_FILES = re.compile(
     r"torch/multiprocessing/reductions|resource_sharer|multiprocessing/reduction"
@@ -196,10 +200,18 @@ def places(samples: Counter[Line], most: int = 8) -> list[tuple[str, float]]:
     return [(at, count / total) for at, count in counts.most_common(most)] if total else []
 
 
-def of_steps(samples: Iterable[Line]) -> set[tuple[str, str, int]]:
-    """(file, function, line) of the user's frames in which steps are made."""
-    phases = ("forward", "backward", "optimizer")
-    return {frame for line in samples if line.phase in phases for frame in line.lines}
+def of_steps(samples: Counter[Line]) -> set[tuple[str, str, int]]:
+    """(file, function, line) of the user's frames in which steps are made.
+
+    Not those that a few samples lay there: a step may go on between a look at its stack and one at its phase.
+    """
+    seen, stepping = Counter[tuple[Any, ...]](), Counter[tuple[Any, ...]]()
+    for line, count in samples.items():
+        for place in {*line.lines, *(frame[:2] for frame in line.lines)}:  # lines and functions
+            seen[place] += count
+            stepping[place] += count * (line.phase in STEP)
+    made = {place for place in stepping if stepping[place] > BY_CHANCE * seen[place]}
+    return {frame for line in samples for frame in line.lines if {frame, frame[:2]} <= made}
 
 
 def tasks(samples: Counter[Line], steps: set[tuple[str, str, int]]) -> list[tuple[str, float]]:

@@ -19,7 +19,7 @@ from outpace.measure.by_hand import (
     through_torchs,
 )
 from outpace.measure.capacity import tightest
-from outpace.measure.dispatch import capturing
+from outpace.measure.dispatch import capturing, name_of
 from outpace.measure.first_epoch import kept
 from outpace.measure.flops import StepCount, StepCounter
 from outpace.measure.generators import moved, random_states
@@ -75,7 +75,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         if phase in ("forward", "backward", "optimizer"):
             before = self.count.flops
             super().see(operator, args, kwargs, out)
-            name = operator._schema.name.partition("::")[2]
+            name = name_of(operator)
             self.waste.see(name, args, self.count.flops - before, phase == "backward")
 
     def steps_by_hand(self) -> bool:

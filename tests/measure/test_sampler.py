@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import random
 import subprocess
 import sys
 import threading
@@ -159,6 +160,41 @@ def test_a_stack_is_of_one_moment() -> None:
         over.set()
         thread.join()
     assert seen > 100
+
+
+@pytest.mark.parametrize("deeper", [0, 12])
+def test_a_line_that_holds_the_interpreters_lock_is_seen_itself(deeper: int) -> None:
+    """Of a stack of few frames the line after it was seen in its place: reading took several calls."""
+    over = threading.Event()
+    many = list(range(300_000))
+
+    def counting() -> int:
+        count = 0
+        for index in range(20_000):
+            count += index
+        return count
+
+    def working(depth: int) -> None:
+        if depth:
+            working(depth - 1)
+        while not over.is_set():
+            sum(many)  # some milliseconds, all of them in C
+            counting()
+
+    before = sys.getswitchinterval()
+    thread = threading.Thread(target=working, args=(deeper,))
+    thread.start()
+    sys.setswitchinterval(5e-6)
+    try:
+        stacks = [stack_of(thread.ident or 0, random.uniform(0.001, 0.01)) for _ in range(100)]
+    finally:
+        sys.setswitchinterval(before)
+        over.set()
+        thread.join()
+    line = working.__code__.co_firstlineno + 4
+    seen = [stack[0][1] == line for stack in stacks if stack[0][0] is working.__code__]
+    assert sum(seen) > 50
+    assert all(len(stack) > deeper for stack in stacks)
 
 
 class Held:

@@ -24,10 +24,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from operator import attrgetter, itemgetter
+from collections.abc import Iterator
+from itertools import repeat, tee
+from operator import itemgetter
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import NamedTuple
+from types import CodeType
+from typing import Any, NamedTuple
 
 from outpace.seams.phases import Phases
 from outpace.seams.where import is_user_file, short
@@ -35,6 +37,8 @@ from outpace.seams.where import is_user_file, short
 INTERVAL_S = 0.02
 DUMP_EVERY_S = 1.0
 SOON_S = 5e-6
+AT_ONCE = 8
+"""frames, the innermost, that are read in one moment"""
 TORCH = os.sep + "torch" + os.sep
 LOADING = "<torch imports more of itself>"
 """stands for the innermost function then"""
@@ -143,44 +147,46 @@ def alone() -> bool:
     return sum(thread.name not in IDLE for thread in threading.enumerate()) <= 1
 
 
-def _reader(depth: int) -> attrgetter[tuple[object, ...]]:
-    """Reads code and line of so many frames, the innermost first, and the frame after them."""
-    names = []
-    for i in range(depth):
-        names += ["f_back." * i + "f_code", "f_back." * i + "f_lineno"]
-    return attrgetter(*names, "f_back." * (depth - 1) + "f_back")
-
-
-READERS = tuple(_reader(depth) for depth in (8, 4, 2, 1))
-
-
 def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:
     """Code and line of a thread's frames so many seconds from now; none if it has ended.
 
     The innermost first; all of one moment, but for those beyond the first eight.
     """
-    for reader in READERS:
-        # One call, the waiting too: whatever Python runs in between, the thread goes on by.
-        moments = zip(map(time.sleep, (after_s,)), iter(sys._current_frames, None), strict=False)
-        frames = map(itemgetter(thread), map(itemgetter(1), moments))
-        try:
-            *read, rest = next(map(reader, frames))
-        except AttributeError:
-            after_s = 0.0
-            continue  # fewer frames than that
-        except KeyError:
-            return []
-        finally:
-            # They hold all threads' frames, this one's too, which holds them: a cycle, in which what
-            # the functions of the target had in hand would live on until the next full collection.
-            del moments, frames
-        stack = list(zip(read[::2], read[1::2], strict=True))
-        walk: FrameType | None = rest  # type: ignore[assignment]
-        while walk is not None:
-            stack.append((walk.f_code, walk.f_lineno))
-            walk = walk.f_back
-        return stack  # type: ignore[return-value]
-    return []
+    looks = _looks(thread, after_s)
+    try:
+        *read, walk = next(looks)
+    except KeyError:
+        return []
+    finally:
+        # It holds all threads' frames, this one's too, which holds it: a cycle, in which what the
+        # functions of the target had in hand would live on until the next full collection.
+        del looks
+    stack = [pair for pair in zip(read[::2], read[1::2], strict=True) if pair[0] is not None]
+    while walk is not None:
+        stack.append((walk.f_code, walk.f_lineno))
+        walk = walk.f_back
+    return stack
+
+
+def _looks(thread: int, after_s: float) -> Iterator[tuple[Any, ...]]:
+    """Gives one: code and line of so many frames, the innermost first, and the frame after them.
+
+    In one call, the waiting too: whatever Python runs in between, the thread goes on by. A line that
+    holds the interpreter's lock for long is seen only so, and not the one after it in its place.
+    """
+    moments = zip(map(time.sleep, (after_s,)), iter(sys._current_frames, None), strict=False)
+    frame: Iterator[Any] = map(itemgetter(thread), map(itemgetter(1), moments))
+    columns: list[Iterator[Any]] = []
+    for _ in range(AT_ONCE):
+        code, line, around = tee(frame, 3)
+        columns += [_attribute(code, "f_code"), _attribute(line, "f_lineno")]
+        frame = _attribute(around, "f_back")
+    return zip(*columns, frame, strict=False)
+
+
+def _attribute(each: Iterator[Any], name: str) -> Iterator[Any]:
+    """An attribute of each; None where there is none, as of the frame around the outermost one."""
+    return map(getattr, each, repeat(name), repeat(None))
 
 
 def waits(stack: list[tuple[CodeType, int]]) -> bool:

@@ -67,6 +67,11 @@ def test_a_step_is_told_as_in_the_reason() -> None:
         findings=(first,),
     )
     assert gain_sentence(session).endswith(": 200 ms instead of 400 ms.")
+    # Workers that start with each epoch of ten batches, in 2 s: of no step's time, but of the gain's.
+    starting = replace(made_of.evidence.input, workers=2, batches=10, epoch_start_s=2.0)
+    evidence = replace(session.evidence, input=starting)
+    starts = replace(session, evidence=evidence, findings=(replace(first, cause="ipc"),))
+    assert gain_sentence(starts).endswith(": 300 ms instead of 600 ms.")
 
 
 @pytest.mark.parametrize(

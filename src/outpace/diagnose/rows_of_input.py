@@ -40,9 +40,7 @@ def collate(evidence: Evidence) -> Iterator[Told]:
 def ipc(evidence: Evidence) -> Iterator[Told]:
     """Moving batches between processes, and starting those anew for each epoch."""
     data = evidence.input
-    batches = data.batches / max(1, evidence.steps.micro_steps) if data.batches else 0.0
-    beside = data.workers and not data.restarts  # else it is in what a step takes
-    starts = data.epoch_start_s / batches if beside and batches else 0.0
+    starts = evidence.starting_s
     passing = next(_input(evidence, "ipc", _passing(evidence)), None)
     cost = passing.cost if passing is not None else of_step(evidence, 0.0, 0.0, 0.0)
     if starts < 0.1 * (cost.whole_s + starts):

@@ -482,6 +482,14 @@ class Evidence(msgspec.Struct, frozen=True):
         return next((a for a in self.arms if a.name == name and a.failed is None), None)
 
     @property
+    def starting_s(self) -> float:
+        """Seconds a step that workers take to start with each epoch, which no step's own time has in it."""
+        data = self.input
+        if not data.workers or data.restarts or not data.batches:
+            return 0.0
+        return data.epoch_start_s / (data.batches / max(1, self.steps.micro_steps))
+
+    @property
     def makes_batches(self) -> bool:
         """Whether a loader's batches are made beside the steps, or for a good part of their time."""
         source = self.input

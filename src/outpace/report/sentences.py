@@ -105,6 +105,8 @@ def gain_sentence(session: Session) -> str:
     what = "the run" if first.bound == "outside" else "a step"
     text = f"Without this cost {what} would be {_as_fast(first)}"
     before, ratio = session.evidence.steps.mean_s, first.gain.speedup  # as in its reason
+    if first.cause == "ipc":
+        before += session.evidence.starting_s
     if what == "a step" and words.finite(ratio) and words.finite(before) and ratio > 0 < before:
         text += f": {words.seconds(before / ratio)} instead of {words.seconds(before)}"
     return text + "."

@@ -34,6 +34,7 @@ from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.machine import Ceilings
+from outpace.remedies.float32 import Float32
 from outpace.remedies.persistent_workers import PersistentWorkers
 from tests.remedies.some_evidence import ALL, EMPTY, IMAGES, arm
 
@@ -711,6 +712,32 @@ def test_a_step_that_is_all_calls_is_bound_by_compute() -> None:
     assert (told[0].bound, told[0].cause) == ("compute", "dispatch")
     least = (40 + LEAST_OPERATORS) / (400 + 40 * 8 / 3 + 1)
     assert told[0].gain.speedup == pytest.approx(2.2 / (2.2 - 1.8 * (1 - least)))
+
+
+def test_half_precision_on_a_machine_without_units_for_it() -> None:
+    """Of a step of 100 ms products take 90, and would take 1 to 10 in float32: it was called the ceiling."""
+    rates = {"float32": 2e11, "bfloat16": 1.4e9}
+    machine = replace(IMAGES.machine, ceilings=replace(IMAGES.machine.ceilings, matmul_flops=rates))
+    spent = (
+        Operators("convolution", 10, 0.09, 2e7, 1e6),
+        Operators("relu", 10, 0.01, 0.0, 1e6),
+    )
+    compute = replace(IMAGES.compute, autocast="bfloat16", flops=2e8, spent=spent, fixed=None,
+                      forward_s=0.06, backward_s=0.03, optimizer_s=0.01)  # fmt: skip
+    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
+    ledger = (Row("forward", 60.0, 0.6), Row("backward", 30.0, 0.3), Row("optimizer", 10.0, 0.1))
+    seen = replace(IMAGES, machine=machine, compute=compute, input=own, ledger=ledger, arms=(),
+                   steps=replace(IMAGES.steps, mean_s=0.1))  # fmt: skip
+    told = next(f for f in findings(seen) if f.cause == "arithmetic")
+    assert "in bfloat16, which this machine has no units for" in told.reason
+    assert told.gain.speedup == pytest.approx(0.1 / (0.1 - (0.09 - 0.003)), rel=0.05)
+    assert Float32().predict(seen).speedup == pytest.approx(told.gain.speedup, rel=0.2)
+    tried = replace(seen, arms=(arm("float32", 5.0, 0.02, "as_is"),))
+    assert next(f for f in findings(tried) if f.cause == "arithmetic").gain.speedup == 5.0
+    rates["bfloat16"] = 3e11
+    faster = replace(machine, ceilings=replace(machine.ceilings, matmul_flops=rates))
+    told = next(f for f in findings(replace(seen, machine=faster)) if f.cause == "arithmetic")
+    assert "no units" not in told.reason
 
 
 def test_anomaly_detection_is_laid_where_it_was_turned_on() -> None:

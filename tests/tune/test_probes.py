@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from outpace.measure.flops import StepCount
+from outpace.seams.host import Step
+from outpace.serve.probe import Probe
 from outpace.tune.assemble import assemble
-from outpace.tune.probes import MOST_KINDS, ModelCounter, denormals, longest
+from outpace.tune.probes import MOST_KINDS, ModelCounter, denormals, longest, probe_again
 
 
 def test_weights_without_numbers_have_no_denormal_ones() -> None:
@@ -26,6 +28,27 @@ def test_weights_without_numbers_have_no_denormal_ones() -> None:
 
     assert of(bare) == 0.0
     assert of(nn.Sequential(bare, real)) == 0.25
+
+
+@pytest.mark.parametrize(("drawn_s", "sooner"), [(0.04, True), (0.001, False)])
+def test_samples_that_a_training_makes_slowly_are_not_kept_for_that(
+    drawn_s: float, sooner: bool
+) -> None:
+    """A batch of four takes 80 ms there and 4 ms here again: a sample that is drawn here first tells why."""
+    steps = [Step(n, 10**8, 10**8, {"input": 8 * 10**7}, 1, 4, clean=True) for n in range(2, 9)]
+    fetched = SimpleNamespace(batches=10, wall=8e8)
+    found = SimpleNamespace(input={}, made_sooner_s=0.0)
+    observed: Any = SimpleNamespace(
+        watcher=SimpleNamespace(fetches=lambda number, workers: fetched, steps=steps),
+        host=SimpleNamespace(batch_size=4),
+        found=found,
+    )
+    record: Any = SimpleNamespace(number=0)
+    probe_again(
+        observed, record, Probe(samples=100, sample_bytes=8, drawn_s=drawn_s, again_s=0.001)
+    )
+    assert found.made_sooner_s == pytest.approx(0.076 if sooner else 0.0)
+    assert ("again_s" in found.input) is sooner
 
 
 class Own(torch.optim.Optimizer):

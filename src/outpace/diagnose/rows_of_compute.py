@@ -201,6 +201,21 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
             sure=False,
         )
         return
+    slowed = evidence.slowed_by_half
+    if slowed is not None:
+        tried = evidence.arm("float32")
+        usual, least, most = (min(taken, seconds) for seconds in slowed)
+        yield Told(
+            of_step(evidence, usual, least, most, "predicted")
+            if tried is None
+            else without(evidence, evidence.free_s, tried.gain),
+            evidence.compute.where,
+            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms of a "
+            f"step, in {evidence.compute.products}, which this machine has no units for: it makes matrix "
+            f"products {_times_slower(evidence)} as slowly as in float32",
+            sure=False,
+        )
+        return
     rest = low = high = 0.0
     if at_best >= FAR_BELOW * taken:  # else how soon these operations could be done is not known
         rest = max(0.0, taken - at_best)
@@ -216,6 +231,14 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         + _many_calls(evidence, taken),
         sure=False,
     )
+
+
+def _times_slower(evidence: Evidence) -> str:
+    """Times as long as in float32 that a matrix product takes."""
+    assert evidence.machine.ceilings is not None
+    assert evidence.compute.products is not None
+    rates = evidence.machine.ceilings.matmul_flops
+    return f"{rates['float32'] / rates[evidence.compute.products]:.2g} times"
 
 
 def _beside_ceiling(at_best: float, taken: float) -> str:

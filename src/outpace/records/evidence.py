@@ -6,7 +6,7 @@ Times are seconds, sizes bytes. Nothing here is an opinion: `outpace.diagnose` i
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -264,6 +264,14 @@ class Compute(msgspec.Struct, frozen=True):
         return None if (self.device, computed) == ("cuda", "float32") else computed
 
 
+class Between(NamedTuple):
+    """Seconds, and how few and how many they may be."""
+
+    usual: float
+    least: float
+    most: float
+
+
 class Sync(msgspec.Struct, frozen=True):
     """Calls that make the host wait for the device or copy to it, a step."""
 
@@ -316,6 +324,8 @@ class Memory(msgspec.Struct, frozen=True):
         return taken / self.limit_bytes if self.limit_bytes else 0.0
 
 
+HALF, CLEARLY = ("bfloat16", "float16"), 1.25
+"""precisions that are made for speed, and times as fast as that float32 is surely faster"""
 BESIDE = 0.25
 """cores that others keep busy, from which on they matter"""
 ONE_THREAD = "one_thread"
@@ -480,6 +490,23 @@ class Evidence(msgspec.Struct, frozen=True):
     def arm(self, name: str) -> Arm | None:
         """The arm called ``name`` where it was measured to its end."""
         return next((a for a in self.arms if a.name == name and a.failed is None), None)
+
+    @property
+    def slowed_by_half(self) -> Between | None:
+        """What a step would be shorter by with its products in float32; None where that is no faster here.
+
+        By the machine's own speed in either. In float32 products reach a third of it, or a tenth to all.
+        """
+        ceilings, compute = self.machine.ceilings, self.compute
+        rates = ceilings.matmul_flops if ceilings is not None else {}
+        own, full = rates.get(compute.products or "", 0.0), rates.get("float32", 0.0)
+        counted = sum(each.seconds for each in compute.spent)
+        if compute.products not in HALF or not own or full < CLEARLY * own or not counted:
+            return None
+        making = sum(each.seconds for each in compute.spent if each.flops)
+        making *= min(1.0, compute.clocked_s / counted)
+        least, usual, most = (max(0.0, making - n * compute.flops / full) for n in (10, 3, 1))
+        return Between(usual, least, most)
 
     @property
     def starting_s(self) -> float:

@@ -274,7 +274,7 @@ def _arm_ratio(evidence: Evidence, names: tuple[str, ...]) -> tuple[float, float
         width = max(0.02, (joint.gain.high / max(joint.gain.low, 1e-3)) ** 0.5 - 1)
         return joint.gain.speedup, joint.cpu_gain.speedup, min(0.5, width)
     if len(names) == 1:
-        guess = PRIORS.get(names[0], 1.0)
+        guess = _prior(evidence, names[0])
         seen = next((a for a in evidence.arms if a.name == names[0] and a.rounds), None)
         if seen is not None and guess > 1.0 and seen.gain.high < guess / (1 + PRIOR_ERROR):
             # Too few rounds to measure by, and yet enough to rule the guess out.
@@ -286,6 +286,14 @@ def _arm_ratio(evidence: Evidence, names: tuple[str, ...]) -> tuple[float, float
         gain, cpu_gain, width = _arm_ratio(evidence, (name,))
         wall, cpu, error = wall * gain, cpu * cpu_gain, max(error, width)
     return wall, cpu, error
+
+
+def _prior(evidence: Evidence, name: str) -> float:
+    """What an arm that was not measured is taken to gain."""
+    slowed = evidence.slowed_by_half if name == "float32" else None
+    if slowed is None or not evidence.free_s:
+        return PRIORS.get(name, 1.0)
+    return 1 / max(LEAST_LEFT, 1 - slowed.usual / evidence.free_s)
 
 
 def without_input(setup: Setup) -> Setup:

@@ -36,6 +36,8 @@ class Probe:
     why_not_sliceable: str | None = None
     sample_bytes: int = 0
     samples: int | None = None
+    drawn_s: float = 0.0
+    """that a sample takes which is drawn here first: the longest of a few, as others may be kept already"""
     again_s: float | None = None
     """that a sample takes which was drawn before"""
 
@@ -54,8 +56,9 @@ def probe(loader: DataLoader[Any]) -> Probe:
         first, streams = [], set()
         same, again = True, []
         for index in indices[:TRIED]:
-            before = random_states()
+            before, begun = random_states(), perf_counter()
             first.append(fetch([index]))
+            found.drawn_s = max(found.drawn_s, perf_counter() - begun)
             streams |= moved(before, random_states())
         # All of them first: the shard or block that is open still is not what is kept.
         for index, one in zip(indices, first, strict=False):

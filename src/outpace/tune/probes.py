@@ -20,7 +20,7 @@ from outpace.measure.by_hand import (
 )
 from outpace.measure.capacity import tightest
 from outpace.measure.dispatch import capturing, name_of
-from outpace.measure.first_epoch import kept
+from outpace.measure.first_epoch import KEPT, kept
 from outpace.measure.flops import StepCount, StepCounter
 from outpace.measure.generators import moved, random_states
 from outpace.measure.ledger import clean_steps
@@ -259,7 +259,8 @@ def probe_again(observed: Observed, record: Record, found: Probe) -> None:
     made_s = fetched.wall / fetched.batches / 1e9
     batch_s = found.again_s * observed.host.batch_size
     step_s = sum(step.wall / max(1, step.micro_steps) for step in steps) / len(steps) / 1e9
-    if kept(made_s, batch_s, step_s):
+    # In the training itself a sample takes longer than here, which says nothing of keeping them.
+    if kept(made_s, batch_s, step_s) and found.drawn_s > KEPT * found.again_s:
         observed.found.input["again_s"] = batch_s
         observed.found.made_sooner_s = made_s - batch_s
 

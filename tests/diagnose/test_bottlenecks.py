@@ -729,11 +729,12 @@ def test_half_precision_on_a_machine_without_units_for_it() -> None:
     seen = replace(IMAGES, machine=machine, compute=compute, input=own, ledger=ledger, arms=(),
                    steps=replace(IMAGES.steps, mean_s=0.1))  # fmt: skip
     told = next(f for f in findings(seen) if f.cause == "arithmetic")
-    assert "in bfloat16, which this machine has no units for" in told.reason
+    assert "in bfloat16, which this machine has no units for: it makes" in told.reason
+    assert told.reason.endswith("143 times as slowly as in float32")
     assert told.gain.speedup == pytest.approx(0.1 / (0.1 - (0.09 - 0.003)), rel=0.05)
     assert Float32().predict(seen).speedup == pytest.approx(told.gain.speedup, rel=0.2)
     tried = replace(seen, arms=(arm("float32", 5.0, 0.02, "as_is"),))
-    assert next(f for f in findings(tried) if f.cause == "arithmetic").gain.speedup == 5.0
+    assert next(f for f in findings(tried) if f.cause == "arithmetic").gain.how == "measured"
     rates["bfloat16"] = 3e11
     faster = replace(machine, ceilings=replace(machine.ceilings, matmul_flops=rates))
     told = next(f for f in findings(replace(seen, machine=faster)) if f.cause == "arithmetic")

@@ -238,7 +238,8 @@ def _times_slower(evidence: Evidence) -> str:
     assert evidence.machine.ceilings is not None
     assert evidence.compute.products is not None
     rates = evidence.machine.ceilings.matmul_flops
-    return f"{rates['float32'] / rates[evidence.compute.products]:.2g} times"
+    times = rates["float32"] / rates[evidence.compute.products]
+    return f"{times:.0f} times" if times >= 10 else f"{times:.1f} times"
 
 
 def _beside_ceiling(at_best: float, taken: float) -> str:

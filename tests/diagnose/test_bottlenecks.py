@@ -126,6 +126,15 @@ def test_copies_to_the_device_are_told_by_their_line() -> None:
     assert found.where == "train.py:30"
 
 
+def test_a_batch_that_is_made_over_in_the_loop_is_told() -> None:
+    """Of a step of 100 ms, in which nothing waits for the loader."""
+    evidence = with_input(wait_s=0.0, reworked_s=0.06, reworked_where="train.py:9")
+    told = next(f for f in findings(evidence) if f.where == "train.py:9")
+    assert (told.bound, told.cause) == ("io", "augment")
+    assert told.gain.speedup == pytest.approx(1 / (1 - 0.06 / evidence.steps.mean_s), rel=0.01)
+    assert "60.0 of the" in told.reason
+
+
 def test_only_starts_are_told_where_nothing_else_is_waited_for() -> None:
     facts = {
         "decode_s": 0.0,

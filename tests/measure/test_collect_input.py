@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from outpace.measure.collect_input import _epochs
+from outpace.measure.collect_input import _epochs, _made_by_lines
 from outpace.measure.length import Loop
+from outpace.measure.sampler import Line
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,23 @@ def test_epochs_of_unknown_length_are_not_counted() -> None:
     course = SimpleNamespace(loops=[Loop(200, True)])
     watcher: Any = SimpleNamespace(course=course, total_steps=lambda micro_steps: 200)
     assert _epochs(watcher, None, 1) is None
+
+
+def test_lines_that_make_the_input_are_told_from_others_beside_the_seams() -> None:
+    """A batch is made over at line 5, which calls line 2; line 6 makes a loss, line 7 prints."""
+
+    def at(*frames: tuple[str, int], phase: str = "elsewhere") -> Line:
+        return Line(phase, "train.py", "f", tuple(("train.py", name, n) for name, n in frames))
+
+    samples = Counter(
+        {
+            at(("augment", 2), ("main", 5)): 30,
+            at(("main", 6)): 15,
+            at(("main", 7)): 15,
+            at(("main", 5), phase="input"): 40,
+        }
+    )
+    lines = {("train.py", "main", 5), ("train.py", "main", 6)}
+    made, share = _made_by_lines(samples, lines, {("train.py", "main", 6)})
+    assert (made.total(), share) == (30, 0.5)
+    assert _made_by_lines(Counter(), lines, set()) == (Counter(), 0.0)

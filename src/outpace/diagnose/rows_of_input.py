@@ -8,6 +8,9 @@ from outpace.diagnose.costs import input_cost, input_parts, of_step, without
 from outpace.diagnose.told import Told
 from outpace.records.evidence import Evidence
 
+REWORKED_ERROR = 0.15
+"""relative error of what samples tell of lines in the script's own loop"""
+
 
 def storage(evidence: Evidence) -> Iterator[Told]:
     """Reading, or waiting for files, sockets or a slow disk."""
@@ -30,6 +33,17 @@ def parse(evidence: Evidence) -> Iterator[Told]:
 def augment(evidence: Evidence) -> Iterator[Told]:
     """Work of the data set's own code on each sample."""
     yield from _input(evidence, "augment", "works on each sample in the data set's own code")
+    seconds = evidence.input.reworked_s
+    if seconds:
+        low, high = (1 - REWORKED_ERROR) * seconds, (1 + REWORKED_ERROR) * seconds
+        cost = of_step(evidence, seconds, low, high, "predicted")
+        yield Told(
+            cost,
+            evidence.input.reworked_where,
+            f"{1e3 * seconds:.1f} of the {1e3 * cost.whole_s:.1f} ms of a step go to making the model's "
+            "input of each batch, in the training's own thread: a data set or a collate function does that "
+            "in workers",
+        )
 
 
 def collate(evidence: Evidence) -> Iterator[Told]:

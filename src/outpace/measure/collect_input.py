@@ -10,7 +10,9 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from outpace.measure.arms import median
+from outpace.measure.by_hand import Place
 from outpace.measure.found import Found
+from outpace.measure.ledger import FEWEST
 from outpace.measure.lines import at_work, is_input, is_loss, kind_places, kinds, places
 from outpace.measure.sampler import Line, read_dump
 from outpace.measure.subjects import training_loader
@@ -70,6 +72,10 @@ def collect_input(
     }
     if fetched is not None and fetched.batches:
         facts.update(_fetch_facts(fetched, share))
+    made, made_share = _made_by_lines(samples, lines, found.loss_lines)
+    if made.total() >= FEWEST:
+        facts["reworked_s"] = made_share * phases.get("elsewhere", 0.0)
+        facts["reworked_where"] = places(made, most=1)[0][0]
     return Input(**{**facts, **found.input}, images=found.images)
 
 
@@ -106,6 +112,15 @@ def _fetch_facts(fetched: Fetches, share: dict[str, float]) -> dict[str, Any]:
     }
 
 
+def _made_by_lines(
+    samples: Counter[Line], lines: set[Place], loss_lines: set[Place]
+) -> tuple[Counter[Line], float]:
+    """Samples at lines of the script that make the model's input, and their share of what no seam is in."""
+    elsewhere = Counter({k: v for k, v in samples.items() if k.phase == "elsewhere"})
+    mine = {k: v for k, v in elsewhere.items() if is_input(k, lines) and not is_loss(k, loss_lines)}
+    return Counter(mine), sum(mine.values()) / max(1, elsewhere.total())
+
+
 def _input_by_lines(
     host: Host,
     watcher: Watcher,
@@ -114,13 +129,9 @@ def _input_by_lines(
     lines: set[tuple[str, str, int]],
     loss_lines: set[tuple[str, str, int]],
 ) -> Input:
-    elsewhere = Counter({k: v for k, v in samples.items() if k.phase == "elsewhere"})
-    made = {k: v for k, v in elsewhere.items() if is_input(k, lines)}
-    mine = Counter({k: v for k, v in made.items() if not is_loss(k, loss_lines)})
     if not lines:
         return Input(batch_size=host.batch_size)
-    total = sum(elsewhere.values())
-    share = sum(mine.values()) / total if total else 0.0
+    mine, share = _made_by_lines(samples, lines, loss_lines)
     wait = share * phases.get("elsewhere", 0.0)
     at = places(mine)
     by_kind = kinds(mine)

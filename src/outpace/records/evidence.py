@@ -132,6 +132,9 @@ class Input(msgspec.Struct, frozen=True):
     """part of a batch's fetch at lines that open or read, on the CPU or off it"""
     kind_places: dict[str, str] = {}
     """the line of most of each kind of work: "storage", "parse", "decode", "collate", "augment" """
+    reworked_s: float = 0.0
+    """seconds a step in which the script's own loop makes the model's input of a loader's batch"""
+    reworked_where: str | None = None
 
 
 class ByHand(msgspec.Struct, frozen=True):

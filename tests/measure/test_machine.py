@@ -41,6 +41,20 @@ def test_without_control_groups_all_is_ours(root: Path) -> None:
     assert machine.cpu_model(root) == "Big CPU @ 2 GHz"
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("fma avx avx2", " (AVX2)"),
+        ("avx2 avx512f avx512_bf16", " (AVX-512, bfloat16)"),
+        ("sse", ""),
+    ],
+)
+def test_processors_of_one_name_are_told_apart(flags: str, said: str, root: Path) -> None:
+    first = f"processor : 0\nmodel name : Big CPU\nflags : {flags}\n"
+    write(root, "proc/cpuinfo", f"{first}\nprocessor : 1\nmodel name : Small CPU\nflags : avx2\n")
+    assert machine.cpu_model(root) == f"Big CPU{said}"
+
+
 @pytest.mark.usefixtures("many_cores")
 def test_version_two_limits_hold_at_every_level(root: Path) -> None:
     write(root, "proc/self/cgroup", "0::/pod/task\n")

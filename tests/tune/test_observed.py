@@ -50,15 +50,14 @@ JUDGED = """
 
     class Model(torch.nn.Linear):
         changed = False
-        def forward(self, x):
-            self.changed = self.changed or torch.is_autocast_enabled("cpu")
-            return super().forward(x)
 
     def train(steps):
         model = Model(4, 1)
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         for step in range(steps):
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=False)
+            if step and model.weight.grad is None:
+                model.changed = True  # an experiment, on whatever machine
             model(torch.randn(8, 4)).square().mean().backward()
             optimizer.step()
             HERE
@@ -122,4 +121,4 @@ def test_an_arm_that_a_training_breaks_off_in_is_left_out(
     done = outpace("diagnose", "--json", "--time", "4s", str(path), "1000000", cwd=tmp_path)
     found = json.loads(done.stdout)
     assert (found["outcome"], done.returncode) == ("done", 0), done.stderr
-    assert "bf16: the process ended with exit code 1 in this arm" in found["notes"]
+    assert "set_to_none: the process ended with exit code 1 in this arm" in found["notes"]

@@ -29,6 +29,17 @@ ROOT = Path("/")
 GIB = 1024**3
 
 
+VECTOR_UNITS = (
+    ("amx_bf16", "AMX"),
+    ("avx512_bf16", "AVX-512, bfloat16"),
+    ("avx512f", "AVX-512"),
+    ("avx2", "AVX2"),
+    ("sve2", "SVE2"),
+    ("sve", "SVE"),
+)
+"""by the kernel's names, the fastest first"""
+
+
 def describe() -> Machine:
     """This machine; its ceilings are measured by `outpace.measure.ceilings`."""
     cpu, cores, memory = cpu_model(), usable_cores(), memory_limit()
@@ -57,12 +68,16 @@ def fingerprint(
 
 
 def cpu_model(root: Path = ROOT) -> str:
-    """The processor's name."""
-    for line in _lines(root / "proc/cpuinfo"):
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model", "cpu model") and value.strip():
-            return value.strip()
-    return platform.processor() or platform.machine() or "unknown"
+    """The processor's name, with its widest units for vectors: clouds give several kinds one name."""
+    name, units = platform.processor() or platform.machine() or "unknown", ""
+    for line in reversed(_lines(root / "proc/cpuinfo")):  # the first processor's counts
+        key, _, value = (part.strip() for part in line.partition(":"))
+        if key in ("model name", "Model", "cpu model") and value:
+            name = value
+        elif key in ("flags", "Features"):
+            has = set(value.split())
+            units = next((said for flag, said in VECTOR_UNITS if flag in has), "")
+    return f"{name} ({units})" if units else name
 
 
 def usable_cores(root: Path = ROOT) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outpace.records.evidence import ONE_THREAD, Compute, Evidence, Rank
+from outpace.records.evidence import ONE_THREAD, Arm, Compute, Evidence, Rank
 from outpace.records.gain import Gain, How
 
 CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
@@ -97,6 +97,16 @@ def without(evidence: Evidence, whole: float, gain: Gain) -> Cost:
         return whole * (1 - 1 / max(speedup, 1e-3))
 
     return of_step(evidence, lost(gain.speedup), lost(gain.low), lost(gain.high))
+
+
+def compared_s(evidence: Evidence, arm: Arm) -> float:
+    """Seconds of what an arm was compared with: a step, or its compute where the input was free."""
+    return evidence.steps.mean_s if arm.base == "as_is" else evidence.free_s
+
+
+def spared_by(evidence: Evidence, arm: Arm) -> Cost:
+    """The part of that which the arm did without."""
+    return without(evidence, compared_s(evidence, arm), arm.gain)
 
 
 def of_run(evidence: Evidence, seconds: float, error: float = ERROR) -> Cost:
@@ -198,10 +208,7 @@ def compute_cost(evidence: Evidence) -> float:
 def seeking_cost(evidence: Evidence) -> Cost | None:
     """What anomaly detection takes of a step, where training without it was tried."""
     arm = evidence.arm("no_anomaly_detection")
-    if arm is None:
-        return None
-    whole = evidence.steps.mean_s if arm.base == "as_is" else evidence.free_s
-    return without(evidence, whole, arm.gain)
+    return spared_by(evidence, arm) if arm is not None else None
 
 
 def _held_up_seconds(evidence: Evidence) -> float:

@@ -10,6 +10,7 @@ from outpace.diagnose.costs import (
     beyond_least,
     by_hand_seconds,
     ceiling_seconds,
+    compared_s,
     compute_cost,
     dispatch_seconds,
     moving_seconds,
@@ -17,6 +18,7 @@ from outpace.diagnose.costs import (
     of_step,
     one_call,
     seeking_cost,
+    spared_by,
     without,
 )
 from outpace.diagnose.told import Told
@@ -145,12 +147,11 @@ def _held_up(evidence: Evidence) -> Iterator[Told]:
 
 
 def _by_threads(evidence: Evidence, arm: Arm, how: str) -> Told:
-    whole, what = evidence.free_s, "the compute of a step"
-    if arm.base == "as_is":
-        whole, what = evidence.steps.mean_s, "a step"
+    whole = compared_s(evidence, arm)
+    what = "a step" if arm.base == "as_is" else "the compute of a step"
     then = whole / arm.gain.speedup  # by the rounds: the arm's own median is of other moments
     return Told(
-        without(evidence, whole, arm.gain),
+        spared_by(evidence, arm),
         evidence.compute.threads_where,
         f"{how} {what} takes {1e3 * then:.1f} instead of {1e3 * whole:.1f} ms",
     )
@@ -208,7 +209,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             of_step(evidence, usual, least, most, "predicted")
             if tried is None
-            else without(evidence, evidence.free_s, tried.gain),
+            else spared_by(evidence, tried),
             evidence.compute.where,
             f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms of a "
             f"step, in {evidence.compute.products}, which this machine has no units for: it makes matrix "

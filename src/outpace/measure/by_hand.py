@@ -106,9 +106,8 @@ def is_learnt_through(operator: Any, args: tuple[Any, ...], out: Any) -> bool:
     """Whether an operator makes a gradient, or gradients will go through what it made."""
     if phase() != "forward":
         return phase() == "backward"
-    if name_of(operator) in READS or not any(
-        t.is_floating_point() or t.is_complex() for t in tensors_in(out)
-    ):
+    name = name_of(operator)
+    if name in READS or not any(t.is_floating_point() or t.is_complex() for t in tensors_in(out)):
         return False
     return any(tensor.requires_grad for tensor in tensors_in(args))
 

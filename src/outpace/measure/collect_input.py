@@ -30,7 +30,7 @@ def collect_input(
     watcher: Watcher,
     phases: dict[str, float],
     samples: Counter[Line],
-    lines: set[tuple[str, str, int]],
+    lines: set[Place],
     found: Found,
     session: Path,
 ) -> Input:
@@ -126,8 +126,8 @@ def _input_by_lines(
     watcher: Watcher,
     phases: dict[str, float],
     samples: Counter[Line],
-    lines: set[tuple[str, str, int]],
-    loss_lines: set[tuple[str, str, int]],
+    lines: set[Place],
+    loss_lines: set[Place],
 ) -> Input:
     if not lines:
         return Input(batch_size=host.batch_size)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from outpace.records.evidence import Arm
+from outpace.seams.phases import WORK
 
 FREED = {"transfer": "transfer_free", "sync": "sync_free", "input": "input_free"}
 """phases in which a host may wait, and the arms that do without them"""
 WAITS = ("transfer", "sync")
-WORK = ("forward", "backward", "optimizer")
 
 
 def on_device(phases: Mapping[str, float], arms: Sequence[Arm]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from typing import Any
 from outpace.measure.by_hand import Place, Update
 from outpace.measure.length import loops_at, parse
 from outpace.measure.sampler import Line, place_of
+from outpace.seams.phases import WORK
 from outpace.seams.where import is_user_file
 
 PARSE_FILES = re.compile(
@@ -53,7 +54,6 @@ DECODE_FILES = re.compile(r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
 SERVE_FILES = re.compile(r"torch/utils/data/(dataset|sampler|distributed|_utils/fetch)\.py")
 """torch's own way from a data set to a batch"""
-STEP = ("forward", "backward", "optimizer")
 BY_CHANCE = 0.1
 """of the samples at a line that may be of another phase than they say"""
 OURS = re.compile(r"/outpace/(seams|measure)/")
@@ -209,7 +209,7 @@ def of_steps(samples: Counter[Line]) -> set[tuple[str, str, int]]:
     for line, count in samples.items():
         for place in {*line.lines, *(frame[:2] for frame in line.lines)}:  # lines and functions
             seen[place] += count
-            stepping[place] += count * (line.phase in STEP)
+            stepping[place] += count * (line.phase in WORK)
     made = {place for place in stepping if stepping[place] > BY_CHANCE * seen[place]}
     return {frame for line in samples for frame in line.lines if {frame, frame[:2]} <= made}
 

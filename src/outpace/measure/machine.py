@@ -27,8 +27,6 @@ from outpace.records.machine import Accelerator, Machine
 
 ROOT = Path("/")
 GIB = 1024**3
-
-
 VECTOR_UNITS = (
     ("amx_bf16", "AMX"),
     ("avx512_bf16", "AVX-512, bfloat16"),
@@ -69,14 +67,17 @@ def fingerprint(
 
 def cpu_model(root: Path = ROOT) -> str:
     """The processor's name, with its widest units for vectors: clouds give several kinds one name."""
-    name, units = platform.processor() or platform.machine() or "unknown", ""
-    for line in reversed(_lines(root / "proc/cpuinfo")):  # the first processor's counts
+    name = units = None
+    for line in _lines(root / "proc/cpuinfo"):
         key, _, value = (part.strip() for part in line.partition(":"))
-        if key in ("model name", "Model", "cpu model") and value:
+        if name is None and key in ("model name", "Model", "cpu model") and value:
             name = value
-        elif key in ("flags", "Features"):
-            has = set(value.split())
+        elif units is None and key in ("flags", "Features"):
+            has = value.split()
             units = next((said for flag, said in VECTOR_UNITS if flag in has), "")
+        if name is not None and units is not None:
+            break  # the other processors are the same
+    name = name or platform.processor() or platform.machine() or "unknown"
     return f"{name} ({units})" if units else name
 
 

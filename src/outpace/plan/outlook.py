@@ -135,8 +135,10 @@ class Outlook:
 
         Such a batch is drawn as those of training are, and goes through the model forward.
         """
-        by_batches = 0.0 if self.epoch() is None else self._on_others(untouched=False)
         seen = self.pace.pause_s
+        if seen is not None and seen.low == seen.high:
+            return seen.low
+        by_batches = 0.0 if self.epoch() is None else self._on_others(untouched=False)
         if seen is None:
             return by_batches
         return seen.nearest(by_batches) if by_batches else seen.middle

@@ -236,9 +236,8 @@ class Pace:
         if not self._pauses or not self.step_s:
             return None
         if self.overdue:
-            return (
-                Between(self._longest_since, self._longest_since) if self._longest_since else None
-            )
+            since = self._longest_since
+            return Between(since, since) if since else None
         # What slows steps down slows validations in another measure: those since then tell it.
         return self._longest(self._pauses, self.step_s)
 

@@ -6,7 +6,7 @@ Times are seconds, sizes bytes. Nothing here is an opinion: `outpace.diagnose` i
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -267,14 +267,6 @@ class Compute(msgspec.Struct, frozen=True):
         return None if (self.device, computed) == ("cuda", "float32") else computed
 
 
-class Between(NamedTuple):
-    """Seconds, and how few and how many they may be."""
-
-    usual: float
-    least: float
-    most: float
-
-
 class Sync(msgspec.Struct, frozen=True):
     """Calls that make the host wait for the device or copy to it, a step."""
 
@@ -495,8 +487,9 @@ class Evidence(msgspec.Struct, frozen=True):
         return next((a for a in self.arms if a.name == name and a.failed is None), None)
 
     @property
-    def slowed_by_half(self) -> Between | None:
-        """What a step would be shorter by with its products in float32; None where that is no faster here.
+    def slowed_by_half(self) -> tuple[float, float, float] | None:
+        """Seconds that a step would be shorter by with its products in float32, at the least and at the most;
+        None where that is no faster here.
 
         By the machine's own speed in either. In float32 products reach a third of it, or a tenth to all.
         """
@@ -509,7 +502,7 @@ class Evidence(msgspec.Struct, frozen=True):
         making = sum(each.seconds for each in compute.spent if each.flops)
         making *= min(1.0, compute.clocked_s / counted)
         least, usual, most = (max(0.0, making - n * compute.flops / full) for n in (10, 3, 1))
-        return Between(usual, least, most)
+        return usual, least, most
 
     @property
     def starting_s(self) -> float:

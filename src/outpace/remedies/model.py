@@ -257,7 +257,7 @@ def compute_changes(setup: Setup) -> list[tuple[str, ...]]:
         (setup.tf32, "tf32"),
         (setup.cudnn_benchmark, "cudnn_benchmark"),
         (setup.flush_denormals, "flush_denormals"),
-        (setup.anomaly_detection is False, "no_anomaly_detection"),
+        (setup.no_anomaly_detection, "no_anomaly_detection"),
         (setup.passive and setup.threads != 1, "wait_policy"),
     ):
         if changed:
@@ -293,7 +293,7 @@ def _prior(evidence: Evidence, name: str) -> float:
     slowed = evidence.slowed_by_half if name == "float32" else None
     if slowed is None or not evidence.free_s:
         return PRIORS.get(name, 1.0)
-    return 1 / max(LEAST_LEFT, 1 - slowed.usual / evidence.free_s)
+    return 1 / max(LEAST_LEFT, 1 - slowed[0] / evidence.free_s)
 
 
 def without_input(setup: Setup) -> Setup:

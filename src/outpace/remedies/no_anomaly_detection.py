@@ -37,7 +37,7 @@ class NoAnomalyDetection(Remedy):
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """Off, whatever the script sets."""
-        return replace(base, anomaly_detection=False)
+        return replace(base, no_anomaly_detection=True)
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The script no longer turns it on."""

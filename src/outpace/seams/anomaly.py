@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 
 from outpace.seams.host import Host
+from outpace.seams.switch import Switch
 from outpace.seams.where import caller
 
 RECENT = 2
@@ -26,44 +27,41 @@ class AnomalyDetection:
         """file:line at which the script turned it on last"""
         self._turned_on = -RECENT - 1
         """steps that were behind then"""
-        self._write: Callable[[bool, bool], None] | None = None
-        self._own: tuple[bool, bool] | None = None
-        """what the script has set, while it is off for another reason"""
+        self._original: Callable[[bool, bool], None] | None = None
+        self._switch = Switch(setting, self._set)
 
     def install(self) -> None:
         """Note what the script sets."""
-        if self._write is None:
-            self._write = torch.set_anomaly_enabled
+        if self._original is None:
+            self._original = torch.set_anomaly_enabled
             torch.set_anomaly_enabled = self._noted
 
     def remove(self) -> None:
         """As it was."""
-        self.turn_off(False)
-        if self._write is not None:
-            torch.set_anomaly_enabled = self._write  # type: ignore[assignment]
-            self._write = None
+        self._switch.release()
+        if self._original is not None:
+            torch.set_anomaly_enabled = self._original  # type: ignore[assignment]
+            self._original = None
 
     @property
     def trains(self) -> bool:
         """Whether the script's training runs under it."""
-        own = torch.is_anomaly_enabled() if self._own is None else self._own[0]
-        return own or self.host.steps - self._turned_on <= RECENT
+        enabled, _ = self._switch.scripts()
+        return enabled or self.host.steps - self._turned_on <= RECENT
 
     def turn_off(self, off: bool) -> None:
         """Off, or again as the script has it."""
-        write = self._write or torch.set_anomaly_enabled
-        if off and self._own is None:
-            self._own = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-            write(False, True)
-        elif not off and self._own is not None:
-            own, self._own = self._own, None
-            write(*own)
+        self._switch.hold((False, True) if off else None)
 
     def _noted(self, enabled: bool, check_nan: bool = True) -> None:
-        assert self._write is not None
         if enabled:
             self.where, self._turned_on = caller() or self.where, self.host.steps
-        if self._own is not None:
-            self._own = enabled, check_nan
-        else:
-            self._write(enabled, check_nan)
+        self._switch.note((enabled, check_nan))
+
+    def _set(self, setting: tuple[bool, bool]) -> None:
+        (self._original or torch.set_anomaly_enabled)(*setting)
+
+
+def setting() -> tuple[bool, bool]:
+    """Whether it is on, and whether it looks for NaN."""
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()

@@ -12,6 +12,7 @@ from outpace.seams.anomaly import AnomalyDetection
 from outpace.seams.host import Host
 from outpace.seams.openmp import ParkedTeams
 from outpace.seams.setup import Setup
+from outpace.seams.switch import Switch
 from outpace.seams.tf32 import in_tf32, precision, set_precision
 from outpace.seams.where import caller
 
@@ -23,7 +24,10 @@ class BackendSeam:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.own: dict[str, Any] = {}
+        self.threads = Switch(torch.get_num_threads, self._set_threads)
+        self.denormals = Switch(flushes_denormals, torch.set_flush_denormal)
+        self.tf32 = Switch(precision, set_tf32)
+        self.benchmark = Switch(benchmarks, set_benchmark)
         self.parked: ParkedTeams | None = None
         self.set_threads: Callable[[int], None] | None = None
         self.pid = 0
@@ -40,15 +44,14 @@ class BackendSeam:
             self.anomaly_detection.install()
 
     def _noted(self, threads: int) -> None:
-        assert self.set_threads is not None
         if os.getpid() != self.pid or not self.host.on_main_thread():
-            self.set_threads(threads)  # a worker's, or a pool's, for itself alone
+            self._set_threads(threads)  # a worker's, or a pool's, for itself alone
             return
         self.threads_where = caller()
-        if "threads" in self.own:  # ours are in force: the script's come back with our end
-            self.own["threads"] = (threads, self.set_threads)
-        else:
-            self.set_threads(threads)
+        self.threads.note(threads)
+
+    def _set_threads(self, threads: int) -> None:
+        (self.set_threads or torch.set_num_threads)(threads)
 
     def remove(self) -> None:
         """Give the script its own switches back."""
@@ -56,23 +59,20 @@ class BackendSeam:
             torch.set_num_threads = self.set_threads  # type: ignore[assignment]
             self.set_threads = None
         self.anomaly_detection.remove()
-        for name in list(self.own):
-            self._restore(name)
+        for switch in (self.threads, self.denormals, self.tf32, self.benchmark):
+            switch.release()
         self._spin()
 
     def reconcile(self, setup: Setup) -> None:
         """Set the switches that ``setup`` names; others go back to the script's own."""
-        write = self.set_threads or torch.set_num_threads
-        self._set("threads", setup.threads, torch.get_num_threads, write)
+        self.threads.hold(setup.threads)
         self._wait(setup.passive)
-        flush = True if setup.flush_denormals else None
-        self._set("denormal", flush, flushes_denormals, torch.set_flush_denormal)
-        self.anomaly_detection.turn_off(setup.anomaly_detection is False)
+        self.denormals.hold(True if setup.flush_denormals else None)
+        self.anomaly_detection.turn_off(setup.no_anomaly_detection)
         # To ask whether there is a GPU would start CUDA, before the script forks or chooses one.
         if torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
-            self._set("tf32", True if setup.tf32 else None, precision, set_tf32)
-            benchmark = True if setup.cudnn_benchmark else None
-            self._set("benchmark", benchmark, benchmarks, set_benchmark)
+            self.tf32.hold(True if setup.tf32 else None)
+            self.benchmark.hold(True if setup.cudnn_benchmark else None)
 
     def _wait(self, passive: bool) -> None:
         threads = torch.get_num_threads()
@@ -85,19 +85,6 @@ class BackendSeam:
         if self.parked is not None:
             self.parked.end()
             self.parked = None
-
-    def _set(self, name: str, value: Any, read: Any, write: Any) -> None:
-        if value is None:
-            self._restore(name)
-        else:
-            if name not in self.own:
-                self.own[name] = (read(), write)
-            write(value)
-
-    def _restore(self, name: str) -> None:
-        if name in self.own:
-            value, write = self.own.pop(name)
-            write(value)
 
 
 def set_tf32(wanted: Any) -> None:

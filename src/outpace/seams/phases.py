@@ -25,6 +25,10 @@ NAMES = (
 )
 
 
+WORK = ("forward", "backward", "optimizer")
+"""in which a step is computed"""
+
+
 class Phases:
     """A stack of running phases; times in nanoseconds since the last ``take``."""
 

@@ -68,8 +68,8 @@ class Setup:
     passive: bool = False
     """OpenMP threads sleep while they wait, instead of spinning"""
     flush_denormals: bool = False
-    anomaly_detection: bool | None = None
-    """False: torch's is off; None: as the script has it"""
+    no_anomaly_detection: bool = False
+    """torch's is off, whatever the script sets"""
     tf32: bool = False
     cudnn_benchmark: bool = False
     free_transfer: bool = False

@@ -33,6 +33,7 @@ from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.optimizer import OptimizerSeam
+from outpace.seams.phases import WORK
 from outpace.seams.where import user_frame
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
@@ -72,7 +73,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             frame = user_frame(sys._getframe(1))
             if frame is not None and not through_torchs(sys._getframe(1), frame):
                 self.stepping.see(operator, args, out, frame)
-        if phase in ("forward", "backward", "optimizer"):
+        if phase in WORK:
             before = self.count.flops
             super().see(operator, args, kwargs, out)
             name = name_of(operator)

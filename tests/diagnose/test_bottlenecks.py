@@ -767,6 +767,22 @@ def test_anomaly_detection_is_laid_where_it_was_turned_on() -> None:
     assert compute_cost(replace(seen, arms=())) == pytest.approx(10e-3)
 
 
+def test_activations_computed_again_are_laid_where_the_script_asks_for_it() -> None:
+    """A step of 10 ms takes 8 with all of them kept."""
+    compute = replace(IMAGES.compute, forward_s=3e-3, backward_s=6e-3, optimizer_s=1e-3,
+                      recomputed_where="train.py:9", recomputed_bytes=2**30)  # fmt: skip
+    ledger = (Row("forward", 30.0, 0.3), Row("backward", 60.0, 0.6), Row("optimizer", 10.0, 0.1))
+    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
+    steps = replace(IMAGES.steps, mean_s=10e-3)
+    kept = arm("keep_activations", 1.25, 8e-3, "as_is")
+    seen = replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=(kept,), steps=steps)
+    first = next(one for one in findings(seen) if one.where == "train.py:9")
+    assert (first.bound, first.cause) == ("compute", "arithmetic")
+    assert first.gain.speedup == pytest.approx(1.25)
+    assert "1.00 GiB" in first.reason
+    assert compute_cost(seen) == pytest.approx(8e-3)
+
+
 def test_an_optimizer_written_out_is_laid_at_its_lines() -> None:
     """Of 10 ms a step 4 go to 900 operators that cost 4 us each; what is beyond that is arithmetic."""
     by_hand = ByHand(4e-3, 900, "train.py:40")

@@ -83,8 +83,11 @@ def test_the_epochs_of_a_whole_run_are_told_apart_where_samples_are_kept() -> No
 
 @pytest.mark.parametrize(
     ("keeps", "seconds"),
-    [(True, 0.02), (True, 0.2), (False, 0.02)],
-    ids=["seen", "predicted", "made anew"],
+    [
+        pytest.param(True, 0.02, id="seen"),
+        pytest.param(True, 0.2, id="predicted", marks=pytest.mark.slow),
+        pytest.param(False, 0.02, id="made anew", marks=pytest.mark.slow),
+    ],
 )
 def test_the_whole_run_is_reckoned_by_later_epochs(
     keeps: bool, seconds: float, script: Callable[[str], Path], tmp_path: Path

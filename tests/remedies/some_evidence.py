@@ -172,6 +172,10 @@ ON_GPU = replace(
     arms=(*IMAGES.arms, arm("transfer_free", 1.3, 0.08), arm("sync_free", 1.1, 0.09)),
 )
 HALF = replace(IMAGES, compute=replace(IMAGES.compute, autocast="bfloat16"))
+RECOMPUTED = replace(
+    IMAGES,
+    compute=replace(IMAGES.compute, recomputed_where="train.py:9", recomputed_bytes=2.0 * GIB),
+)
 BY_HAND = replace(IMAGES, compute=Compute(threads=2, root="Net"), arms=(), input=Input())
 ALL = {
     "empty": EMPTY,
@@ -184,4 +188,5 @@ ALL = {
     "gpu": ON_GPU,
     "by_hand": BY_HAND,
     "half": HALF,
+    "recomputed": RECOMPUTED,
 }

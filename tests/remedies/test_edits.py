@@ -274,6 +274,18 @@ def test_single_calls() -> None:
     )
     alone = "with detect_anomaly():\n    pass\n"
     assert edits.without_anomaly_detection(alone) == alone, "the other name is not imported"
+    again = (
+        "from torch.utils.checkpoint import checkpoint as again\nimport torch.utils.checkpoint as cp\n"
+        "x = again(block, x, mask, use_reentrant=False)\n"
+        "y = cp.checkpoint(net[0], x, scale=2, use_reentrant=True)\n"
+        "model.gradient_checkpointing_enable({})\nz = checkpoint(block, x)\n"
+    )
+    assert edits.without_checkpointing(again).splitlines()[2:] == [
+        "x = block(x, mask)",
+        "y = net[0](x, scale=2)",
+        "model.gradient_checkpointing_disable()",
+        "z = checkpoint(block, x)",
+    ]
     loop = "train = DataLoader(d, shuffle=True)\nfor x, y in train:\n    x = x.to(device)\n"
     assert edits.copy_without_waiting(loop, None).endswith("x.to(device, non_blocking=True)\n")
     kept = loop.replace("device", "torch.float32")

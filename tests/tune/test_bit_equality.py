@@ -99,8 +99,14 @@ def without_times(text: str) -> str:
     return re.sub(r"\d+\.\d+ ?(s|ms)\b", "TIME", text)
 
 
+WHOLE_EPOCHS = ("flights.py", "mnist_cnn.py")
+"""of so many samples that one takes half a minute"""
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in WHOLE_EPOCHS)) for n in CASES]
+)
 def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # two busy threads beside another process crawl
     args = list(CASES[name])

@@ -222,7 +222,7 @@ def test_a_data_set_that_only_workers_can_draw_from(
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core: no other number of threads")
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_threads_are_tried_beside_what_makes_batches_too(
     script: Callable[..., Path], tmp_path: Path, workers: int
 ) -> None:

@@ -184,7 +184,7 @@ def test_frameworks(package: str, body: str, script: Callable[..., Path], tmp_pa
     ("package", "body", "epochs"),
     [
         ("lightning", LIGHTNING, "max_epochs=2"),
-        ("transformers", TRANSFORMERS, "num_train_epochs=2"),
+        pytest.param(*("transformers", TRANSFORMERS, "num_train_epochs=2"), marks=pytest.mark.slow),
     ],
 )
 def test_a_trainer_lands(package: str, body: str, epochs: str, script: Callable[..., Path]) -> None:

@@ -17,7 +17,14 @@ from outpace.diagnose.costs import (
     once_share,
     step_share,
 )
-from outpace.diagnose.rows_of_compute import arithmetic, dispatch, recompiling, sync, threads
+from outpace.diagnose.rows_of_compute import (
+    arithmetic,
+    computing_again,
+    dispatch,
+    recompiling,
+    sync,
+    threads,
+)
 from outpace.diagnose.rows_of_input import augment, collate, ipc, parse, storage, transfer
 from outpace.diagnose.rows_of_memory import bandwidth, capacity, leak
 from outpace.diagnose.rows_of_ranks import allreduce, straggler
@@ -46,6 +53,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("compute", "dispatch", recompiling),
     ("compute", "sync", sync),
     ("compute", "threads", threads),
+    ("compute", "arithmetic", computing_again),
     ("compute", "arithmetic", arithmetic),
     ("memory", "capacity", capacity),
     ("memory", "leak", leak),

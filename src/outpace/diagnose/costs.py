@@ -199,15 +199,24 @@ def slowed_by_others(evidence: Evidence) -> float:
 
 
 def compute_cost(evidence: Evidence) -> float:
-    """Seconds of a step in forward, backward and optimizer, less `_held_up_seconds` and `seeking_cost`."""
+    """Seconds of a step in forward, backward and optimizer, less what is told by itself.
+
+    That is `_held_up_seconds`, `seeking_cost` and `again_cost`.
+    """
     computing = _computing(evidence) - _held_up_seconds(evidence)
-    seeking = seeking_cost(evidence)
-    return max(0.0, computing - seeking.seconds) if seeking is not None else computing
+    told = [cost.seconds for cost in (seeking_cost(evidence), again_cost(evidence)) if cost]
+    return max(0.0, computing - sum(told)) if told else computing
 
 
 def seeking_cost(evidence: Evidence) -> Cost | None:
     """What anomaly detection takes of a step, where training without it was tried."""
     arm = evidence.arm("no_anomaly_detection")
+    return spared_by(evidence, arm) if arm is not None else None
+
+
+def again_cost(evidence: Evidence) -> Cost | None:
+    """What computing activations again takes of a step, where keeping them was tried."""
+    arm = evidence.arm("keep_activations")
     return spared_by(evidence, arm) if arm is not None else None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from outpace.diagnose.costs import (
     MOST_OVER_TINY,
     SURELY_MOVED,
+    again_cost,
     beyond_least,
     by_hand_seconds,
     ceiling_seconds,
@@ -155,6 +156,19 @@ def _by_threads(evidence: Evidence, arm: Arm, how: str) -> Told:
         evidence.compute.threads_where,
         f"{how} {what} takes {1e3 * then:.1f} instead of {1e3 * whole:.1f} ms",
     )
+
+
+def computing_again(evidence: Evidence) -> Iterator[Told]:
+    """Activations that are thrown away and computed again, though there is room to keep them."""
+    cost = again_cost(evidence)
+    if cost is not None:
+        yield Told(
+            cost,
+            evidence.compute.recomputed_where,
+            "activations are thrown away and computed again in the backward pass, which takes "
+            f"{1e3 * cost.seconds:.1f} of {1e3 * cost.whole_s:.1f} ms of a step: kept, they take at most "
+            f"{evidence.compute.recomputed_bytes / 2**30:.2f} GiB more, and there is room for that",
+        )
 
 
 def arithmetic(evidence: Evidence) -> Iterator[Told]:

@@ -56,6 +56,7 @@ from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts, Step
 from outpace.seams.module import ModuleSeam, is_compiled
+from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.tf32 import computed_in
 from outpace.seams.transfer import ON_CUDA, SYNCS, TRANSFERS, WAITS, TransferSeam
 from outpace.seams.where import short
@@ -264,6 +265,9 @@ def _compute(
         facts["threads_where"] = backend.threads_where
         facts["anomaly_detection"] = backend.anomaly_detection.trains
         facts["anomaly_where"] = backend.anomaly_detection.where
+    recompute = host.seams.get("recompute")
+    if isinstance(recompute, RecomputeSeam):
+        facts["recomputed_where"] = recompute.where
     collective = host.seams.get("collective")
     if isinstance(collective, CollectiveSeam):
         facts["exchange_where"] = collective.where

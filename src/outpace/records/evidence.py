@@ -208,6 +208,10 @@ class Compute(msgspec.Struct, frozen=True):
     fixed: tuple[float, float, float] | None = None
     """share of forward, backward and optimizer that a step costs whatever its batch, the intercept of time
     over batch size; and its 95 % limits"""
+    recomputed_where: str | None = None
+    """file:line at which the script has activations computed again in its backward pass"""
+    recomputed_bytes: float = 0.0
+    """the most that a step would keep of them"""
     anomaly_detection: bool = False
     """torch's is on"""
     anomaly_where: str | None = None

@@ -254,6 +254,7 @@ def compute_changes(setup: Setup) -> list[tuple[str, ...]]:
         (setup.set_to_none, "set_to_none"),
         (setup.compiled, "compile_model"),
         (setup.checkpointed, "checkpoint_activations"),
+        (setup.kept_activations, "keep_activations"),
         (setup.tf32, "tf32"),
         (setup.cudnn_benchmark, "cudnn_benchmark"),
         (setup.flush_denormals, "flush_denormals"),

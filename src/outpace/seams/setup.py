@@ -61,6 +61,8 @@ class Setup:
     channels_last: bool = False
     compiled: bool = False
     checkpointed: bool = False
+    kept_activations: bool = False
+    """what the script has computed again in its backward pass is kept"""
     fused: bool | None = None
     foreach: bool | None = None
     set_to_none: bool | None = None

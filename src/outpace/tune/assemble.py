@@ -20,6 +20,7 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.loss import LossSeam
 from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import OptimizerSeam
+from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.save import SaveSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.transfer import TransferSeam
@@ -40,6 +41,7 @@ def assemble(
         LoaderSeam(host, make_feed, switching=switching),
         FetchSeam(host, decode),
         ModuleSeam(host),
+        RecomputeSeam(host),
         LossSeam(host),
         OptimizerSeam(host),
         TransferSeam(host),

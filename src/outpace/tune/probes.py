@@ -34,6 +34,7 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.phases import WORK
+from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.where import user_frame
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
@@ -60,6 +61,10 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         """what runs outside of all phases, and in the step of an optimizer of the script's own"""
         self.calls: Counter[Place] = Counter()
         """operators of the forward pass by the line of the script that calls them"""
+        seam = host.seams.get("recompute")
+        self.recompute = seam if isinstance(seam, RecomputeSeam) else None
+        self.recomputed_bytes = 0
+        """what is made in the forward pass and computed again later, of which not all would be kept"""
 
     def see(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         """Count what forward, backward and optimizer run."""
@@ -74,8 +79,10 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             if frame is not None and not through_torchs(sys._getframe(1), frame):
                 self.stepping.see(operator, args, out, frame)
         if phase in WORK:
-            before = self.count.flops
+            before, made = self.count.flops, self.count.bytes_out.total()
             super().see(operator, args, kwargs, out)
+            if self.recompute is not None and self.recompute.inside and phase == "forward":
+                self.recomputed_bytes += self.count.bytes_out.total() - made
             name = name_of(operator)
             self.waste.see(name, args, self.count.flops - before, phase == "backward")
 
@@ -105,6 +112,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         moved_bytes=float(counter.count.far_bytes),
         moving_s=counter.count.far_s,
         fresh_bytes=float(counter.count.fresh_bytes),
+        recomputed_bytes=float(counter.recomputed_bytes),
         denormals=denormals(observed.host),
         calls=busiest(counter.calls),
         spent=longest(counter.count),

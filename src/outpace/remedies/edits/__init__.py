@@ -16,6 +16,7 @@ from outpace.remedies.edits.calls import (
     keep_on_device,
     open_images_by,
     without_anomaly_detection,
+    without_checkpointing,
 )
 from outpace.remedies.edits.lines import (
     add_import,
@@ -50,6 +51,7 @@ __all__ = [
     "set_optimizer_arguments",
     "under_autocast",
     "without_anomaly_detection",
+    "without_checkpointing",
     "wrap_data_set",
     "wrap_loop",
 ]

@@ -7,6 +7,11 @@ import ast
 from outpace.remedies.edits.arguments import argument, argument_changes
 from outpace.remedies.edits.script import Change, Script, called, dotted, edited, line_of
 
+OF_CHECKPOINT = (
+    *("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check"),
+    *("debug", "early_stop"),
+)
+"""arguments of ``torch.utils.checkpoint.checkpoint`` that are its own"""
 OPENERS = ("Image.open", "PIL.Image.open")
 
 
@@ -93,6 +98,42 @@ def without_anomaly_detection(source: str) -> str:
         return script.changed(*changes)
 
     return edited(source, edit)
+
+
+def without_checkpointing(source: str) -> str:
+    """``checkpoint(block, x, use_reentrant=False)`` becomes ``block(x)``; a model is told to keep its own."""
+
+    def edit(script: Script) -> str:
+        changes = []
+        for call in script.every(ast.Call):
+            name = dotted(call.func)
+            if name.endswith(".gradient_checkpointing_enable"):
+                text = f"{name.removesuffix('_enable')}_disable()"
+                changes.append(Change(script.start(call), script.end(call), text))
+            elif _is_checkpointed(call, script):
+                function, *given = call.args
+                named = [k for k in call.keywords if k.arg not in OF_CHECKPOINT]
+                text = ", ".join([*map(script.of, given), *map(script.of, named)])
+                called_so = f"{script.of(function)}({text})"
+                changes.append(Change(script.start(call), script.end(call), called_so))
+        return script.changed(*changes)
+
+    return edited(source, edit)
+
+
+def _is_checkpointed(call: ast.Call, script: Script) -> bool:
+    """Whether it is torch's ``checkpoint`` of a function that is named."""
+    name = dotted(call.func)
+    if not call.args or not isinstance(call.args[0], ast.Name | ast.Attribute | ast.Subscript):
+        return False
+    by_name = any(
+        isinstance(statement, ast.ImportFrom)
+        and statement.module == "torch.utils.checkpoint"
+        and any((alias.asname or alias.name) == name for alias in statement.names)
+        for statement in script.imports
+    )
+    torchs = argument(call, "use_reentrant") is not None and name.endswith("checkpoint")
+    return by_name or torchs or name.endswith("checkpoint.checkpoint")
 
 
 def decorate(source: str, where: str | None, decorator: str) -> str:

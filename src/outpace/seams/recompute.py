@@ -1,0 +1,95 @@
+"""Activations that the script has computed again in its backward pass: where, and how to keep them meanwhile.
+
+`torch.utils.checkpoint.checkpoint` is imported by name, or held by a model long before it trains. So the seam
+is not at it but at the two that it calls for each of its kinds, and no frame of ours is among the script's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import torch
+import torch.utils.checkpoint as library
+
+from outpace.seams.host import Host
+from outpace.seams.setup import Setup
+from outpace.seams.where import caller
+
+HELD = "_checkpoint_without_reentrant_generator"
+"""what ``use_reentrant=False`` calls; ``CheckpointFunction.apply`` is what the older kind calls"""
+
+
+class RecomputeSeam:
+    """Stands at what ``checkpoint`` calls."""
+
+    name = "recompute"
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.where: str | None = None
+        """file:line at which the script asks for it; None: it does not"""
+        self.inside = 0
+        """functions that are running, for the first time, whose activations are not kept"""
+        self.kept = False
+        """they are, whatever the script asks"""
+        self._held: Any = None
+
+    def install(self) -> None:
+        """Put the seam in, where torch has what it stands at."""
+        if self._held is not None or not hasattr(library, HELD):
+            return
+        self._held = held = getattr(library, HELD)
+        applied: Any = library.CheckpointFunction.apply
+
+        def generator(function: Any, *rest: Any, **kwargs: Any) -> Generator[None, None, None]:
+            if self._unseen():
+                yield from held(function, *rest, **kwargs)
+            elif self.kept:
+                yield
+            else:
+                self.inside += 1
+                try:
+                    yield from held(function, *rest, **kwargs)
+                finally:
+                    self.inside -= 1
+
+        def apply(function: Any, preserve: bool, *args: Any) -> Any:
+            # Where no input needs a gradient this kind trains nothing inside: to keep it would.
+            if self._unseen() or not any(needs_gradient(one) for one in args):
+                return applied(function, preserve, *args)
+            if self.kept:
+                return function(*args)
+            self.inside += 1
+            try:
+                return applied(function, preserve, *args)
+            finally:
+                self.inside -= 1
+
+        setattr(library, HELD, generator)
+        library.CheckpointFunction.apply = apply  # type: ignore[method-assign]
+
+    def remove(self) -> None:
+        """Take it out."""
+        if self._held is not None:
+            setattr(library, HELD, self._held)
+            del library.CheckpointFunction.apply  # inherited again
+            self._held = None
+
+    def reconcile(self, setup: Setup) -> None:
+        """Keep activations, or not, in the steps that come."""
+        self.kept = setup.kept_activations
+
+    def _unseen(self) -> bool:
+        """Whether a call is none of the training's; else note where it comes from."""
+        host = self.host
+        if host.setup.checkpointed or not host.on_main_thread() or not torch.is_grad_enabled():
+            return True  # ours, a thread's own, or one of which nothing is kept
+        if self.where is None:
+            self.where = host.guard("recompute", caller)
+        return False
+
+
+def needs_gradient(value: Any) -> bool:
+    """Whether it is a tensor that asks for its gradient."""
+    return isinstance(value, torch.Tensor) and value.requires_grad

@@ -66,30 +66,31 @@ class ModuleSeam:
         seam, phases, host = self, self.host.phases, self.host
         stack = phases.stack
 
-        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        # torch's profiler looks into its frame for the module, by this name.
+        def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if _is_compiling() or seam.inside or get_ident() != phases.owner:
-                return original(module, *args, **kwargs)
-            if phases.resting and seam.plain and (module.training or seam.helps(module)):
+                return original(self, *args, **kwargs)
+            if phases.resting and seam.plain and (self.training or seam.helps(self)):
                 seam.inside = True
                 try:
-                    return original(module, *args, **kwargs)
+                    return original(self, *args, **kwargs)
                 finally:
                     seam.inside = False
             if (stack and stack[-1] == "input") or _current_graph_task_id() != -1:
                 # A data set's own model, or a part of ours that is computed again for backward.
-                return original(module, *args, **kwargs)
+                return original(self, *args, **kwargs)
             host.wake()
             seam.inside = True
             depth = len(stack)
             try:
                 try:
-                    facts = seam.enter(module, args, kwargs)
+                    facts = seam.enter(self, args, kwargs)
                 except Exception as error:
                     facts = None
                     host.fail("module", error)
                 if seam.plain or facts is None or not facts.has_parameters:
-                    return original(module, *args, **kwargs)
-                return seam.run(original, module, facts, args, kwargs)
+                    return original(self, *args, **kwargs)
+                return seam.run(original, self, facts, args, kwargs)
             finally:
                 seam.inside = False
                 phases.unwind(depth)

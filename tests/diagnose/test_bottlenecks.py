@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from outpace.diagnose.bottlenecks import findings
 from outpace.diagnose.costs import (
     LEAST_OPERATORS,
+    calling_seconds,
     ceiling_seconds,
     compute_cost,
     moving_seconds,
@@ -36,6 +37,7 @@ from outpace.records.ledger import Row
 from outpace.records.machine import Ceilings
 from outpace.remedies.float32 import Float32
 from outpace.remedies.persistent_workers import PersistentWorkers
+from outpace.remedies.slice_batches import SliceBatches
 from tests.remedies.some_evidence import ALL, EMPTY, IMAGES, arm
 
 replace = msgspec.structs.replace
@@ -174,6 +176,41 @@ def test_an_iterator_for_each_batch_is_laid_at_the_workers(batches: int, persist
     assert PersistentWorkers().applies(evidence).yes != persistent
     assert persistent or PersistentWorkers().predict(evidence).speedup > 3.0
     assert evidence.paging_s == 0.0 < IMAGES.paging_s, "fresh pages are those of the forks"
+
+
+def test_an_order_for_each_batch_is_laid_where_it_is_drawn() -> None:
+    """Of a step's 100 ms 90 go to an iterator over all samples that is made for its batch, and 2 to that."""
+    data = with_input(
+        decode_s=0.0, images=None, fetch_s=2e-3, fetch_cpu_s=2e-3, collate_s=1e-3, workers=0, wait_s=0.092,
+        restarts=True, batches=1000, where="train.py:20", samples=64_000, slice_s=1e-4, sliceable=True,
+    )  # fmt: skip
+    steps = replace(IMAGES.steps, mean_s=0.1, mingled=True)
+    free = (arm("input_free", 12.5, 0.008, "as_is"),)
+    ledger = (Row("input", 92.0, 0.92, "train.py:31"),)
+    evidence = replace(data, steps=steps, arms=free, ledger=ledger)
+    told = next(one for one in findings(evidence) if one.cause == "collate")
+    assert told.where == "train.py:31"
+    assert told.gain.speedup > 8.0
+    assert "puts all 64,000 samples in order for each batch" in told.reason
+    assert SliceBatches().predict(evidence).speedup < 1.1, "each batch has its own iterator still"
+    plain = replace(evidence, input=replace(evidence.input, restarts=False))
+    assert "in order" not in " ".join(one.reason for one in findings(plain))
+
+
+def test_calls_for_each_row_are_told_though_no_batch_size_shows_their_cost() -> None:
+    """8,000 calls of 10 us: half of the rows would need half of them."""
+    spent = (Operators("mm", 8000, 80e-3, 1e5, 1e4), Operators("addmm", 10, 10e-3, 1e9, 1e6))
+    compute = replace(IMAGES.compute, forward_s=30e-3, backward_s=60e-3, optimizer_s=0.0, spent=spent,
+                      operations=2700, tensors=20, fixed=(0.02, 0.0, 0.05), flops=2e10)  # fmt: skip
+    steps = replace(IMAGES.steps, mean_s=90e-3)
+    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
+    seen = replace(IMAGES, compute=compute, steps=steps, input=own, arms=())
+    assert "dispatch" not in [one.cause for one in findings(seen)]
+    by_rows = replace(seen, compute=replace(compute, called_by_rows=0.99))
+    told = next(one for one in findings(by_rows) if one.cause == "dispatch")
+    assert "for each row of a batch anew" in told.reason
+    assert told.gain.low < 5.0 < told.gain.high
+    assert 0.5 * 80e-3 < calling_seconds(by_rows) < 80e-3
 
 
 def test_reading_is_told_apart_from_waiting() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from outpace.measure import fixed_cost as module
 from outpace.measure.again import last_call
-from outpace.measure.fixed_cost import fixed_cost
+from outpace.measure.fixed_cost import called_by_rows, fixed_cost
 from outpace.seams.host import Host
 
 
@@ -62,6 +62,25 @@ def test_the_script_does_not_see_it(host: Host) -> None:
         assert weight.grad is not None
         assert torch.equal(weight.grad, gradient)
     assert torch.equal(torch.random.get_rng_state(), random)
+
+
+class RowByRow(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([self.layer(row) for row in x])
+
+
+def test_calls_for_each_row(host: Host) -> None:
+    x = torch.randn(32, 4)
+    assert called_by_rows(host) == 0.0
+    for model, least, most in ((Clocked(), 0.0, 0.01), (RowByRow(), 0.9, 1.0)):
+        step(model, x)
+        assert least <= called_by_rows(host) <= most
+    step(RowByRow(), x[:4])
+    assert called_by_rows(host) == 0.0, "too few rows to tell"
 
 
 class OfOneSize(nn.Module):

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tests.conftest import evidence_of, plainly, with_entry
 
 import outpace.seams.host
-from outpace.seams.host import MIXED_AFTER, TAKES_OVER_AFTER, Host, Step
+from outpace.seams.host import MIXED_AFTER, TAKES_OVER_AFTER, Host, RootFacts, Step
 from outpace.seams.setup import AS_IS
 
 SHORT = """
@@ -187,3 +188,39 @@ def test_phases_take_no_longer_than_the_step(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(3):
         host.end_step()
     assert all(sum(step.phases.values()) <= step.wall for step in seen)
+
+
+ACCUMULATED = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(640, 4), torch.randn(640, 1))
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for index, (x, y) in enumerate(DataLoader(data, batch_size=2)):
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        if index % 16 == 15:
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+
+
+def test_a_first_step_after_many_backward_passes(
+    script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """As an optimizer was made, weights are not taken to be stepped by hand before it begins."""
+    code, text = with_entry(script(ACCUMULATED), tmp_path / "session")
+    assert code == 0, text
+    steps = evidence_of(tmp_path / "session").steps
+    assert (steps.count, steps.micro_steps, steps.boundary) == (20, 16, "optimizer")
+
+
+def test_of_models_of_one_size_the_newest_is_the_one_that_is_trained() -> None:
+    host = Host()
+    models = [torch.nn.Linear(n, 1) for n in (9, 4, 9, 9)]
+    for model in models[:3]:
+        host.roots[model] = RootFacts(has_parameters=True, training_calls=1)
+    host.roots[models[3]] = RootFacts(has_parameters=True)
+    found = host.main_root()
+    assert found is not None
+    assert found[0] is models[2]

@@ -162,7 +162,7 @@ def test_workers_that_start_for_each_batch_are_the_bottleneck(
     assert free is not None
     assert free.gain.low > 2.0, "and the workers are not started where batches are free"
     first = json.loads(done.stdout)["findings"][0]
-    line = RESTARTED[: RESTARTED.index("loader = ")].count("\n") + 1
+    line = RESTARTED[: RESTARTED.index("next(")].count("\n") + 1
     assert (first["bound"], first["cause"], first["where"]) == ("io", "ipc", f"train.py:{line}")
     assert "starts and ends 2 workers for each batch" in first["reason"]
     assert "persistent_workers" in {advice["name"] for advice in first["remedies"]}

@@ -6,6 +6,7 @@ run alone. Limits are those of a 95 % interval, as far as the measurement behind
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
 """what a module's operator costs to call, over one bare tiny operator; and at the most: those of a
 recurrent network that steps through time in Python take five times as long. What else no batch changes,
 such as waking threads, is not told as calls"""
+BY_ROWS = 0.5
+"""share of a forward pass's calls that are made for each row, from which on no batch size shows their cost"""
 MOST_DISPATCH = 0.9
 """share of a step's compute: something is left to be done in any case"""
 MAKING_ERROR = 1.3
@@ -149,12 +152,13 @@ def input_cost(evidence: Evidence) -> Cost | None:
 def input_parts(evidence: Evidence) -> dict[str, float]:
     """Shares of making a batch by cause; they add up to 1."""
     data = evidence.input
-    total = data.fetch_s + data.ipc_s
+    begun = evidence.begun_s / max(1, evidence.steps.micro_steps)
+    total = data.fetch_s + data.ipc_s + begun
     if not total:
         return {"augment": 1.0}
     storage = min(max(data.storage_s, data.read_s), total)
     parse = min(data.parse_s + data.decode_s, total - storage)
-    collate = min(data.collate_s, total - storage - parse)
+    collate = min(data.collate_s + begun, total - storage - parse)
     ipc = min(data.ipc_s, total - storage - parse - collate)
     rest = max(0.0, total - storage - parse - collate - ipc)
     parts = {"storage": storage, "parse": parse, "collate": collate, "ipc": ipc, "augment": rest}
@@ -276,6 +280,8 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     tiny = (compute.operations + updating) * one
     whole = compute_cost(evidence)
     most = MOST_DISPATCH * whole
+    if compute.device == "cpu" and compute.called_by_rows > BY_ROWS:
+        return min(calling_seconds(evidence), most), min(tiny, most), whole
     if compute.fixed is None and compute.device != "cpu":
         return 0.0, 0.0, 0.0  # launching may hide behind what was launched before
     if compute.fixed is None:
@@ -285,6 +291,24 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
         most = min(most, MOST_OVER_TINY * tiny)
     fixed, low, high = (min(share * compute.clocked_s, most) for share in compute.fixed)
     return fixed, min(low, fixed), max(high, fixed)
+
+
+def calling_seconds(evidence: Evidence) -> float:
+    """What calling a step's operators costs: what each took beyond its work at the machine's ceiling.
+
+    Not more a call than `MOST_OVER_TINY` allows: the rest is work that runs below the ceiling.
+    """
+    compute, ceilings = evidence.compute, evidence.machine.ceilings
+    counted = sum(each.seconds for each in compute.spent)
+    if ceilings is None or not counted:
+        return 0.0
+    flops = ceilings.matmul_flops.get(compute.products or "float32", math.inf)
+    calls = 0.0
+    for each in compute.spent:
+        work = each.flops / flops + each.moved_bytes / (ceilings.memory_bytes_s or math.inf)
+        beyond = max(0.0, each.seconds / each.calls - work)
+        calls += each.calls * min(beyond, MOST_OVER_TINY * one_call(evidence))
+    return calls / counted * compute_cost(evidence)
 
 
 def updating_operators(compute: Compute) -> float:

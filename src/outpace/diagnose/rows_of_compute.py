@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from outpace.diagnose.costs import (
+    BY_ROWS,
     MOST_OVER_TINY,
     SURELY_MOVED,
     again_cost,
@@ -63,14 +64,17 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
     if seconds < 0.3 * compute_cost(evidence):
         return
     beyond = beyond_least(evidence)
-    how = "measured" if evidence.compute.fixed is not None else "predicted"
+    by_rows = evidence.compute.called_by_rows > BY_ROWS
+    how = "measured" if evidence.compute.fixed is not None and not by_rows else "predicted"
     cost = of_step(evidence, beyond * seconds, beyond * low, beyond * high, how)  # type: ignore[arg-type]
+    what = "go to calls" if by_rows else "do not depend on the batch"
+    for_each = " for each row of a batch anew," if by_rows else ","
     yield Told(
         cost,
         evidence.compute.where,
-        f"{1e3 * seconds:.2f} of {1e3 * cost.whole_s:.2f} ms of a step do not depend on the batch: "
-        f"{evidence.compute.operations} operators a forward pass{_called(evidence)}, each too small for "
-        f"what it costs to call; one for each of the model's {evidence.compute.tensors} tensors, and an "
+        f"{1e3 * seconds:.2f} of {1e3 * cost.whole_s:.2f} ms of a step {what}: "
+        f"{evidence.compute.operations} operators a forward pass{_called(evidence)}{for_each} each too small "
+        f"for what it costs to call; one for each of the model's {evidence.compute.tensors} tensors, and an "
         f"optimizer that updates all at once, would be {100 * (1 - beyond):.0f} % of a step's",
     )
 

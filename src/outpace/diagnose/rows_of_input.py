@@ -8,6 +8,9 @@ from outpace.diagnose.costs import input_cost, input_parts, of_step, without
 from outpace.diagnose.told import Told
 from outpace.records.evidence import Evidence
 
+ITS_OWN = "which has an iterator of its own: next() of one that is kept draws all of an epoch"
+MOSTLY = 0.5
+"""of the waiting for input, from which on it is said to be for that"""
 REWORKED_ERROR = 0.15
 """relative error of what samples tell of lines in the script's own loop"""
 
@@ -48,7 +51,12 @@ def augment(evidence: Evidence) -> Iterator[Told]:
 
 def collate(evidence: Evidence) -> Iterator[Told]:
     """Putting samples together one by one."""
-    yield from _input(evidence, "collate", "puts batches together sample by sample")
+    what = "puts batches together sample by sample"
+    if evidence.begun_s > MOSTLY * evidence.input.wait_s:
+        samples = evidence.input.samples
+        what = f"puts all {samples:,} samples" if samples else "puts all samples"
+        what += f" in order for each batch, {ITS_OWN}"
+    yield from _input(evidence, "collate", what)
 
 
 def ipc(evidence: Evidence) -> Iterator[Told]:
@@ -82,7 +90,7 @@ def _passing(evidence: Evidence) -> str:
     what = f"{begun} {data.workers} workers for each batch"
     if data.batches == 1:
         return what
-    return f"{what}, which has an iterator of its own: next() of one that is kept draws all of an epoch"
+    return f"{what}, {ITS_OWN}"
 
 
 def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
@@ -92,7 +100,10 @@ def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
         return
     data = evidence.input
     place = data.places[0][0] if data.places else data.where
-    if cause == "collate" and "own_collate" in data.kind_places:
+    if what.endswith(ITS_OWN):
+        drawn = (row.where for row in evidence.ledger if row.name == "input" and row.where)
+        place = next(drawn, data.where)
+    elif cause == "collate" and "own_collate" in data.kind_places:
         place = data.kind_places["own_collate"]
     elif cause == "ipc" or (cause == "collate" and data.sliceable):
         place = data.where  # a library's work, which the loader's arguments decide on

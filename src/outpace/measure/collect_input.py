@@ -13,7 +13,15 @@ from outpace.measure.arms import median
 from outpace.measure.by_hand import Place
 from outpace.measure.found import Found
 from outpace.measure.ledger import FEWEST
-from outpace.measure.lines import at_work, is_input, is_loss, kind_places, kinds, places
+from outpace.measure.lines import (
+    at_work,
+    fetch_kind,
+    is_input,
+    is_loss,
+    kind_places,
+    kinds,
+    places,
+)
 from outpace.measure.sampler import Line, read_dump
 from outpace.measure.subjects import training_loader
 from outpace.measure.watch import Watcher
@@ -21,6 +29,8 @@ from outpace.records.evidence import Input
 from outpace.seams.fetch import Fetches
 from outpace.seams.host import Host
 
+TOLD = ("parse", "decode", "storage", "collate")
+"""kinds of input work that a script's own lines are told by"""
 OFF_CPU = 0.05
 """share of a fetch off the CPU below which it is noise"""
 
@@ -72,6 +82,8 @@ def collect_input(
     }
     if fetched is not None and fetched.batches:
         facts.update(_fetch_facts(fetched, share))
+    if record.restarts:  # each iterator ends at the line that draws from it: nothing is made there
+        lines = lines - {k.lines[0] for k in samples if k.phase == "input" and k.lines}
     made, made_share = _made_by_lines(samples, lines, found.loss_lines)
     if made.total() >= FEWEST:
         facts["reworked_s"] = made_share * phases.get("elsewhere", 0.0)
@@ -135,6 +147,11 @@ def _input_by_lines(
     wait = share * phases.get("elsewhere", 0.0)
     at = places(mine)
     by_kind = kinds(mine)
+    # All that no clock tells apart is told as the script's own work, waiting for a pool of processes too.
+    others = Counter({k: n for k, n in mine.items() if fetch_kind(k) not in TOLD})
+    by_place = kind_places(mine)
+    if most := places(others, most=1):
+        by_place["augment"] = most[0][0]
     return Input(
         kind="lines",
         where=at[0][0] if at else None,
@@ -147,6 +164,6 @@ def _input_by_lines(
         storage_s=by_kind.get("storage", 0.0) * wait,
         collate_s=by_kind.get("collate", 0.0) * wait,
         places=tuple(at),
-        kind_places=kind_places(mine),
+        kind_places=by_place,
         epochs=next((n.turns for n in reversed(watcher.course.loops) if n.turns is not None), None),
     )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from outpace.measure.again import Call, last_call, unseen
 from outpace.measure.arms import settled
@@ -49,6 +51,54 @@ def fixed_cost(host: Host, seconds: float = SECONDS) -> Line | None:
     return line(sizes, times)
 
 
+def called_by_rows(host: Host) -> float:
+    """Share of a forward pass's operators that are called for each row of the batch anew; 0 if not known.
+
+    By how many there are for half of the rows. Where a model loops over its batch, halving that halves the
+    calls too, and what they cost does not show as fixed.
+    """
+    call = last_call(host)
+    rows = rows_of(call) if call is not None else 0
+    if call is None or rows < FEWEST_ROWS or is_compiled(call.module):
+        return 0.0
+    try:
+        with unseen(host, call.module), torch.enable_grad():
+            half, whole = (operators(call, rows // part) for part in (2, 1))
+    except Exception:
+        return 0.0
+    share = (whole - half) / (1 - (rows // 2) / rows) / max(1, whole)
+    return min(1.0, max(0.0, share))
+
+
+def operators(call: Call, count: int) -> int:
+    """How many a forward pass over the first ``count`` rows calls."""
+    args, kwargs = first_rows(call, count)
+    calls = Calls()
+    with calls:
+        call.made_of(args, kwargs)
+    return calls.count
+
+
+class Calls(TorchDispatchMode):
+    """Counts operators."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """One more."""
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def first_rows(call: Call, count: int) -> tuple[list[Any], dict[str, Any]]:
+    """The call's inputs with so many rows."""
+    return [v[:count] for v in call.args], {k: v[:count] for k, v in call.kwargs.items()}
+
+
 def turns(begun: float, seconds: float) -> Iterator[float]:
     """Parts of the batch, each round the other way round than the one before."""
     for index in range(MOST_ROUNDS):
@@ -68,8 +118,7 @@ def rows_of(call: Call) -> int:
 def timed(call: Call, rows: int, part: float) -> float:
     """Seconds of one forward and backward pass over a part of the rows."""
     count = max(1, round(part * rows))
-    args = [value[:count] for value in call.args]
-    kwargs = {name: value[:count] for name, value in call.kwargs.items()}
+    args, kwargs = first_rows(call, count)
     weights = [weight for weight in call.module.parameters() if weight.requires_grad]
     settled()
     begun = perf_counter()

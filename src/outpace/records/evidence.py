@@ -208,6 +208,8 @@ class Compute(msgspec.Struct, frozen=True):
     fixed: tuple[float, float, float] | None = None
     """share of forward, backward and optimizer that a step costs whatever its batch, the intercept of time
     over batch size; and its 95 % limits"""
+    called_by_rows: float = 0.0
+    """share of those calls that are made for each row of a batch anew"""
     recomputed_where: str | None = None
     """file:line at which the script has activations computed again in its backward pass"""
     recomputed_bytes: float = 0.0
@@ -515,6 +517,14 @@ class Evidence(msgspec.Struct, frozen=True):
         if not data.workers or data.restarts or not data.batches:
             return 0.0
         return data.epoch_start_s / (data.batches / max(1, self.steps.micro_steps))
+
+    @property
+    def begun_s(self) -> float:
+        """Seconds of a step in which iterators are made, one for each batch, in the training's process."""
+        data = self.input
+        if data.workers or not data.restarts:
+            return 0.0
+        return max(0.0, data.wait_s - max(1, self.steps.micro_steps) * data.fetch_s)
 
     @property
     def makes_batches(self) -> bool:

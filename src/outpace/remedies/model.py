@@ -90,8 +90,8 @@ def step_time(evidence: Evidence, setup: Setup) -> StepTime:
     feed = setup.feed
     cores = max(1, evidence.machine.cores)
     workers, ahead = _parallel(evidence, feed)
-    if not ahead:
-        seconds = fetch + compute
+    if not ahead or evidence.begun_s:
+        seconds = evidence.begun_s + fetch + compute
         if evidence.compute.device != "cpu":
             seconds = min(seconds, evidence.steps.mean_s)  # it computes while a batch is made
         return StepTime(seconds, max(PLAIN_ERROR, compute_error))

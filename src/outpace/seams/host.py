@@ -45,6 +45,8 @@ TAKES_OVER_AFTER = 8
 """steps of one optimizer after which it takes the place of another that makes none any more"""
 HAND_WRITTEN_AFTER = 8
 """backward passes without any optimizer after which steps are taken to go from backward to backward"""
+ACCUMULATED = 64
+"""the same where the script has made one: it may step only after so many"""
 
 
 class Seam(Protocol):
@@ -108,6 +110,8 @@ class Host:
         default_factory=weakref.WeakKeyDictionary
     )
     optimizers: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
+    by_hand_after: int = HAND_WRITTEN_AFTER
+    """backward passes without a step of an optimizer after which weights are taken to be stepped by hand"""
     main_optimizer: Any = None
     stepped_since: dict[int, int] = field(default_factory=dict)
     """steps of each other optimizer, by its id, since the last one of the main one"""
@@ -218,8 +222,12 @@ class Host:
     # --- what the seams report -----------------------------------------------------------------
 
     def main_root(self) -> tuple[torch.nn.Module, RootFacts] | None:
-        """The model: of the modules the script calls to learn, the one with most parameters."""
+        """The model: of the modules the script calls to learn, the one with most parameters.
+
+        Of several as large the newest: a copy for each task, or a fold's.
+        """
         pairs = [(m, f) for m, f in self.roots.items() if f.has_parameters and f.training_calls]
+        pairs.reverse()
         return max(
             pairs, key=lambda pair: sum(p.numel() for p in pair[0].parameters()), default=None
         )
@@ -297,7 +305,7 @@ class Host:
             self.pending.append(loss)
         if self.boundary == "backward":
             self.end_step()
-        elif not self.optimizers and self.backwards >= HAND_WRITTEN_AFTER:
+        elif not self.optimizers and self.backwards >= self.by_hand_after:
             self.boundary = "backward"
 
     def saw_optimizer_step(self, optimizer: Any) -> None:

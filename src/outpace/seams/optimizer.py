@@ -18,7 +18,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from outpace.seams.host import Host
+from outpace.seams.host import ACCUMULATED, Host
 from outpace.seams.setup import AS_IS, FOREACH, FUSED, Setup
 
 
@@ -48,7 +48,19 @@ class OptimizerSeam:
             register_optimizer_step_pre_hook(self.before_step),
             register_optimizer_step_post_hook(self.after_step),
         ]
+        self._wrap_init()
         self._wrap_zero_grad()
+
+    def _wrap_init(self) -> None:
+        self.originals["__init__"] = original = Optimizer.__init__
+        host = self.host
+
+        @functools.wraps(original)
+        def __init__(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            host.by_hand_after = ACCUMULATED
+
+        Optimizer.__init__ = __init__  # type: ignore[method-assign, assignment]
 
     def _wrap_zero_grad(self) -> None:
         self.originals["zero_grad"] = original = Optimizer.zero_grad
@@ -75,8 +87,8 @@ class OptimizerSeam:
         for handle in self.handles:
             handle.remove()
         self.handles = []
-        if "zero_grad" in self.originals:
-            Optimizer.zero_grad = self.originals.pop("zero_grad")  # type: ignore[method-assign]
+        for name in list(self.originals):
+            setattr(Optimizer, name, self.originals.pop(name))
 
     def reconcile(self, setup: Setup) -> None:
         """Bring the known optimizers to ``setup``."""
@@ -133,7 +145,10 @@ class OptimizerSeam:
 
 def _can_fuse(group: dict[str, Any]) -> bool:
     return not group.get("differentiable") and all(
-        p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in group["params"]
+        p.is_floating_point()
+        and p.device.type in ("cpu", "cuda")
+        and not (p.grad is not None and p.grad.is_sparse)
+        for p in group["params"]
     )
 
 

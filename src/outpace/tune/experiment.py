@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from outpace.measure.arms import Contest, Program, Scheduler, settled
-from outpace.measure.fixed_cost import fixed_cost
+from outpace.measure.fixed_cost import called_by_rows, fixed_cost
 from outpace.measure.health import HealthWatch
 from outpace.measure.keeping_graphs import times_with_graphs
 from outpace.measure.others import Others, said
@@ -26,6 +26,7 @@ from outpace.records.evidence import ONE_THREAD, Evidence
 from outpace.remedies.base import Remedy
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.alter import DEAR, DROPOUT, PassingThrough, parts_of
+from outpace.seams.helper import EACH
 from outpace.seams.host import Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -66,6 +67,8 @@ LOOK_S = 2.0
 ENOUGH_WATCHED = 400
 WAITED = 0.5
 """of the time that is left, for the first epoch to end where later ones are others"""
+LARGE = 16
+"""samples of a batch, of which one more or less is no other batch"""
 BEYOND = 1.1
 """times its steps"""
 MOST_PARTS = 3
@@ -182,6 +185,7 @@ class Experiment:
         if not self.earlier:
             yield from self.slowly(looked.look(FIRST_LOOKS, LOOK_S))
         # Before the run is watched: a short one ends meanwhile, and its ledger needs the lines of its loss.
+        yield from self.slowly(self.until_helpers_are_known())
         yield from self.slowly(probe_operators(observed))
         yield from self.watch()
         if not self.earlier:
@@ -196,6 +200,13 @@ class Experiment:
             if not contest.late:
                 yield contest
             self.probe_validation()
+
+    def until_helpers_are_known(self) -> Iterator[None]:
+        """Steps one by one while a model may yet turn out to help in each: its operators are theirs too."""
+        asked = [facts for facts in list(self.host.roots.values()) if facts.asked]
+        while self.host.steps <= EACH + 1 and not all(f.evaluations.helps for f in asked):
+            self.host.group, self.host.dirty = 1, True
+            yield None
 
     def contest(self, arms: dict[str, Setup], share: float, name: str, **options: Any) -> Contest:
         """Arms to compare in a share of the time, with what earlier runs of the script measured of them."""
@@ -298,6 +309,7 @@ class Experiment:
         unsized = training_loader(self.host) is None or "batch_half" in self.scheduler.excluded
         if unsized and observed.found.memory.full < ROOMY:
             observed.found.by_batch = fixed_cost(self.host)
+        observed.found.compute["called_by_rows"] = called_by_rows(self.host)
         yield from self._probe_streams()
         self.probe_validation()
         for what, tried in (
@@ -394,7 +406,9 @@ class Experiment:
         base = replace(AS_IS, free_input=loaded)
         arms: dict[str, Setup] = {"input_free" if loaded else "as_is": base}
         if scalable:
-            arms["batch_half"] = replace(base, batch_scale=0.5)
+            size = self.host.batch_size
+            if size >= LARGE or size % 2 == 0:  # else the half is more than that, or less
+                arms["batch_half"] = replace(base, batch_scale=0.5)
             if evidence.memory.full_at(2.0) < ROOMY:
                 arms["batch_double"] = replace(base, batch_scale=2.0)
         if evidence.may_be_held_up:

@@ -174,7 +174,9 @@ ON_GPU = replace(
 HALF = replace(IMAGES, compute=replace(IMAGES.compute, autocast="bfloat16"))
 RECOMPUTED = replace(
     IMAGES,
-    compute=replace(IMAGES.compute, recomputed_where="train.py:9", recomputed_bytes=2.0 * GIB),
+    compute=replace(
+        IMAGES.compute, recomputed_where="train.py:9", recomputed_bytes=2.0 * GIB, unused=6
+    ),
 )
 BY_HAND = replace(IMAGES, compute=Compute(threads=2, root="Net"), arms=(), input=Input())
 ALL = {

@@ -96,6 +96,60 @@ def test_threads_are_put_to_sleep_while_torch_is_imported(
     assert printed.splitlines()[-1] == ("at work" if cores > 1 else "plain")
 
 
+DISTILLED = """
+    import sys
+    import torch
+    from torch.utils.checkpoint import checkpoint
+    from torch.utils.data import DataLoader
+    torch.manual_seed(0)
+    runs = 0
+
+    class Student(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 2)
+
+        def part(self, x):
+            global runs
+            runs += 1
+            return torch.tanh(self.layer(x))
+
+        def forward(self, x):
+            return checkpoint(self.part, x, use_reentrant=False)
+
+    teacher, student = torch.nn.Linear(4, 2), Student()
+    optimizer = torch.optim.SGD(student.parameters(), 0.1)
+    for x in DataLoader(torch.randn(32, 4), batch_size=4):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(student(x), teacher(x))
+        loss.backward()
+        optimizer.step()
+        print(repr(loss.item()))
+    print(runs, teacher.weight.requires_grad, file=sys.stderr)
+    """
+
+
+@pytest.mark.parametrize(
+    ("remedy", "told"),
+    [("keep_activations", "8 True"), ("no_unused_gradients", "16 False")],
+)
+def test_what_a_training_has_no_use_for_is_left_out(
+    remedy: str, told: str, script: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = script(DISTILLED)
+    plain = plainly(path)
+    assert plain.stderr.strip() == "16 True"
+    code, printed = with_entry(
+        path,
+        tmp_path / "session",
+        "outpace.tune.apply:begin",
+        remedies=[{"name": remedy, "settings": {}}],
+    )
+    assert code == 0, printed
+    assert printed.splitlines()[:8] == plain.stdout.splitlines()
+    assert printed.splitlines()[-1] == told
+
+
 SEAMS = """
     import sys
     import torch

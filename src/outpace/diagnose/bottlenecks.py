@@ -24,6 +24,7 @@ from outpace.diagnose.rows_of_compute import (
     recompiling,
     sync,
     threads,
+    unused_gradients,
 )
 from outpace.diagnose.rows_of_input import augment, collate, ipc, parse, storage, transfer
 from outpace.diagnose.rows_of_memory import bandwidth, capacity, leak
@@ -54,6 +55,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("compute", "sync", sync),
     ("compute", "threads", threads),
     ("compute", "arithmetic", computing_again),
+    ("compute", "arithmetic", unused_gradients),
     ("compute", "arithmetic", arithmetic),
     ("memory", "capacity", capacity),
     ("memory", "leak", leak),

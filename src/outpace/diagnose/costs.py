@@ -17,6 +17,8 @@ CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
 """what a module's operator costs to call, over one bare tiny operator; and at the most: those of a
 recurrent network that steps through time in Python take five times as long. What else no batch changes,
 such as waking threads, is not told as calls"""
+TOLD_BY_ARM = ("no_anomaly_detection", "keep_activations", "no_unused_gradients")
+"""arms that do without something that the training has no use for, each with a finding of its own"""
 BY_ROWS = 0.5
 """share of a forward pass's calls that are made for each row, from which on no batch size shows their cost"""
 MOST_DISPATCH = 0.9
@@ -205,22 +207,16 @@ def slowed_by_others(evidence: Evidence) -> float:
 def compute_cost(evidence: Evidence) -> float:
     """Seconds of a step in forward, backward and optimizer, less what is told by itself.
 
-    That is `_held_up_seconds`, `seeking_cost` and `again_cost`.
+    That is `_held_up_seconds`, and what the arms `TOLD_BY_ARM` did without.
     """
     computing = _computing(evidence) - _held_up_seconds(evidence)
-    told = [cost.seconds for cost in (seeking_cost(evidence), again_cost(evidence)) if cost]
+    told = [cost.seconds for name in TOLD_BY_ARM if (cost := cost_by_arm(evidence, name))]
     return max(0.0, computing - sum(told)) if told else computing
 
 
-def seeking_cost(evidence: Evidence) -> Cost | None:
-    """What anomaly detection takes of a step, where training without it was tried."""
-    arm = evidence.arm("no_anomaly_detection")
-    return spared_by(evidence, arm) if arm is not None else None
-
-
-def again_cost(evidence: Evidence) -> Cost | None:
-    """What computing activations again takes of a step, where keeping them was tried."""
-    arm = evidence.arm("keep_activations")
+def cost_by_arm(evidence: Evidence, name: str) -> Cost | None:
+    """What an arm did without; None where it was not tried."""
+    arm = evidence.arm(name)
     return spared_by(evidence, arm) if arm is not None else None
 
 

@@ -8,22 +8,21 @@ from outpace.diagnose.costs import (
     BY_ROWS,
     MOST_OVER_TINY,
     SURELY_MOVED,
-    again_cost,
     beyond_least,
     by_hand_seconds,
     ceiling_seconds,
     compared_s,
     compute_cost,
+    cost_by_arm,
     dispatch_seconds,
     moving_seconds,
     of_run,
     of_step,
     one_call,
-    seeking_cost,
     spared_by,
     without,
 )
-from outpace.diagnose.told import Told
+from outpace.diagnose.told import Told, in_ms
 from outpace.records.evidence import FED, ONE_THREAD, Arm, Evidence
 
 AT_CEILING = 0.95
@@ -40,14 +39,13 @@ LEAST_USELESS = 0.1
 
 def dispatch(evidence: Evidence) -> Iterator[Told]:
     """Framework overhead: many small operators, or more to be done at each."""
-    seeking = seeking_cost(evidence)
+    seeking = cost_by_arm(evidence, "no_anomaly_detection")
     if seeking is not None:
         yield Told(
             seeking,
             evidence.compute.anomaly_where,
-            f"torch's anomaly detection is on, and takes {1e3 * seeking.seconds:.1f} of "
-            f"{1e3 * seeking.whole_s:.1f} ms of a step: each operator keeps the lines that called it, and "
-            "each gradient is looked through for NaN",
+            f"torch's anomaly detection is on, and takes {in_ms(seeking.seconds, seeking.whole_s)} of a "
+            "step: each operator keeps the lines that called it, and each gradient is looked through for NaN",
         )
     by_hand = by_hand_seconds(evidence)
     update = evidence.compute.by_hand
@@ -72,7 +70,7 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
     yield Told(
         cost,
         evidence.compute.where,
-        f"{1e3 * seconds:.2f} of {1e3 * cost.whole_s:.2f} ms of a step {what}: "
+        f"{in_ms(seconds, cost.whole_s)} of a step {what}: "
         f"{evidence.compute.operations} operators a forward pass{_called(evidence)}{for_each} each too small "
         f"for what it costs to call; one for each of the model's {evidence.compute.tensors} tensors, and an "
         f"optimizer that updates all at once, would be {100 * (1 - beyond):.0f} % of a step's",
@@ -164,14 +162,27 @@ def _by_threads(evidence: Evidence, arm: Arm, how: str) -> Told:
 
 def computing_again(evidence: Evidence) -> Iterator[Told]:
     """Activations that are thrown away and computed again, though there is room to keep them."""
-    cost = again_cost(evidence)
+    cost = cost_by_arm(evidence, "keep_activations")
     if cost is not None:
         yield Told(
             cost,
             evidence.compute.recomputed_where,
             "activations are thrown away and computed again in the backward pass, which takes "
-            f"{1e3 * cost.seconds:.1f} of {1e3 * cost.whole_s:.1f} ms of a step: kept, they take at most "
+            f"{in_ms(cost.seconds, cost.whole_s)} of a step: kept, they take at most "
             f"{evidence.compute.recomputed_bytes / 2**30:.2f} GiB more, and there is room for that",
+        )
+
+
+def unused_gradients(evidence: Evidence) -> Iterator[Told]:
+    """Gradients of parameters that nobody steps."""
+    cost = cost_by_arm(evidence, "no_unused_gradients")
+    if cost is not None:
+        yield Told(
+            cost,
+            evidence.compute.unused_where,
+            f"gradients of {evidence.compute.unused} parameters that no optimizer has take "
+            f"{in_ms(cost.seconds, cost.whole_s)} of a step: their model is to be called under "
+            "torch.no_grad(), or to have requires_grad_(False)",
         )
 
 
@@ -193,7 +204,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0, "predicted"),
             evidence.compute.where,
-            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms of a "
+            f"the model's operations take {in_ms(taken, evidence.steps.mean_s)} of a "
             f"step; {unknown} was not measured",
             sure=False,
         )
@@ -204,8 +215,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             of_step(evidence, seconds, 0.8 * seconds, min(taken, 1.1 * seconds), "predicted"),
             evidence.compute.where,
-            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms "
-            f"of a step, {why}",
+            f"the model's operations take {in_ms(taken, evidence.steps.mean_s)} of a step, {why}",
             sure=False,
         )
         return
@@ -214,7 +224,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             of_step(evidence, usual, least, most, "predicted"),
             evidence.compute.where,
-            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms of a "
+            f"the model's operations take {in_ms(taken, evidence.steps.mean_s)} of a "
             "step, in float64: float32, for the model and for its input, moves half the bytes and computes "
             "about twice as fast",
             sure=False,
@@ -229,7 +239,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
             if tried is None
             else spared_by(evidence, tried),
             evidence.compute.where,
-            f"the model's operations take {1e3 * taken:.1f} of {1e3 * evidence.steps.mean_s:.1f} ms of a "
+            f"the model's operations take {in_ms(taken, evidence.steps.mean_s)} of a "
             f"step, in {evidence.compute.products}, which this machine has no units for: it makes matrix "
             f"products {_times_slower(evidence)} as slowly as in float32",
             sure=False,
@@ -244,7 +254,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     yield Told(
         cost,
         evidence.compute.where,
-        f"the model's operations take {1e3 * taken:.1f} of {1e3 * cost.whole_s:.1f} ms of a step"
+        f"the model's operations take {in_ms(taken, cost.whole_s)} of a step"
         + _much_updating(evidence, taken)
         + _beside_ceiling(at_best, taken)
         + _many_calls(evidence, taken),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from outpace.diagnose.costs import input_cost, input_parts, of_step, without
-from outpace.diagnose.told import Told
+from outpace.diagnose.told import Told, in_ms
 from outpace.records.evidence import Evidence
 
 ITS_OWN = "which has an iterator of its own: next() of one that is kept draws all of an epoch"
@@ -43,7 +43,7 @@ def augment(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             cost,
             evidence.input.reworked_where,
-            f"{1e3 * seconds:.1f} of the {1e3 * cost.whole_s:.1f} ms of a step go to making the model's "
+            f"{in_ms(seconds, cost.whole_s, 'of the')} of a step go to making the model's "
             "input of each batch, in the training's own thread: a data set or a collate function does that "
             "in workers",
         )
@@ -115,8 +115,7 @@ def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
     yield Told(
         lost,
         place,
-        f"a step waits {1e3 * lost.seconds:.1f} of its {1e3 * lost.whole_s:.1f} ms because the input "
-        f"{what}",
+        f"a step waits {in_ms(lost.seconds, lost.whole_s, 'of its')} because the input {what}",
     )
 
 

@@ -59,6 +59,7 @@ from outpace.seams.module import ModuleSeam, is_compiled
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.tf32 import computed_in
 from outpace.seams.transfer import ON_CUDA, SYNCS, TRANSFERS, WAITS, TransferSeam
+from outpace.seams.unused import unused
 from outpace.seams.where import short
 
 MOST_POINTS = 2000
@@ -265,6 +266,8 @@ def _compute(
         facts["threads_where"] = backend.threads_where
         facts["anomaly_detection"] = backend.anomaly_detection.trains
         facts["anomaly_where"] = backend.anomaly_detection.where
+    idle = [facts.where for facts, _ in unused(host)]
+    facts.update(unused=len(idle), unused_where=next(iter(idle), None))
     recompute = host.seams.get("recompute")
     if isinstance(recompute, RecomputeSeam):
         facts["recomputed_where"] = recompute.where

@@ -214,6 +214,10 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line at which the script has activations computed again in its backward pass"""
     recomputed_bytes: float = 0.0
     """the most that a step would keep of them"""
+    unused: int = 0
+    """parameters that get gradients and that no optimizer has"""
+    unused_where: str | None = None
+    """file:line where the model of the first of them is called"""
     anomaly_detection: bool = False
     """torch's is on"""
     anomaly_where: str | None = None

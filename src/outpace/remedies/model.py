@@ -255,6 +255,7 @@ def compute_changes(setup: Setup) -> list[tuple[str, ...]]:
         (setup.compiled, "compile_model"),
         (setup.checkpointed, "checkpoint_activations"),
         (setup.kept_activations, "keep_activations"),
+        (setup.no_unused_gradients, "no_unused_gradients"),
         (setup.tf32, "tf32"),
         (setup.cudnn_benchmark, "cudnn_benchmark"),
         (setup.flush_denormals, "flush_denormals"),

@@ -70,6 +70,8 @@ class Setup:
     passive: bool = False
     """OpenMP threads sleep while they wait, instead of spinning"""
     flush_denormals: bool = False
+    no_unused_gradients: bool = False
+    """parameters that no optimizer has ask for no gradient"""
     no_anomaly_detection: bool = False
     """torch's is off, whatever the script sets"""
     tf32: bool = False

@@ -118,6 +118,10 @@ def served_by(setup: Setup) -> set[str]:
     if setup.autocast or setup.channels_last or setup.compiled or setup.checkpointed:
         # The loader tells a model inside of a data set from the one that learns.
         wanted |= {"module", "loader"}
+    if setup.kept_activations:
+        wanted.add("recompute")
+    if setup.no_unused_gradients:
+        wanted |= {"unused", "module", "loader"}
     if setup.decoder != AS_IS.decoder or setup.decoded_bytes:
         wanted.add("decode")
     return wanted
@@ -182,7 +186,7 @@ def begin(spec: dict[str, Any]) -> None:
     setup: Setup = setup_of([(r["name"], r["settings"]) for r in spec.get("remedies", [])])
     shift = int(spec.get("seed_shift", 0))
     host = assemble(started_ns=spec.get("started_ns"), seed_shift=shift)
-    wanted = MEASURING if measures(spec) else COUNTING | served_by(setup)
+    wanted = (MEASURING if measures(spec) else COUNTING) | served_by(setup)
     if setup.feed.pin:
         wanted = wanted | {"transfer"}
     if spec.get("deadline") is not None:

@@ -24,6 +24,7 @@ from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.save import SaveSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.transfer import TransferSeam
+from outpace.seams.unused import UnusedGradients
 from outpace.serve.decode import Decoder
 from outpace.serve.feeds import make_feed
 
@@ -44,6 +45,7 @@ def assemble(
         RecomputeSeam(host),
         LossSeam(host),
         OptimizerSeam(host),
+        UnusedGradients(host),
         TransferSeam(host),
         SaveSeam(host),
         decode,

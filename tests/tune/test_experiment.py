@@ -168,6 +168,39 @@ def test_workers_that_start_for_each_batch_are_the_bottleneck(
     assert "persistent_workers" in {advice["name"] for advice in first["remedies"]}
 
 
+COUNTED = """
+    import time
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    data = TensorDataset(torch.randn(640, 16), torch.randint(0, 4, (640,)))
+    model = torch.nn.Sequential(torch.nn.Linear(16, 256), torch.nn.ReLU(), torch.nn.Linear(256, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(data, batch_size=16, shuffle=True)
+    for epoch in range(1_000_000):
+        seen = 0
+        for x, y in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            time.sleep(0.004)
+            seen += 1
+        assert seen == len(loader), seen
+"""
+
+
+def test_each_epoch_of_experiments_has_as_many_batches_as_ever(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A schedule of so many steps would fail. In blocks of 25 steps batches are free, or the seams are out."""
+    session = tmp_path / "session"
+    done = diagnosed(script(COUNTED), session, "4s")
+    assert "AssertionError" not in done.stderr
+    evidence = evidence_of(session)
+    assert evidence.arm("seams_off") is not None
+    assert evidence.arm("input_free") is not None
+
+
 MADE_ANEW = """
     import time
 

@@ -77,6 +77,8 @@ def input_lines(
                 targets, value = _assignment(node)
                 if value is None or not targets & wanted or _calls_model_on(value, wanted):
                     continue
+                if isinstance(node, ast.For) and node.body[0].lineno == node.lineno:
+                    continue  # what it draws and what it does are on one line
                 end = node.body[0].lineno - 1 if isinstance(node, ast.For) else node.end_lineno  # type: ignore[attr-defined]
                 last = max(node.lineno, end or node.lineno)  # type: ignore[attr-defined]
                 found.update((file, function, n) for n in range(node.lineno, last + 1))  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 from outpace.seams.recent import Recent
@@ -128,8 +129,13 @@ class Record:
         self.given = self.ahead = 0
 
     def look_away(self) -> None:
-        """Batches are given unseen from here on."""
+        """Batches are given unseen from here on: as many as are left of the epoch, and no more."""
         self.ahead = self.given - self._made
+        drawn = getattr(self.own, "_sampler_iter", None)
+        if drawn is not None and self.length is not None and self.ahead > 0:
+            skipped = sum(1 for _ in islice(drawn, self.ahead))
+            self.own._num_yielded += skipped
+            self.ahead -= skipped
 
     def look_again(self) -> None:
         """Count those that the DataLoader's own iterator gave unseen."""

@@ -192,7 +192,7 @@ COUNTED = """
 def test_each_epoch_of_experiments_has_as_many_batches_as_ever(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A schedule of so many steps would fail. In blocks of 25 steps batches are free, or the seams are out."""
+    """A schedule of so many steps would fail. For 25 steps batches are free, or the seams are out."""
     session = tmp_path / "session"
     done = diagnosed(script(COUNTED), session, "4s")
     assert "AssertionError" not in done.stderr

@@ -1,4 +1,4 @@
-"""A transformer computes its activations again in the backward pass, though there is room for them (AMOUNT 1).
+"""A transformer computes its activations again for the backward pass, though they could be kept (AMOUNT 1).
 
 truth: compute arithmetic
 line: checkpoint(block, x, use_reentrant=False)

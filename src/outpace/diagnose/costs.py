@@ -276,7 +276,7 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     tiny = (compute.operations + updating) * one
     whole = compute_cost(evidence)
     most = MOST_DISPATCH * whole
-    if compute.device == "cpu" and compute.called_by_rows > BY_ROWS:
+    if calls_by_rows(compute):
         return min(calling_seconds(evidence), most), min(tiny, most), whole
     if compute.fixed is None and compute.device != "cpu":
         return 0.0, 0.0, 0.0  # launching may hide behind what was launched before
@@ -287,6 +287,11 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
         most = min(most, MOST_OVER_TINY * tiny)
     fixed, low, high = (min(share * compute.clocked_s, most) for share in compute.fixed)
     return fixed, min(low, fixed), max(high, fixed)
+
+
+def calls_by_rows(compute: Compute) -> bool:
+    """Whether most calls come with the rows of a batch, on a device that waits for each."""
+    return compute.device == "cpu" and compute.called_by_rows > BY_ROWS
 
 
 def calling_seconds(evidence: Evidence) -> float:

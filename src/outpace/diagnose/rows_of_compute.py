@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from outpace.diagnose.costs import (
-    BY_ROWS,
     MOST_OVER_TINY,
     SURELY_MOVED,
     beyond_least,
     by_hand_seconds,
+    calls_by_rows,
     ceiling_seconds,
     compared_s,
     compute_cost,
@@ -62,7 +62,7 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
     if seconds < 0.3 * compute_cost(evidence):
         return
     beyond = beyond_least(evidence)
-    by_rows = evidence.compute.called_by_rows > BY_ROWS
+    by_rows = calls_by_rows(evidence.compute)
     how = "measured" if evidence.compute.fixed is not None and not by_rows else "predicted"
     cost = of_step(evidence, beyond * seconds, beyond * low, beyond * high, how)  # type: ignore[arg-type]
     what = "go to calls" if by_rows else "do not depend on the batch"

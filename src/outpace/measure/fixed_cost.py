@@ -11,10 +11,10 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from outpace.measure.again import Call, last_call, unseen
 from outpace.measure.arms import settled
+from outpace.measure.flops import StepCounter
 from outpace.measure.statistics import Line, line
 from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
@@ -33,10 +33,10 @@ def fixed_cost(host: Host, seconds: float = SECONDS) -> Line | None:
     Not for models whose tensors have no common first dimension of `FEWEST_ROWS` rows, nor for compiled
     ones, which would be compiled for other shapes.
     """
-    call = last_call(host)
-    rows = rows_of(call) if call is not None else 0
-    if call is None or rows < FEWEST_ROWS or is_compiled(call.module):
+    found = call_by_rows(host)
+    if found is None:
         return None
+    call, rows = found
     sizes, times = [], []
     begun = perf_counter()
     try:
@@ -57,10 +57,10 @@ def called_by_rows(host: Host) -> float:
     By how many there are for half of the rows. Where a model loops over its batch, halving that halves the
     calls too, and what they cost does not show as fixed.
     """
-    call = last_call(host)
-    rows = rows_of(call) if call is not None else 0
-    if call is None or rows < FEWEST_ROWS or is_compiled(call.module):
+    found = call_by_rows(host)
+    if found is None:
         return 0.0
+    call, rows = found
     try:
         with unseen(host, call.module), torch.enable_grad():
             half, whole = (operators(call, rows // part) for part in (2, 1))
@@ -73,25 +73,10 @@ def called_by_rows(host: Host) -> float:
 def operators(call: Call, count: int) -> int:
     """How many a forward pass over the first ``count`` rows calls."""
     args, kwargs = first_rows(call, count)
-    calls = Calls()
-    with calls:
+    counter = StepCounter()
+    with counter:
         call.made_of(args, kwargs)
-    return calls.count
-
-
-class Calls(TorchDispatchMode):
-    """Counts operators."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """One more."""
-        self.count += 1
-        return function(*args, **(kwargs or {}))
+    return counter.count.operations
 
 
 def first_rows(call: Call, count: int) -> tuple[list[Any], dict[str, Any]]:
@@ -105,6 +90,15 @@ def turns(begun: float, seconds: float) -> Iterator[float]:
         if index > FEWEST_ROUNDS and perf_counter() - begun > seconds:
             return
         yield from PARTS[:: 1 if index % 2 else -1]
+
+
+def call_by_rows(host: Host) -> tuple[Call, int] | None:
+    """The model's last call and its rows, where it can be made on a part of them."""
+    call = last_call(host)
+    rows = rows_of(call) if call is not None else 0
+    if call is None or rows < FEWEST_ROWS or is_compiled(call.module):
+        return None
+    return call, rows
 
 
 def rows_of(call: Call) -> int:

@@ -152,15 +152,12 @@ def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:
 
     The innermost first; all of one moment, but for those beyond the first eight.
     """
-    looks = _looks(thread, after_s)
     try:
-        *read, walk = next(looks)
+        # No name for it: it holds all threads' frames, and what their functions have in hand. So it is
+        # gone before the thread goes on, and in no cycle with this frame.
+        *read, walk = next(_looks(thread, after_s))
     except KeyError:
         return []
-    finally:
-        # It holds all threads' frames, this one's too, which holds it: a cycle, in which what the
-        # functions of the target had in hand would live on until the next full collection.
-        del looks
     stack = [pair for pair in zip(read[::2], read[1::2], strict=True) if pair[0] is not None]
     while walk is not None:
         stack.append((walk.f_code, walk.f_lineno))

@@ -15,15 +15,17 @@ from outpace.seams.layout import lay_out, to_channels_last
 from outpace.seams.setup import AS_IS
 
 
-def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def step(net: nn.Module, optimizer: torch.optim.Optimizer, set_to_none: bool) -> None:
     net(torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))).sum().backward()
     optimizer.step()
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none)
 
 
+@pytest.mark.filterwarnings("error:grad and param do not obey")  # torch warns of it once a process
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
 @pytest.mark.parametrize("back", [False, True])
-def test_a_fused_optimizer_goes_on_as_it_would(kind: Any, back: bool) -> None:
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_fused_optimizer_goes_on_as_it_would(kind: Any, back: bool, set_to_none: bool) -> None:
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Conv2d(5, 4, 3))
     net = copy.deepcopy(plain)
@@ -34,8 +36,8 @@ def test_a_fused_optimizer_goes_on_as_it_would(kind: Any, back: bool) -> None:
             lay_out(net, optimizers[1:], channels_last=True)
         if number == 2 and back:
             lay_out(net, optimizers[1:], channels_last=False)
-        step(plain, optimizers[0])
-        step(net, optimizers[1])
+        step(plain, optimizers[0], set_to_none)
+        step(net, optimizers[1], set_to_none)
     for one, other in zip(plain.parameters(), net.parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
     weight = net[0].weight

@@ -10,15 +10,17 @@ from torch.optim import Optimizer
 
 
 def lay_out(module: nn.Module, optimizers: Iterable[Optimizer], *, channels_last: bool) -> None:
-    """A model's weights of four dimensions, and what optimizers keep of them.
+    """A model's weights of four dimensions, their gradients, and what optimizers keep of them.
 
-    Fused optimizers go through both by address: they are to lie alike.
+    Fused optimizers go through all by address: they are to lie alike.
     """
     wanted = torch.channels_last if channels_last else torch.contiguous_format
     # torch's own way takes weights of 3-D convolutions for images too, and fails.
     for weight in (*module.parameters(), *module.buffers()):
         if weight.dim() == 4:
             weight.data = weight.data.contiguous(memory_format=wanted)
+            if weight.grad is not None:
+                weight.grad.data = weight.grad.data.contiguous(memory_format=wanted)
     for optimizer in optimizers:
         for state in optimizer.state.values():
             for key, value in state.items():

@@ -61,3 +61,48 @@ def test_what_a_model_gives_lies_as_it_would() -> None:
         for _ in range(2):
             found = net(images)
             assert torch.allclose(found.view(2, -1), wanted.view(2, -1), atol=1e-5)
+
+
+def by_hand(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Steps along gradients that lie transposed, as sums of products do."""
+    for number in range(4):
+        net(torch.full((2, 5), number / 4)).sum().backward()
+        for weight in net.parameters():
+            assert weight.grad is not None
+            weight.grad = torch.arange(weight.numel()).reshape(weight.T.shape).T * 0.1
+        optimizer.step()
+
+
+@pytest.mark.filterwarnings("ignore:grad and param do not obey")
+@pytest.mark.filterwarnings("ignore:The use of `x.T` on tensors of dimension other than 2")
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
+def test_gradients_that_a_script_lays_otherwise_are_not_stepped_fused(kind: Any) -> None:
+    """torch's fused kernels on a CPU take them for others."""
+    plain = nn.Linear(5, 3)
+    net = copy.deepcopy(plain)
+    by_hand(plain, kind(plain.parameters(), 0.01))
+    optimizer = kind(net.parameters(), 0.01)
+    with hosted(replace(AS_IS, fused=True)) as host:
+        by_hand(net, optimizer)
+        assert not optimizer.param_groups[0]["fused"]
+        assert host.seams["optimizer"].mislays  # type: ignore[attr-defined]
+    for one, other in zip(plain.parameters(), net.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_loaded_state_lies_as_the_weights_do(own: bool) -> None:
+    """It was saved by a run whose weights lay otherwise."""
+    torch.manual_seed(0)
+    plain = nn.Conv2d(3, 5, 3)
+    first = torch.optim.AdamW(plain.parameters(), 0.01)
+    step(plain, first, True)
+    net, saved = copy.deepcopy(plain), copy.deepcopy(first.state_dict())
+    step(plain, first, True)
+    setup = replace(AS_IS, channels_last=True, fused=None if own else True)
+    with hosted(setup):
+        optimizer = torch.optim.AdamW(net.parameters(), 0.01)
+        optimizer.load_state_dict(saved)
+        optimizer.param_groups[0]["fused"] = own or None
+        step(net, optimizer, True)
+    assert torch.allclose(plain.weight, net.weight, atol=1e-6)

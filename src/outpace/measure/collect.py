@@ -56,6 +56,7 @@ from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts, Step
 from outpace.seams.module import ModuleSeam, is_compiled
+from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.tf32 import computed_in
 from outpace.seams.transfer import ON_CUDA, SYNCS, TRANSFERS, WAITS, TransferSeam
@@ -274,7 +275,9 @@ def _compute(
     collective = host.seams.get("collective")
     if isinstance(collective, CollectiveSeam):
         facts["exchange_where"] = collective.where
-    facts["set_to_none"] = not getattr(host.seams.get("optimizer"), "zeroes", False)
+    steps = host.seams.get("optimizer")
+    if isinstance(steps, OptimizerSeam):
+        facts.update(set_to_none=not steps.zeroes, mislaid=steps.mislays)
     facts.update(_fixed_cost(contests, found, facts))
     facts["tf32"] = computed_in(facts.get("device", "cpu")) == "tf32"
     calls = found.compute.get("calls")

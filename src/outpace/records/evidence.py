@@ -196,6 +196,8 @@ class Compute(msgspec.Struct, frozen=True):
     optimizer: str | None = None
     fused: bool = False
     foreach: bool = False
+    mislaid: bool = False
+    """the script lays gradients otherwise in memory than their weights, as an arm with fused steps met"""
     set_to_none: bool = True
     flops: float = 0.0
     """forward and backward FLOPs a step"""

@@ -43,6 +43,12 @@ class FusedOptimizer(Remedy):
             return Verdict(False, f"torch has no fused kernel for {what}")
         if compute.fused or (compute.foreach and how == "foreach"):
             return Verdict(False, f"{optimizer} is fused already")
+        if compute.mislaid and how == "fused":
+            return Verdict(
+                False,
+                "the script's gradients lie otherwise in memory than their weights, which fused kernels "
+                "go through by address",
+            )
         whole = evidence.free_s or evidence.steps.mean_s
         share = compute.optimizer_s / whole if whole else 0.0
         reason = f"{optimizer}'s step over {compute.tensors} tensors is {100 * share:.0f} % of "

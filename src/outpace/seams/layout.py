@@ -28,6 +28,33 @@ def lay_out(module: nn.Module, optimizers: Iterable[Optimizer], *, channels_last
                     state[key] = value.contiguous(memory_format=wanted)
 
 
+def lies_as(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether what goes through both by address meets the same elements; they are of one shape."""
+    one, other = tensor.stride(), weight.stride()
+    if one == other:
+        return True
+    return all(a == b for a, b, size in zip(one, other, weight.shape, strict=True) if size > 1)
+
+
+def lay_states(optimizer: Optimizer) -> None:
+    """Have what an optimizer keeps of each weight lie as that does: what was loaded may not."""
+    for weight, state in optimizer.state.items():
+        for key, value in state.items():
+            of_weight = isinstance(value, torch.Tensor) and value.shape == weight.shape
+            if of_weight and not lies_as(value, weight):
+                state[key] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
+
+
+def grads_lie_as_weights(optimizer: Optimizer) -> bool:
+    """Those of autograd do; a script may lay its own otherwise."""
+    return all(
+        lies_as(weight.grad, weight)
+        for group in optimizer.param_groups
+        for weight in group["params"]
+        if weight.grad is not None and not weight.grad.is_sparse
+    )
+
+
 def to_channels_last(tensor: torch.Tensor) -> torch.Tensor:
     """An image batch with its channels last in memory; other tensors as they are."""
     if tensor.dim() == 4 and tensor.is_floating_point():

@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
 )
 
 from outpace.seams.host import ACCUMULATED, Host
+from outpace.seams.layout import grads_lie_as_weights, lay_states
 from outpace.seams.setup import AS_IS, FOREACH, FUSED, Setup
 
 
@@ -37,6 +38,10 @@ class OptimizerSeam:
         self.own: weakref.WeakKeyDictionary[Optimizer, list[dict[str, Any]]] = (
             weakref.WeakKeyDictionary()
         )
+        self.mislaid: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        """those whose gradients the script lays otherwise than its weights"""
+        self.mislays = False
+        """there was one"""
         self.zeroes = False
         """the script asks that gradients be set to zero instead of None"""
 
@@ -93,6 +98,7 @@ class OptimizerSeam:
     def reconcile(self, setup: Setup) -> None:
         """Bring the known optimizers to ``setup``."""
         self.setup = setup
+        self.mislaid.clear()
         for optimizer in list(self.host.optimizers):
             self.bring(optimizer)
 
@@ -107,6 +113,8 @@ class OptimizerSeam:
                 host.optimizers.add(optimizer)
                 if self.setup.fused is not None or self.setup.foreach is not None:
                     host.guard("optimizer", self.bring, optimizer)
+        if self.setup.fused or self.setup.channels_last:
+            host.guard("optimizer", self.keep_alike, optimizer)
         if not host.phases.resting:
             host.phases.push("optimizer")
 
@@ -117,6 +125,15 @@ class OptimizerSeam:
             host.phases.unwind(0)
             host.saw_optimizer_step(optimizer)
 
+    def keep_alike(self, optimizer: Optimizer) -> None:
+        """Fused kernels go through weights, gradients and state by address, and do not look how they lie."""
+        if any(group.get("fused") for group in optimizer.param_groups):
+            lay_states(optimizer)
+            if not grads_lie_as_weights(optimizer):
+                self.mislays = True
+                self.mislaid.add(optimizer)
+                self.bring(optimizer)
+
     def bring(self, optimizer: Optimizer) -> None:
         """Switch an optimizer's implementation, or give it its own back."""
         own = self.own.setdefault(
@@ -124,11 +141,13 @@ class OptimizerSeam:
             [{k: g.get(k) for k in ("fused", "foreach")} for g in optimizer.param_groups],
         )
         fused, foreach = self.setup.fused, self.setup.foreach
-        name = type(optimizer).__name__
+        name, mislaid = type(optimizer).__name__, optimizer in self.mislaid
         for group, before in zip(optimizer.param_groups, own, strict=False):
             if "foreach" not in group:
                 continue
-            if fused and name in FUSED and _can_fuse(group):
+            if mislaid:
+                group["fused"], group["foreach"] = None, before["foreach"]
+            elif fused and name in FUSED and _can_fuse(group):
                 group["fused"], group["foreach"] = True, False
             elif foreach and name in FOREACH:
                 group["fused"], group["foreach"] = False, True

@@ -13,6 +13,7 @@ import torch
 
 from outpace.measure.generators import random_states, restore_random
 from outpace.records.training import Row
+from outpace.seams.layout import lay_states
 from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.clock import Ahead, Clock
@@ -240,6 +241,7 @@ class Run:
         if self.shards is not None:
             own = self.shards.placed_state(own, self.optimizer)
         self.optimizer.load_state_dict(own)
+        lay_states(self.optimizer)  # it may be of a run whose weights lay otherwise
         self.rates.groups = self.optimizer.param_groups
         self.rates.set(self.rates.factor)
         for strategy in self.events.strategies:

@@ -101,3 +101,13 @@ def test_ours_and_a_validations_are_not_the_scripts(seam: RecomputeSeam) -> None
     seam.host.setup = replace(AS_IS, checkpointed=True)
     gradients(Block(), reentrant=False)
     assert seam.where is None
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("preserve", [True, False])
+def test_random_numbers_that_are_drawn_anew_are_told(
+    seam: RecomputeSeam, reentrant: bool, preserve: bool
+) -> None:
+    x = torch.ones(4, 8, requires_grad=True)
+    checkpoint(Block(), x, use_reentrant=reentrant, preserve_rng_state=preserve).sum().backward()
+    assert seam.draws is not preserve

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from tests.remedies.trainings import hosted
 from torch import nn
@@ -74,3 +75,43 @@ def test_where_no_optimizer_has_any_none_are_unused() -> None:
         for _ in range(3):
             nn.functional.mse_loss(one.student(torch.ones(3, 4)), torch.ones(3, 2)).backward()
         assert not list(unused(host))
+
+
+def test_an_optimizer_that_begins_late_has_its_parameters() -> None:
+    """It is made before the first step, and stepped epochs after it."""
+    with hosted(SPARED) as host:
+        one = Distilled()
+        late = torch.optim.SGD(one.teacher.parameters(), 0.1)
+        for _ in range(6):
+            one.step()
+        assert not list(unused(host))
+        assert asking(one.teacher) == [True, True]
+        assert late.param_groups[0]["params"][0].grad is not None
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_what_an_optimizer_is_given_later_asks_again(group: bool) -> None:
+    with hosted(SPARED) as host:
+        one = Distilled()
+        for _ in range(6):
+            one.step()
+        assert asking(one.teacher) == [False, False]
+        given = [one.teacher.weight]
+        if group:
+            one.optimizer.add_param_group({"params": given})
+        else:
+            late = torch.optim.SGD(given, 0.1)
+            assert late.param_groups
+        assert asking(one.teacher) == [True, False]
+        before = one.teacher.weight.clone()
+        one.step()
+        assert torch.equal(one.teacher.weight, before) is not group
+        host.switch(AS_IS)
+        assert asking(one.teacher) == [True, True]
+
+
+def test_the_seam_leaves_no_trace() -> None:
+    plain = torch.optim.Optimizer.add_param_group
+    with hosted():
+        assert torch.optim.Optimizer.add_param_group is not plain
+    assert torch.optim.Optimizer.add_param_group is plain

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from outpace.serve.batches import CHECKED, Unlike, by_items, by_slice, forgiving, same_bits
+from outpace.seams.setup import AS_IS
+from outpace.serve.batches import CHECKED, Slices, Unlike, by_items, forgiving, same_bits
+from outpace.serve.feeds import make_feed
 
 ROWS = torch.arange(40.0).reshape(20, 2)
 
@@ -51,9 +55,9 @@ def test_a_slice_that_is_unlike_the_items_is_left_out(
     data, why = UNLIKE[name]
     loader = DataLoader(data, batch_size=4)
     with pytest.raises(Unlike, match=why):
-        by_slice(loader)([1, 2])
+        Slices(loader).fetch([1, 2])
     items = by_items(loader)
-    fetch = forgiving(by_slice(loader), items, "slicing")
+    fetch = forgiving(Slices(loader).fetch, items, "slicing")
     for _ in range(CHECKED + 2):
         assert same_bits(fetch([3, 1]), items([3, 1]))
     assert capsys.readouterr().err.count("slicing is left out") == 1
@@ -67,14 +71,43 @@ def test_a_slice_that_fails_later_is_left_out_then() -> None:
         return ROWS[indices] if len(calls) <= CHECKED + 1 else 1 / 0
 
     loader = DataLoader(Made(many, torch.clone), batch_size=4)
-    fetch = forgiving(by_slice(loader), by_items(loader), "slicing")
+    fetch = forgiving(Slices(loader).fetch, by_items(loader), "slicing")
     for _ in range(CHECKED + 3):
         assert torch.equal(fetch([3, 1]), ROWS[[3, 1]])
     assert len(calls) == CHECKED + 2
 
 
+class Strengthened(Dataset[torch.Tensor]):
+    """A coin is thrown for each call, once the script says so: for a slice that is one for a whole batch."""
+
+    flips = False
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return -ROWS[index] if self.flips and random.random() < 0.5 else ROWS[index]
+
+
+def test_a_data_set_that_turns_random_is_drawn_by_items_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = Strengthened()
+    feed = make_feed(DataLoader(data, batch_size=8), replace(AS_IS.feed, fetch="slice"))
+    plain = DataLoader(data, batch_size=8)
+    for epoch, data.flips in enumerate((False, False, True, True)):
+        random.seed(epoch)
+        wanted = list(plain)
+        random.seed(epoch)
+        got = list(feed.epoch())
+        # What slicing drew until it was left out has moved the generator once.
+        looked_at = 1 if epoch == 2 else len(wanted)
+        assert all(map(torch.equal, got[:looked_at], wanted))
+    assert capsys.readouterr().err.count("fetching by slice is left out") == 1
+
+
 def test_a_tensor_set_is_sliced() -> None:
-    fetch = by_slice(DataLoader(TensorDataset(ROWS, ROWS[:, 0]), batch_size=4))
+    fetch = Slices(DataLoader(TensorDataset(ROWS, ROWS[:, 0]), batch_size=4)).fetch
     for _ in range(CHECKED + 1):
         x, y = fetch([3, 1])
         assert torch.equal(x, ROWS[[3, 1]])

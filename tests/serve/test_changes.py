@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,14 @@ from outpace.serve.changes import state_of
 from outpace.serve.feeds import make_feed
 from outpace.serve.loader import Loader
 
+KNOBS = {"size": 1}
+OPTIONS = SimpleNamespace(sizes=[1])
+UNNAMED = {"size": 1}
+
+
+def sized(sample: Any) -> Any:
+    return next(each * KNOBS["size"] for each in [sample])
+
 
 class Transform:
     strength = 0.0
@@ -27,6 +36,7 @@ class Transform:
 
 class Data:
     epoch = 0
+    shared = 0
 
     def __init__(self) -> None:
         self.table, self.array = torch.zeros(3), np.zeros(3)
@@ -36,7 +46,18 @@ class Data:
         return 8
 
     def __getitem__(self, index: int) -> Any:
-        return torch.tensor(100.0 * self.epoch + index)
+        return sized(torch.tensor(100.0 * self.epoch + index))
+
+    @property
+    def sizes(self) -> list[int]:
+        return list(OPTIONS.sizes)
+
+
+@pytest.fixture(autouse=True)
+def knobs_put_back() -> Iterator[None]:
+    yield
+    KNOBS["size"] = UNNAMED["size"] = 1
+    OPTIONS.sizes, Data.shared, Transform.strength = [1], 0, 0.0
 
 
 def set_strength(data: Data) -> None:
@@ -194,6 +215,10 @@ def test_samples_that_a_remedy_keeps_are_those_of_the_labels_as_they_are() -> No
         lambda data: data.transforms.pop(),
         lambda data: data.table.add_(1.0),
         lambda data: setattr(data, "array", np.ones(3)),
+        lambda _: setattr(Data, "shared", 1),
+        lambda _: setattr(Transform, "strength", Transform.strength + 1),
+        lambda _: KNOBS.update(size=KNOBS["size"] + 1),
+        lambda _: setattr(OPTIONS, "sizes", [*OPTIONS.sizes, 3]),
     ],
 )
 def test_a_change_is_seen(change: Any) -> None:
@@ -203,6 +228,13 @@ def test_a_change_is_seen(change: Any) -> None:
     assert state_of(of) == before
     change(data)
     assert state_of(of) != before
+
+
+def test_what_no_function_of_the_data_set_names_is_not_its_own() -> None:
+    data = Data()
+    before = state_of(data)
+    UNNAMED["size"] += 1
+    assert state_of(data) == before
 
 
 def test_what_leads_back_to_itself_comes_to_an_end() -> None:
@@ -217,6 +249,16 @@ def test_a_loaders_processes_have_the_data_set_as_it_is() -> None:
     try:
         for data.epoch in range(3):
             assert [float(batch[0]) for batch in loader] == [100.0 * data.epoch + i for i in (0, 4)]
+    finally:
+        loader.close()
+
+
+def test_a_loaders_processes_have_what_the_module_says_now() -> None:
+    loader = Loader(Data(), 4, executor="processes", workers=1, shuffle=False)
+    try:
+        for size in (1, 2, 3):
+            KNOBS["size"] = size
+            assert [float(batch[1]) for batch in loader] == [size * i for i in (1, 5)]
     finally:
         loader.close()
 

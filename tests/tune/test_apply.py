@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from outpace.tune.apply import checksum
 from tests.conftest import plainly, with_entry
 
 IMAGES = """
@@ -148,6 +152,22 @@ def test_what_a_training_has_no_use_for_is_left_out(
     assert code == 0, printed
     assert printed.splitlines()[:8] == plain.stdout.splitlines()
     assert printed.splitlines()[-1] == told
+
+
+def test_a_checksum_is_of_all_that_models_hold() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 2).bfloat16(), torch.nn.BatchNorm1d(2))
+    host: Any = SimpleNamespace(roots=[model])
+    found = [checksum(host)]
+    with torch.no_grad():
+        model[0].bias[1] += 1.0
+        found.append(checksum(host))
+        model[1].running_var[0] = 0.5
+        found.append(checksum(host))
+        model[1].num_batches_tracked += 1
+        found.append(checksum(host))
+    assert len(set(found)) == 4
+    assert checksum(host) == found[-1]
+    assert checksum(SimpleNamespace(roots=[torch.nn.Linear(2, 2, device="meta")])) is None  # type: ignore[arg-type]
 
 
 SEAMS = """

@@ -8,12 +8,21 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset
 
 from outpace.measure.flops import StepCount
 from outpace.seams.host import Step
 from outpace.serve.probe import Probe
 from outpace.tune.assemble import assemble
-from outpace.tune.probes import MOST_KINDS, ModelCounter, denormals, longest, probe_again
+from outpace.tune.probes import (
+    MOST_KINDS,
+    ModelCounter,
+    after_draw,
+    denormals,
+    longest,
+    probe_again,
+)
 
 
 def test_weights_without_numbers_have_no_denormal_ones() -> None:
@@ -132,3 +141,78 @@ def test_the_shortest_operators_of_many_are_one() -> None:
     assert rest.seconds == pytest.approx(2 * 900 + 2 * 899 + 1e-3)
     assert rest.flops == pytest.approx(6 / 5)
     assert rest.moved_bytes == pytest.approx((2 * 100 + 2 * 101) / 5)
+
+
+class Harder(Dataset[torch.Tensor]):
+    """Its samples are as hard as the script says, and it counts them."""
+
+    def __init__(self) -> None:
+        self.level, self.drawn = 0.0, 0
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.drawn += 1
+        return torch.full((8,), index + self.level)
+
+
+@pytest.mark.parametrize("changes", ["never", "each epoch", "each step"])
+def test_a_data_set_that_the_script_changes_from_step_to_step_is_seen(changes: str) -> None:
+    host = assemble(switching=True)
+    host.install()
+    try:
+        data, model = Harder(), nn.Linear(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        loader = DataLoader(data, batch_size=8, shuffle=True)
+        snapshot = None
+        for _epoch in range(3):
+            data.level += changes == "each epoch"
+            for batch in loader:
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.step()
+                data.level += changes == "each step"
+            snapshot = snapshot or after_draw(host)
+        assert snapshot is not None
+        assert snapshot.made_by is not None
+        assert snapshot.fed_back is (changes == "each step")
+        snapshot.end()
+    finally:
+        host.remove()
+
+
+class Normed(nn.Module):
+    """A block that is computed again."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(8, 8), norm, nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = checkpoint(self.block, x, use_reentrant=False)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("norm", "moves"), [(nn.BatchNorm1d(8), True), (nn.LayerNorm(8), False), (nn.Dropout(), False)]
+)
+def test_statistics_that_a_recomputation_moves_twice_are_seen(norm: nn.Module, moves: bool) -> None:
+    host = assemble(switching=True)
+    host.install()
+    try:
+        model = Normed(norm)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step() -> None:
+            model(torch.randn(4, 8)).sum().backward()
+            optimizer.step()
+
+        step()
+        counter = ModelCounter(host)
+        with counter:
+            step()
+        assert counter.failure is None
+        assert counter.recomputing_moves() is moves
+    finally:
+        host.remove()

@@ -259,7 +259,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.began.discard(one)
         self.zeroed.discard(one)
         own = held_by(optimizer)
-        held = own.union(*map(held_by, self.host.optimizers))
+        held = own.union(*map(held_by, {*self.host.optimizers, *self.host.made}))
         self.learners = max(self.learners, len(self._taught()))
         named = self._parameters()
         self.not_optimized = tuple(

@@ -114,6 +114,8 @@ class Input(msgspec.Struct, frozen=True):
     """the generators that drawing a sample advances: "python", "numpy", "torch" """
     step_streams: tuple[str, ...] = ()
     """those that the rest of a step advances"""
+    fed_back: bool = False
+    """the script changes what makes batches, a data set or a sampler, between two batches of one epoch"""
     interrupted: bool = False
     """validations come between the batches of an epoch"""
     sliceable: bool | None = None
@@ -214,12 +216,17 @@ class Compute(msgspec.Struct, frozen=True):
     """share of those calls that are made for each row of a batch anew"""
     recomputed_where: str | None = None
     """file:line at which the script has activations computed again in its backward pass"""
+    recomputed_moves: bool = False
+    """to compute them again changes more than it gives: statistics of batch norms, or which random numbers
+    are drawn"""
     recomputed_bytes: float = 0.0
     """the most that a step would keep of them"""
     unused: int = 0
     """parameters that get gradients and that no optimizer has"""
     unused_where: str | None = None
     """file:line where the model of the first of them is called"""
+    unused_read: bool = False
+    """the script looks at gradients itself: at those, or at some that it names"""
     anomaly_detection: bool = False
     """torch's is on"""
     anomaly_where: str | None = None

@@ -49,6 +49,8 @@ class CacheSamples(Remedy):
             return Verdict(False, "samples could not be drawn twice to compare them")
         if not data.deterministic:
             return Verdict(False, "samples are random: kept ones would no longer be")
+        if data.fed_back:
+            return Verdict(False, "the script changes what samples are made by from batch to batch")
         if data.cached_s is None or not data.samples:
             return Verdict(False, "samples have no fixed shape, or do not fit into memory")
         if data.epochs is not None and data.epochs < 2:

@@ -88,8 +88,9 @@ class FetchThreads(Remedy):
         return with_room(replace(base, feed=feed), settings)
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
-        """Random samples draw in another order."""
-        exact = keeps_threads(settings) and not self.redraws(evidence)
+        """Random samples draw in another order; what a step changes is seen some batches later."""
+        here = not self.redraws(evidence) and not evidence.input.fed_back
+        exact = keeps_threads(settings) and here
         return "exact" if exact else "numerics"
 
     def redraws(self, evidence: Evidence) -> bool:

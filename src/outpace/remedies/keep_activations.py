@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import final
 
 from outpace.records.evidence import Evidence
+from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.checkpoint_activations import FULL
@@ -22,8 +23,9 @@ class KeepActivations(Remedy):
     change: where memory has room for the activations, that time is spent for nothing.
 
     Offered only where all of them fit into four fifths of the memory, which bounds a training as much as the
-    device's own. The same bits, unless batch norms are checkpointed: their running statistics are then moved
-    once in a step instead of twice.
+    device's own. The same bits, unless a forward pass moves more than activations: the running statistics of
+    batch norms, which change once in a step then instead of twice, or a generator of random numbers that the
+    script does not have kept (``preserve_rng_state=False``). There quality is proven.
     """
 
     name = "keep_activations"
@@ -45,6 +47,10 @@ class KeepActivations(Remedy):
             f"{100 * full:.0f} % of the memory"
         )
         return Verdict(full <= FULL, reason)
+
+    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
+        """Every bit, where a forward pass leaves nothing behind."""
+        return "numerics" if evidence.compute.recomputed_moves else "exact"
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """None are computed again, whatever the script asks."""

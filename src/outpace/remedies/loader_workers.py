@@ -14,6 +14,9 @@ from outpace.remedies.model import batch_bytes
 from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
 from outpace.seams.setup import Executor, Setup
 
+CHANGED = (
+    "the script changes what samples are made by from batch to batch, which workers would not see"
+)
 LARGE = 1 << 18
 """bytes of a batch whose pages are worth a place that is used again"""
 
@@ -41,6 +44,8 @@ class LoaderWorkers(Remedy):
         data = evidence.input
         if data.kind != "loader":
             return Verdict(False, "batches do not come from a DataLoader over a map-style data set")
+        if data.fed_back:
+            return Verdict(False, CHANGED)
         chosen = self.settings(evidence)
         best = chosen["workers"]
         if best != data.workers:

@@ -20,7 +20,9 @@ class NoUnusedGradients(Remedy):
     pass takes. In the script the cure is `torch.no_grad()` around the call of a model that the trained
     one does not come before, else `requires_grad_(False)`.
 
-    The same bits, unless the script reads those gradients itself. If they were meant to be learnt from, the
+    Not where the script looks at gradients itself, as where all are clipped by one norm: then it is no waste.
+
+    The same bits. If they were meant to be learnt from, the
     optimizer is to have them: see the finding about learning.
     """
 
@@ -37,6 +39,10 @@ class NoUnusedGradients(Remedy):
         if evidence.ranks or compute.by_hand is not None:
             return Verdict(
                 False, "ranks or lines of the script may use gradients that no optimizer has"
+            )
+        if compute.unused_read:
+            return Verdict(
+                False, "the script looks at gradients itself, maybe at those that no optimizer has"
             )
         return Verdict(True, f"{compute.unused} parameters get gradients that no optimizer uses")
 

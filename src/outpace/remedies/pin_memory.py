@@ -81,7 +81,7 @@ class PinMemory(Remedy):
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Exact with workers, which stay as they were; else as `prefetch` keeps."""
         data = evidence.input
-        shared = data.deterministic is None or shared_streams(evidence)
+        shared = data.deterministic is None or data.fed_back or shared_streams(evidence)
         return "numerics" if not data.workers and shared else "exact"
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:

@@ -41,7 +41,8 @@ class Prefetch(Remedy):
     augmentation included, as long as the step itself does not draw from the generators that the
     samples draw from (dropout and torch-based augmentation both draw from torch's), and no validation
     comes in mid-epoch; else random numbers are dealt out in another order. A loop that leaves an
-    epoch early finds the generators some batches further on.
+    epoch early finds the generators some batches further on. A data set or sampler that the script
+    changes from batch to batch, as by the loss, hears of it some batches later.
     """
 
     name = "prefetch"
@@ -79,9 +80,12 @@ class Prefetch(Remedy):
         return with_room(replace(base, feed=feed), settings)
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
-        """Exact on as many threads, and if batch and step draw from different generators."""
-        unknown = evidence.input.deterministic is None
-        exact = keeps_threads(settings) and not unknown and not self.redraws(evidence)
+        """Exact on as many threads, if batch and step draw from different generators, and if what makes
+        batches depends on no step.
+        """
+        data = evidence.input
+        known = data.deterministic is not None and not data.fed_back
+        exact = keeps_threads(settings) and known and not self.redraws(evidence)
         return "exact" if exact else "numerics"
 
     def redraws(self, evidence: Evidence) -> bool:

@@ -110,6 +110,9 @@ class Host:
         default_factory=weakref.WeakKeyDictionary
     )
     optimizers: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
+    """those that were stepped"""
+    made: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
+    """those that were made, of which some may be stepped later"""
     by_hand_after: int = HAND_WRITTEN_AFTER
     """backward passes without a step of an optimizer after which weights are taken to be stepped by hand"""
     main_optimizer: Any = None

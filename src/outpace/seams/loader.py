@@ -73,6 +73,8 @@ class LoaderSeam:
         """known until the next one, also where the script has let it go"""
         self.on_draw: Callable[[Record, Any], None] | None = None
         """told of each batch that is given, while something is being probed"""
+        self.before_draw: Callable[[Record], None] | None = None
+        """told before each is made, meanwhile"""
         self.dry = False
         """epochs of training end, the later ones after one batch"""
         self.longer: Longer | None = None
@@ -393,6 +395,8 @@ class LoaderSeam:
             host.saw_training()
         if record.trains and not record.remembered:
             self._remember(record)
+        if self.before_draw is not None:
+            host.guard("loader", self.before_draw, record)
         phases.push("input")
         start = phases.mark
         try:

@@ -29,6 +29,8 @@ class RecomputeSeam:
         self.host = host
         self.where: str | None = None
         """file:line at which the script asks for it; None: it does not"""
+        self.draws = False
+        """it asks that random numbers be drawn anew there"""
         self.inside = 0
         """functions that are running, for the first time, whose activations are not kept"""
         self.kept = False
@@ -43,7 +45,7 @@ class RecomputeSeam:
         applied: Any = library.CheckpointFunction.apply
 
         def generator(function: Any, *rest: Any, **kwargs: Any) -> Generator[None, None, None]:
-            if self._unseen():
+            if self._unseen(preserve=bool(next(iter(rest), True))):
                 yield from held(function, *rest, **kwargs)
             elif self.kept:
                 yield
@@ -56,7 +58,7 @@ class RecomputeSeam:
 
         def apply(function: Any, preserve: bool, *args: Any) -> Any:
             # Where no input needs a gradient this kind trains nothing inside: to keep it would.
-            if self._unseen() or not any(needs_gradient(one) for one in args):
+            if self._unseen(preserve=preserve) or not any(needs_gradient(one) for one in args):
                 return applied(function, preserve, *args)
             if self.kept:
                 return function(*args)
@@ -80,13 +82,14 @@ class RecomputeSeam:
         """Keep activations, or not, in the steps that come."""
         self.kept = setup.kept_activations
 
-    def _unseen(self) -> bool:
-        """Whether a call is none of the training's; else note where it comes from."""
+    def _unseen(self, *, preserve: bool) -> bool:
+        """Whether a call is none of the training's; else note where it comes from, and what it asks for."""
         host = self.host
         if host.setup.checkpointed or not host.on_main_thread() or not torch.is_grad_enabled():
             return True  # ours, a thread's own, or one of which nothing is kept
         if self.where is None:
             self.where = host.guard("recompute", caller)
+        self.draws |= not preserve
         return False
 
 

@@ -1,13 +1,17 @@
 """Gradients that nobody uses: of parameters that no optimizer has, as of a teacher whose graph is kept.
 
-They cost the backward pass of all of its model, and what that keeps of the forward pass.
+They cost the backward pass of all of its model, and what that keeps of the forward pass. An optimizer that
+was made has its parameters, though it may be stepped for the first time after many epochs.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from outpace.seams.host import Host, RootFacts, Step
 from outpace.seams.optimizer import held_by
@@ -26,19 +30,40 @@ class UnusedGradients:
         self.host = host
         self.wanted = False
         self.spared: list[nn.Parameter] = []
+        self.original: Any = None
         self.versions: dict[int, int] = {}
         """torch's count of changes of each parameter (by id) after the first steps"""
 
     def install(self) -> None:
         """Listen for the first steps, in which they come to be known."""
-        if self.on_step not in self.host.listeners:
-            self.host.listeners.append(self.on_step)
+        if self.original is not None:
+            return
+        self.host.listeners.append(self.on_step)
+        self.original = original = Optimizer.add_param_group
+        seam, host = self, self.host
+
+        @functools.wraps(original)
+        def add_param_group(optimizer: Optimizer, group: dict[str, Any]) -> None:
+            original(optimizer, group)
+            host.guard("unused", seam.take, optimizer)
+
+        Optimizer.add_param_group = add_param_group  # type: ignore[method-assign, assignment]
 
     def remove(self) -> None:
         """Have all ask for their gradients again."""
-        if self.on_step in self.host.listeners:
+        if self.original is not None:
             self.host.listeners.remove(self.on_step)
+            Optimizer.add_param_group = self.original  # type: ignore[method-assign]
+            self.original = None
         self._spare(False)
+
+    def take(self, optimizer: Optimizer) -> None:
+        """What an optimizer was given is to be learnt."""
+        held = held_by(optimizer)
+        for parameter in self.spared:
+            if id(parameter) in held:
+                parameter.requires_grad_(True)
+        self.spared = [parameter for parameter in self.spared if id(parameter) not in held]
 
     def reconcile(self, setup: Setup) -> None:
         """Spare them, or not, in the steps that come."""
@@ -67,9 +92,9 @@ def unused(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter]]:
     With their model's facts; none where no optimizer was met.
     """
     seam = host.seams.get("unused")
-    held = set[int]().union(*map(held_by, list(host.optimizers)))
-    if not held or not isinstance(seam, UnusedGradients):
+    if not host.optimizers or not isinstance(seam, UnusedGradients):
         return
+    held = set[int]().union(*map(held_by, {*host.optimizers, *host.made}))
     for module, facts in list(host.roots.items()):
         if facts.training_calls:
             for parameter in module.parameters():

@@ -1,7 +1,7 @@
 """How one batch is made from indices: item by item, by slicing, or from samples kept in memory.
 
 The last two are used only where they give the very bits that the items give, which is tried on the
-first batches; where they do not, the items are drawn as the script would.
+first batches, and on the first of each epoch; where they do not, the items are drawn as the script would.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ CHECKED = 2
 
 
 class Unlike(Exception):
-    """A faster way does not give what the items give; says why."""
+    """A faster way does not give what the items give; says why.
+
+    ``batch``: what they gave, where they were drawn.
+    """
+
+    def __init__(self, why: str, batch: Any = None) -> None:
+        super().__init__(why)
+        self.batch = batch
 
 
 def same_bits(one: Any, other: Any) -> bool:
@@ -89,28 +96,34 @@ def _like(template: Any, value: Any) -> Any:
     )
 
 
-def by_slice(loader: DataLoader[Any]) -> Fetch:
-    """One ``dataset[indices]`` a batch."""
-    dataset: Any = loader.dataset
-    items = by_items(loader)
-    if not loader._auto_collation:
-        raise NotImplementedError("the DataLoader does not make batches itself")
-    template: list[Any] = []
-    checked = 0
+class Slices:
+    """One ``dataset[indices]`` a batch. Raises Unlike where that is found not to give what the items give."""
 
-    def fetch(indices: Sequence[int]) -> Any:
-        nonlocal checked
-        if checked < CHECKED:
-            wanted = items(indices)
-            template[:] = [wanted]
-            got = _sliced(wanted, dataset, indices)
-            if not same_bits(wanted, got):
-                raise Unlike("a slice differs from the collated items")
-            checked += 1
-            return wanted
-        return _sliced(template[0], dataset, indices)
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        if not loader._auto_collation:
+            raise NotImplementedError("the DataLoader does not make batches itself")
+        self.dataset: Any = loader.dataset
+        self.items = by_items(loader)
+        self.template: Any = None
+        self.to_check = CHECKED
 
-    return fetch
+    def new_epoch(self) -> None:
+        """Compare the next batch again: the data set may be another by now."""
+        self.to_check = max(1, self.to_check)
+
+    def fetch(self, indices: Sequence[int]) -> Any:
+        """One batch."""
+        if not self.to_check:
+            return _sliced(self.template, self.dataset, indices)
+        self.template = wanted = self.items(indices)
+        try:
+            got = _sliced(wanted, self.dataset, indices)
+        except Unlike as unlike:
+            raise Unlike(str(unlike), wanted) from unlike
+        if not same_bits(wanted, got):
+            raise Unlike("a slice differs from the collated items", wanted)
+        self.to_check -= 1
+        return wanted
 
 
 def _sliced(template: Any, dataset: Any, indices: Sequence[int]) -> Any:
@@ -134,6 +147,8 @@ def forgiving(fast: Fetch, items: Fetch, name: str) -> Fetch:
             except Unlike as reason:
                 trusted = None
                 print(f"outpace: {name} is left out: {reason}", file=sys.stderr)
+                if reason.batch is not None:  # drawn once more it may be another one
+                    return reason.batch
         return items(indices)
 
     return fetch

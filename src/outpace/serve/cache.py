@@ -123,7 +123,7 @@ class SampleCache:
         batch = self.samples.gather(rows)
         if self.to_check:
             if not same_bits(wanted, batch):
-                raise Unlike("kept samples put together again differ from those drawn")
+                raise Unlike("kept samples put together again differ from those drawn", wanted)
             self.to_check -= 1
             # It may have opened its files by now.
             self.samples.state = state_of(self.dataset, self.collate)

@@ -2,10 +2,11 @@
 
 A script that sets ``data.epoch``, a transform's strength or a few labels between epochs has new workers
 see it, and would have those that last from epoch to epoch not. So all that a data set holds is looked at,
-numbers in memory by a checksum, as long as that takes no longer than to begin workers anew. Honest limit:
-names of a module, attributes of a class, arrays that are not to be written to and what is kept by another
-language (an open file, a generator of random numbers) are not looked at; of tensors of more than that, and
-of those that are not in the CPU's memory, only what torch itself counts as a change.
+numbers in memory by a checksum, and what the script's own classes and functions name in their modules, as
+long as that takes no longer than to begin workers anew. Honest limit: names and classes of libraries, arrays
+that are not to be written to and what is kept by another language (an open file, a generator of random
+numbers) are not looked at; of tensors of more than that, and of those that are not in the CPU's memory,
+only what torch itself counts as a change.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from outpace.serve import samples
+from outpace.serve.named import by_class, by_function
 
 MOST_S = 0.25
 """seconds that looking may take, counted by what is looked at"""
@@ -65,6 +67,8 @@ class _Look:
         self.seen: dict[int, tuple[int, Any]] = {}
         """by address: a number, and the thing, so that nothing else comes to have that address"""
         self.to_come: list[Any] = []
+        self.kinds: set[type] = set()
+        """classes that were looked at"""
 
     def at(self, things: Iterable[Any]) -> None:
         """Raises _TooMuch where that would take too long."""
@@ -101,6 +105,9 @@ class _Look:
             self._address(thing)
             self._buffer(thing)
             self.to_come += _parts(thing)
+        if type(thing) not in self.kinds:
+            self.kinds.add(type(thing))
+            self.to_come += by_class(type(thing))
         if type(attributes := getattr(thing, "__dict__", None)) is dict:
             values = attributes.values()
             # What ours write to while they read tells nothing of a change.
@@ -176,6 +183,7 @@ def _parts(thing: Any) -> Iterator[Any]:
         yield from (thing.func, thing.args, thing.keywords)
     elif isinstance(thing, FunctionType):
         yield from (thing.__defaults__, thing.__kwdefaults__)
+        yield from by_function(thing)
         for cell in thing.__closure__ or ():
             try:
                 yield cell.cell_contents

@@ -23,7 +23,7 @@ from outpace.seams.queued import queued
 from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import Feed
 from outpace.serve.ahead import Ahead, Work
-from outpace.serve.batches import Fetch, by_items, by_slice, forgiving
+from outpace.serve.batches import Fetch, Slices, by_items, forgiving
 from outpace.serve.cache import SampleCache
 from outpace.serve.changes import state_of
 from outpace.serve.crossing import Packer, check_picklable, stacked_in_own_memory, unpacked
@@ -78,7 +78,7 @@ class InProcess:
         self.closed = threading.Event()
         self.pool: list[Any] = []
         self.working: list[Work] = []
-        self.cache: SampleCache | None = None
+        self.fast: Slices | SampleCache | None = None
         self.fetch = None if self.iterable else self._fetch(strict)
         self.threads = fetch_threads(feed.workers) if feed.executor == "threads" else None
         self.process = os.getpid()
@@ -88,11 +88,11 @@ class InProcess:
         if self.feed.fetch == "items":
             return items
         if self.feed.fetch == "slice":
-            fast = by_slice(self.loader)
+            self.fast = Slices(self.loader)
         else:
-            self.cache = SampleCache(self.loader, self.feed.cache_bytes)
-            fast = self.cache.fetch
-        return fast if strict else forgiving(fast, items, f"fetching by {self.feed.fetch}")
+            self.fast = SampleCache(self.loader, self.feed.cache_bytes)
+        fetch, how = self.fast.fetch, f"fetching by {self.feed.fetch}"
+        return fetch if strict else forgiving(fetch, items, how)
 
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
@@ -104,8 +104,8 @@ class InProcess:
             if ahead.left.is_set():
                 ahead.thread.join()  # Two threads must not draw from one data set at once.
         self.working = [ahead for ahead in self.working if ahead.thread.is_alive()]
-        if self.cache is not None:
-            self.cache.new_epoch()
+        if self.fast is not None:
+            self.fast.new_epoch()
         if self.iterable:
             batches: Iterator[Any] = _own_iterator(self.loader)
         else:

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from outpace.errors import DataError, OutpaceError
 from outpace.measure.generators import moved, random_states
-from outpace.serve.batches import by_slice, same_bits
+from outpace.serve.batches import Slices, same_bits
 from outpace.serve.changes import state_of
 from outpace.serve.held import all_kept, held_by, seed_all
 from outpace.serve.nests import each, leaves
@@ -115,11 +115,13 @@ class BatchMaker:
         self.unopened: Unopened | None = None
         """the source as worker processes are to find it, and while samples are looked at before they begin"""
         self.slices = False
-        self._slicer: Callable[[Any], Any] | None = None
+        self._slices: Slices | None = None
+        self._sliced_in = 0
+        """epoch of the batch that was sliced last"""
 
     def __getstate__(self) -> dict[str, Any]:
         # What another process makes anew.
-        return {**self.__dict__, "_slicer": None, "unopened": None}
+        return {**self.__dict__, "_slices": None, "unopened": None}
 
     def state(self) -> int | None:
         """A number that is another one once something that samples are made by has changed; None where
@@ -207,9 +209,12 @@ class BatchMaker:
     def _slice(self, request: Request) -> Any:
         """The batch in one piece; None, and never again, where that is not what the samples give."""
         try:
-            if self._slicer is None:
-                self._slicer = by_slice(DataLoader(self.source))
-            return self._slicer(request.indices.tolist())
+            if self._slices is None:
+                self._slices = Slices(DataLoader(self.source))
+            if request.epoch != self._sliced_in:
+                self._slices.new_epoch()
+                self._sliced_in = request.epoch
+            return self._slices.fetch(request.indices.tolist())
         except Exception:
             self.slices = False
             return None

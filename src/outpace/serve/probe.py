@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.measure.generators import generators_kept, moved, random_states
-from outpace.serve.batches import Unlike, by_items, by_slice, same_bits
+from outpace.serve.batches import Slices, Unlike, by_items, same_bits
 from outpace.serve.cache import SampleCache, flatten
 from outpace.serve.open_files import none_opened
 
@@ -78,10 +78,10 @@ def probe(loader: DataLoader[Any]) -> Probe:
 
 
 def _try_slicing(loader: DataLoader[Any], indices: list[int], found: Probe) -> None:
-    slicer = by_slice(loader)
+    slices = Slices(loader)
     try:
         for part in (indices, indices[::-1], indices[: max(1, len(indices) // 2)]):
-            slicer(part)
+            slices.fetch(part)
             found.sliceable = True
     except Unlike as reason:
         found.sliceable, found.why_not_sliceable = False, str(reason)
@@ -114,7 +114,7 @@ def gather_time(loader: DataLoader[Any], how: str, limit: int) -> float | None:
             indices = next(iter(loader.batch_sampler), None)  # type: ignore[arg-type]
             if indices is None:
                 return None
-            fetch: Any = by_slice(loader) if how == "slice" else SampleCache(loader, limit).fetch
+            fetch: Any = (Slices(loader) if how == "slice" else SampleCache(loader, limit)).fetch
             for _ in range(3):
                 fetch(indices)
             start = perf_counter()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import zlib
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 import msgspec
+import torch
 
 from outpace.measure.losses import Losses
 from outpace.measure.stops import Stops
@@ -33,6 +35,8 @@ from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, has_steps, tell, writ
 MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seeding"}
 COUNTING = {"loss", "optimizer", "backend", "seeding"}
 KEEP_TIMES = 20000
+MOST_BYTES = 4 << 30
+"""of weights and buffers that are compared"""
 
 
 class Applied:
@@ -81,6 +85,7 @@ class Applied:
                     "samples": samples,
                     "values": values,
                     "metrics": reported(),
+                    "state": None if ended else checksum(self.host),
                     "seconds": [wall / 1e9 for wall, _ in self.times],
                     "cpu_seconds": [cpu / 1e9 for _, cpu in self.times],
                 },
@@ -97,6 +102,25 @@ class Applied:
             )
         except OSError as error:
             print(f"outpace: the session could not be written: {error}", file=sys.stderr)
+
+
+def checksum(host: Host) -> int | None:
+    """Of the weights and buffers of all models that were called; None where they are too much, or shards."""
+    tensors = [
+        tensor.detach()
+        for module in list(host.roots)
+        for tensor in (*module.parameters(), *module.buffers())
+    ]
+    whole = all(type(t) in (torch.Tensor, torch.nn.Parameter) and not t.is_meta for t in tensors)
+    if not whole or sum(tensor.nbytes for tensor in tensors) > MOST_BYTES:
+        return None
+    found = 0
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            return None
+        data: Any = tensor.cpu().contiguous().flatten().view(torch.uint8).numpy()
+        found = zlib.crc32(data, found)
+    return found
 
 
 def reported() -> dict[str, float]:

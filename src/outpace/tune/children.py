@@ -309,7 +309,8 @@ def run_for_losses(
     if code != 0 or not noted:
         return None, [], []
     values = tuple(v if v is not None else math.nan for v in noted["values"])
-    losses = Losses(tuple(noted["samples"]), values, noted.get("metrics", {}))
+    metrics, state = noted.get("metrics", {}), noted.get("state")
+    losses = Losses(tuple(noted["samples"]), values, metrics, state)
     return losses, noted["seconds"], noted["cpu_seconds"]
 
 

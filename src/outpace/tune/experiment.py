@@ -349,6 +349,7 @@ class Experiment:
             streams |= step_streams(snapshot)
         snapshot.end()
         self.observed.found.input["step_streams"] = tuple(sorted(streams))
+        self.observed.found.input["fed_back"] = snapshot.fed_back
 
     def contests(self, evidence: Evidence) -> Iterator[Contest]:
         """First what belongs to the step as it is, then what belongs to its compute alone."""

@@ -23,6 +23,7 @@ from outpace.measure.dispatch import capturing, name_of
 from outpace.measure.first_epoch import KEPT, kept
 from outpace.measure.flops import StepCount, StepCounter
 from outpace.measure.generators import moved, random_states
+from outpace.measure.gradients_read import Readings, named_in_script
 from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_device, main_root, training_loader
@@ -36,6 +37,7 @@ from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.phases import WORK
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.where import user_frame
+from outpace.serve.changes import state_of
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
 from outpace.serve.open_files import none_opened
@@ -63,6 +65,9 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         """operators of the forward pass by the line of the script that calls them"""
         seam = host.seams.get("recompute")
         self.recompute = seam if isinstance(seam, RecomputeSeam) else None
+        self.root = rooted[0] if rooted is not None else None
+        self.readings = Readings(host)
+        self.buffers = changes_of(self.root)
         self.recomputed_bytes = 0
         """what is made in the forward pass and computed again later, of which not all would be kept"""
 
@@ -71,6 +76,8 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         if capturing():
             return
         phase = self.host.phases.current()
+        if phase != "backward":
+            self.readings.see(name_of(operator), args)
         frame = user_frame(sys._getframe(1)) if phase in (None, "forward") else None
         if frame is not None and (phase or self.own.see(operator, args, out, frame)):
             self.calls[frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno] += 1
@@ -92,10 +99,25 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         last = seam.last() if isinstance(seam, OptimizerSeam) else None
         return last is not None and is_scripts_own(last)
 
+    def recomputing_moves(self) -> bool:
+        """Whether to compute activations again moves more than they: what the forward pass leaves behind."""
+        if self.recompute is None or self.recompute.where is None:
+            return False
+        return self.recompute.draws or changes_of(self.root) != self.buffers
+
     def by_hand(self) -> Update | None:
         """Where the script changes its parameters, if it does."""
         outside, inside = self.own.update(), self.stepping.update()
         return outside if inside is None else inside._replace(in_step=True)
+
+
+def changes_of(module: torch.nn.Module | None) -> dict[str, tuple[int, int]]:
+    """Which tensor each of a model's buffers is, and how often torch saw it change."""
+    buffers = module.named_buffers() if module is not None else ()
+    return {
+        name: (id(buffer), 0 if buffer.is_inference() else buffer._version)
+        for name, buffer in buffers
+    }
 
 
 def probe_operators(observed: Observed) -> Iterator[None]:
@@ -113,6 +135,8 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         moving_s=counter.count.far_s,
         fresh_bytes=float(counter.count.fresh_bytes),
         recomputed_bytes=float(counter.recomputed_bytes),
+        recomputed_moves=counter.recomputing_moves(),
+        unused_read=counter.readings.met or named_in_script(),
         denormals=denormals(observed.host),
         calls=busiest(counter.calls),
         spent=longest(counter.count),
@@ -196,24 +220,43 @@ def denormals(host: Host) -> float:
 
 
 class Snapshot:
-    """The random generators' states after each batch that is drawn."""
+    """The random generators' states after each batch that is drawn, and that of what makes batches."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.state: dict[str, Any] | None = None
+        self.made_by: tuple[Record, int] | None = None
+        self.fed_back = False
+        """the script changed what makes batches between two of one epoch"""
         seam = host.seams["loader"]
         self.seam = seam if isinstance(seam, LoaderSeam) else None
         if self.seam is not None:
-            self.seam.on_draw = self.take
+            self.seam.on_draw, self.seam.before_draw = self.take, self.compare
 
-    def take(self, _record: Any, _batch: Any) -> None:
+    def take(self, record: Record, _batch: Any) -> None:
         """Keep the states as they are now."""
-        self.state = random_states()
+        self.state, self.made_by = random_states(), None
+        if record.trains and (state := self.maker(record)) is not None:
+            self.made_by = record, state
+
+    def compare(self, record: Record) -> None:
+        """Before the next batch is made."""
+        if self.made_by is not None and self.made_by[0] is record and record.within:
+            self.fed_back |= self.maker(record) not in (self.made_by[1], None)
+
+    def maker(self, record: Record) -> int | None:
+        """A number for all that makes this loader's batches here; None where none can be told."""
+        assert self.seam is not None
+        loader = self.seam.loader_of(record)
+        if loader is None or loader.num_workers:
+            return None
+        self.host.dirty = True
+        return state_of(loader.dataset, loader.batch_sampler, loader.sampler, loader.collate_fn)
 
     def end(self) -> None:
         """Keep none any more."""
         if self.seam is not None:
-            self.seam.on_draw = None
+            self.seam.on_draw = self.seam.before_draw = None
 
 
 def after_draw(host: Host) -> Snapshot:

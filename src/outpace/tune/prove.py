@@ -48,6 +48,8 @@ class Losses:
     samples: tuple[int, ...]
     values: tuple[float, ...]
     metrics: dict[str, float]
+    state: int | None = None
+    """a checksum of weights and buffers after the last step; None where that is not known"""
 
 
 Runner = Callable[[int, bool, int], Losses | None]
@@ -55,7 +57,7 @@ Runner = Callable[[int, bool, int], Losses | None]
 
 
 def prove_equal(run: Runner, steps: int) -> Proof | None:
-    """A recipe that keeps the bits: are the losses the same?
+    """A recipe that keeps the bits: are the losses the same, and what the model holds after them?
 
     None where the script's own are not, from one run to the next: a GPU adds up in any order.
     """
@@ -69,16 +71,21 @@ def prove_equal(run: Runner, steps: int) -> Proof | None:
         )
         return Proof(False, False, seeds=1, reason=reason, curves=curves)
     count = len(base.values)
-    same = all(_same(a, b) for a, b in zip(base.values[:count], other.values[:count], strict=True))
     at = next((i for i in range(count) if not _same(base.values[i], other.values[i])), count)
+    known = base.state is not None and other.state is not None
+    same = at == count and (base.state == other.state or not known)
     if not same:
         again = run(0, False, steps)
-        if again is not None and not all(map(_same, again.values, base.values)):
+        repeats = again is not None and all(map(_same, again.values, base.values))
+        if again is not None and not (repeats and again.state == base.state):
             return None
     reason = (
         f"all remedies keep the bits: {count} losses are equal"
+        + (", and weights and buffers after them" if known else "")
         if same
         else f"the recipe should keep the bits, but losses differ from step {at} on"
+        if at < count
+        else f"the recipe should keep the bits, but weights or buffers differ after {count} steps"
     )
     return Proof(False, same, seeds=1, steps=count, reason=reason, curves=curves)
 

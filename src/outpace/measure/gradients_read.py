@@ -1,0 +1,75 @@
+"""Whether a script looks at gradients itself: those that no optimizer has may be of use to it after all.
+
+As where all of a model's gradients are clipped by one norm, though a part of them is stepped.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+
+from outpace.measure.dispatch import storage_of, tensors_in
+from outpace.seams.host import Host
+from outpace.seams.unused import unused
+from outpace.seams.where import is_user_file
+
+NAMED = re.compile(r"\.grad\b(?!\s*\()|\.requires_grad\b(?!\s*=[^=])")
+"""the attributes, as they are read; not ``torch.autograd.grad(...)``"""
+MEASURING = os.path.dirname(__file__) + os.sep
+EMPTYING = ("zero_", "_foreach_zero_", "detach", "detach_")
+"""operators that ``zero_grad`` calls"""
+
+
+def named_in_script() -> bool:
+    """Whether the user's modules name the gradients of tensors, or ask which of them have any."""
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    return any(
+        isinstance(file, str)
+        and is_user_file(file)
+        and any(map(NAMED.search, linecache.getlines(file)))
+        for file in files
+    )
+
+
+class Readings:
+    """Looks whether operators are given gradients that no optimizer has. ``met``: one was."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.met = False
+        self._backwards = -1
+        self._memory: set[int] = set()
+
+    def see(self, name: str, args: Any) -> None:
+        """Look at an operator outside of backward passes."""
+        if self._backwards != self.host.backwards:
+            self._backwards = self.host.backwards
+            self._memory = {address(weight.grad) for _, weight in unused(self.host)} - {0}
+        if self._memory and not self.met and name not in EMPTYING:
+            given = any(address(tensor) in self._memory for tensor in tensors_in(args))
+            self.met = given and not called_by_us()
+
+
+def called_by_us() -> bool:
+    """Whether what runs under a dispatch mode was called by what measures here, not by the script."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "__torch_dispatch__":
+        frame = frame.f_back
+    frame = frame and frame.f_back
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(MEASURING):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def address(tensor: torch.Tensor | None) -> int:
+    """Of the memory under a tensor; 0 for none."""
+    storage = None if tensor is None else storage_of(tensor)
+    return 0 if storage is None else storage.data_ptr()

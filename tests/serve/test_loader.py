@@ -373,7 +373,7 @@ def test_processes_that_are_not_forked_make_the_same(loaders: Any) -> None:
     rows = TensorDataset(torch.arange(40.0))
     loader = loaders(rows, 8, executor="none", shuffle=False)
     wanted = [batch[0].tolist() for batch in loader]
-    assert loader.maker._slicer is not None
+    assert loader.maker._slices is not None
     loader._wanted, loader.choice = ("processes", 1), None
     loader.close()
     assert [batch[0].tolist() for batch in loader] == wanted

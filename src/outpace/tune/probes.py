@@ -239,10 +239,10 @@ class Snapshot:
         if record.trains and (state := self.maker(record)) is not None:
             self.made_by = record, state
 
-    def compare(self, record: Record) -> None:
-        """Before the next batch is made."""
-        if self.made_by is not None and self.made_by[0] is record and record.within:
-            self.fed_back |= self.maker(record) not in (self.made_by[1], None)
+    def compare(self, _record: Record) -> None:
+        """Before the next batch is made, be it of a validation that uses the same data set otherwise."""
+        if self.made_by is not None and self.made_by[0].within:
+            self.fed_back |= self.maker(self.made_by[0]) not in (self.made_by[1], None)
 
     def maker(self, record: Record) -> int | None:
         """A number for all that makes this loader's batches here; None where none can be told."""

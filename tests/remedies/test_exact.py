@@ -31,6 +31,8 @@ def test_what_a_step_changes_is_seen_by_the_next_batch() -> None:
     """A data set of one's own that the script makes harder from step to step, say."""
     seen = {"rows": ROWS, "fixed_images": FIXED_IMAGES}
     for name, evidence in seen.items():
+        shared = replace(evidence, input=replace(evidence.input, shared=True))
+        assert Prefetch().kept(shared) == FetchThreads().kept(shared) == "numerics", name
         fed = replace(evidence, input=replace(evidence.input, fed_back=True))
         for remedy in (Prefetch(), FetchThreads()):
             assert remedy.kept(fed) == "numerics", name

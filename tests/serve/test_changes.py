@@ -27,6 +27,10 @@ def sized(sample: Any) -> Any:
     return next(each * KNOBS["size"] for each in [sample])
 
 
+class Shift:
+    by = 0.0
+
+
 class Transform:
     strength = 0.0
 
@@ -46,7 +50,7 @@ class Data:
         return 8
 
     def __getitem__(self, index: int) -> Any:
-        return sized(torch.tensor(100.0 * self.epoch + index))
+        return sized(torch.tensor(100.0 * self.epoch + index)) + Shift.by
 
     @property
     def sizes(self) -> list[int]:
@@ -57,7 +61,7 @@ class Data:
 def knobs_put_back() -> Iterator[None]:
     yield
     KNOBS["size"] = UNNAMED["size"] = 1
-    OPTIONS.sizes, Data.shared, Transform.strength = [1], 0, 0.0
+    OPTIONS.sizes, Data.shared, Transform.strength, Shift.by = [1], 0, 0.0, 0.0
 
 
 def set_strength(data: Data) -> None:
@@ -216,6 +220,7 @@ def test_samples_that_a_remedy_keeps_are_those_of_the_labels_as_they_are() -> No
         lambda data: data.table.add_(1.0),
         lambda data: setattr(data, "array", np.ones(3)),
         lambda _: setattr(Data, "shared", 1),
+        lambda _: setattr(Shift, "by", 1.0),
         lambda _: setattr(Transform, "strength", Transform.strength + 1),
         lambda _: KNOBS.update(size=KNOBS["size"] + 1),
         lambda _: setattr(OPTIONS, "sizes", [*OPTIONS.sizes, 3]),

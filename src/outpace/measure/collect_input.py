@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from outpace.measure.arms import median
 from outpace.measure.by_hand import Place
@@ -28,9 +28,11 @@ from outpace.measure.watch import Watcher
 from outpace.records.evidence import Input
 from outpace.seams.fetch import Fetches
 from outpace.seams.host import Host
+from outpace.seams.loader import LoaderSeam
 
 TOLD = ("parse", "decode", "storage", "collate")
 """kinds of input work that a script's own lines are told by"""
+MOST_NESTED = 8
 OFF_CPU = 0.05
 """share of a fetch off the CPU below which it is noise"""
 
@@ -77,6 +79,7 @@ def collect_input(
         "epoch_start_s": usual if restarts else max(0.0, median(starts) - usual),
         "step_streams": (),
         "interrupted": record.interrupted,
+        "shared": record.interrupted and _shared(host, loader),
         "places": tuple(places(at_work(watched) if workers else watched)),
         "kind_places": kind_places(watched, collates),
     }
@@ -89,6 +92,23 @@ def collect_input(
         facts["reworked_s"] = made_share * phases.get("elsewhere", 0.0)
         facts["reworked_where"] = places(made, most=1)[0][0]
     return Input(**{**facts, **found.input}, images=found.images)
+
+
+def _shared(host: Host, loader: DataLoader[Any]) -> bool:
+    """Whether batches are drawn from the same data set by another loader."""
+    seam = host.seams.get("loader")
+    others = list(seam.records.items()) if isinstance(seam, LoaderSeam) else []
+    drawn = (other for other, record in others if other is not loader and record.draws)
+    return any(_base(other.dataset) is _base(loader.dataset) for other in drawn)
+
+
+def _base(dataset: Any) -> Any:
+    """That which a part of it, as `torch.utils.data.Subset`, is made of."""
+    for _ in range(MOST_NESTED):
+        if not isinstance(inner := getattr(dataset, "dataset", None), Dataset):
+            break
+        dataset = inner
+    return dataset
 
 
 def _epochs(watcher: Watcher, epoch: float | None, micro_steps: int) -> int | None:

@@ -118,6 +118,8 @@ class Input(msgspec.Struct, frozen=True):
     """the script changes what makes batches, a data set or a sampler, between two batches of one epoch"""
     interrupted: bool = False
     """validations come between the batches of an epoch"""
+    shared: bool = False
+    """and draw from the same data set, which the script may have told to give other samples meanwhile"""
     sliceable: bool | None = None
     """``dataset[indices]`` equals the collated items bit for bit"""
     why_not_sliceable: str | None = None

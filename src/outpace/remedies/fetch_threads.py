@@ -11,6 +11,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import add_import, add_method, insert_after_imports
+from outpace.remedies.prefetch import the_same_sooner
 from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
 from outpace.seams.setup import Setup
 
@@ -89,7 +90,7 @@ class FetchThreads(Remedy):
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Random samples draw in another order; what a step changes is seen some batches later."""
-        here = not self.redraws(evidence) and not evidence.input.fed_back
+        here = not self.redraws(evidence) and the_same_sooner(evidence)
         exact = keeps_threads(settings) and here
         return "exact" if exact else "numerics"
 

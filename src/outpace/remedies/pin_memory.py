@@ -12,7 +12,7 @@ from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import copy_without_waiting, set_loader_arguments
 from outpace.remedies.model import gain_without
-from outpace.remedies.prefetch import shared_streams
+from outpace.remedies.prefetch import shared_streams, the_same_sooner
 from outpace.seams.setup import AS_IS, Setup
 
 
@@ -81,8 +81,9 @@ class PinMemory(Remedy):
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Exact with workers, which stay as they were; else as `prefetch` keeps."""
         data = evidence.input
-        shared = data.deterministic is None or data.fed_back or shared_streams(evidence)
-        return "numerics" if not data.workers and shared else "exact"
+        known = data.deterministic is not None and the_same_sooner(evidence)
+        exact = data.workers or (known and not shared_streams(evidence))
+        return "exact" if exact else "numerics"
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``pin_memory=True`` and ``non_blocking=True``."""

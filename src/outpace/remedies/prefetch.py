@@ -42,7 +42,8 @@ class Prefetch(Remedy):
     samples draw from (dropout and torch-based augmentation both draw from torch's), and no validation
     comes in mid-epoch; else random numbers are dealt out in another order. A loop that leaves an
     epoch early finds the generators some batches further on. A data set or sampler that the script
-    changes from batch to batch, as by the loss, hears of it some batches later.
+    changes from batch to batch, as by the loss, hears of it some batches later; one that a validation in
+    mid-epoch draws from too may be found as it is set for that.
     """
 
     name = "prefetch"
@@ -83,8 +84,7 @@ class Prefetch(Remedy):
         """Exact on as many threads, if batch and step draw from different generators, and if what makes
         batches depends on no step.
         """
-        data = evidence.input
-        known = data.deterministic is not None and not data.fed_back
+        known = evidence.input.deterministic is not None and the_same_sooner(evidence)
         exact = keeps_threads(settings) and known and not self.redraws(evidence)
         return "exact" if exact else "numerics"
 
@@ -100,6 +100,11 @@ class Prefetch(Remedy):
         changed = insert_after_imports(changed, AHEAD)
         changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
         return edit_room(changed, settings)
+
+
+def the_same_sooner(evidence: Evidence) -> bool:
+    """Whether a batch that is made some steps sooner is the same one."""
+    return not evidence.input.fed_back and not evidence.input.shared
 
 
 def shared_streams(evidence: Evidence) -> list[str]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
+
+from outpace.measure.generators import generators_kept
 
 Fetch = Callable[[Any], Any]
 CHECKED = 2
@@ -116,8 +119,11 @@ class Slices:
         if not self.to_check:
             return _sliced(self.template, self.dataset, indices)
         self.template = wanted = self.items(indices)
+        # Beside another thread the training draws meanwhile: what it drew may not be drawn again.
+        alone = threading.current_thread() is threading.main_thread()
         try:
-            got = _sliced(wanted, self.dataset, indices)
+            with generators_kept() if alone else contextlib.nullcontext():
+                got = _sliced(wanted, self.dataset, indices)
         except Unlike as unlike:
             raise Unlike(str(unlike), wanted) from unlike
         if not same_bits(wanted, got):

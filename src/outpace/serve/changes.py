@@ -89,6 +89,8 @@ class _Look:
     def _inside(self, thing: Any) -> None:
         if isinstance(thing, type | ModuleType):
             self._address(thing)
+            if isinstance(thing, type):
+                self._class(thing)
             return
         if isinstance(thing, np.ndarray):
             self._array(thing)
@@ -105,15 +107,18 @@ class _Look:
             self._address(thing)
             self._buffer(thing)
             self.to_come += _parts(thing)
-        if type(thing) not in self.kinds:
-            self.kinds.add(type(thing))
-            self.to_come += by_class(type(thing))
+        self._class(type(thing))
         if type(attributes := getattr(thing, "__dict__", None)) is dict:
             values = attributes.values()
             # What ours write to while they read tells nothing of a change.
             ours = type(thing).__module__.partition(".")[0] == OURS
             self._items(attributes)
             self._items([v for v in values if not isinstance(v, np.ndarray)] if ours else values)
+
+    def _class(self, kind: type) -> None:
+        if kind not in self.kinds:
+            self.kinds.add(kind)
+            self.to_come += by_class(kind)
 
     def _items(self, items: Iterable[Any]) -> None:
         """Of a list, or what is like one."""

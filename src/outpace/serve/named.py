@@ -1,8 +1,8 @@
 """What a script's own functions and classes name beside what objects hold: knobs at the top of a module.
 
 A data set may read a name of its module, or an attribute of its class, that the script sets between epochs.
-Only of the script's own code, and of those names data, objects of its own classes and its functions: what a
-library keeps there changes for reasons of its own.
+Only of the script's own code, and of those names data, its classes and their objects, and its functions: what
+a library keeps there changes for reasons of its own.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ def _function_in(value: Any) -> FunctionType | None:
 
 
 def _is_looked_at(value: Any) -> bool:
-    if isinstance(value, type):
-        return False
-    if isinstance(value, FunctionType):
+    if isinstance(value, type | FunctionType):
         return _is_scripts(value.__module__)
     return isinstance(value, DATA) or _is_scripts(type(value).__module__)
 

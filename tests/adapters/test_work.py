@@ -81,6 +81,7 @@ def test_an_exit_code_stops_a_command_that_its_signal_does_not(
     assert not after.exists()
 
 
+@pytest.mark.slow
 def test_what_evaluates_a_training_does_not_take_its_place(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:

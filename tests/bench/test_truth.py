@@ -338,7 +338,10 @@ def test_the_lines_that_traceml_asks_for() -> None:
     compile(edited, "edited", "exec")
 
 
-@pytest.mark.parametrize(("name", "amount"), [("parse_json", "1500"), ("storage_latency", "8")])
+@pytest.mark.parametrize(
+    ("name", "amount"),
+    [("parse_json", "1500"), pytest.param("storage_latency", "8", marks=pytest.mark.slow)],
+)
 def test_a_plant_is_found(name: str, amount: str, tmp_path: Path) -> None:
     """In a dose that is most of the time, however much of the cores others take."""
     case = CASES[name]

@@ -235,7 +235,9 @@ SCRIPT = """
     """
 
 
-@pytest.mark.parametrize(("deadline", "code"), [("9h", 0), ("50s", 3)])
+@pytest.mark.parametrize(
+    ("deadline", "code"), [pytest.param("9h", 0, marks=pytest.mark.slow), ("50s", 3)]
+)
 def test_a_script(script: Callable[..., Path], deadline: str, code: int) -> None:
     """A million steps of a millisecond: an hour or less, and more than a minute."""
     path = script(SCRIPT.replace("{epochs}", str(1_000_000 // 32)))

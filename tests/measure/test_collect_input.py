@@ -1,4 +1,4 @@
-"""Evidence about the input: how many epochs a run has."""
+"""Evidence about the input: how many epochs a run has, and who draws from a data set."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from tests.remedies.trainings import hosted
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from outpace.measure.collect_input import _epochs, _made_by_lines
+from outpace.measure.collect_input import _epochs, _made_by_lines, _shared
 from outpace.measure.length import Loop
 from outpace.measure.sampler import Line
 
@@ -58,3 +61,17 @@ def test_lines_that_make_the_input_are_told_from_others_beside_the_seams() -> No
     made, share = _made_by_lines(samples, lines, {("train.py", "main", 6)})
     assert (made.total(), share) == (30, 0.5)
     assert _made_by_lines(Counter(), lines, set()) == (Counter(), 0.0)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_parts_of_one_data_set_are_shared(whole: bool) -> None:
+    """As by `random_split`: what the script sets of the whole is set for both."""
+    data = TensorDataset(torch.arange(8.0))
+    with hosted() as host:
+        train = DataLoader(Subset(data, range(6)), batch_size=2)
+        other = data if whole else TensorDataset(torch.arange(2.0))
+        valid = DataLoader(Subset(Subset(other, range(2)), [0]))
+        assert not _shared(host, train), "nothing is drawn yet"
+        assert list(train)
+        assert list(valid)
+        assert _shared(host, train) is whole

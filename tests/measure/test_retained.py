@@ -178,6 +178,7 @@ def test_carries_graph(value: Any, expected: bool | None) -> None:
     assert carries_graph(value) is expected
 
 
+@pytest.mark.slow
 def test_a_variable_that_nothing_adds_to_is_placed_where_it_is_defined() -> None:
     only_defined = [1]
     place = where_added("only_defined", sys._getframe())

@@ -101,6 +101,7 @@ def test_a_run_that_fits_is_left_as_it_is(script: Callable[[str], Path]) -> None
     assert "landing" not in done.stderr
 
 
+@pytest.mark.slow
 def test_without_landing_it_is_told_and_the_exit_code_says_so(
     script: Callable[[str], Path],
 ) -> None:

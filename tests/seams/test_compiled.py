@@ -46,6 +46,7 @@ CHANGING = """
     """
 
 
+@pytest.mark.slow
 def test_compiling_again_and_again_is_told_apart(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:

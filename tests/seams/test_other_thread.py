@@ -143,6 +143,7 @@ def test_it_is_watched_as_it_is(script: Callable[[str], Path], tmp_path: Path) -
     assert any(place.endswith("train.py:11") for place in places), places
 
 
+@pytest.mark.slow
 def test_its_bound_is_found(script: Callable[[str], Path], tmp_path: Path) -> None:
     path = script(SCRIPT.replace("LENGTH", "10**7"))
     done = outpace("diagnose", "--json", "--time", "8s", str(path), cwd=tmp_path)

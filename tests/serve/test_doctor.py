@@ -255,6 +255,7 @@ class Measured(Listed):
         return super().__getitem__(index)
 
 
+@pytest.mark.slow
 def test_the_estimate_is_near_what_a_worker_comes_to_own() -> None:
     dataset = Measured(list(NAMES))
     estimate = loading_facts(DataLoader(dataset, num_workers=1))["copied_bytes"]

@@ -99,7 +99,7 @@ def without_times(text: str) -> str:
     return re.sub(r"\d+\.\d+ ?(s|ms)\b", "TIME", text)
 
 
-WHOLE_EPOCHS = ("flights.py", "mnist_cnn.py")
+WHOLE_EPOCHS = ("flights.py", "image_classifier.py", "mnist_cnn.py")
 """of so many samples that one takes half a minute"""
 
 

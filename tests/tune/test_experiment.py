@@ -75,8 +75,8 @@ def diagnosed(path: Path, session: Path, time: str) -> subprocess.CompletedProce
     [
         (BATCHES.format(256), True),
         (BATCHES.format(8), False),
-        (VALIDATED, True),
-        (SAVED, True),
+        pytest.param(VALIDATED, True, marks=pytest.mark.slow),
+        pytest.param(SAVED, True, marks=pytest.mark.slow),
     ],
     ids=["one batch", "as many batches as a group", "validated", "saved"],
 )
@@ -150,6 +150,7 @@ RESTARTED = """
 """
 
 
+@pytest.mark.slow
 def test_workers_that_start_for_each_batch_are_the_bottleneck(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -225,6 +226,7 @@ MADE_ANEW = """
 """
 
 
+@pytest.mark.slow
 def test_a_data_set_that_is_made_anew_for_each_epoch(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -238,12 +240,14 @@ def test_a_data_set_that_is_made_anew_for_each_epoch(
     assert (first["bound"], first["cause"]) == ("io", "storage")
 
 
+@pytest.mark.slow
 def test_batches_that_the_script_takes_apart(script: Callable[..., Path], tmp_path: Path) -> None:
     path, session = script(TAKEN_APART), tmp_path / "session"
     diagnosed(path, session, "4s")
     assert evidence_of(session).arm("input_free") is not None
 
 
+@pytest.mark.slow
 def test_a_data_set_that_only_workers_can_draw_from(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -358,6 +362,7 @@ KEPT_ITERATOR = """
     """
 
 
+@pytest.mark.slow
 def test_a_loader_that_keeps_its_iterator_and_a_class_that_answers_to_few_names(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -426,6 +431,7 @@ def test_one_thread_is_tried_beside_another_program(others_cores: float, is_trie
     assert ("threads_1" in arms) is not is_tried
 
 
+@pytest.mark.slow
 def test_a_loss_of_a_script_that_ends_while_it_is_watched(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ def test_loops(
     assert evidence.compute.root is not None
 
 
+@pytest.mark.slow
 def test_a_generator_is_found_to_be_the_input(script: Callable[..., Path]) -> None:
     path = script((HEAD + GENERATOR).replace("range(2)", "range(40)"))
     done = outpace("diagnose", "--json", "--time", "6s", str(path), cwd=path.parent)
@@ -159,7 +160,11 @@ TRANSFORMERS = """
 
 
 @pytest.mark.parametrize(
-    ("package", "body"), [("lightning", LIGHTNING), ("transformers", TRANSFORMERS)]
+    ("package", "body"),
+    [
+        ("lightning", LIGHTNING),
+        pytest.param("transformers", TRANSFORMERS, marks=pytest.mark.slow),
+    ],
 )
 def test_frameworks(package: str, body: str, script: Callable[..., Path], tmp_path: Path) -> None:
     if importlib.util.find_spec(package) is None:
@@ -180,11 +185,12 @@ def test_frameworks(package: str, body: str, script: Callable[..., Path], tmp_pa
     assert evidence.share("forward", "backward") > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "body", "epochs"),
     [
         ("lightning", LIGHTNING, "max_epochs=2"),
-        pytest.param(*("transformers", TRANSFORMERS, "num_train_epochs=2"), marks=pytest.mark.slow),
+        ("transformers", TRANSFORMERS, "num_train_epochs=2"),
     ],
 )
 def test_a_trainer_lands(package: str, body: str, epochs: str, script: Callable[..., Path]) -> None:
@@ -203,7 +209,7 @@ def test_a_trainer_lands(package: str, body: str, epochs: str, script: Callable[
     assert "cannot be left" not in done.stderr
 
 
-@pytest.mark.parametrize("epochs", [30, 10**9])
+@pytest.mark.parametrize("epochs", [30, pytest.param(10**9, marks=pytest.mark.slow)])
 def test_under_torchrun(script: Callable[..., Path], torchrun: list[str], epochs: int) -> None:
     """Also where the ranks would go on for ever: nobody waits for their training."""
     body = DDP.replace(

@@ -114,6 +114,7 @@ def test_one_that_fails_by_itself_has_failed(
     assert "had changed its training" not in " ".join(found["notes"])
 
 
+@pytest.mark.slow
 def test_an_arm_that_a_training_breaks_off_in_is_left_out(
     script: Callable[[str], Path], tmp_path: Path
 ) -> None:

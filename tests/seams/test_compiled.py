@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.conftest import outpace, plainly
 
 from outpace.seams.compiled import compiled_again

@@ -347,6 +347,28 @@ def test_an_open_file_is_not_shared(tmp_path: Path) -> None:
     make_feed(DataLoader(data, batch_size=8, num_workers=2), by_processes).close()
 
 
+class Side:
+    """Batches of two loaders side by side, or of one twice: who draws its seed first?"""
+
+    def __init__(self, workers: int, twice: bool) -> None:
+        data = Rows(20)
+        self.one = DataLoader(data, batch_size=4, shuffle=True, num_workers=workers)
+        other = DataLoader(data, batch_size=4, shuffle=True, num_workers=workers)
+        self.other = self.one if twice else other
+
+    def __iter__(self) -> Any:
+        for pair in zip(self.one, self.other, strict=True):
+            yield [tensor for batch in pair for tensor in batch]
+        yield torch.rand(2)
+
+
+@pytest.mark.parametrize("how", sorted(SETUPS))
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("twice", [False, True])
+def test_loaders_side_by_side_come_in_the_same_orders(how: str, workers: int, twice: bool) -> None:
+    assert same(lambda: Side(workers, twice), SETUPS[how])
+
+
 def test_two_iterators_of_one_loader_at_once() -> None:
     with hosted(AHEAD):
         loader = DataLoader(Rows(32), batch_size=8)

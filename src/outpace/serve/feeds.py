@@ -1,8 +1,9 @@
 """Feeds: batches of a DataLoader made ahead by a thread, by threads or by processes.
 
-A feed draws from the random generators in the order in which the DataLoader would (a base seed,
-then the sampler), so that the order of the samples is the same. What the samples themselves draw
-comes in the same order too where one thread makes all batches; with several it does not.
+A feed draws from the random generators in the order in which the DataLoader would, so that the order of
+the samples is the same: a base seed as the epoch begins, and then the sampler, at once where the script has
+workers and with the first batch where it has none. What the samples themselves draw comes in the same order
+too where one thread makes all batches; with several it does not.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any
 
@@ -106,28 +107,31 @@ class InProcess:
         self.working = [ahead for ahead in self.working if ahead.thread.is_alive()]
         if self.fast is not None:
             self.fast.new_epoch()
-        if self.iterable:
-            batches: Iterator[Any] = _own_iterator(self.loader)
-        else:
-            batches = map(self._make, self._indices())
-        if self.feed.executor not in ("ahead", "threads"):
-            return batches
-        work = Work(batches, self.feed.prefetch, self.go, self.closed)
-        self.working.append(work)
-        return Ahead(work)
+        indices: Iterator[Any] = iter(()) if self.iterable else self._indices()
+        own = _own_iterator(self.loader) if self.iterable else None
+
+        def begin() -> Iterator[Any]:
+            # The first index seeds the sampler from the global generator: in the script's own thread.
+            first = list(itertools.islice(indices, 1))
+            batches = own if own is not None else map(self._make, itertools.chain(first, indices))
+            if self.feed.executor not in ("ahead", "threads"):
+                return batches
+            work = Work(batches, self.feed.prefetch, self.go, self.closed)
+            self.working.append(work)
+            return Ahead(work)
+
+        return _later(begin) if own is None and not self.loader.num_workers else begin()
 
     def _indices(self) -> Iterator[Any]:
         loader: Any = self.loader
-        indices = iter(loader._index_sampler)
+        indices: Iterator[Any] = iter(loader._index_sampler)
         if draws_seed(loader):
-            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+            _seed_from(loader.generator)
         if self.feed.pool:
             if len(self.pool) < self.feed.pool:
                 self.pool = list(itertools.islice(indices, self.feed.pool))
             return itertools.islice(itertools.cycle(self.pool), len(loader))
-        # The first index seeds the sampler from the global generator: here and now, in this thread.
-        first = list(itertools.islice(indices, 1))
-        return itertools.chain(first, indices)
+        return indices
 
     def _make(self, indices: Any) -> Any:
         assert self.fetch is not None
@@ -176,6 +180,16 @@ class InProcess:
         self.go.set()
         if self.threads is not None:
             self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _later(begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """An epoch that begins when its first batch is asked for."""
+    yield from begin()
+
+
+def _seed_from(generator: torch.Generator | None) -> int:
+    """The seed that a new iterator draws for its workers."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
 _seeded: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
@@ -246,7 +260,7 @@ class Seeding:
     def __iter__(self) -> Iterator[Any]:
         indices: Iterator[Any] = iter(self.sampler)
         if self.begun:
-            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+            _seed_from(self.generator)
         return indices if self.places is None else self._while_workers_rest(indices, self.places)
 
     def _while_workers_rest(self, indices: Iterator[Any], places: Places) -> Iterator[Any]:
@@ -297,6 +311,7 @@ class Processes:
             common["persistent_workers"] = feed.persistent
         self.loader: DataLoader[Any] = DataLoader(**common | sampler | {name: self.seeding})
         self.one_at_a_time = loader.persistent_workers
+        self.workers_of_its_own = loader.num_workers > 0
         self.kept: Any = None
         self.newest: Any = None
         self.running: weakref.ref[Generator[Any, None, None]] | None = None
@@ -307,16 +322,23 @@ class Processes:
 
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
-        loader: Any = self.loader
         draws = (own := self.own()) is None or draws_seed(own)
-        # A new iterator draws a seed from this one; where the script's would not, from another.
-        loader.generator = self.beside["generator"] if draws else torch.Generator()
+        if self.workers_of_its_own:
+            # A new iterator draws a seed from this one; where the script's would not, from another.
+            return self._begin(self.beside["generator"] if draws else torch.Generator(), draws)
+        seed = _seed_from(self.beside["generator"]) if draws else 0
+        return _later(lambda: self._begin(torch.Generator().manual_seed(seed), draws=False))
+
+    def _begin(self, generator: torch.Generator | None, draws: bool) -> Iterator[Any]:
+        """``generator``: that a seed for the workers is drawn from; ``draws``: also where they are there."""
+        loader: Any = self.loader
+        loader.generator = generator
         if not loader.persistent_workers:
             with no_heirs():
                 self.newest = loader._get_iterator()
             return self.newest  # type: ignore[no-any-return]
         if os.getpid() != self.process or (self._under_way() and not self.one_at_a_time):
-            return _own_iterator(DataLoader(**self.beside))
+            return _own_iterator(DataLoader(**self.beside | {"generator": generator}))
         if self.kept is not None and len(worker_pids(self.kept)) < loader.num_workers:
             self.kept = self.newest = None  # Ctrl-C ends workers, also of a script that goes on
         before, self.state = self.state, state_of(loader.dataset, self.beside["collate_fn"])

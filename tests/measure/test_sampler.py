@@ -162,6 +162,40 @@ def test_a_stack_is_of_one_moment() -> None:
     assert seen > 100
 
 
+WAY_BACK = """
+for number in iter(over.is_set, True):
+    for x in (1, 2):
+        x += 1
+        if x > 5:
+            print(x)
+            print(number)
+"""
+
+
+def test_a_loops_way_back_is_no_line() -> None:
+    """Python hands the lock over there, and gives it no number where it follows more than one line."""
+    over, code = threading.Event(), compile(WAY_BACK, "<a script>", "exec")
+    if None not in {line for _, _, line in code.co_lines()}:
+        pytest.skip("this version of Python gives it one")
+    thread = threading.Thread(target=exec, args=(code, {"over": over}))
+    thread.start()
+    try:
+        stacks = [stack_of(thread.ident or 0, 1e-4) for _ in range(400)]
+    finally:
+        over.set()
+        thread.join()
+    lines = [line for stack in stacks for of, line in stack if of is code]
+    assert len(lines) > 200
+    assert all(isinstance(line, int) for line in lines)
+    assert 0 in lines
+
+
+def test_what_is_between_two_lines_is_no_sample() -> None:
+    code = compile("pass", str(Path(__file__)), "exec")
+    assert look([(code, 3)], "elsewhere") is not None
+    assert look([(code, 0)], "elsewhere") is None
+
+
 @pytest.mark.parametrize("deeper", [0, 12])
 def test_a_line_that_holds_the_interpreters_lock_is_seen_itself(deeper: int) -> None:
     """Of a stack of few frames the line after it was seen in its place: reading took several calls."""

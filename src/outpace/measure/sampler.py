@@ -150,6 +150,8 @@ def alone() -> bool:
 def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:
     """Code and line of a thread's frames so many seconds from now; none if it has ended.
 
+    Line 0 is between two: a loop's way back to its beginning belongs to none.
+
     The innermost first; all of one moment, but for those beyond the first eight.
     """
     try:
@@ -158,9 +160,10 @@ def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:
         *read, walk = next(_looks(thread, after_s))
     except KeyError:
         return []
-    stack = [pair for pair in zip(read[::2], read[1::2], strict=True) if pair[0] is not None]
+    pairs = zip(read[::2], read[1::2], strict=True)
+    stack = [(code, line or 0) for code, line in pairs if code is not None]
     while walk is not None:
-        stack.append((walk.f_code, walk.f_lineno))
+        stack.append((walk.f_code, walk.f_lineno or 0))
         walk = walk.f_back
     return stack
 
@@ -198,13 +201,15 @@ def ticks(stack: list[tuple[CodeType, int]]) -> bool:
 
 
 def look(stack: list[tuple[CodeType, int]], phase: str) -> Line | None:
-    """One sample out of a stack; None where a line of the user's only happens to wait for us."""
+    """One sample out of a stack; None between two lines of the user's, or where one only waits for us."""
     innermost = stack[0][0]
     lines = []
     importing = torch = False
     for code, number in stack:
         name = code.co_filename
         if is_user_file(name):
+            if not number:
+                return None
             lines.append((name, code.co_name, number))
         elif not lines:
             if phase != "input" and name.startswith(MEASURING):

@@ -145,6 +145,12 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
         return None
 
 
+def address_of(tensor: torch.Tensor | None) -> int:
+    """Of the memory under a tensor; 0 for none."""
+    storage = None if tensor is None else storage_of(tensor)
+    return 0 if storage is None else storage.data_ptr()
+
+
 def capturing() -> bool:
     """Whether a CUDA graph is being captured, in which no tensor may be read."""
     started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]

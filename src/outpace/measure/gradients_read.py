@@ -12,9 +12,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-import torch
-
-from outpace.measure.dispatch import storage_of, tensors_in
+from outpace.measure.dispatch import address_of, tensors_in
 from outpace.seams.host import Host
 from outpace.seams.unused import unused
 from outpace.seams.where import is_user_file
@@ -50,9 +48,9 @@ class Readings:
         """Look at an operator outside of backward passes."""
         if self._backwards != self.host.backwards:
             self._backwards = self.host.backwards
-            self._memory = {address(weight.grad) for _, weight in unused(self.host)} - {0}
+            self._memory = {address_of(weight.grad) for _, weight in unused(self.host)} - {0}
         if self._memory and not self.met and name not in EMPTYING:
-            given = any(address(tensor) in self._memory for tensor in tensors_in(args))
+            given = any(address_of(tensor) in self._memory for tensor in tensors_in(args))
             self.met = given and not called_by_us()
 
 
@@ -67,9 +65,3 @@ def called_by_us() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def address(tensor: torch.Tensor | None) -> int:
-    """Of the memory under a tensor; 0 for none."""
-    storage = None if tensor is None else storage_of(tensor)
-    return 0 if storage is None else storage.data_ptr()

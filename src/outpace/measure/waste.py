@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from outpace.measure.dispatch import storage_of, tensors_in
+from outpace.measure.dispatch import address_of, tensors_in
 
 EMPTY = 0.95
 """share of zeros from which on an operand is taken for one-hot; half are usual after a ReLU, and in the rows
@@ -38,18 +38,13 @@ class Waste:
                 before = self.padding if entries == self.entries else 0.0
                 self.entries, self.padding = entries, max(before, padded(args[1]))
         elif flops:
-            looked = [t for t in tensors_in(args) if not backward or _memory(t) in self.given]
+            looked = [t for t in tensors_in(args) if not backward or address_of(t) in self.given]
             empty, tensor = max(
                 ((scattered(t), t) for t in looked), key=lambda pair: pair[0], default=(0.0, None)
             )
             if empty >= EMPTY and tensor is not None:
                 self.flops += empty * flops
-                self.given.add(_memory(tensor))
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    storage = storage_of(tensor)
-    return 0 if storage is None else storage.data_ptr()
+                self.given.add(address_of(tensor))
 
 
 def zeros(tensor: torch.Tensor) -> float:

@@ -28,6 +28,7 @@ from outpace.seams.host import Host, Step
 from outpace.seams.rate import RateSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
+from outpace.serve.samples import tensor_bytes
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
 from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, has_steps, tell, write
@@ -118,7 +119,7 @@ def checksum(host: Host) -> int | None:
     for tensor in tensors:
         if tensor.layout is not torch.strided:
             return None
-        data: Any = tensor.cpu().contiguous().flatten().view(torch.uint8).numpy()
+        data: Any = tensor_bytes(tensor)[1]
         found = zlib.crc32(data, found)
     return found
 

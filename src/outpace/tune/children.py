@@ -38,7 +38,15 @@ WATCHED = {
     "input": (
         *("wait_s", "fetch_s", "fetch_cpu_s", "collate_s", "decode_s", "parse_s", "storage_s"),
         *("ipc_s", "epoch_start_s", "read_bytes", "places", "worker_growth_bytes"),
-        *("read_s", "kind_places", "restarts", "reworked_s", "reworked_where"),
+        *(
+            "read_s",
+            "kind_places",
+            "restarts",
+            "reworked_s",
+            "reworked_where",
+            "interrupted",
+            "shared",
+        ),
     ),
     "compute": ("forward_s", "backward_s", "optimizer_s", "by_hand", "page_faults", "system_s"),
     "memory": ("growth_bytes_step", "growth_low", "retained_where", "retained_name"),

@@ -12,7 +12,6 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from outpace.measure.arms import Contest, Program, Scheduler, settled
@@ -72,8 +71,6 @@ LARGE = 16
 """samples of a batch, of which one more or less is no other batch"""
 BEYOND = 1.1
 """times its steps"""
-SEEN_ONCE = ("interrupted", "shared", "fed_back")
-"""what a script's input does now and then: once is enough, in whichever of its runs"""
 MOST_PARTS = 3
 ROOMY = 0.8
 """share of the memory that a step may be predicted to take for more to be tried"""
@@ -109,7 +106,6 @@ class Experiment:
         self.given_time = spec["time_s"] is not None
         self.spent_before = float(spec.get("spent_s", 0.0))
         self.earlier = read(observed.session / CONTESTS, {}) if spec.get("again") else {}
-        observed.found.input.update(self.earlier.get("seen", {}))
         self.shares = SHARES_WITH_CHANGES if spec.get("changes") else SHARES
         self.max_steps = spec.get("steps")
         self.begun = 0.0
@@ -165,9 +161,7 @@ class Experiment:
         """Write down what was compared, for a run that goes on with it."""
         kept = {c.name: {"pairs": c.pairs, "spent": c.spent} for c in self.observed.contests}
         complete, times = self.observed.stopped, self.observed.found.compute.get("eval_times")
-        fed = msgspec.structs.asdict(self.observed.evidence().input)
-        seen = {name: True for name in SEEN_ONCE if fed[name]}
-        found = {"contests": kept, "complete": complete, "eval_times": times, "seen": seen}
+        found = {"contests": kept, "complete": complete, "eval_times": times}
         write(self.observed.session / CONTESTS, found)
 
     def left(self) -> float:
@@ -355,8 +349,7 @@ class Experiment:
             streams |= step_streams(snapshot)
         snapshot.end()
         self.observed.found.input["step_streams"] = tuple(sorted(streams))
-        if snapshot.fed_back:
-            self.observed.found.input["fed_back"] = True
+        self.observed.found.input["fed_back"] = snapshot.fed_back
 
     def contests(self, evidence: Evidence) -> Iterator[Contest]:
         """First what belongs to the step as it is, then what belongs to its compute alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +19,8 @@ from outpace.records.files import write_text
 
 ROOT = HERE.parents[1]
 KEPT = ROOT / ".outpace" / "truth"
+STARTED = re.compile(r'"(outpace(?:\.\w+)+):\w+"')
+"""what is begun in a target by its name"""
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -34,12 +37,21 @@ def code_of(command: str) -> str:
 
     graph = grimp.build_graph("outpace", include_external_packages=False)
     # Remedies are found by their folder, and what runs in the target is started by its path.
-    begin = {f"outpace.cli.{command}", "outpace.adapters.child"}
-    begin |= graph.find_descendants("outpace.remedies")
-    modules = begin.union(*(graph.find_upstream_modules(each) for each in begin))
-    paths = [ROOT / "src" / Path(*module.split(".")) for module in modules]
-    files = [path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths]
+    modules = {f"outpace.cli.{command}", "outpace.adapters.child"}
+    modules |= graph.find_descendants("outpace.remedies")
+    begin = set(modules)
+    while begin:
+        modules |= begin.union(*(graph.find_upstream_modules(each) for each in begin))
+        begin = {name for each in modules for name in STARTED.findall(file_of(each).read_text())}
+        begin -= modules
+    files = map(file_of, modules)
     return digest([*files, *(ROOT / "src" / "outpace" / "adapters" / "site").glob("*.py")])
+
+
+def file_of(module: str) -> Path:
+    """Where it is written."""
+    path = ROOT / "src" / Path(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def written(path: Path) -> dict[tuple[str, str], dict[str, Any]]:

@@ -138,3 +138,4 @@ def test_stdout_that_is_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     said = raw.getvalue().splitlines()
     assert said[0] == b"training  0 %  step 3 . loss 1"
     assert json.loads(said[1])["note"] == "step 3 · loss 1"
+    assert json.loads(said[1])["schema"] == 1

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from outpace.cli.progress import ProgressLine
 from outpace.cli.run import Told, said
 from outpace.records.plan import Estimate, Progress
+from tests.conftest import outpace
+
+ELSEWHERE = """
+schema = 1
+target = "train.py"
+outpace = "0.1.0"
+python = "3.11"
+torch = "2.13.0"
+machine = "another"
+fingerprint = "another"
+"""
 
 
 def progress(
@@ -56,3 +69,15 @@ def test_nothing_is_shown_where_quiet_is_asked(capsys: pytest.CaptureFixture[str
         told = Told(line)
         told(progress(50.0, elapsed_s=90.0))
     assert capsys.readouterr().err == ""
+
+
+def test_the_command_that_makes_a_recipe_does(tmp_path: Path) -> None:
+    """It is quoted, and writes the recipe that was asked for, over the one that is there."""
+    (tmp_path / "my train.py").write_text("print('trains')\n")
+    done = outpace("run", "--recipe", "fast.toml", "my train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "outpace tune --recipe fast.toml 'my train.py' makes one" in done.stderr
+    (tmp_path / "outpace.toml").write_text(ELSEWHERE)
+    done = outpace("run", "my train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "trains\n")
+    assert done.stderr.count("hint: outpace tune --force 'my train.py'") == 2

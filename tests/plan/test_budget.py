@@ -78,6 +78,7 @@ def test_an_hour_that_comes_twice() -> None:
     assert seconds_until("02:30", now) == HOUR / 4
     assert seconds_until("02:30", now.replace(fold=0)) == HOUR / 4
     assert seconds_until("02:10", now.replace(fold=0)) == HOUR * 11 / 12
+    assert seconds_until("2026-10-25T02:30", now) == HOUR / 4
 
 
 @pytest.mark.parametrize(

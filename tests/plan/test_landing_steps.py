@@ -391,3 +391,17 @@ def test_an_earlier_safety_checkpoint_is_told_where_the_last_one_fails(
     run.landing.end()
     hint = f"the newest safety checkpoint is of step 120: {tmp_path / 'safety.pt'}"
     assert told[0] == ("no safety checkpoint was written: no space left", hint)
+
+
+@pytest.mark.parametrize("land", ["linear", "cosine", "scale"])
+def test_the_way_down_begins_at_the_rate_that_there_was(tmp_path: Path, land: Landed) -> None:
+    """Also where a long validation is to come after the last step."""
+    run, record = Run(tmp_path, 60.0, land=land), Record(trains=True, length=50)
+    fed_by(record, run.host)
+    for index in range(101):
+        record.given = index % 50 + 1
+        begins = index > 0 and index % 50 == 0
+        run.step(0.1 + 10.0 * begins, clean=not begins)
+    if run.landing.descent.began is None:
+        run.landing.go_down()
+    assert run.landing.changed_rate(1.0, 1.0) == pytest.approx(1.0, abs=0.01)

@@ -356,3 +356,68 @@ def test_a_function_that_is_called_in_the_loop_and_after_it() -> None:
 
 def checked(found: list[bool]) -> None:
     assert found
+
+
+def test_a_decorated_function_follows(tmp_path: Path) -> None:
+    """Its first line is the decorator's."""
+    text = """
+import sys
+from outpace.plan.leave import follow, ways_out
+print("begins")
+for step in range(10**9):
+    if step == 3:
+        exits, last = ways_out(sys._getframe())
+        assert last and follow(exits, lambda: None)
+
+
+@staticmethod
+def check():
+    return "saved"
+
+
+print(step, check())
+"""
+    done = run(tmp_path, text)
+    assert (done.stdout, done.returncode) == ("begins\n3 saved\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "ThreadPoolExecutor(1).submit(train).result()",
+        "asyncio.run(asyncio.wait_for(task(), None))",
+        "list(map(lambda _: train(), range(2)))",
+    ],
+)
+def test_a_training_whose_caller_is_not_seen_does_not_end_the_script(
+    tmp_path: Path, call: str
+) -> None:
+    text = f"""
+import asyncio, sys
+from concurrent.futures import ThreadPoolExecutor
+from outpace.plan.leave import follow, ways_out
+def train():
+    for step in [0, 1, 2]:
+        print(step, ways_out(sys._getframe())[1])
+async def task():
+    train()
+{call}
+"""
+    done = run(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("0 False\n1 False\n2 False\n")
+
+
+def test_it_is_told_where_a_loop_that_cannot_be_left_ends_by_itself() -> None:
+    told: list[bool] = []
+
+    def train() -> None:
+        for step in [0, 1, 2]:
+            if step == 1:
+                exits, last = ways_out(sys._getframe())
+                assert not last
+                assert not follow(exits, lambda: told.append(True))
+
+    train()
+    assert told == [True]
+    assert sys.gettrace() is None

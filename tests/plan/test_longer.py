@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Iterator
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from outpace.plan.longer import Longer, may_be_longer
+from outpace.plan.longer import Longer, divides_by_length, may_be_longer
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 
@@ -44,6 +45,46 @@ def test_a_loop_that_stores_by_an_index_counts_on_its_turns() -> None:
     for index, number in enumerate(numbers):
         places[index] = number
     assert numbers.told == [False, False, False]
+
+
+def test_a_loop_that_looks_up_by_the_number_of_a_batch_counts_on_its_turns() -> None:
+    numbers, rates = Told(2), [0.1, 0.2]
+    for index, number in enumerate(numbers):
+        assert rates[index] + number
+    counted, step = Told(2), 0
+    for number in counted:
+        assert rates[step] + number
+        step += 1  # noqa: SIM113
+    together, others = Told(2), iter([1, 2])
+    for number in together:
+        assert next(others) + number
+    assert numbers.told == counted.told == together.told == [False, False, False]
+
+
+def test_the_number_of_a_batch_may_be_told() -> None:
+    numbers, said = Told(2), []
+    for index, number in enumerate(numbers):
+        said.append(f"{index} of 2: {number}")
+    assert numbers.told == [True, True, True]
+
+
+def test_a_length_that_is_divided_by_is_seen() -> None:
+    text = """
+data = Digits()
+train_loader = DataLoader(data, 32)
+for x, y in tqdm(train_loader):
+    right += 1
+SHARE
+"""
+    shares = (
+        "right / len(train_loader)",
+        "right / len(data)",
+        "n = len(train_loader.dataset)\nright / n",
+    )
+    for share in (*shares, "right / len(test_loader)", "print(len(train_loader))"):
+        tree = ast.parse(text.replace("SHARE", share))
+        loop = next(node for node in tree.body if isinstance(node, ast.For))
+        assert divides_by_length(loop, tree) is (share in shares), share
 
 
 def test_a_call_of_next_is_no_loop() -> None:

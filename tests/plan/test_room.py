@@ -201,3 +201,16 @@ def test_pieces_that_cannot_be_used_take_room_on_a_gpu() -> None:
     assert (at_most.fits, beyond.fits) == (True, False)
     on_gpu = msgspec.structs.replace(sizes(one, two, limit=limit), device="cuda")
     assert memory_plan(on_gpu, None, None, 1).largest_batch < found.largest_batch
+
+
+def test_a_change_fits_only_where_what_cannot_be_used_finds_room_too() -> None:
+    one, two = (msgspec.structs.replace(size(batch), pieces=batch * MB // 2) for batch in (8, 16))
+    limit = 400 * MB
+    found = sizes(one, two, limit=limit)
+    largest = memory_plan(found, None, None, 1).largest_batch
+    assert largest is not None
+    for batch in range(2, 3 * largest, 2):
+        rooms = {room.change: room for room in memory_plan(found, batch, None, 1).changes}
+        room = rooms.get(f"accumulate 2 batches of {batch // 2}")
+        if room is not None and room.fits:
+            assert batch // 2 <= largest

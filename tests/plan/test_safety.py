@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch.optim import lr_scheduler
+from torch.optim.swa_utils import AveragedModel
 
 from outpace.plan.safety import models_of, write, write_checkpoint
 
@@ -147,3 +149,17 @@ def test_other_errors_are_not(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="not this one"):
         write(tmp_path / "safety.pt", Refuses())
+
+
+def test_averages_over_steps_are_saved(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    average, teacher = AveragedModel(model), copy.deepcopy(model)
+    other = torch.nn.Linear(5, 1)
+    average.update_parameters(model)
+    write_checkpoint(tmp_path / "safety.pt", [optimizer], 3)
+    saved = torch.load(tmp_path / "safety.pt", weights_only=True)["models"]
+    assert len(saved) == 3
+    kept = [state for state in saved if "n_averaged" in state]
+    assert [state.keys() for state in kept] == [average.state_dict().keys()]
+    assert sum(state.keys() == teacher.state_dict().keys() for state in saved) == 2
+    assert not any(state.keys() == other.state_dict().keys() for state in saved)

@@ -185,3 +185,10 @@ def test_a_slow_first_step_is_no_reason_to_end() -> None:
     for index, _ in enumerate(until(100.0, [1], clock=clock)):
         clock.now += 51.0 if index == 0 else 1.0
     assert 98.0 <= clock.now - 100.0 <= 100.0
+
+
+def test_an_optimizer_that_finds_its_rate_itself() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    optimizer.param_groups[0]["lr"] = None
+    with pytest.raises(UsageError, match="SGD finds its rate itself"):
+        until(10.0, [1], optimizer=optimizer)

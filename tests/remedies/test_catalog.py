@@ -10,9 +10,13 @@ import pytest
 
 from outpace.errors import RecipeError
 from outpace.in_code import apply
+from outpace.records.evidence import Evidence
 from outpace.records.recipe_file import read_recipe
-from outpace.remedies.catalog import setup_of_recipe
+from outpace.remedies.base import Remedy
+from outpace.remedies.catalog import Asked, all_remedies, setup_of_recipe
+from outpace.seams.setup import AS_IS
 from tests.conftest import outpace
+from tests.remedies.some_evidence import ALL
 
 HEAD = """
 schema = 1
@@ -36,6 +40,8 @@ settings = {batch = 2}
 """
 WRONG = LACKING.replace("batch = 2", "batches = 'two'")
 MISSPELT = LACKING.replace("settings", "options")
+NO_SETTING = LACKING.replace("batch = 2", "batches = 3, pasive = true")
+ADVICE = UNKNOWN.replace("bf17", "validate_less")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +51,12 @@ MISSPELT = LACKING.replace("settings", "options")
         (LACKING, "prefetch cannot be set up by .*'batches' is missing"),
         (WRONG, "prefetch cannot be set up by .*two"),
         (MISSPELT, "unknown field `options`"),
+        (NO_SETTING, "prefetch has no setting called pasive"),
+        (
+            UNKNOWN.replace("bf17", "bf16") + "settings = {dtype = 'float16'}",
+            "no setting called dtype",
+        ),
+        (ADVICE, "validate_less is advice"),
         (UNKNOWN.replace("remedies", "remedy"), "unknown field `remedy`"),
     ],
 )
@@ -71,3 +83,15 @@ def test_looking_remedies_up_imports_no_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "kind", [k for k in all_remedies() if not k.advice_only], ids=lambda k: k.name
+)
+@pytest.mark.parametrize("facts", ALL.values(), ids=ALL)
+def test_a_remedy_reads_all_of_its_own_settings(kind: type[Remedy], facts: Evidence) -> None:
+    """What it does not read, a recipe is refused for."""
+    for settings in kind().alternatives(facts):
+        asked = Asked(settings)
+        kind().setup(AS_IS, asked)
+        assert settings.keys() <= asked.names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -391,3 +392,127 @@ def test_a_script_knows_its_lines() -> None:
     assert script.unit == "    "
     with pytest.raises(ValueError, match="does not parse"):
         Script("def")
+
+
+LATE_IMPORT = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+train_loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, shuffle=True)
+total = [float(x.sum()) for (x,) in train_loader]
+for (x,) in train_loader:
+    total.append(float(x.sum()))
+import statistics
+print(statistics.mean(total))
+"""
+
+
+def test_definitions_come_before_their_use_though_an_import_comes_later() -> None:
+    """As where the cells of a notebook were exported."""
+    changed = edits.wrap_loop(LATE_IMPORT, None, "ahead")
+    changed = edits.insert_after_imports(changed, "def ahead(batches):\n    yield from batches")
+    assert len(results(changed)["total"]) == len(results(LATE_IMPORT)["total"])  # type: ignore[arg-type]
+    wrapped = edits.wrap_data_set(LATE_IMPORT, None, "kept")
+    wrapped = edits.insert_after_imports(wrapped, "def kept(data):\n    return list(data)")
+    assert results(wrapped)["total"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from torch import nn, optim\nmodel = nn.Linear(2, 1)\n",
+        "def main():\n    import torch\nmain()\n",
+        '#!/usr/bin/env python\n"""It trains."""\n\nfrom __future__ import annotations\n\nmodel = None\n',
+    ],
+)
+def test_torch_is_imported_where_a_line_needs_it(source: str) -> None:
+    changed = edits.insert_after_imports(source, "torch.set_float32_matmul_precision('high')")
+    assert "torch" in results(changed)
+    first = source.partition("\n")[0]
+    assert not first.startswith("#") or changed.startswith(first)
+
+
+def test_a_number_of_threads_that_the_script_sets_is_changed() -> None:
+    from outpace.remedies.room import edit_room
+
+    source = "import torch\n\ntorch.set_num_threads(8)\n"
+    assert edit_room(source, {"compute_threads": 1}) == source.replace("8", "1")
+
+
+def test_a_name_that_the_script_has_already_is_not_taken() -> None:
+    source = "train_loader = DataLoader(data, shuffle=True)\nahead = 1\nfor x in train_loader:\n    pass\n"
+    assert edits.wrap_loop(source, None, "ahead") == source
+    assert edits.wrap_loop(source, None, "sooner") != source
+
+
+SAMPLES = {
+    "dict": '{"x": torch.full((4,), float(i)), "y": i}',
+    "tensor": "torch.full((4,), float(i))",
+}
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+def test_samples_of_any_kind_are_kept_in_memory(sample: str) -> None:
+    from outpace.remedies.cache_samples import CacheSamples
+
+    source = textwrap.dedent(
+        f"""
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        class Data(Dataset):
+            def __len__(self): return 20
+            def __getitem__(self, i): return {sample}
+        train_loader = DataLoader(Data(), batch_size=5)
+        batches = [str(batch) for batch in train_loader]
+        """
+    )
+    changed = CacheSamples().edit(source, ALL["images"], {})
+    assert "in_memory(Data())" in changed
+    assert results(changed)["batches"] == results(source)["batches"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'import PIL.Image\ndef load(path):\n    return PIL.Image.open(path).convert("RGB")\n',
+        'def load(path):\n    from PIL import Image\n    return Image.open(path).convert("RGB")\n',
+    ],
+)
+def test_images_are_opened_wherever_pillow_was_imported(source: str, tmp_path: Path) -> None:
+    from PIL import Image
+
+    from outpace.remedies.cache_decoded import CacheDecoded
+
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    load = results(CacheDecoded().edit(source, ALL["images"], {}))["load"]
+    assert load(tmp_path / "a.png").size == (4, 4)  # type: ignore[operator]
+
+
+def test_arguments_that_exclude_the_new_ones_are_left_out() -> None:
+    from outpace.remedies.fused_optimizer import FusedOptimizer
+    from outpace.remedies.loader_workers import LoaderWorkers
+
+    facts = ALL["images"]
+    optimizer = facts.compute.optimizer
+    source = f"import torch\no = torch.optim.{optimizer}(p, lr=1e-3, foreach=True)\n"
+    fused = FusedOptimizer().edit(source, facts, {"how": "fused"})
+    assert "fused=True" in fused
+    assert "foreach" not in fused
+    source = (
+        "train_loader = DataLoader(d, num_workers=1, timeout=30, multiprocessing_context='fork')\n"
+    )
+    none = LoaderWorkers().edit(source, facts, {"workers": 0})
+    assert none == "train_loader = DataLoader(d, num_workers=0)\n"
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("rest", ["", "\nmain()"])
+def test_a_diff_is_a_patch_whether_or_not_the_last_line_ends(
+    rest: str, end: str, tmp_path: Path
+) -> None:
+    from outpace.remedies.set_to_none import SetToNone
+
+    source = f"optimizer.zero_grad(set_to_none=False){rest}{end}"
+    (tmp_path / "train.py").write_text(source)
+    patch = SetToNone().diff(source, ALL["images"], {}, "train.py")
+    subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "train.py").read_text() == source.replace("False", "True")

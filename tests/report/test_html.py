@@ -143,3 +143,13 @@ def test_a_gain_without_bounds_is_told_once() -> None:
     text = " ".join(Page(render_html(session)).text.split())
     assert "over 30× (20.0–over 30)" in text
     assert "over 30× 30×" not in text
+
+
+def test_a_proof_that_measured_nothing_has_no_chart() -> None:
+    session = made.images_tuned()
+    proof = msgspec.structs.replace(
+        session.proof, proven=False, difference=None, high=None, reason="a run of the proof failed"
+    )
+    page = render_html(msgspec.structs.replace(session, proof=proof))
+    assert "Not proven. a run of the proof failed" in page
+    assert "at most" not in page[page.index('id="proof"') : page.index('id="recipe"')]

@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from outpace.records.evidence import Compute
+from outpace.records.finding import Advice
+from outpace.records.gain import Gain
 from outpace.records.session import Session
 from outpace.records.trial import Proof, Trial
+from outpace.report import sentences
 from outpace.report.html import render_html
 from outpace.report.sentences import ceiling_sentence, gain_sentence, proof_sentence, verdict
 from tests.report import report_sessions as made
@@ -109,3 +112,17 @@ def test_a_margin_is_a_share_of_what_the_proof_judges_by(measure: str, part: str
     assert proof_sentence(proof).endswith(f"the margin is 1.0 % of {part}.")
     html = render_html(replace(tuned, proof=proof))
     assert f"as a share of {part};" in unescape(html)
+
+
+def test_where_all_that_is_advised_is_done_by_hand_its_page_comes_next() -> None:
+    session = made.images_diagnosed()
+    gain = Gain(1.2, 1.1, 1.3, "measured")
+    by_hand = Advice("validate_less", "learning", gain, "", by_hand=True)
+    for remedies, command in (
+        ((by_hand,), "outpace remedies validate_less"),
+        ((by_hand, Advice("prefetch", "exact", gain)), "outpace tune"),
+        ((), ""),
+    ):
+        finding = replace(session.findings[0], remedies=remedies)
+        found = sentences.next_steps(replace(session, findings=(finding,)))
+        assert [step.command.startswith(command) for step in found] == [True] * bool(command)

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from outpace.records.session import Session
-from outpace.report.terminal import print_session
+from outpace.report.terminal import print_session, spelled
 from tests.report import report_sessions as made
 
 ALL = [
@@ -101,6 +101,8 @@ def test_an_ascii_terminal_gets_plain_characters() -> None:
     raw = file.buffer
     assert isinstance(raw, io.BytesIO)
     assert b"3.42x as fast" in raw.getvalue()
+    assert b"o predicted, * measured" in raw.getvalue()
+    assert spelled("∞ for 0.53", ascii_only=True) == "inf for 0.53"
 
 
 @pytest.mark.parametrize("make", ALL)

@@ -178,3 +178,42 @@ def test_the_largest_is_counted_from_where_it_goes_down(seam: RateSeam) -> None:
         optimizer.param_groups[0]["lr"] = rate
         optimizer.step()
     assert seen == [0.4, 0.4, 0.1, 0.2, 0.2]
+
+
+def test_a_hook_of_the_scripts_that_steps_its_scheduler_sees_the_scripts_rate(
+    seam: RateSeam,
+) -> None:
+    """torch calls an optimizer's own hooks inside of those of all optimizers."""
+    optimizer = one_weight(0.4)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+    optimizer.register_step_post_hook(lambda *_: scheduler.step())
+    seam.change = lambda own, largest: own / 2
+    rates = []
+    for _ in range(6):
+        optimizer.step()
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.4, 0.2, 0.2, 0.1, 0.1, 0.05])
+
+
+def test_a_hook_of_the_scripts_that_sets_the_rate_sets_its_own(seam: RateSeam) -> None:
+    optimizer = one_weight(0.4)
+
+    def warm_up(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        optimizer.param_groups[0]["lr"] = 0.2
+
+    seam.change = lambda own, largest: own / 2
+    optimizer.step()
+    optimizer.register_step_pre_hook(warm_up)  # type: ignore[arg-type]
+    optimizer.step()
+    assert value(optimizer) == pytest.approx(1.0 - 0.2 - 0.1)
+    assert optimizer.param_groups[0]["lr"] == 0.2
+
+
+def test_an_optimizer_that_comes_later_may_keep_its_rate(seam: RateSeam) -> None:
+    optimizer, later = one_weight(0.4), one_weight(0.4)
+    seam.change = lambda own, largest: 0.0
+    optimizer.step()
+    seam.no_others()
+    optimizer.step()
+    later.step()
+    assert (value(optimizer), value(later)) == pytest.approx((1.0, 0.6))

@@ -226,3 +226,43 @@ def test_a_script_that_does_not_repeat_itself_cannot_be_compared_bit_by_bit() ->
 
     assert prove_equal(run, 20) is None
     assert runs == [False, True, False]
+
+
+@pytest.mark.parametrize(("state", "proven"), [(7, True), (8, False), (None, False)])
+def test_where_no_loss_was_seen_weights_tell_what_is_equal(state: int | None, proven: bool) -> None:
+    """As of a loss for each sample, which backward() is called on with a gradient."""
+
+    def unseen(seed: int, recipe: bool, steps: int) -> Losses:
+        return Losses((), (), {}, state if recipe else 7)
+
+    proof = prove_equal(unseen, 12)
+    assert proof is not None
+    assert proof.proven is proven
+    if state == 7:
+        assert (
+            proof.reason
+            == "all remedies keep the bits: weights and buffers are equal after the same steps"
+        )
+    if state is None:
+        assert proof.reason.startswith("no loss was seen")
+
+
+def test_where_no_loss_was_seen_only_metrics_prove_anything() -> None:
+    def unseen(seed: int, recipe: bool, steps: int) -> Losses:
+        return Losses((), (), {})
+
+    def reported(seed: int, recipe: bool, steps: int) -> Losses:
+        return Losses((), (), {"accuracy": 0.9 + 1e-4 * seed + 1e-5 * recipe})
+
+    proof = prove(unseen, seeds=2, steps=60, margin=0.02)
+    assert (proof.proven, proof.difference, proof.high) == (False, None, None)
+    assert proof.reason.startswith("no loss was seen")
+    assert prove(reported, seeds=3, steps=60, margin=0.02).proven
+
+
+def test_a_run_that_failed_gives_no_figures() -> None:
+    def failing(seed: int, recipe: bool, steps: int) -> Losses | None:
+        return None if seed == 1 else curve(seed, steps=steps)
+
+    proof = prove(failing, seeds=3, steps=60, margin=0.02)
+    assert (proof.seeds, proof.margin, proof.high) == (1, 0.02, None)

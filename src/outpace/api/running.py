@@ -24,8 +24,10 @@ from outpace.records.plan import Landed, Progress
 from outpace.records.recipe import Recipe
 from outpace.records.recipe_file import read_recipe
 from outpace.records.target import Target
+from outpace.report import words
 from outpace.tune.files import PROGRESS, read
 
+DEFAULT_RECIPE = Path("outpace.toml")
 LAST_RUN = Path(".outpace", "last-run")
 
 
@@ -101,6 +103,12 @@ def _run(
         raise
 
 
+def tune_into(recipe: Path, target: Target, *options: str) -> str:
+    """The command that makes a recipe."""
+    named = () if recipe == DEFAULT_RECIPE else ("--recipe", str(recipe))
+    return words.outpace("tune", target, *options, *named)
+
+
 def _elsewhere(recipe: Recipe, here: Machine) -> str:
     """What tells the recipe's machine from this one, as far as both are told."""
     own = f"{here.cpu}, {here.cores} cores"
@@ -145,20 +153,20 @@ def _checked(path: Path, target: Target) -> Recipe:
     needed = dict(setup_of_recipe(recipe, path).environment)
     recipe = msgspec.structs.replace(recipe, environment={**recipe.environment, **needed})
     try:
-        words = shlex.split(recipe.target)
+        measured = shlex.split(recipe.target)
     except ValueError:  # a quote that a person left open
-        words = recipe.target.split()
-    proven = next((word for word in words if word != "-m"), "")
+        measured = recipe.target.split()
+    proven = next((word for word in measured if word != "-m"), "")
+    again = tune_into(path, target, "--force")
     if proven and Path(proven).name not in {Path(word).name for word in target.words}:
         print(
             f"warning: {path} was measured and proven with {proven}, not with {target.name}\n"
-            f"hint: outpace tune {' '.join(target.words)}; --no-recipe runs without",
+            f"hint: {again}; --no-recipe runs without",
             file=sys.stderr,
         )
     if recipe.fingerprint != here.fingerprint:
         print(
-            f"warning: this recipe was measured {_elsewhere(recipe, here)}\n"
-            f"hint: outpace tune {recipe.target}",
+            f"warning: this recipe was measured {_elsewhere(recipe, here)}\nhint: {again}",
             file=sys.stderr,
         )
     return recipe

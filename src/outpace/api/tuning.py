@@ -124,10 +124,15 @@ def default_time(evidence: Evidence) -> float:
 def _try(
     work: Work, evidence: Evidence, total: float, only: tuple[str, ...], skip: tuple[str, ...]
 ) -> tuple[list[Trial], Mapping[str, Any]]:
+    from outpace.remedies.catalog import remedy
     from outpace.tune.children import try_remedies
 
     if evidence.together:
         return [], {}
+    for each in map(remedy, only):
+        verdict = each.applies(evidence)
+        if not verdict.yes:
+            work.notes.append(f"{each.name} does not apply: {verdict.reason}")
     spec = {
         "time_s": total * TRIAL_SHARE,
         "evidence": str(work.session),

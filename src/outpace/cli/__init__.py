@@ -64,6 +64,14 @@ class Lazy(click.Group):
             ctx.fail(f"{args[0]!r} is no command; did you mean: {ctx.info_name} tune {args[0]}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """As Click does, but where nobody reads on: Click's own exit code for that would be a script's."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            leave_quietly()
+            return 0
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One line a command, without importing any."""
         with formatter.section("Commands"):
@@ -94,9 +102,6 @@ def main() -> None:
     try:
         given = defaults()
         code = group.main(standalone_mode=False, default_map=given)
-    except BrokenPipeError:
-        leave_quietly()
-        code = 0
     except HELP as error:
         error.show()
         code = 2

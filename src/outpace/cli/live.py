@@ -16,6 +16,7 @@ import msgspec
 from outpace.cli.options import option
 from outpace.cli.telling import colors
 from outpace.errors import SessionError
+from outpace.records.files import SCHEMA
 
 EVERY_S = 0.25
 KEPT = "session.json"
@@ -175,7 +176,9 @@ def _lines() -> Iterator[Show]:
 
     def show(found: News) -> None:
         nonlocal before
-        line = msgspec.json.encode({"session": str(found.session), **found.told}).decode()
+        line = msgspec.json.encode(
+            {"schema": SCHEMA, "session": str(found.session), **found.told}
+        ).decode()
         if line != before:
             before = line
             print(json.dumps(json.loads(line)) if _ascii_only() else line, flush=True)

@@ -21,8 +21,6 @@ from outpace.records.plan import Landed, Progress
 if TYPE_CHECKING:
     from outpace.records.plan import Budget
 
-DEFAULT = Path("outpace.toml")
-
 
 @click.command(
     "run",
@@ -87,16 +85,16 @@ def command(
     until = countdown(available, by, began) if available is not None else None
     if available is None and (land or schedule):
         raise UsageError("there is nothing to land for", "say --deadline 18h or --by 06:00")
+    from outpace.api.running import DEFAULT_RECIPE, run, tune_into
+
     target = parse_target(words)
-    chosen = None if no_recipe else recipe or DEFAULT
+    chosen = None if no_recipe else recipe or DEFAULT_RECIPE
     if chosen is not None and not chosen.exists():
         if recipe is None and available is not None:
             chosen = None
         else:
-            hint = f"outpace tune {' '.join(target.words)} makes one; --no-recipe runs without"
+            hint = f"{tune_into(chosen, target)} makes one; --no-recipe runs without"
             raise RecipeError(f"there is no recipe {str(chosen)!r}", hint)
-    from outpace.api import run
-
     if available is None:
         return run(target, recipe=chosen, session=session)
     if available.reserves and not quiet:

@@ -192,15 +192,16 @@ def trainer_of(name: str) -> Trainer:
 
 def lines(result: Result) -> list[str]:
     """The result in a few lines."""
-    from outpace.plan.budget import duration
+    from outpace.report import words
 
-    amount = f"{result.steps:,} steps, {result.epochs} epochs in {duration(result.seconds)}"
+    steps, epochs = words.count(result.steps, "step"), words.count(result.epochs, "epoch")
+    amount = f"{steps}, {epochs} in {words.seconds(result.seconds)}"
     told = [f"ended by {result.stopped}: {amount}"]
     if result.best is not None and result.metric is not None:
         told.append(
-            f"best: {result.metric:.4g} after {duration(result.best.seconds)} "
+            f"best: {result.metric:.4g} after {words.seconds(result.best.seconds)} "
             f"(step {result.best.step:,}, epoch {result.best.epoch})"
         )
     if result.time_to_target_s is not None:
-        told.append(f"target reached after {duration(result.time_to_target_s)}")
+        told.append(f"target reached after {words.seconds(result.time_to_target_s)}")
     return [*told, *(f"- {note}" for note in result.notes)]

@@ -17,7 +17,7 @@ from outpace.cli.options import (
     target_argument,
 )
 from outpace.cli.telling import tell
-from outpace.errors import NotProven
+from outpace.errors import NotProven, UsageError
 
 if TYPE_CHECKING:
     from outpace.cli.measuring import Given
@@ -99,7 +99,11 @@ def command(
 
     only, skip = names(only), names(skip)
     for name in (*only, *skip):
-        remedy(name)
+        if remedy(name).advice_only and name in only:
+            raise UsageError(
+                f"{name} is advice, to be followed by hand: there is nothing to try",
+                f"outpace remedies {name} says what to change",
+            )
     options = given(words, **shared)
     from outpace.api import tune
 

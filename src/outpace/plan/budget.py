@@ -68,6 +68,8 @@ def seconds_until(by: str, now: datetime) -> float:
     at = at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
     try:
         left = at.timestamp() - now.timestamp()
+        if left <= 0:  # an hour that comes twice
+            left = at.replace(fold=1).timestamp() - now.timestamp()
     except (ValueError, OverflowError):  # the first and the last day there are
         raise UsageError(
             f"{by!r} is no time that a clock here shows", "name a nearer one"

@@ -9,17 +9,18 @@ by itself before that.
 
 from __future__ import annotations
 
+import ast
 import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from outpace.measure.length import library_ends
+from outpace.measure.length import library_ends, loops_around
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew, Orders, crew_of, rank_among_several, steps_between
 from outpace.plan.descent import Descent
-from outpace.plan.leave import follow, ways_out
+from outpace.plan.leave import Exits, follow, ways_out
 from outpace.plan.longer import Longer
 from outpace.plan.newest_loss import NewestLoss
 from outpace.plan.outlook import Outlook
@@ -41,7 +42,7 @@ SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
 LAST = 1.5
 """steps before the time is up that the rate is down: the last one begins between two and one before"""
-LINE_AFTER = "a line after the loop, in the same function, lets it end at once"
+LINE_AFTER = "a line after the loop, as far indented as it is, lets it end at once"
 
 
 class Landing:
@@ -263,8 +264,12 @@ class Landing:
             return False
         if not self.went_on:
             self.went_on = True
+            divided = self.longer is not None and self.longer.divided
             self.say(
-                "the epoch goes on: its validation would not be over in time for another", None
+                "the epoch goes on: its validation would not be over in time for another",
+                "what the script divides by the length of its loader or data is too much for this epoch"
+                if divided
+                else None,
             )
         return True
 
@@ -298,8 +303,8 @@ class Landing:
 
     def go_down(self) -> None:
         """From here on the rate goes down to zero."""
-        elapsed, left = self.countdown.elapsed(), max(0.0, self.countdown.left())
-        self.descent.began = (elapsed / (elapsed + left), self.host.steps)
+        left = max(0.0, self.countdown.left())
+        self.descent.began = (self.used(), self.host.steps)
         self.rate_from_here()
         self.descent.falls = self.waits and self.outlook.total() is None
         if self.outlook.total() is None and not self.waits:
@@ -326,10 +331,13 @@ class Landing:
 
     def way_down(self) -> float:
         """Share of the way down that is behind."""
+        return self.descent.advance(self.used(), self.host.steps, self.outlook.total())
+
+    def used(self) -> float:
+        """Share of the time to the last step that is behind."""
         elapsed = self.countdown.elapsed()
         left = max(0.0, self.until_last_step() - LAST * self.pace.recent_s)
-        used = elapsed / (elapsed + left)
-        return self.descent.advance(used, self.host.steps, self.outlook.total())
+        return elapsed / (elapsed + left)
 
     def changed_rate(self, own: float, largest: float) -> float:
         """The rate of the next step, of the script's own and its largest."""
@@ -400,12 +408,23 @@ class Landing:
         followed = follow(exits, self.left_loops)
         if asked and not (followed and last):
             self.left = True  # of the next training another trainer is asked
-        elif not (followed and last):
+        elif not (followed and last) and not self.runs_dry(exits):
             self.say(*self.why_it_goes_on(bool(exits)))
 
+    def runs_dry(self, exits: list[Exits]) -> bool:
+        """Whether the only loop ends by itself, as it draws from a loader that gives no more."""
+        loops = [loop for each in exits for loop in loops_around(each.frame)]
+        return (
+            self.outlook.epoch() is not None and len(loops) == 1 and isinstance(loops[0], ast.For)
+        )
+
     def left_loops(self) -> None:
-        """The script's own ending begins, in which loaders give all that they have."""
+        """The script's own ending begins, in which loaders give all that they have, and what it trains then
+        has the rate that it is given.
+        """
         self.left = True
+        if isinstance(self.rate, RateSeam):
+            self.rate.no_others()
         if isinstance(self.loader, LoaderSeam):
             self.loader.dry = False
 

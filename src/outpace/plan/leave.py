@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import dis
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,7 +33,24 @@ from outpace.seams.where import is_user_file, user_frames
 Loop = ast.For | ast.While
 ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 """in which a statement that is the last has none to follow"""
+MANY = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+"""which may call something again and again"""
 PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
+PASS_ON = {
+    *(
+        "absl",
+        "accelerate",
+        "click",
+        "contextlib",
+        "fire",
+        "functools",
+        "hydra",
+        "outpace",
+        "runpy",
+    ),
+    *("torch", "typer"),
+}
+"""libraries that have nothing left to do once what they call ends, but for `torch.multiprocessing`'s pools"""
 Way = tuple[int, ...]
 """lines to go to, one after the other"""
 OVER: Way = ()
@@ -65,7 +83,7 @@ def ways_out(frame: FrameType | None) -> tuple[list[Exits], bool]:
     """The exits of the user's loops around a frame, and whether the outermost loop has one."""
     found: list[Exits] = []
     last = False
-    over = True
+    over = is_all_of_it(frame)
     for each in reversed(list(user_frames(frame))):  # the outermost first
         loops = loops_around(each)
         if loops:
@@ -76,19 +94,38 @@ def ways_out(frame: FrameType | None) -> tuple[list[Exits], bool]:
     return found, last
 
 
+def is_all_of_it(frame: FrameType | None) -> bool:
+    """Whether all that is left to do is in these frames: not in a thread or a task, whose result is waited
+    for, nor in a library that goes on after what it calls.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    frames = list[FrameType]()
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    own = [number for number, each in enumerate(frames) if is_user_file(each.f_code.co_filename)]
+    if not own or frames[own[-1]].f_globals.get("__name__") != "__main__":
+        return False
+    between = frames[own[0] : own[-1]]
+    names = {str(each.f_globals.get("__name__", "")).partition(".")[0] for each in between}
+    users = {str(frames[number].f_globals.get("__name__", "")).partition(".")[0] for number in own}
+    return frames[own[-1]].f_code.co_name == "<module>" and names <= users | PASS_ON
+
+
 def follow(exits: list[Exits], done: Callable[[], None]) -> bool:
     """Have each loop end where it would turn, and call ``done`` when the outermost one has ended.
 
-    That may also be by a ``break``, a ``return``, or an exception such as that of Ctrl-C. False where
-    there is none, or something else traces this thread.
+    That may also be by itself, a ``break``, a ``return``, or an exception such as that of Ctrl-C. False
+    where none can be ended, or something else traces this thread.
     """
-    if sys.gettrace() is not None or not any(each.left for each in exits):
+    if sys.gettrace() is not None or not exits:
         return False
     for each in exits:
-        if each.left:
+        if each.left or each is exits[0]:  # which may end by itself, as its loader has run dry
             each.frame.f_trace = _guide(each, exits, done)
     sys.settrace(_no_new_frames)
-    return True
+    return any(each.left for each in exits)
 
 
 def _no_new_frames(frame: FrameType, event: str, arg: Any) -> None:
@@ -228,14 +265,22 @@ def _way_to(code: CodeType, statement: ast.stmt, beside: list[int]) -> Way | Non
     """How to get to the first instruction of a statement; None where no way is safe."""
     places = Counter(line for _, line in dis.findlinestarts(code))
     end = statement.end_lineno or statement.lineno
-    own = [line for _, line in dis.findlinestarts(code) if statement.lineno <= (line or 0) <= end]
+    begin = min([statement.lineno, *(each.lineno for each in decorators(statement))])
+    own = [line for _, line in dis.findlinestarts(code) if begin <= (line or 0) <= end]
     if not own or own[0] is None:
         return None
     line = own[0]
     if places[line] == 1:
         return (line,)
-    by = next((each for each in beside if places[each] == 1 and each != line), None)
+    # From one that comes later the script would go on, were there no way from it.
+    by = max((each for each in beside if places[each] == 1 and each != line), default=None)
     return None if by is None else (by, line)
+
+
+def decorators(statement: ast.stmt) -> list[ast.expr]:
+    """Those of a function or a class, whose first line is theirs."""
+    found: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return found
 
 
 def _ends_with_call(frame: FrameType) -> bool:
@@ -249,7 +294,7 @@ def _ends_with_call(frame: FrameType) -> bool:
         for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and node.lineno <= line <= (node.end_lineno or line)
     ]
-    if len(around) != 1:
+    if len(around) != 1 or any(isinstance(node, MANY) for node in ast.walk(around[0])):
         return False
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     following, inside = _following(around[0], parents)

@@ -2,8 +2,10 @@
 
 Where the time is up while an epoch's validation would run, there is none for another epoch, and the
 training would end by up to a validation too early. Its last epoch then goes on with the batches of the
-next. Only a plain ``for`` of the user's that stores nothing by an index is given more turns than it
-counts on: arrays are often made with one place for each batch.
+next. Only a plain ``for`` of the user's is given more turns than it counts on, and only one that does not
+go by their number: that stores nothing by an index, looks nothing up by the number of a batch, and draws from
+no other iterator. Where the script divides by the length of its loader or data, as for an epoch's mean loss,
+what it tells of that epoch is too much, which is said.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import dis
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from outpace.measure.length import loops_around
+from outpace.measure.length import loops_around, parse
 from outpace.seams.where import is_user_file
 
 
@@ -24,14 +26,16 @@ class Longer:
         self.wanted = wanted
         self.possible = False
         """in the loop that draws"""
-        self._known: dict[tuple[CodeType, int], bool] = {}
+        self.divided = False
+        """by the number of its batches or samples, as the script knows it"""
+        self._known: dict[tuple[CodeType, int], tuple[bool, bool]] = {}
 
     def drawn_in(self, frame: FrameType) -> None:
         """A batch of training is drawn there."""
         place = (frame.f_code, frame.f_lasti)
         if place not in self._known:
-            self._known[place] = may_be_longer(frame)
-        self.possible = self._known[place]
+            self._known[place] = may_be_longer(frame), is_divided(frame)
+        self.possible, self.divided = self._known[place]
 
     def more(self) -> bool:
         """Whether the epoch whose batches are all drawn goes on."""
@@ -44,9 +48,80 @@ def may_be_longer(frame: FrameType) -> bool:
     if dis.opname[code.co_code[frame.f_lasti]] != "FOR_ITER" or not is_user_file(code.co_filename):
         return False
     loops = loops_around(frame)
-    return bool(loops) and not any(
-        isinstance(node, ast.Subscript)
-        and isinstance(node.ctx, ast.Store)
-        and not isinstance(node.slice, ast.Constant)
-        for node in ast.walk(loops[-1])
+    if not loops or not isinstance(loops[-1], ast.For):
+        return False
+    return not goes_by_number(loops[-1])
+
+
+def is_divided(frame: FrameType) -> bool:
+    """Whether the number of turns of the frame's loop, as the script knows it, is divided by."""
+    loops, tree = loops_around(frame), parse(frame.f_code.co_filename)
+    return bool(loops) and tree is not None and divides_by_length(loops[-1], tree)
+
+
+def goes_by_number(loop: ast.For) -> bool:
+    """Whether a turn may look something up, or store it, by how many came before."""
+    numbers = counters(loop)
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+            if isinstance(node.ctx, ast.Store) or numbers & names_in(node.slice):
+                return True
+        elif isinstance(node, ast.Call) and names_in(node.func) == {"next"}:
+            return True
+    return False
+
+
+def counters(loop: ast.For) -> set[str]:
+    """Names that change by their own value from turn to turn, and that of `enumerate`."""
+    found = {
+        node.target.id
+        for node in ast.walk(loop)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+    }
+    numbered = any(
+        isinstance(node, ast.Call) and names_in(node.func) == {"enumerate"}
+        for node in ast.walk(loop.iter)
     )
+    if numbered and isinstance(loop.target, ast.Tuple):
+        found |= names_in(loop.target.elts[0])
+    return found
+
+
+def divides_by_length(loop: ast.For | ast.While, tree: ast.Module) -> bool:
+    """Whether a file takes a share of the length of a loop's loader, or of its data set's."""
+    if isinstance(loop, ast.While):
+        return False
+    sources = names_in(loop.iter)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            made = {name for target in node.targets for name in names_in(target)}
+            if made & sources and node.value.args:
+                sources |= names_in(node.value.args[0])  # the data set
+    lengths = {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and is_length(node.value, sources)
+        for target in node.targets
+        for name in names_in(target)
+    }
+    return any(
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, (ast.Div, ast.FloorDiv))
+        and (is_length(node.right, sources) or names_in(node.right) & lengths)
+        for node in ast.walk(tree)
+    )
+
+
+def is_length(node: ast.expr, sources: set[str]) -> bool:
+    """Whether that is ``len`` of one of these, or of something of theirs."""
+    return (
+        isinstance(node, ast.Call)
+        and names_in(node.func) == {"len"}
+        and bool(node.args)
+        and bool(names_in(node.args[0]) & sources)
+    )
+
+
+def names_in(node: ast.expr) -> set[str]:
+    """The plain names in an expression."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

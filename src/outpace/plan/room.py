@@ -120,8 +120,8 @@ def memory_plan(sizes: Sizes, batch: int | None, device: Device | None, count: i
     peak = own.peak if asked == own.batch else law.peak(asked)
     scale = asked / max(1, own.batch)
     changes = [
-        Room(change, bytes_, None if limit is None else bytes_ <= limit, time, known)
-        for change, bytes_, time, known in _changes(sizes, law, own, asked, count, how)
+        Room(change, bytes_, None if limit is None else bytes_ + unused <= limit, time, known)
+        for change, bytes_, unused, time, known in _changes(sizes, law, own, asked, count, how)
         if bytes_ < peak
     ]
     return MemoryPlan(
@@ -162,8 +162,11 @@ def _kinds(own: StepSize, law: StepLaw, batch: int) -> ByKind:
 
 def _changes(
     sizes: Sizes, law: StepLaw, own: StepSize, batch: int, count: int, how: How
-) -> Iterator[tuple[str, int, float | None, How]]:
-    """Each change alone: what the peak would be, a step's time, and how that is known."""
+) -> Iterator[tuple[str, int, int, float | None, How]]:
+    """Each change alone: what the peak would be, what an allocator cannot use beside it, a step's time, and
+    how that is known.
+    """
+    unused = round(law.pieces.at(batch))
     forward = 1 + sizes.forward_s / sizes.step_s if sizes.step_s else None
     for change, size, time in (
         ("bf16", sizes.bf16, None),
@@ -172,21 +175,22 @@ def _changes(
         if size is not None:
             less = (own.learning - size.learning) / max(1, own.batch)
             peak = size.peak if batch == own.batch else law.peak(batch, less)
-            yield change, peak, time, how
+            yield change, peak, unused, time, how
     for parts in ACCUMULATED:
         if batch >= parts:
             kept = 0 if gradients_at_entry(own) else gradients_of(own)
             least, most = batch // parts, math.ceil(batch / parts)
             of = f"{least}" if least == most else f"{least} or {most}"
             peak = law.peak(most) + kept
-            yield f"accumulate {parts} batches of {of}", peak, None, "predicted"
+            smaller = round(law.pieces.at(most))
+            yield f"accumulate {parts} batches of {of}", peak, smaller, None, "predicted"
     if count > 1:
         kinds = own.kinds
         shared = 0
         for stage, part in ((1, kinds.optimizer), (2, kinds.gradients), (3, kinds.parameters)):
             shared += part
             peak = law.peak(batch) - round(shared * (1 - 1 / count))
-            yield f"ZeRO {stage} over {count}", peak, None, "predicted"
+            yield f"ZeRO {stage} over {count}", peak, unused, None, "predicted"
 
 
 def gradients_at_entry(size: StepSize) -> bool:

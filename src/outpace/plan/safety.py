@@ -1,10 +1,10 @@
 """A checkpoint that is written before a training is ended: what the script would need to go on.
 
-``torch.load(path)`` reads it with ``weights_only=True``: ``models``, ``optimizers``, ``schedulers`` and
-``scalers`` (state dicts of modules, optimizers, learning-rate schedulers and GradScalers; the order of
-several means nothing), ``weights`` (those that the optimizers learn and no model holds, in their
-order), ``random`` (states of the generators of torch, numpy and Python) and ``steps``. It is written
-within the last step's ``optimizer.step()``: schedulers and scalers are as that call found them.
+``torch.load(path)`` reads it with ``weights_only=True``: ``models`` (averages over steps among them),
+``optimizers``, ``schedulers`` and ``scalers`` (state dicts of modules, optimizers, learning-rate schedulers
+and GradScalers; the order of several means nothing), ``weights`` (those that the optimizers learn and no
+model holds, in their order), ``random`` (states of the generators of torch, numpy and Python) and ``steps``.
+It is written within the last step's ``optimizer.step()``: schedulers and scalers are as that call found them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.amp import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
 
 from outpace.measure.generators import random_states
 from outpace.seams.batch import map_tensors
@@ -41,6 +42,7 @@ def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], st
     kinds = (torch.nn.Module, LRScheduler, GradScaler)
     objects = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
     models = models_of(optimizers, objects)
+    models += averages_of(models, objects)
     held = {id(weight) for model in models for weight in model.parameters()}
     guides = guides_of(optimizers, objects)
     states = [(each, _plain_state(each)) for each in guides]
@@ -149,6 +151,26 @@ def models_of(
     ]
     inner = {id(child) for each in found for child in each.modules() if child is not each}
     return [each for each in found if id(each) not in inner]
+
+
+def averages_of(models: Iterable[torch.nn.Module], objects: Iterable[Any]) -> list[torch.nn.Module]:
+    """The outermost modules of other weights like theirs: averages over steps, that a script may judge by."""
+    models = list(models)
+    there = {id(inner) for model in models for inner in model.modules()}
+    shapes = [_shapes(model) for model in models]
+    found = [
+        each
+        for each in objects
+        if issubclass(type(each), torch.nn.Module)
+        and id(each) not in there
+        and (isinstance(each, AveragedModel) or _shapes(each) in shapes)
+    ]
+    inner = {id(child) for each in found for child in each.modules() if child is not each}
+    return [each for each in found if id(each) not in inner]
+
+
+def _shapes(model: torch.nn.Module) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in model.named_parameters()}
 
 
 def guides_of(

@@ -10,7 +10,7 @@ from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.plan.crew import rank_among_several
 from outpace.plan.schedule import Schedule, rate
-from outpace.seams.rate import set_rate
+from outpace.seams.rate import finds_its_rate, set_rate
 
 T = TypeVar("T")
 
@@ -35,8 +35,8 @@ def until(
     slow, tells nothing. The rates of ``optimizer``
     follow the schedule from what they are at the first batch, those of a group that joins later from
     what it brings. The time goes on while the machine sleeps. Raises UsageError for times that
-    cannot be read or leave nothing, for a loader without batches, and in one of several processes
-    that train together, which would not end at the same step.
+    cannot be read or leave nothing, for a loader without batches, an optimizer without a rate, and
+    in one of several processes that train together, which would not end at the same step.
 
     Example::
 
@@ -51,6 +51,11 @@ def until(
     if schedule not in get_args(Schedule):
         choices = ", ".join(get_args(Schedule))
         raise UsageError(f"{schedule!r} is no schedule", f"choose one of {choices}")
+    if optimizer is not None and finds_its_rate(optimizer):
+        raise UsageError(
+            f"{type(optimizer).__name__} finds its rate itself: there is none to lower",
+            "leave optimizer= out",
+        )
     if rank_among_several() is not None:
         raise UsageError(
             "outpace.until ends each process by its own clock, and several train together here",

@@ -13,12 +13,16 @@ Keeps = Literal["exact", "numerics", "learning"]
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """A remedy for a finding with the gain it is predicted to give to the whole run."""
+    """A remedy for a finding with the gain it is predicted to give to the whole run.
+
+    ``by_hand``: `outpace tune` cannot try it.
+    """
 
     name: str
     keeps: Keeps
     predicted: Gain
     reason: str = ""
+    by_hand: bool = False
 
 
 class Finding(msgspec.Struct, frozen=True):

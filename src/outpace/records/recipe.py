@@ -39,7 +39,7 @@ class Proven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: int
     margin: float
     confidence: float
-    high: float
+    high: float | None = None
     measure: str = "loss"
 
 

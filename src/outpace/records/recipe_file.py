@@ -29,7 +29,8 @@ def recipe_text(recipe: Recipe, name: str = "outpace.toml") -> str:
         lines += [f"{k} = {_value(v)}" for k, v in recipe.environment.items()]
     if recipe.proof is not None:
         lines.append("\n[proof]")
-        lines += [f"{k} = {_value(v)}" for k, v in msgspec.to_builtins(recipe.proof).items()]
+        told = msgspec.to_builtins(recipe.proof).items()
+        lines += [f"{key} = {_value(value)}" for key, value in told if value is not None]
     for remedy in recipe.remedies:
         lines += [
             "\n[[remedies]]",

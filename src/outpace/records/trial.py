@@ -36,7 +36,8 @@ class Curve(msgspec.Struct, frozen=True):
 class Proof(msgspec.Struct, frozen=True):
     """Non-inferiority of the recipe.
 
-    ``difference`` and ``high`` are shares of the loss's fall, or of the metric that is the ``measure``.
+    ``difference`` and ``high`` are shares of the loss's fall, or of the metric that is the ``measure``;
+    None where runs told nothing of it, for the ``reason``.
     """
 
     needed: bool
@@ -45,8 +46,8 @@ class Proof(msgspec.Struct, frozen=True):
     steps: int = 0
     margin: float = 0.01
     confidence: float = 0.95
-    difference: float = 0.0
-    high: float = 0.0
+    difference: float | None = None
+    high: float | None = None
     measure: str = "loss"
     reason: str = ""
     curves: tuple[Curve, ...] = ()

@@ -70,7 +70,7 @@ class Allocator(Remedy):
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """``LD_PRELOAD``, before what the user preloads already, or variables of the C library."""
-        if "library" not in settings:
+        if settings.get("malloc") or "library" not in settings:
             variables = {**dict(base.environment), **KEEP}
             return replace(base, environment=tuple(sorted(variables.items())))
         others = [p for p in os.environ.get("LD_PRELOAD", "").split(":") if p]

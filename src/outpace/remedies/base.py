@@ -65,7 +65,7 @@ class Remedy(ABC):
         return [self.settings(evidence)]
 
     def setup(self, base: Setup, settings: Settings) -> Setup:
-        """``base`` with this remedy in it."""
+        """``base`` with this remedy in it; reads each setting that there may be, where base is AS_IS."""
         return base
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
@@ -120,8 +120,10 @@ class Remedy(ABC):
 
 
 def unified(before: str, after: str, name: str) -> str:
-    """Two texts as a unified diff."""
+    """Two texts as a unified diff, that ``patch`` and ``git apply`` take."""
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
     )
-    return "".join(lines)
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )

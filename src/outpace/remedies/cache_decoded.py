@@ -88,4 +88,5 @@ class CacheDecoded(Remedy):
         changed = open_images_by(source, "opened")
         if changed == source:
             return source
-        return add_import(insert_after_imports(changed, OPENED), "functools")
+        changed = add_import(insert_after_imports(changed, OPENED), "functools")
+        return add_import(changed, "PIL", "Image")

@@ -8,15 +8,15 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import add_import, insert_after_imports, wrap_data_set
+from outpace.remedies.edits import insert_after_imports, wrap_data_set
 from outpace.remedies.slice_batches import beside
 from outpace.seams.setup import Setup
 
 SHARE_OF_MEMORY = 0.5
 IN_MEMORY = '''
 def in_memory(dataset):
-    """All samples, drawn once and kept as tensors."""
-    return TensorDataset(*default_collate([dataset[i] for i in range(len(dataset))]))
+    """All samples, drawn once."""
+    return [dataset[i] for i in range(len(dataset))]
 '''
 
 
@@ -84,14 +84,11 @@ class CacheSamples(Remedy):
         return replace(base, feed=feed, decoded_bytes=0, decoded_disk_bytes=0)
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
-        """The data set goes through a function that draws it whole: for samples that are tuples."""
+        """The data set goes through a function that draws it whole."""
         changed = wrap_data_set(source, evidence.input.where, "in_memory")
         if changed == source:
             return source
-        changed = insert_after_imports(changed, IN_MEMORY)
-        for name in ("TensorDataset", "default_collate"):
-            changed = add_import(changed, "torch.utils.data", name)
-        return changed
+        return insert_after_imports(changed, IN_MEMORY)
 
 
 def free_for_caches(evidence: Evidence) -> int:

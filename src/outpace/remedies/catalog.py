@@ -9,6 +9,7 @@ import pkgutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from outpace.errors import RecipeError, UsageError
 from outpace.records.recipe import Recipe
@@ -66,11 +67,13 @@ def setup_of(remedies: Iterable[tuple[str, Settings]]) -> Setup:
 
 
 def setup_of_recipe(recipe: Recipe, path: Path) -> Setup:
-    """The same of a recipe. Raises RecipeError for one that is not known, or cannot be set up so."""
+    """The same of a recipe. Raises RecipeError for a remedy or setting that is not known, or cannot be so."""
     setup = AS_IS
     for each in recipe.remedies:
         try:
-            setup = remedy(each.name).setup(setup, each.settings)
+            one, asked = remedy(each.name), Asked(each.settings)
+            one.setup(AS_IS, asked)
+            setup = one.setup(setup, each.settings)
         except UsageError as error:
             raise RecipeError(f"{path}: {error.message}", error.hint) from error
         except (KeyError, TypeError, ValueError) as error:
@@ -79,4 +82,30 @@ def setup_of_recipe(recipe: Recipe, path: Path) -> Setup:
                 f"{path}: {each.name} cannot be set up by {each.settings}: {why}",
                 f"outpace remedies {each.name}",
             ) from error
+        page = f"outpace remedies {each.name}"
+        if one.advice_only:
+            raise RecipeError(f"{path}: {each.name} is advice, to be followed by hand", page)
+        if unknown := ", ".join(each.settings.keys() - asked.names):
+            raise RecipeError(f"{path}: {each.name} has no setting called {unknown}", page)
     return setup
+
+
+class Asked(dict[str, Any]):
+    """Settings that note which of them a remedy asks for."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.names: set[object] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The setting."""
+        self.names.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.names.add(name)
+        return super().__contains__(name)

@@ -62,4 +62,5 @@ class DecodeJpeg(Remedy):
         changed = open_images_by(source, "open_jpeg")
         if changed == source:
             return source
-        return add_import(insert_after_imports(changed, OPEN_JPEG), "simplejpeg")
+        changed = add_import(insert_after_imports(changed, OPEN_JPEG), "simplejpeg")
+        return add_import(changed, "PIL", "Image")

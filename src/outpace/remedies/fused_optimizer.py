@@ -73,5 +73,7 @@ class FusedOptimizer(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The same in the optimizer's construction."""
-        arguments = {str(settings.get("how", "fused")): "True"}
+        how = str(settings.get("how", "fused"))
+        # Torch takes but one of both as True.
+        arguments = {how: "True", "foreach" if how == "fused" else "fused": None}
         return set_optimizer_arguments(source, evidence.compute.optimizer, arguments)

@@ -17,6 +17,8 @@ from outpace.seams.setup import Executor, Setup
 CHANGED = (
     "the script changes what samples are made by from batch to batch, which workers would not see"
 )
+OF_WORKERS = ("prefetch_factor", "timeout", "multiprocessing_context")
+"""arguments that a DataLoader without workers refuses"""
 LARGE = 1 << 18
 """bytes of a batch whose pages are worth a place that is used again"""
 
@@ -107,7 +109,7 @@ class LoaderWorkers(Remedy):
         arguments: dict[str, str | None] = {"num_workers": str(settings["workers"])}
         arguments["persistent_workers"] = "True" if settings["workers"] else None
         if not settings["workers"]:
-            arguments["prefetch_factor"] = None
+            arguments |= dict.fromkeys(OF_WORKERS)
         changed = set_loader_arguments(source, evidence.input.where, arguments)
         return edit_room(changed, settings)
 

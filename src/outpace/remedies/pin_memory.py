@@ -66,13 +66,14 @@ class PinMemory(Remedy):
     def setup(self, base: Setup, settings: Settings) -> Setup:
         """Whoever makes the batches pins them."""
         feed, workers = base.feed, int(settings["workers"])
+        batches, persistent = int(settings["batches"]), bool(settings["persistent"])
         if feed.executor == "own" and workers:
             feed = replace(
                 feed,
                 executor="processes",
                 workers=workers,
-                prefetch=int(settings["batches"]),
-                persistent=bool(settings["persistent"]),
+                prefetch=batches,
+                persistent=persistent,
             )
         elif feed.executor == "own":
             feed = replace(feed, executor="ahead")

@@ -10,7 +10,11 @@ from dataclasses import replace
 
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
-from outpace.remedies.edits import insert_after_imports, insert_before_imports
+from outpace.remedies.edits import (
+    insert_after_imports,
+    insert_before_imports,
+    set_number_of_threads,
+)
 from outpace.remedies.model import crowded
 from outpace.seams.setup import Setup
 
@@ -43,8 +47,10 @@ def keeps_threads(settings: Settings | None) -> bool:
 def edit_room(source: str, settings: Settings) -> str:
     """The script with the same threads; the variable is set before torch reads it."""
     if "compute_threads" in settings:
-        line = f"torch.set_num_threads({settings['compute_threads']})"
-        source = insert_after_imports(source, line)
+        threads = int(settings["compute_threads"])
+        source = set_number_of_threads(source, threads)
+        if "set_num_threads(" not in source:
+            source = insert_after_imports(source, f"torch.set_num_threads({threads})")
     if settings.get("passive") and "OMP_WAIT_POLICY" not in source:
         source = insert_before_imports(source, LINES)
     return source

@@ -126,7 +126,9 @@ def _axis(*rows: tuple[Gain | None, ...]) -> Axis:
 
 def _proof_axis(session: Session) -> Axis | None:
     proof = session.proof
-    if proof is None or not proof.seeds or not words.finite(proof.difference):
+    if proof is None or proof.difference is None or proof.high is None:
+        return None
+    if not words.finite(proof.difference):
         return None
     axis = linear_axis((proof.difference, proof.high, 1.25 * proof.margin), include=(0.0,))
     values = (axis.low + tick.at / 100 * (axis.high - axis.low) for tick in axis.ticks)

@@ -123,7 +123,8 @@ def _findings(session: Session) -> str:
             f"{text(finding.reason)} {where}".rstrip()
         )
         lines += [
-            f"  - {code(advice.name)} {words.gain(advice.predicted)} predicted, keeps "
+            f"  - {code(advice.name)}{' by hand' if advice.by_hand else ''} "
+            f"{words.gain(advice.predicted)} predicted, keeps "
             f"{labels.KEEPS.get(advice.keeps, advice.keeps)}. {text(advice.reason)}".rstrip()
             for advice in finding.remedies
         ]

@@ -190,6 +190,9 @@ def proof_sentence(proof: Proof | None) -> str:
     reason = words.plain(proof.reason)
     if not proof.needed:
         return reason or "Not needed: every remedy of the recipe keeps the same bits."
+    head = "No worse" if proof.proven else "Not proven"
+    if proof.difference is None or proof.high is None:
+        return f"{head}. {reason}".strip()
     name = words.plain(proof.measure)
     side = "worse" if proof.difference > 0 else "better"
     figures = (
@@ -198,9 +201,6 @@ def proof_sentence(proof: Proof | None) -> str:
         f"with {_percent(proof.confidence)} confidence; the margin is {_percent(proof.margin)} "
         f"of {part_of(proof)}"
     )
-    head = "No worse" if proof.proven else "Not proven"
-    if reason:
-        return f"{head}. {reason}".strip()
     return f"{head}: {figures}."
 
 
@@ -266,6 +266,10 @@ def _next_commands(session: Session) -> list[Next]:
     if session.command == "tune" and session.recipe and any(t.accepted for t in session.trials):
         run = words.outpace("run", target, "--recipe", recipe_file(session))
         return [Next(run, "trains with the recipe, the script unchanged")]
-    if session.command == "diagnose" and any(f.remedies for f in session.findings):
+    advised = [each for finding in session.findings for each in finding.remedies]
+    if session.command == "diagnose" and any(not each.by_hand for each in advised):
         return [Next(words.outpace("tune", target), "measures the remedies and proves quality")]
+    if session.command == "diagnose" and advised:
+        page = words.command("outpace", "remedies", advised[0].name)
+        return [Next(page, "says what to change by hand")]
     return []

@@ -24,7 +24,8 @@ from outpace.report.axis import Axis, ratio_axis
 
 WIDEST = 100
 _TONES = {"good": "green", "warn": "yellow", "bad": "red", "plain": "cyan"}
-_ASCII = str.maketrans("█▉▊▋▌▍▎▏━─│●◇◈×–—…µ✓✗·∞┃▁▂▃▄▅▆▇", "########=-|ooox--.u+x.8|_.:-=+*") | {
+_ASCII = str.maketrans("█▉▊▋▌▍▎▏━─│●◇◈×–—…µ✓✗·┃▁▂▃▄▅▆▇", "########=-|*o@x--.u+x.|_.:-=+*") | {
+    ord("∞"): "inf",
     ord("≠"): "!=",
     ord("→"): "->",
 }
@@ -125,7 +126,7 @@ def _ledger(session: Session, width: int) -> Iterator[RenderableType]:
         cells.append((words.plain(row.name), drawn, *figures, Text(where, "dim")))
     if small:
         figures = words.share(rest).rjust(7), words.seconds(spent).rjust(took)
-        cells.append((Text(f"{len(small)} others", "dim"), "", *figures, ""))
+        cells.append((Text(words.count(len(small), "other"), "dim"), "", *figures, ""))
     yield grid((max(1, min(11, width - took - 11)), long, 7, took, place), cells)
 
 
@@ -153,6 +154,7 @@ def _finding(finding: Finding, cwd: str, axis: Axis, width: int) -> Iterator[Ren
             comma = "" if index == 0 else ", "
             text.append(
                 f"{comma}{words.plain(advice.name)} {words.times(advice.predicted.speedup)}"
+                f"{' by hand' if advice.by_hand else ''}"
             )
         yield _indented(text.append(" (predicted)", "dim"), width)
 

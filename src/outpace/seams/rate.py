@@ -6,16 +6,15 @@ The script's own value is back after each step, so its scheduler and its log nev
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle as Handle
 
 from outpace.seams.setup import Setup
 
@@ -37,6 +36,16 @@ class RateSeam:
             weakref.WeakKeyDictionary()
         )
         """of each group, since `from_here`"""
+        self.only: weakref.WeakSet[Optimizer] | None = None
+        """the optimizers whose rates are changed; None: all"""
+        self.beside: weakref.WeakKeyDictionary[Optimizer, tuple[Handle, Handle]] = (
+            weakref.WeakKeyDictionary()
+        )
+        """the hooks of each optimizer before and after its step"""
+
+    def no_others(self) -> None:
+        """Optimizers that have not stepped until now keep the rates that the script gives them."""
+        self.only = weakref.WeakSet(self.largest)
 
     def from_here(self) -> None:
         """What a group's rate is at its next step is its largest so far."""
@@ -45,11 +54,27 @@ class RateSeam:
     def install(self) -> None:
         """Put the seam in."""
         if not self.handles:
-            self.handles = [
-                register_optimizer_step_pre_hook(self.before_step),
-                register_optimizer_step_post_hook(self.after_step),
-            ]
+            self.handles = [register_optimizer_step_pre_hook(self.stand_beside)]
             self._wrap_state_dict()
+
+    def stand_beside(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Be the last before the step, and the first after it: hooks of the script's may set a rate as well,
+        and are to see the script's.
+        """
+        if optimizer not in self.beside:
+            self.beside[optimizer] = (
+                optimizer.register_step_pre_hook(self.before_step),
+                optimizer.register_step_post_hook(self.after_step),
+            )
+        before, after = self.beside[optimizer]
+        # torch has no public way to be called there; without this one the hooks of the script's come between.
+        for name, handle in (
+            ("_optimizer_step_pre_hooks", before),
+            ("_optimizer_step_post_hooks", after),
+        ):
+            hooks: Any = getattr(optimizer, name, {})
+            if handle.id in hooks:
+                hooks.move_to_end(handle.id, last=handle is before)
 
     def _wrap_state_dict(self) -> None:
         """What is saved after a step that Ctrl-C has cut short has the script's rates."""
@@ -65,9 +90,10 @@ class RateSeam:
 
     def remove(self) -> None:
         """Take it out."""
-        for handle in self.handles:
+        for handle in (*self.handles, *itertools.chain(*self.beside.values())):
             handle.remove()
         self.handles = []
+        self.beside.clear()
         if self.original is not None:
             Optimizer.state_dict = self.original  # type: ignore[method-assign]
             self.original = None
@@ -80,9 +106,9 @@ class RateSeam:
         if self.own and optimizer not in self.own:
             return
         self.put_back(optimizer)  # a step that raised has left them changed
-        if self.change is None:
+        if self.change is None or finds_its_rate(optimizer):
             return
-        if finds_its_rate(optimizer):
+        if self.only is not None and optimizer not in self.only:
             return
         groups = optimizer.param_groups
         rates = [float(group["lr"]) for group in groups]

@@ -131,7 +131,7 @@ def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
             settings = one.settings(evidence)
             gain, kept = one.predict(evidence, settings), one.kept(evidence, settings)
             if gain.speedup >= SMALLEST or finding.cause in URGENT:
-                advice.append(Advice(one.name, kept, gain, verdict.reason))
+                advice.append(Advice(one.name, kept, gain, verdict.reason, kind.advice_only))
         advice.sort(key=lambda a: -a.predicted.speedup)
         told.append(msgspec.structs.replace(finding, remedies=tuple(advice)))
     return told

@@ -24,6 +24,7 @@ from outpace.records.trial import Curve, Proof
 LAST = 2 / 3
 FIRST = 0.05
 FEWEST_STEPS = 60
+NO_LOSS = "no loss was seen to compare: the script calls backward() on no single number"
 SMALLER_IS_BETTER = re.compile(
     r"loss|error|perplexity|distance|entropy|brier|"
     r"(?<![a-z])(rmse|rmsle|mse|mae|mape|smape|wer|cer|ter|eer|ece|fid|kid|ppl|nll|bpc|bpb|crps|lpips)"
@@ -63,8 +64,11 @@ def prove_equal(run: Runner, steps: int) -> Proof | None:
     """
     base, other = run(0, False, steps), run(0, True, steps)
     curves = tuple(_curve(0, r, side) for side, r in ((False, base), (True, other)) if r)
-    if base is None or other is None or not base.values:
+    if base is None or other is None:
         return Proof(False, False, reason="a run for the comparison failed", curves=curves)
+    known = base.state is not None and other.state is not None
+    if not base.values and not known:
+        return Proof(False, False, seeds=1, reason=NO_LOSS, curves=curves)
     if len(other.values) != len(base.values):
         reason = (
             f"the recipe's run made {len(other.values)} losses, and {len(base.values)} without it"
@@ -72,20 +76,22 @@ def prove_equal(run: Runner, steps: int) -> Proof | None:
         return Proof(False, False, seeds=1, reason=reason, curves=curves)
     count = len(base.values)
     at = next((i for i in range(count) if not _same(base.values[i], other.values[i])), count)
-    known = base.state is not None and other.state is not None
     same = at == count and (base.state == other.state or not known)
     if not same:
         again = run(0, False, steps)
         repeats = again is not None and all(map(_same, again.values, base.values))
         if again is not None and not (repeats and again.state == base.state):
             return None
+    equal = f"{count} losses are equal" + (", and weights and buffers after them" if known else "")
+    if not count:
+        equal = "weights and buffers are equal after the same steps"
     reason = (
-        f"all remedies keep the bits: {count} losses are equal"
-        + (", and weights and buffers after them" if known else "")
+        f"all remedies keep the bits: {equal}"
         if same
         else f"the recipe should keep the bits, but losses differ from step {at} on"
         if at < count
-        else f"the recipe should keep the bits, but weights or buffers differ after {count} steps"
+        else "the recipe should keep the bits, but weights or buffers differ after "
+        f"{count or 'the same'} steps"
     )
     return Proof(False, same, seeds=1, steps=count, reason=reason, curves=curves)
 
@@ -118,8 +124,9 @@ def prove(
         base, other = run(seed, False, steps), run(seed, True, steps)
         curves += [_curve(seed, r, side) for side, r in ((False, base), (True, other)) if r]
         if base is None or other is None:
+            failed = "a run of the proof failed"
             return Proof(
-                True, False, seed, reason="a run of the proof failed", curves=tuple(curves)
+                True, False, seed, 0, margin, confidence, reason=failed, curves=tuple(curves)
             )
         pairs.append((base, other))
         last = len(pairs) == most or (len(pairs) > seeds and not enough_time())
@@ -167,7 +174,7 @@ def judge(
             measure=measure.name,
         )
 
-    return max(map(judged, measures), key=lambda one: one.high)
+    return max(map(judged, measures), key=lambda one: one.high or 0.0)
 
 
 def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Measure]:
@@ -187,6 +194,8 @@ def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Mea
             told = "reported loss" if told == "loss" else told  # which is no share of a fall
             found.append(Measure(told, whole, [sign * fall for fall in falls]))
     yield from found
+    if not count:
+        return
     fall = sum(_start(b, count) - _end(b, count) for b, _ in pairs) / len(pairs)
     if not found or not fall <= 0:
         yield Measure("loss", fall, [_end(o, count) - _end(b, count) for b, o in pairs])
@@ -222,6 +231,8 @@ def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measur
             return f"the recipe's run ended after {len(other.values)} of {len(base.values)} losses"
         if missing := sorted(base.metrics.keys() - other.metrics.keys()):
             return f"the recipe's run did not tell {', '.join(missing)}"
+    if not measures:
+        return NO_LOSS
     for name, whole, differences in measures:
         if not all(map(math.isfinite, (whole, *differences))):
             return f"the {name} became NaN or infinite"
@@ -230,15 +241,21 @@ def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measur
                 return "the loss of the script as it is did not fall in the steps tried"
             return f"the {name} of the script as it is was 0 in the steps tried"
     first = pairs[0][0].values
-    if all(base.values == first for base, _ in pairs) and any(any(m.differences) for m in measures):
+    if (
+        first
+        and all(base.values == first for base, _ in pairs)
+        and any(any(m.differences) for m in measures)
+    ):
         return "another seed changed nothing in the script: its runs are one and the same"
     return ""
 
 
 def shortfall(proof: Proof) -> str:
     """Why a proof fails, short."""
+    if proof.high is None:
+        return proof.reason
     most, margin = 100 * proof.high, 100 * proof.margin
-    return proof.reason or f"{proof.measure} at most {most:.2f} % worse, margin {margin:.1f} %"
+    return f"{proof.measure} at most {most:.2f} % worse, margin {margin:.1f} %"
 
 
 def _start(losses: Losses, count: int) -> float:

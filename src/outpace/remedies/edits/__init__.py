@@ -15,6 +15,7 @@ from outpace.remedies.edits.calls import (
     gradients_to_none,
     keep_on_device,
     open_images_by,
+    set_number_of_threads,
     without_anomaly_detection,
     without_checkpointing,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "moved",
     "open_images_by",
     "set_loader_arguments",
+    "set_number_of_threads",
     "set_optimizer_arguments",
     "under_autocast",
     "without_anomaly_detection",

@@ -20,6 +20,8 @@ def open_images_by(source: str, function: str) -> str:
 
     def edit(script: Script) -> str:
         changes = []
+        if function in script.names(script.tree):
+            return script.text
         for call in script.every(ast.Call):
             opened = _opened(call)
             if opened is not None:
@@ -65,6 +67,22 @@ def keep_on_device(source: str, where: str | None) -> str:
                 end = script.end(value)
                 return script.changed(Change(end - len("item()"), end, "detach()"))
         return script.text
+
+    return edited(source, edit)
+
+
+def set_number_of_threads(source: str, threads: int) -> str:
+    """``torch.set_num_threads`` is told another number wherever the script calls it."""
+
+    def edit(script: Script) -> str:
+        numbers = [
+            call.args[0]
+            for call in script.every(ast.Call)
+            if called(call) == "set_num_threads" and len(call.args) == 1 and not call.keywords
+        ]
+        return script.changed(
+            *(Change(script.start(one), script.end(one), str(threads)) for one in numbers)
+        )
 
     return edited(source, edit)
 

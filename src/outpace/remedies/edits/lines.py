@@ -11,22 +11,27 @@ from outpace.remedies.edits.script import Change, Script, edited, is_standard, l
 
 
 def insert_after_imports(source: str, text: str) -> str:
-    """Put lines after the last import at the top level; once only."""
+    """Put lines after the imports at the top, above the first use of what they define; once only.
+
+    ``torch`` is imported where they name it, and the script does not have it.
+    """
+    tree = ast.parse(text)
+    defined = [s.name for s in tree.body if isinstance(s, ast.FunctionDef)]
 
     def edit(script: Script) -> str:
-        if not script.imports or text.strip() in script.text:
+        if text.strip() in script.text:
             return script.text
-        last = script.imports[-1]
-        assert last.end_lineno is not None
-        at = script.line_start(last.end_lineno + 1)
+        at = script.below_imports(defined)
         newline = script.newline
         body = newline.join(text.strip("\n").split("\n")) + newline
-        head = "" if script.text[:at].endswith(("\n", "\r")) else newline
+        head = "" if not at or script.text[:at].endswith(("\n", "\r")) else newline
         blank = newline * (2 if body.startswith(("def ", "class ", "@", "async ")) else 1)
         rest = script.text[at:]
         there = len(rest) - len(rest.lstrip("\r\n"))
         return script.changed(Change(at, at, head + blank + body + blank[there:]))
 
+    if "torch" in Script.names(tree):
+        source = add_import(source, "torch")
     return edited(source, edit)
 
 
@@ -34,11 +39,11 @@ def insert_before_imports(source: str, text: str) -> str:
     """Put lines before the first import (``from __future__`` and the docstring stay first)."""
 
     def edit(script: Script) -> str:
-        mine = [s for s in script.imports if getattr(s, "module", "") != "__future__"]
-        if not mine or text.strip() in script.text:
+        if text.strip() in script.text:
             return script.text
-        at = script.line_start(mine[0].lineno)
-        if script.text[at : script.start(mine[0])].strip():
+        mine = [s for s in script.leading() if getattr(s, "module", "") != "__future__"]
+        at = script.line_start(mine[0].lineno) if mine else script.below_imports()
+        if mine and script.text[at : script.start(mine[0])].strip():
             return script.text
         newline = script.newline
         return script.changed(
@@ -55,15 +60,15 @@ def add_import(source: str, module: str, name: str = "") -> str:
         if not name:
             if script.imported(module):
                 return script.text
-            return _add_line(script, module, f"import {module}")
-        for statement in script.imports:
+            return _add_line(script, module, f"import {module}", module)
+        for statement in script.leading((name,)):
             if isinstance(statement, ast.ImportFrom) and statement.module == module:
                 if any(a.name == name and a.asname is None for a in statement.names):
                     return script.text
                 plain = statement.lineno == statement.end_lineno and statement.names[-1].name != "*"
                 if plain and ")" not in script.of(statement):
                     return _add_name(script, statement, name)
-        return _add_line(script, module, f"from {module} import {name}")
+        return _add_line(script, module, f"from {module} import {name}", name)
 
     return edited(source, edit)
 
@@ -85,11 +90,12 @@ def _order(name: str) -> tuple[int, str]:
     return (0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2, name)
 
 
-def _add_line(script: Script, module: str, line: str) -> str:
+def _add_line(script: Script, module: str, line: str, name: str) -> str:
     """A new import after the last that sorts before it, in the group where it belongs."""
+    leading = script.leading((name,))
     like = [
         s
-        for s in script.imports
+        for s in leading
         if is_standard(_module(s)) == is_standard(module) and _module(s) != "__future__"
     ]
     plain = line.startswith("import ")
@@ -101,9 +107,10 @@ def _add_line(script: Script, module: str, line: str) -> str:
         at = script.line_start(end + 1)
         head = "" if script.text[:at].endswith(("\n", "\r")) else newline
         return script.changed(Change(at, at, f"{head}{line}{newline}"))
-    others = [s for s in script.imports if _module(s) != "__future__"]
+    others = [s for s in leading if _module(s) != "__future__"]
     if not others:
-        return script.text
+        at = script.below_imports((name,))
+        return script.changed(Change(at, at, f"{line}{newline}"))
     first = like[0] if like else others[0]
     at = script.line_start(first.lineno)
     gap = "" if like or not is_standard(module) else newline

@@ -74,9 +74,11 @@ def wrap_data_set(source: str, where: str | None, function: str) -> str:
 
     def edit(script: Script) -> str:
         changes = []
+        if function in script.names(script.tree):
+            return script.text
         for call in loader_calls(script, where):
             data = argument(call, "dataset", LOADER_POSITIONS)
-            if not is_plain(call) or data is None or called(data) == function:
+            if not is_plain(call) or data is None:
                 return script.text
             text = f"{function}({script.of(data)})"
             changes.append(Change(script.start(data), script.end(data), text))
@@ -102,6 +104,8 @@ def wrap_loop(source: str, where: str | None, function: str) -> str:
     """``for batch in train_loader`` becomes ``for batch in function(train_loader)``."""
 
     def edit(script: Script) -> str:
+        if function in script.names(script.tree):
+            return script.text
         loops = [loop.iter for loop in training_loops(script, where)]
         return script.changed(
             *(

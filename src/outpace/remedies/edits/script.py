@@ -9,12 +9,17 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _Node = TypeVar("_Node", bound=ast.AST)
+WORK = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+    *(ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith),
+)
+"""statements at the top level that imports usually come before"""
 Located = ast.expr | ast.stmt | ast.alias | ast.keyword
 
 
@@ -141,11 +146,41 @@ class Script:
         """The imports at the top level."""
         return [s for s in self.tree.body if isinstance(s, ast.Import | ast.ImportFrom)]
 
+    def leading(self, names: Collection[str] = ()) -> list[ast.Import | ast.ImportFrom]:
+        """The imports above all work: the first definition, loop or ``with``, or use of ``names``."""
+        found = list[ast.Import | ast.ImportFrom]()
+        for statement in self.tree.body:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                found.append(statement)
+            elif isinstance(statement, WORK) or not self.names(statement).isdisjoint(names):
+                break
+        return found
+
+    def below_imports(self, names: Collection[str] = ()) -> int:
+        """Where what is to be there before all work goes: below the leading imports, else at the top."""
+        leading = self.leading(names)
+        if leading:
+            return self.line_start((leading[-1].end_lineno or 0) + 1)
+        rest = self.tree.body[ast.get_docstring(self.tree) is not None :]
+        if not rest:
+            return len(self.text)
+        return self.line_start(min([rest[0].lineno, *(d.lineno for d in decorators(rest[0]))]))
+
+    @staticmethod
+    def names(node: ast.AST) -> set[str]:
+        """The plain names in a node, those that it binds included."""
+        return {
+            name
+            for each in ast.walk(node)
+            for field in ("id", "name", "arg")
+            if isinstance(name := getattr(each, field, None), str)
+        }
+
     def imported(self, module: str) -> bool:
-        """Whether ``import module`` stands at the top level."""
+        """Whether ``import module`` stands above all work."""
         return any(
             alias.name.split(".")[0] == module and alias.asname is None
-            for statement in self.imports
+            for statement in self.leading((module,))
             if isinstance(statement, ast.Import)
             for alias in statement.names
         )
@@ -202,6 +237,11 @@ def dotted(node: ast.AST) -> str:
 def called(node: ast.AST) -> str:
     """The last part of what a call calls: ``Adam`` of ``torch.optim.Adam(...)``."""
     return dotted(node.func).rsplit(".", 1)[-1] if isinstance(node, ast.Call) else ""
+
+
+def decorators(statement: ast.stmt) -> list[ast.expr]:
+    """Those of a function or a class."""
+    return getattr(statement, "decorator_list", [])
 
 
 def is_standard(module: str) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -233,6 +238,72 @@ def test_a_change_is_seen(change: Any) -> None:
     assert state_of(of) == before
     change(data)
     assert state_of(of) != before
+
+
+settings: Any = None
+FOLDER: Any = None
+
+
+def by_settings(sample: Any) -> Any:
+    return settings.SIZE * sample, settings.scaled(sample), str(FOLDER)
+
+
+@pytest.mark.parametrize("value", [Path("a"), re.compile("a"), Decimal(1)])
+def test_a_name_that_stands_for_another_thing_is_seen(
+    monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "FOLDER", value)
+    before = state_of(by_settings)
+    assert state_of(by_settings) == before
+    monkeypatch.setattr(sys.modules[__name__], "FOLDER", type(Path())("b"))
+    assert state_of(by_settings) != before
+
+
+def test_what_a_module_of_the_scripts_says_is_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = f"settings_{abs(hash(tmp_path))}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "of_data.py").write_text(
+        "SIZE, FACTOR, OTHER = 1, 1, 1\ndef scaled(sample): return FACTOR * sample\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(f"{name}.of_data")
+    monkeypatch.setattr(sys.modules[__name__], "settings", module)
+    seen = {state_of(by_settings)}
+    module.OTHER = 2  # no function of the data set names it
+    assert state_of(by_settings) in seen
+    for knob in ("SIZE", "FACTOR"):
+        setattr(module, knob, 2)
+        assert state_of(by_settings) not in seen
+        seen.add(state_of(by_settings))
+    package = sys.modules[name]  # a folder without a file of its own
+    monkeypatch.setattr(sys.modules[__name__], "settings", package)
+
+    def named() -> Any:
+        return settings.of_data.SIZE
+
+    before = state_of(named)
+    module.SIZE = 3
+    assert state_of(named) != before
+
+
+def test_a_loaders_processes_have_what_another_module_says_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = f"knobs_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text("SIZE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "settings", importlib.import_module(name))
+    loader = Loader(
+        list(range(8)), 4, transform=lambda sample: settings.SIZE * sample, shuffle=False,
+        executor="processes", workers=1,
+    )  # fmt: skip
+    try:
+        for settings.SIZE in (1, 2, 3):
+            assert [int(batch[1]) for batch in loader] == [settings.SIZE, 5 * settings.SIZE]
+    finally:
+        loader.close()
 
 
 def test_what_no_function_of_the_data_set_names_is_not_its_own() -> None:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections import OrderedDict
+from collections import OrderedDict, UserDict
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,16 @@ from torch.utils.data import DataLoader
 
 from outpace.errors import DataError
 from outpace.serve.batches import same_bits
-from outpace.serve.crossing import SMALL, VIEWED, Packer, Parcel, Placed, crossing_s, unpacked
+from outpace.serve.crossing import (
+    SMALL,
+    VIEWED,
+    Packer,
+    Parcel,
+    Placed,
+    check_picklable,
+    crossing_s,
+    unpacked,
+)
 from outpace.serve.loader import Loader
 from outpace.serve.places import Places
 
@@ -201,3 +211,89 @@ def test_what_fits_no_shared_memory_goes_through_the_pipe() -> None:
     assert tensors(Packer()(large)) == 1
     for batch in (large, small, large):
         assert same_bits(unpacked(pickle.loads(pickle.dumps(packer(batch)))), batch)
+
+
+@dataclass
+class Scene:
+    image: torch.Tensor
+    names: list[str]
+    again: Any = None
+
+
+class Attributes(dict[str, Any]):
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def objects() -> dict[str, Any]:
+    large = torch.arange(SMALL)
+    return {
+        "scene": Scene(large, ["a"], large),
+        "tokens": UserDict(x=large, mask=torch.ones(3)),
+        "ordered": OrderedDict(x=large.clone()),
+        "attributes": Attributes(x=torch.ones(2, 3).T, of=[Scene(torch.zeros(2), [])]),
+    }
+
+
+@pytest.mark.parametrize(("how", "apart"), [("", 4), ("by pipe", 0), ("by a place", 1)])
+def test_objects_of_any_class_arrive_with_their_tensors_beside_them(how: str, apart: int) -> None:
+    sent = objects()
+    places = Places(1, 1, 64 * SMALL) if how == "by a place" else None
+    parcel = Packer(places=places, by_pipe=how == "by pipe")(sent)
+    assert tensors(parcel) == apart
+    back = unpacked(pickle.loads(pickle.dumps(parcel)), places=places)
+    assert {name: type(one) for name, one in back.items()} == {
+        name: type(one) for name, one in sent.items()
+    }
+    assert back["scene"].image is back["scene"].again
+    assert same_bits(dict(back["tokens"]), dict(sent["tokens"]))
+    assert same_bits(dict(back["ordered"]), dict(sent["ordered"]))
+    assert same_bits(vars(back["scene"]), vars(sent["scene"]))
+    assert back["attributes"].x.tolist() == torch.ones(3, 2).tolist()
+    assert back["attributes"].of == [Scene(back["attributes"].of[0].image, [])]
+
+
+def test_to_look_at_a_batch_puts_none_of_it_into_shared_memory() -> None:
+    """What is put there and not sent stays open in the worker."""
+    batch = objects()
+    check_picklable(batch)
+    assert crossing_s(batch) < math.inf
+    assert not batch["scene"].image.is_shared()
+    assert not batch["ordered"]["x"].is_shared()
+
+
+@pytest.mark.parametrize("inside", [lambda batch: batch, lambda batch: UserDict(x=batch)])
+def test_a_batch_that_gradients_go_back_through_is_told_of(inside: Any) -> None:
+    weights = torch.nn.Parameter(torch.ones(2))
+
+    def collate(samples: list[torch.Tensor]) -> Any:
+        return inside(torch.stack(samples) * weights)
+
+    lines = [torch.ones(2)] * 8
+    assert crossing_s(collate(lines)) == math.inf  # else it would be waited for without an end
+    with (
+        closing(Loader(lines, 4, collate=collate, executor="processes", workers=1)) as loader,
+        pytest.raises(DataError, match="gradients go back through a tensor") as told,
+    ):
+        list(loader)
+    assert "no_grad" in str(told.value.hint)
+    with (
+        torch.no_grad(),
+        closing(Loader(lines, 4, collate=collate, executor="processes", workers=1)) as loader,
+    ):
+        assert len(list(loader)) == 2
+
+
+def test_what_cannot_be_handed_over_is_told_each_time() -> None:
+    """Also of a batch that is like one that could not be before."""
+
+    class Here(NamedTuple):
+        x: torch.Tensor
+
+    pack = Packer()
+    for _ in range(2):
+        with pytest.raises((AttributeError, pickle.PicklingError)):
+            pack(Here(torch.ones(2)))

@@ -19,6 +19,7 @@ from outpace.serve.keeping import default_folder, files_of, shelf_for
 from outpace.serve.loader import Loader
 from outpace.serve.making import BatchMaker
 from outpace.serve.pack import pack
+from outpace.serve.shelf import HELD, Shelf
 from outpace.serve.sources import open_source
 from tests.serve.test_shelf import Squares
 from tests.serve.test_tars import tar
@@ -86,6 +87,26 @@ def test_what_files_were_is_known_of_every_store(folder: Path, tmp_path: Path) -
     assert files_of(Squares()) == ""
 
 
+def test_what_changed_behind_an_address_is_prepared_anew_by_the_next_run(tmp_path: Path) -> None:
+    behind = pytest.importorskip("fsspec").filesystem("memory")
+    place = f"kept-{tmp_path.name}"
+
+    def texts() -> dict[str, bytes]:
+        loader = Loader(f"memory://{place}", 10, executor="none", keep=tmp_path)
+        pairs = (zip(batch["__key__"], batch["txt"], strict=True) for batch in loader)
+        return {key: text for some in pairs for key, text in some}
+
+    for i in range(30):
+        behind.pipe(f"/{place}/{i:02}.txt", b"%02d" % i)
+    first = texts()
+    behind.pipe(f"/{place}/17.txt", b"another size")
+    assert texts() == {**first, "17": b"another size"}
+    behind.pipe(f"/{place}/125.txt", b"new")
+    behind.rm(f"/{place}/10.txt")
+    kept = {key: text for key, text in first.items() if key != "10"}
+    assert texts() == {**kept, "17": b"another size", "125": b"new"}
+
+
 def test_a_shelf_that_was_given_up_is_made_anew(tmp_path: Path) -> None:
     maker = BatchMaker(Squares(), seed=0)
     before, _ = shelf_for(maker, tmp_path, None)
@@ -127,6 +148,49 @@ def test_half_of_the_free_disk_may_be_taken_besides_what_is(
     again, _ = shelf_for(maker, tmp_path, None)
     assert again.limit == 10_000 + again.taken > 10_000
     assert shelf_for(maker, tmp_path, 5000)[0].limit == 5000
+
+
+def fill(tmp_path: Path, factor: int, limit: int | None) -> tuple[Shelf, str]:
+    """All samples of a data set, of which there is another version for each factor."""
+    maker = BatchMaker(Squares(factor=factor), seed=0)
+    shelf, said = shelf_for(maker, tmp_path, limit)
+    assert shelf is not None
+    for i in range(64):
+        shelf.put(i, maker.prepared(i))
+    return shelf, said
+
+
+def taken(tmp_path: Path) -> int:
+    return sum(path.stat().st_size for path in tmp_path.rglob("*.kept"))
+
+
+def test_what_was_kept_of_data_that_changed_makes_room_for_what_it_is_now(tmp_path: Path) -> None:
+    size = fill(tmp_path, 1, None)[0].taken
+    limit = int(2.5 * size)
+    second, said = fill(tmp_path, 2, limit)
+    assert len(second) == 64
+    assert "removed" not in said
+    os.utime(second.folder / HELD, ns=(5, 5))  # used longest ago, but held
+    third, said = fill(tmp_path, 3, limit)
+    assert len(third) == 64
+    assert "shelves removed to make room: 1" in said
+    assert {index.parent for index in tmp_path.glob("*/index.npy")} == {second.folder, third.folder}
+    assert taken(tmp_path) <= limit
+    fourth, said = fill(tmp_path, 4, limit)  # all others are held
+    assert "removed" not in said
+    assert 0 < len(fourth) < 64
+    assert taken(tmp_path) <= limit
+
+
+def test_a_shelf_that_is_full_and_one_that_gets_nothing_take_no_room_from_others(
+    tmp_path: Path,
+) -> None:
+    size = fill(tmp_path, 1, None)[0].taken
+    fill(tmp_path, 2, None)
+    for factor, limit in ((1, size), (3, 0)):
+        _, said = fill(tmp_path, factor, limit)
+        assert "removed" not in said
+    assert len(list(tmp_path.glob("*/index.npy"))) == 3
 
 
 @pytest.mark.parametrize("number", [(), (errno.ENOSPC, "No space left on device")])

@@ -276,6 +276,36 @@ def test_samples_may_come_more_often_than_once(loaders: Any) -> None:
         loader.repeat([1.0, 2.0, -1.0, 1.0])
 
 
+@pytest.mark.parametrize("source", [Numbers(4), Global(4)])
+def test_each_time_a_sample_comes_it_has_numbers_of_its_own(loaders: Any, source: Any) -> None:
+    transform = noisy if type(source) is Numbers else None
+
+    def repeated(kind: str = "none", workers: int = 0) -> Loader:
+        loader: Loader = loaders(
+            source, 3, transform=transform, executor=kind, workers=workers, seed=5
+        )
+        loader.repeat([3.0, 1.0, 2.0, 0.0])
+        return loader
+
+    def drawn(batches: Any) -> list[tuple[int, float]]:
+        pairs = (zip(b["id"].tolist(), b["x"][:, 0].tolist(), strict=True) for b in batches)
+        return [pair for some in pairs for pair in some]
+
+    loader = repeated()
+    whole = drawn(loader)
+    assert len(whole) == len(set(whole)) == 6
+    assert drawn(repeated("processes", 1)) == whole
+    begun = repeated()
+    batches = iter(begun)
+    first = drawn([next(batches)])
+    again = repeated()
+    again.load_state_dict(begun.state_dict())
+    assert first + drawn(again) == whole
+    plain = loaders(source, 3, transform=transform, executor="none", seed=5)
+    once = {index: x for index, x in whole if index == 1}
+    assert once.items() <= dict(drawn(plain)).items()
+
+
 def test_a_state_knows_how_often_samples_come(loaders: Any) -> None:
     def repeated(factors: list[float] | None) -> Loader:
         loader: Loader = loaders(Numbers(4), batch_size=2, executor="none")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, UserDict, defaultdict
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -49,3 +50,19 @@ def test_packed_sequences_are_changed_as_a_whole() -> None:
     each([packed], seen.append)
     assert len(seen) == 1
     assert isinstance(seen[0], PackedSequence)
+
+
+def test_what_a_tokenizer_gives_has_parts() -> None:
+    class Encoding(UserDict[str, Any]):
+        """Knows more than its parts."""
+
+        kind = "none"
+
+    tokens = Encoding(x=1, more={"y": 2})
+    tokens.kind = "some"
+    changed = each([tokens], plus_one)[0]
+    assert (type(changed), changed.kind) == (Encoding, "some")
+    assert changed.data == {"x": 2, "more": {"y": 3}}
+    assert tokens.data == {"x": 1, "more": {"y": 2}}
+    assert leaves(tokens) == leaves(MappingProxyType(dict(tokens))) == [1, 2]
+    assert each(tokens, lambda leaf: leaf is tokens, exact=True)

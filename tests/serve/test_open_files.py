@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, StackDataset, Subset
 
-from outpace.serve.open_files import holds_open_file
+from outpace.serve.open_files import Unopened, holds_open_file, none_opened
 from outpace.serve.probe import gather_time, making_time, probe
 
 
@@ -45,3 +46,58 @@ def test_what_was_open_before_stays_open(tmp_path: Path) -> None:
     probe(DataLoader(data, batch_size=8))
     assert data.file is file
     assert holds_open_file(Subset(Subset(data, range(4)), range(2)))
+
+
+def names_of(files: Any) -> list[str]:
+    return [file.name for file in files]
+
+
+class OpenedTogether(OpenedLate):
+    """Opens all its files with the first sample, and further ones by their name."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.files: list[BinaryIO] | None = None
+        self.by_name: dict[str, Any] = {"none": None}
+        self.others: list[Any] = [1]
+
+    def __getitem__(self, index: int) -> int:
+        if self.files is None:
+            self.files = [self.path.open("rb")]
+            self.others += self.files * 2
+        self.by_name.setdefault("a", self.files[0])
+        assert names_of([*self.files, self.by_name["a"]]) == [str(self.path)] * 2
+        return super().__getitem__(index)
+
+
+def test_files_of_several_data_sets_and_in_lists_are_seen(tmp_path: Path) -> None:
+    parts = [OpenedLate(tmp_path / "a"), OpenedTogether(tmp_path / "b")]
+    data = StackDataset(first=ConcatDataset(parts))
+    unopened = Unopened(data)
+    for index in (0, 64):
+        data[index]
+    assert holds_open_file(data)
+    unopened.put_back()
+    assert not holds_open_file(data)
+    assert [part.file for part in parts] == [None, None]
+    assert vars(parts[1])["files"] is None
+    assert vars(parts[1])["by_name"] == {"none": None}
+    assert vars(parts[1])["others"] == [1]
+    data[64]
+    kept = vars(parts[1])["files"]
+    with none_opened(data):
+        data[0]
+    assert not kept[0].closed
+    assert vars(parts[1])["files"] is kept
+    assert parts[0].file is None
+
+
+def test_of_a_long_list_the_beginning_is_looked_at(tmp_path: Path) -> None:
+    data: Any = OpenedLate(tmp_path / "a")
+    data.rows = [[str(i)] * 2000 for i in range(2000)]
+    data[0]
+    begun = time.perf_counter()
+    assert holds_open_file(data)
+    data.file = None
+    assert not holds_open_file(data)
+    assert time.perf_counter() - begun < 1

@@ -171,3 +171,29 @@ def test_repeats_are_right_on_average_and_differ_between_epochs() -> None:
     assert counts.tolist() == pytest.approx([1.0, 1.5, 2.25, 0.25], abs=0.05)
     assert len({tuple(sorted(epoch.tolist())) for epoch in epochs}) > 1
     assert Repeated([1.0] * 7, 0, shuffle=False).indices(3, 5, 9).tolist() == [5, 6, 0, 1]
+
+
+@given(factors=st.lists(factor, min_size=1, max_size=60), epoch=st.integers(0, 99))
+@settings(max_examples=60)
+def test_each_copy_of_a_sample_has_another_number(factors: list[float], epoch: int) -> None:
+    if sum(factors) < 0.1:
+        factors.append(1.0)
+    order = Repeated(factors, 3, shuffle=True)
+    drawn = order.drawn(epoch, 0, order.size)
+    assert drawn.copies is not None
+    numbers: dict[int, list[int]] = {}
+    for index, copy in zip(drawn.indices.tolist(), drawn.copies.tolist(), strict=True):
+        numbers.setdefault(index, []).append(copy)
+    assert all(sorted(own) == list(range(len(own))) for own in numbers.values())
+    shares = [order.share(epoch, 0, order.size, rank, 2) for rank in range(2)]
+    for rank, share in enumerate(shares):
+        assert share.copies is not None
+        places = np.arange(rank, order.size, 2)
+        assert share.copies[: len(places)].tolist() == drawn.copies[places].tolist()
+    assert Order(5, 3, shuffle=True).share(epoch, 0, 5, 0, 1).copies is None
+
+
+def test_a_further_copy_draws_other_numbers() -> None:
+    drawn = [generator(1, 2, 3, copy).random() for copy in range(3)]
+    assert drawn[0] == generator(1, 2, 3).random()
+    assert len(set(drawn)) == 3

@@ -60,6 +60,10 @@ class Broken(Even):
             raise ValueError("no such row")
         return super().__getitem__(index)
 
+class Unlabelled(Even):
+    def __getitem__(self, index):
+        return np.full(50, index, np.float32), None if index == 133 else index
+
 class Nothing(Even):
     def __len__(self):
         return 0
@@ -481,6 +485,22 @@ def test_what_is_in_the_way(images: Path, tmp_path: Path) -> None:
     assert (tmp_path / ".other.partial/mine").exists()
 
 
+def test_what_a_link_leads_to_is_replaced(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    pack(images, tmp_path / "large/packed")
+    (tmp_path / "packed").symlink_to(tmp_path / "large/packed")
+    for side in (32, 16):
+        pack(images, tmp_path / "packed", resize=side, force=True)
+        assert (tmp_path / "packed").is_symlink()
+        packed = open_source(tmp_path / "large/packed")
+        assert min(size_of(packed[0]["jpg"])) == side
+    assert os.listdir(tmp_path / "large") == ["packed"]
+    assert left_over(tmp_path) == []
+    shutil.rmtree(tmp_path / "large/packed")
+    pack(images, tmp_path / "packed")
+    assert len(open_source(tmp_path / "large/packed")) == 40
+
+
 def test_a_failure_leaves_what_was_there(images: Path, tmp_path: Path) -> None:
     pack(images, tmp_path / "packed")
     before = contents(tmp_path / "packed")
@@ -586,6 +606,16 @@ def test_a_sample_of_another_shape_makes_them_records(module: str) -> None:
     assert "--as records" in str(error.value.hint)
     assert pack(f"{module}:Uneven", "other", "arrays", skip=True).count == 199
     assert [open_source("other")[i][1] for i in (132, 133)] == [132, 134]
+
+
+def test_a_sample_that_is_no_numbers_makes_them_records(module: str) -> None:
+    meta = pack(f"{module}:Unlabelled", "packed", skip=True)
+    assert (meta.kind, meta.count, meta.skipped) == ("records", 200, ())
+    assert open_source("packed")[133][1] is None
+    with pytest.raises(DataError, match="sample 133: cannot be packed") as told:
+        pack(f"{module}:Unlabelled", "other", "arrays")
+    assert "--as records" in str(told.value.hint)
+    assert pack(f"{module}:Unlabelled", "other", "arrays", skip=True).count == 199
 
 
 def test_random_samples_are_refused(module: str, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import contextlib
 import functools
 import http.server
 import itertools
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -28,8 +30,17 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     delay_s = 0.0
     failing: ClassVar[dict[str, int]] = {}
+    cut: ClassVar[dict[str, int]] = {}
+    """paths, and how often the connection is reset"""
 
     def do_GET(self) -> None:
+        if self.cut.get(self.path.rstrip("/"), 0) > 0:
+            self.cut[self.path.rstrip("/")] -= 1
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.close_connection = True
+            self.connection.close()
+            return
         time.sleep(self.delay_s)
         if self.failing.get(self.path, 0) > 0:
             self.failing[self.path] -= 1
@@ -46,7 +57,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     for name in ("a/0.txt", "a/1.txt", "b/2.txt", "b/3.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
-    Handler.failing, Handler.delay_s = {}, 0.0
+    Handler.failing, Handler.cut, Handler.delay_s = {}, {}, 0.0
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Handler, directory=str(tmp_path))
     )
@@ -147,6 +158,22 @@ def test_what_is_gone_is_named(address: str, tmp_path: Path) -> None:
     (tmp_path / "b" / "2.txt").unlink()
     with pytest.raises(DataError, match=r"b/2.txt is not there"):
         source[2]
+
+
+def test_a_folder_that_cannot_be_listed_is_tried_again_and_named(address: str) -> None:
+    """Without it the folders after it would be other classes."""
+    Handler.cut = {"/a": 2}
+    assert Remote(address).classes == ("a", "b")
+    Handler.cut = {"/a": 99}
+    with pytest.raises(DataError, match=r"/a could not be read in 4 tries"):
+        Remote(address)
+
+
+def test_links_that_sort_a_page_are_no_files(address: str, tmp_path: Path) -> None:
+    names = "?C=N;O=D", "?C=M;O=A/", "0.txt", "1.txt", "#top", "50%25%3F.txt"
+    page = "".join(f'<a href="{name}">{name}</a>' for name in names)
+    (tmp_path / "a/index.html").write_text(page)
+    assert [*Remote(f"{address}/a").names] == ["0.txt", "1.txt", "50%?.txt"]
 
 
 def test_an_address_without_files(address: str, tmp_path: Path) -> None:

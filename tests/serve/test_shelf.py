@@ -335,3 +335,21 @@ def test_what_lay_in_a_file_that_is_gone_is_kept_anew(tmp_path: Path) -> None:
         assert shelf.put(3, np.arange(5))
         assert shelf.get(3).tolist() == [0, 1, 2, 3, 4]
         shelf.index[3, 0] = 0
+
+
+@pytest.mark.parametrize("kind", ["none", "threads"])
+def test_who_writes_to_a_kept_sample_writes_to_nothing_that_is_kept(
+    tmp_path: Path, kind: str
+) -> None:
+    """As torch does to any array, and with a crash to what is mapped."""
+
+    def tripled(sample: dict[str, Any]) -> dict[str, Any]:
+        sample["x"] *= 3
+        torch.from_numpy(sample["x"]).add_(1)
+        return sample
+
+    loader = Loader(Squares(), 8, transform=tripled, executor=kind, workers=1, keep=tmp_path)
+    for _ in range(3):
+        for batch in loader:
+            assert batch["x"][:, 0, 0].tolist() == (3 * batch["id"] ** 2 + 1).tolist()
+    loader.close()

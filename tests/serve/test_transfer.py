@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from outpace.serve.making import Made
+from outpace.serve.making import Made, bytes_of
 from outpace.serve.transfer import transferred
 
 
@@ -25,6 +26,34 @@ def test_on_a_device_all_arrive_in_order() -> None:
     moved = list(transferred(batches(3), torch.device("meta")))
     assert [made.batch["x"].device.type for made in moved] == ["meta"] * 3
     assert [made.batch["name"] for made in moved] == ["batch 0", "batch 1", "batch 2"]
+
+
+class Graph:
+    """Moves itself, and knows of no second argument."""
+
+    def __init__(self, nodes: torch.Tensor) -> None:
+        self.nodes = nodes
+
+    def to(self, device: torch.device) -> Graph:
+        return Graph(self.nodes.to(device))
+
+
+def test_what_tokenizers_give_and_objects_that_move_themselves_are_moved() -> None:
+    given = UserDict(x=torch.ones(1000), of=[Graph(torch.ones(2))], name="a")
+    assert bytes_of(given) > 4000
+    (made,) = transferred([Made(given)], torch.device("meta"))
+    assert type(made.batch) is UserDict
+    assert made.batch["x"].is_meta
+    assert made.batch["of"][0].nodes.is_meta
+    assert made.batch["name"] == "a"
+    assert not given["x"].is_meta
+
+
+@pytest.mark.gpu
+def test_objects_that_move_themselves_are_copied_ahead() -> None:
+    made = [Made(UserDict(of=Graph(torch.full((1000,), float(i))))) for i in range(20)]
+    found = [one.batch["of"].nodes for one in transferred(made, torch.device("cuda"))]
+    assert [nodes.unique().tolist() for nodes in found] == [[float(i)] for i in range(20)]
 
 
 @pytest.mark.gpu

@@ -132,9 +132,9 @@ def kept(dest: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from outpace.serve.partial import partial_of
+        from outpace.serve.partial import partial_of, target_of
 
-        if partial_of(dest).exists():
+        if partial_of(target_of(dest)).exists():
             click.echo("outpace: what is packed is kept: the same command goes on", err=True)
         raise
 

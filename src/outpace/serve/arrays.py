@@ -94,7 +94,10 @@ class Rows:
 
     def __call__(self, sample: Any) -> list[bytes]:
         """The bytes of its leaves. Raises Uneven where it is not like the first."""
-        structure, rows = split(sample)
+        try:
+            structure, rows = split(sample)
+        except DataError as error:
+            raise Uneven(error.message, HINT) from error
         if structure != self.structure:
             for one_of, other in zip(self.wanted, leaves(structure), strict=False):
                 if one_of != other:

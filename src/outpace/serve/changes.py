@@ -3,10 +3,10 @@
 A script that sets ``data.epoch``, a transform's strength or a few labels between epochs has new workers
 see it, and would have those that last from epoch to epoch not. So all that a data set holds is looked at,
 numbers in memory by a checksum, and what the script's own classes and functions name in their modules, as
-long as that takes no longer than to begin workers anew. Honest limit: names and classes of libraries, arrays
-that are not to be written to and what is kept by another language (an open file, a generator of random
-numbers) are not looked at; of tensors of more than that, and of those that are not in the CPU's memory,
-only what torch itself counts as a change.
+long as that takes no longer than to begin workers anew. Honest limit: what lies in libraries' modules,
+classes and objects that are named so, arrays that are not to be written to and what is kept by another
+language (an open file, a generator of random numbers) are not looked at; of tensors of more than that, and of
+those that are not in the CPU's memory, only what torch itself counts as a change.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Terms(NamedTuple):
     def request(self, epoch: int, consumed: int) -> Request:
         """For this rank's part of the batch that follows on so many samples."""
         share = self.order.share(epoch, consumed, self.batch_size, self.rank, self.world)
-        return Request(epoch, share)
+        return Request(epoch, *share)
 
 
 @final

@@ -12,7 +12,6 @@ import math
 import pickle
 from collections.abc import Callable
 from functools import lru_cache
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -20,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from outpace.errors import DataError
+from outpace.serve.pickled import is_simple, pickled, unpickled
 from outpace.serve.places import Places
 
 SMALL = 1 << 16
@@ -31,7 +32,6 @@ SEGMENT_S, LEAF_S = 3e-4, 1.5e-5
 """of a tensor in shared memory, and of one among many in one piece: CPU seconds on both sides together, on
 a busy machine of two cores"""
 UNPICKLABLE = (pickle.PicklingError, AttributeError, TypeError)
-SIMPLE = (torch.Tensor, str, bytes, int, float, complex, bool, type(None))
 NESTS = (torch.Tensor, dict, list, tuple)
 NAMES = (
     *("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"),
@@ -55,6 +55,13 @@ class Rest(NamedTuple):
     """In the place of anything else: its number among the others."""
 
     number: int
+
+
+class Pickled(NamedTuple):
+    """In the place of an object of another class: the number of its pickle among the others, its tensors."""
+
+    number: int
+    parts: tuple[Any, ...]
 
 
 class Nest(NamedTuple):
@@ -166,15 +173,23 @@ class Packer:
         if _may_join(value, most, by_pipe):
             together.append(value)
             return Joined(value.dtype, tuple(value.shape), len(together) - 1)
+        if isinstance(value, torch.Tensor):
+            rest.append(_without_history(value))
+            return Rest(len(rest) - 1)
         kind = type(value)
-        if kind is dict or (by_pipe and isinstance(value, dict)):
+        if kind is dict:
             return Nest(dict, tuple(value), tuple(map(split, value.values())))
         # A list of names or numbers is one thing; so is one that knows more than its parts.
         several = isinstance(value, list | tuple) and not getattr(value, "__dict__", None)
         if several and any(isinstance(part, NESTS) for part in value):
             return Nest(kind, None, tuple(map(split, value)))
-        rest.append(value)
-        return Rest(len(rest) - 1)
+        number = len(rest)
+        if is_simple(value):
+            rest.append(value)
+            return Rest(number)
+        data, tensors = pickled(value)
+        rest.append(data)
+        return Pickled(number, tuple(map(split, tensors)))
 
     def _lay(self, nest: Any, together: list[torch.Tensor]) -> None:
         """The widest types first: so each number lies where one of its type may.
@@ -182,15 +197,15 @@ class Packer:
         A tensor that stays where it lies begins where torch would have it begin: a matrix product of the
         same numbers may end in other bits where they begin elsewhere.
         """
-        self._nest, self._order = nest, []
-        starts, at = [0] * len(together), 0
+        order, starts, at = list[tuple[int, int]](), [0] * len(together), 0
         for number in sorted(range(len(together)), key=lambda n: -together[n].element_size()):
             size = together[number].nbytes
             gap = -at % ALIGNED if size > SMALL else 0
-            self._order.append((number, gap))
+            order.append((number, gap))
             starts[number] = at + gap
             at += gap + size
         self._layout = pickle.dumps((nest, starts))
+        self._nest, self._order = nest, order
 
 
 def _may_join(value: Any, most: float, by_pipe: bool) -> bool:
@@ -200,6 +215,15 @@ def _may_join(value: Any, most: float, by_pipe: bool) -> bool:
     if not plain or value.requires_grad or value.is_neg() or value.is_conj():
         return False
     return by_pipe or (value.nbytes <= most and value.is_contiguous())
+
+
+def _without_history(value: torch.Tensor) -> torch.Tensor:
+    """A tensor as it is. Raises DataError for one that gradients go back through: those end where its
+    process ends.
+    """
+    if value.grad_fn is not None:
+        raise DataError("gradients go back through a tensor in it", "make it under torch.no_grad()")
+    return value
 
 
 def _large(one: Any) -> int:
@@ -255,6 +279,8 @@ def _built(nest: Any, leaf: Any, rest: list[Any]) -> Any:
     if isinstance(nest, Rest):
         return rest[nest.number]
     parts = [_built(part, leaf, rest) for part in nest.parts]
+    if isinstance(nest, Pickled):
+        return unpickled(rest[nest.number], parts)
     if nest.keys is not None:
         return dict(zip(nest.keys, parts, strict=True))
     return nest.kind(*parts) if hasattr(nest.kind, "_fields") else nest.kind(parts)
@@ -265,30 +291,18 @@ def crossing_s(batch: Any) -> float:
     cannot be pickled.
     """
     try:
-        check_picklable(batch)
-    except UNPICKLABLE:
+        parts, rest = Packer()._laid(batch, most=np.inf)
+    except (*UNPICKLABLE, DataError):
         return math.inf
-    parts, rest = Packer()._laid(batch, most=np.inf)
     segments = sum(isinstance(one, torch.Tensor) for one in rest)
     return SEGMENT_S * segments + LEAF_S * len(parts)
 
 
 def check_picklable(batch: Any) -> None:
-    """Pickle what of a batch is no tensor. Raises what that raises: a queue between processes would lose
-    the batch without a word, and who waits for it would wait for ever.
+    """Raises what pickling a batch raises, but for its tensors: a queue between processes would lose the
+    batch without a word, and who waits for it would wait for ever.
     """
-    _, rest = Packer()._laid(batch, most=np.inf)
-    ForkingPickler.dumps([one for one in rest if not isinstance(one, torch.Tensor)])
-
-
-def is_simple(value: Any) -> bool:
-    """Whether there is nothing in a batch but what can be pickled for sure."""
-    kind = type(value)
-    if kind is dict:
-        return all(is_simple(key) and is_simple(part) for key, part in value.items())
-    if kind is list or kind is tuple:
-        return all(map(is_simple, value))
-    return kind in SIMPLE or (kind is np.ndarray and not value.dtype.hasobject)
+    Packer()._laid(batch, most=np.inf)
 
 
 def stacked_in_own_memory(fits: Callable[[int], bool] = never) -> None:

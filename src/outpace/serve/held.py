@@ -27,12 +27,12 @@ def held_by(**holders: Any) -> dict[str, Any]:
     }
 
 
-def seed_all(seed: int, epoch: int, index: int, held: Mapping[str, Any]) -> None:
+def seed_all(seed: int, epoch: int, index: int, held: Mapping[str, Any], copy: int = 0) -> None:
     """Have those of the process, and those that are held, give the numbers of one sample in one epoch."""
-    seed_process(seed, epoch, index)
+    seed_process(seed, epoch, index, copy)
     if not held:
         return
-    numbers = generator(seed, epoch, index).integers(2**32, size=len(NAMES) + len(held))
+    numbers = generator(seed, epoch, index, copy).integers(2**32, size=len(NAMES) + len(held))
     for one, number in zip(held.values(), numbers[len(NAMES) :].tolist(), strict=True):
         if isinstance(one, np.random.Generator):
             one.bit_generator.state = type(one.bit_generator)(number).state

@@ -8,10 +8,8 @@ is another shelf, and a restart finds its own. Of a data set in Python only thos
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
-import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -31,8 +29,10 @@ from outpace.serve.listing import list_files
 from outpace.serve.making import BatchMaker
 from outpace.serve.meta import FILE as META
 from outpace.serve.records import Records
+from outpace.serve.remote import Remote
 from outpace.serve.repaid import Left, costs, made_twice, repaid
 from outpace.serve.shelf import Shelf, kept_and_read, packed
+from outpace.serve.shelves import NAME_LETTERS, make_room, opened
 from outpace.serve.table_files import parts_of
 from outpace.serve.tables import Table
 from outpace.serve.tars import Tars
@@ -41,7 +41,6 @@ from outpace.serve.telling import of_sample, short
 NAMED_BY = 8
 """samples that are prepared for the name"""
 PLAIN = "have prepare(sample) give numbers, text, arrays and tensors, in dicts, lists and tuples"
-SHARE_OF_DISK = 0.5
 ENDLESS = Left()
 FULL = (errno.ENOSPC, errno.EDQUOT, None)
 """numpy tells of a full disk without its number"""
@@ -78,7 +77,7 @@ def shelf_for(
         if samples:
             found = costs(samples, made_s, parent)
             pays, why = repaid(found, left.most(size, found.make_s))
-        folder = parent / name.hexdigest()[:24]
+        folder = parent / name.hexdigest()[:NAME_LETTERS]
         if not pays and not folder.exists():
             return None, f"samples are not kept: {why}"
         shelf = opened(folder, size, limit or 0)
@@ -93,11 +92,13 @@ def shelf_for(
     if not pays:
         shelf.limit = 0
         return (shelf if len(shelf) else None), f"{said}, no more will be: {why}"
-    if limit is None:
-        shelf.limit = shelf.taken + int(SHARE_OF_DISK * shutil.disk_usage(parent).free)
-    need = bytes_of_some / max(1, min(NAMED_BY, size)) * size
-    if need > shelf.limit:
-        said += f"; of {need / 2**30:.1f} GiB there is room for {shelf.limit / 2**30:.1f}"
+    each = bytes_of_some / max(1, min(NAMED_BY, size))
+    lacks = int(each * (size - len(shelf)))
+    if gone := make_room(shelf, lacks, limit):
+        said += f"; shelves removed to make room: {gone}"
+    if lacks > max(0, shelf.limit - shelf.taken):
+        whole, most = each * size / 2**30, max(0, shelf.limit) / 2**30
+        said += f"; of {whole:.1f} GiB there is room for {most:.1f}"
     return shelf, f"{said}; {why}" if why else said
 
 
@@ -157,20 +158,11 @@ def files_of(source: Any) -> str:
     elif isinstance(source, Table):
         packed = source.blocks is not None
         paths = [source.path / META] if packed else parts_of(source.path)
+    elif isinstance(source, Remote):
+        return source.digest
     else:
         return ""
     return list_files("", [str(path.absolute()) for path in paths]).digest()
-
-
-def opened(folder: Path, size: int, limit: int) -> Shelf:
-    """The shelf in a folder; one that was given up is made anew, by one process."""
-    with folder.with_name(f".{folder.name}.opening").open("ab") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)  # until it is closed
-        shelf = Shelf(folder, size, limit)
-        if shelf.void:
-            shutil.rmtree(folder)
-            shelf = Shelf(folder, size, limit)
-        return shelf
 
 
 def default_folder() -> Path:

@@ -54,10 +54,10 @@ class Loader:
     bytes become numbers there.
 
     ``keep``: what ``prepare`` gives is kept on disk for the machine's ranks and later runs, in a folder
-    of that name if one is given, else among the system's temporary files; arrays from there are not to be
-    written to. ``disk``: bytes that it may take. ``epochs``: of the whole training, from epoch 0;
-    ``seconds``: from now until it is to be over. Given one of them, samples are kept only if what is left
-    repays it (`notes` tells).
+    of that name if one is given, else among the system's temporary files. ``disk``: bytes that all that is
+    kept there may take; what was used longest ago goes first. ``epochs``: of the whole training, from
+    epoch 0; ``seconds``: from now until it is to be over. Given one of them, samples are kept only if what
+    is left repays it (`notes` tells).
 
     ``workers`` and ``executor``: chosen by trying unless given. ``ram``: bytes that workers and batches
     may take together; ``prefetch_bytes``: batches that are made ahead, of which there is one at the least.
@@ -363,7 +363,8 @@ class Loader:
     def repeat(self, factors: Sequence[float] | NDArray[np.float64]) -> None:
         """Have sample i come ``factors[i]`` times an epoch on average, from the next iteration on.
 
-        An epoch then has as many samples as the factors sum up to; each is 0 or more.
+        An epoch then has as many samples as the factors sum up to; each is 0 or more. Each time
+        that a sample comes it has random numbers of its own.
         """
         if len(factors) != len(self.source):
             raise UsageError(

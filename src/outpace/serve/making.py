@@ -39,10 +39,13 @@ COMPARED = 512
 
 
 class Request(NamedTuple):
-    """A batch that is wanted: its samples' indices in an epoch."""
+    """A batch that is wanted: its samples' indices in an epoch, and which copy of its sample each is, where
+    samples come several times.
+    """
 
     epoch: int
     indices: NDArray[np.int64]
+    copies: NDArray[np.int64] | None = None
 
 
 class Skipped(NamedTuple):
@@ -227,15 +230,16 @@ class BatchMaker:
 
     def _collated(self, request: Request) -> Made:
         samples, indices, skipped = [], [], []
-        asked, shelf = request.indices.tolist(), self.shelf
+        asked = request.indices.tolist()
+        copies = request.copies.tolist() if request.copies is not None else [0] * len(asked)
         drawn = self._drawn_at_once(asked)
-        for place, index in enumerate(asked):
+        for place, (index, copy) in enumerate(zip(asked, copies, strict=True)):
             try:
                 if drawn is None:
-                    samples.append(self.sample(request.epoch, index))
+                    samples.append(self.sample(request.epoch, index, copy))
                 else:
                     prepared = self._prepared(drawn[place])
-                    samples.append(self._transformed(request.epoch, index, prepared))
+                    samples.append(self._transformed(request.epoch, index, copy, prepared))
                 indices.append(index)
             except Exception as error:
                 told = self._told(index, error)
@@ -245,8 +249,6 @@ class BatchMaker:
         if not samples:
             return _nothing(skipped)
         try:
-            if shelf is not None:
-                samples = each(samples, _own)
             return Made(self.collate(samples), tuple(skipped))
         except Exception as error:
             return Made(None, error=self._unlike(indices, samples, error))
@@ -274,13 +276,13 @@ class BatchMaker:
         except Exception:
             return None
 
-    def sample(self, epoch: int, index: int) -> Any:
+    def sample(self, epoch: int, index: int, copy: int = 0) -> Any:
         """One sample, transformed."""
         if self.streams:
-            seed_all(self.seed, epoch, index, self.held)
+            seed_all(self.seed, epoch, index, self.held, copy)
         shelf = self.shelf  # one look: another thread may take it away
         sample = self._kept(shelf, epoch, index) if shelf is not None else self.prepared(index)
-        return self._transformed(epoch, index, sample)
+        return self._transformed(epoch, index, copy, sample)
 
     def prepared(self, index: int) -> Any:
         """One sample up to where it becomes random."""
@@ -289,11 +291,11 @@ class BatchMaker:
     def _prepared(self, sample: Any) -> Any:
         return self.prepare(sample) if self.prepare is not None else sample
 
-    def _transformed(self, epoch: int, index: int, sample: Any) -> Any:
+    def _transformed(self, epoch: int, index: int, copy: int, sample: Any) -> Any:
         if self.transform is None:
             return sample
         if self.random:
-            return self.transform(sample, generator(self.seed, epoch, index))
+            return self.transform(sample, generator(self.seed, epoch, index, copy))
         return self.transform(sample)
 
     def _kept(self, shelf: Shelf, epoch: int, index: int) -> Any:
@@ -354,12 +356,6 @@ def _bytes(leaf: Any) -> int:
         with contextlib.suppress(RuntimeError):  # torch does not tell of a sparse one
             return leaf.nbytes
     return len(leaf) if isinstance(leaf, bytes | str) else 8
-
-
-def _own(leaf: Any) -> Any:
-    """A kept array is not to be written to, and torch knows no such tensors."""
-    kept = isinstance(leaf, np.ndarray) and not leaf.flags.writeable
-    return leaf.copy() if kept else leaf
 
 
 def _pinned(leaf: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Nested batches: dictionaries, tuples and lists of tensors."""
+"""Nested batches: dictionaries, tuples and lists of tensors, and a UserDict, as tokenizers give."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch.nn.utils.rnn import PackedSequence
@@ -21,7 +22,7 @@ def each(batch: Any, change: Callable[[Any], Any], *, exact: bool = False) -> An
         return kind(each(value, change, exact=exact) for value in batch)
     if not is_nest(batch) or (exact and not (kind.__bases__ == (tuple,) and _named(batch))):
         return change(batch)
-    if isinstance(batch, dict):
+    if isinstance(batch, dict | UserDict):
         changed = copy.copy(batch)
         for key, value in batch.items():
             changed[key] = each(value, change, exact=exact)
@@ -41,7 +42,9 @@ def leaves(batch: Any) -> list[Any]:
 
 def is_nest(batch: Any) -> bool:
     """Whether it has parts; packed sequences are tensors that know of each other."""
-    return isinstance(batch, dict | list | tuple) and not isinstance(batch, PackedSequence)
+    return isinstance(batch, dict | list | tuple | UserDict) and not isinstance(
+        batch, PackedSequence
+    )
 
 
 def _named(batch: Any) -> bool:
@@ -49,8 +52,8 @@ def _named(batch: Any) -> bool:
 
 
 def _leaves(batch: Any) -> Iterator[Any]:
-    if not isinstance(batch, dict | list | tuple):
+    if not isinstance(batch, dict | list | tuple | Mapping):
         yield batch
         return
-    for part in batch.values() if isinstance(batch, dict) else batch:
+    for part in batch if isinstance(batch, list | tuple) else batch.values():
         yield from _leaves(part)

@@ -2,7 +2,8 @@
 
 Many data sets open theirs when the first sample is drawn, so that each worker has one of its own. To draw
 samples before the workers begin would undo that: so afterwards such a data set is as if none had been
-drawn. Honest limit: attributes of the data set and of data sets inside of it are looked at, nothing else.
+drawn. Honest limit: attributes of the data set and of data sets inside of it are looked at, and what lists,
+tuples and dicts there begin with, nothing else.
 """
 
 from __future__ import annotations
@@ -11,19 +12,37 @@ import contextlib
 import io
 import sqlite3
 import zipfile
-from collections.abc import Iterator
-from typing import Any, final
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple, final
 
 from torch.utils.data import Dataset
 
 ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
 """packages whose open files are not to be read by several threads at once"""
-DEPTH = 2
+HOLDERS = (Dataset, list, tuple, dict)
+MANY, MOST = 1 << 10, 1 << 14
+"""things in a list, and in all, that are looked at"""
+
+
+class Held(NamedTuple):
+    """A thing and where it is: an attribute of its holder, or, as an ``item``, what lies there by a key."""
+
+    holder: Any
+    name: Any
+    item: bool
+    value: Any
+
+    @property
+    def place(self) -> tuple[int, Any, bool]:
+        """The same as long as its holder is."""
+        return id(self.holder), self.name, self.item
 
 
 def holds_open_file(dataset: Any) -> bool:
     """Whether a data set, or one inside of it, keeps a file or a connection open."""
-    return any(_is_open(value) for _, _, value in _attributes(dataset))
+    return any(_is_open(held.value) for held in _held(dataset))
 
 
 @final
@@ -32,21 +51,34 @@ class Unopened:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self.empty = {
-            (id(holder), name): value is None for holder, name, value in _attributes(dataset)
-        }
-        """by attribute that there was"""
+        self.empty = {held.place: held.value is None for held in _held(dataset)}
+        """by place that there was"""
 
     def put_back(self) -> None:
-        """Let go of what was opened since, where a data set opens it again by itself."""
-        for holder, name, value in list(_attributes(self.dataset)):
-            if not _is_open(value):
-                continue
-            empty = self.empty.get((id(holder), name))
-            if empty is None:
-                delattr(holder, name)
-            elif empty:
-                setattr(holder, name, None)
+        """Let go of what was opened since, where a data set opens it again by itself: a list that was made
+        for its files as a whole.
+        """
+        found = _held(self.dataset, inside=self._was_filled)
+        new = [held for held in found if not self._was_filled(held) and _has_open(held.value)]
+        for held in reversed(new):  # of a list the last goes first
+            self._let_go(held)
+
+    def _was_filled(self, held: Held) -> bool:
+        return self.empty.get(held.place) is False
+
+    def _let_go(self, held: Held) -> None:
+        holder, name, item, _ = held
+        there = held.place in self.empty
+        if isinstance(holder, tuple) and item:
+            return
+        if item and there:
+            holder[name] = None
+        elif item:
+            del holder[name]
+        elif there:
+            setattr(holder, name, None)
+        else:
+            delattr(holder, name)
 
 
 @contextlib.contextmanager
@@ -59,11 +91,36 @@ def none_opened(dataset: Any) -> Iterator[Unopened]:
         unopened.put_back()
 
 
-def _attributes(dataset: Any, depth: int = DEPTH) -> Iterator[tuple[Any, str, Any]]:
-    for name, value in vars(dataset).items() if hasattr(dataset, "__dict__") else ():
-        yield dataset, name, value
-        if depth and isinstance(value, Dataset):
-            yield from _attributes(value, depth - 1)
+def _held(dataset: Any, inside: Callable[[Held], bool] = lambda held: True) -> Iterator[Held]:
+    """What a data set holds, and what that holds where it is to be looked ``inside``; outermost first."""
+    return islice(_all_held(dataset, inside), MOST)
+
+
+def _all_held(dataset: Any, inside: Callable[[Held], bool]) -> Iterator[Held]:
+    holders, met = deque([dataset]), {id(dataset)}
+    while holders:
+        for held in _held_by(holders.popleft()):
+            yield held
+            value = held.value
+            if isinstance(value, HOLDERS) and id(value) not in met and inside(held):
+                met.add(id(value))
+                holders.append(value)
+
+
+def _held_by(holder: Any) -> Iterator[Held]:
+    for name, value in vars(holder).items() if hasattr(holder, "__dict__") else ():
+        yield Held(holder, name, False, value)
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(holder, dict):
+        items = holder.items()
+    elif isinstance(holder, list | tuple):
+        items = enumerate(holder)
+    for name, value in islice(items, MANY):
+        yield Held(holder, name, True, value)
+
+
+def _has_open(value: Any) -> bool:
+    return _is_open(value) or holds_open_file(value)
 
 
 def _is_open(value: Any) -> bool:

@@ -1,8 +1,9 @@
 """The order of samples, and the random numbers of each, as functions: nothing is kept, nothing drawn.
 
 Where a sample stands in an epoch depends on the seed and the epoch alone, and what it draws on the
-seed, the epoch and its index. So a training goes on in the middle of an epoch with other workers,
-another number of ranks or another batch size, and sees the very same samples.
+seed, the epoch and its index, and of one that comes several times in an epoch on which of them it is. So a
+training goes on in the middle of an epoch with other workers, another number of ranks or another batch
+size, and sees the very same samples.
 """
 
 from __future__ import annotations
@@ -109,9 +110,21 @@ def _key(seed: int, epoch: int) -> Any:
     return _Key(np.array([seed % 2**64, epoch % 2**64], dtype=np.uint64))
 
 
-def _philox(seed: int, epoch: int, counter: int) -> np.random.Philox:
-    place = np.array([0, 0, 0, counter], dtype=np.uint64)
+def _philox(seed: int, epoch: int, counter: int, copy: int = 0) -> np.random.Philox:
+    place = np.array([0, 0, copy % 2**64, counter], dtype=np.uint64)
     return np.random.Philox(_key(seed, epoch), counter=place)
+
+
+class Drawn(NamedTuple):
+    """Samples in the order of an epoch."""
+
+    indices: Indices
+    copies: Indices | None = None
+    """of a sample that comes several times each has another number; None where each comes once, as copy 0"""
+
+    def part(self, which: slice) -> Drawn:
+        """Some of them, as views."""
+        return Drawn(self.indices[which], None if self.copies is None else self.copies[which])
 
 
 class Epochs(ABC):
@@ -123,14 +136,14 @@ class Epochs(ABC):
     shuffle: bool
     repeats: str | None = None
     """a digest of how often each sample comes, where that is not once"""
-    _chunk: tuple[int, int, Indices] | None = None
-    """epoch, first position and indices of what was made last"""
+    _chunk: tuple[int, int, Drawn] | None = None
+    """epoch, first position and samples of what was made last"""
 
     @abstractmethod
-    def at(self, epoch: int, positions: Indices) -> Indices:
-        """The indices at some positions of an epoch, 0 to ``size`` - 1."""
+    def at(self, epoch: int, positions: Indices) -> Drawn:
+        """The samples at some positions of an epoch, 0 to ``size`` - 1."""
 
-    def indices(self, epoch: int, start: int, stop: int) -> Indices:
+    def drawn(self, epoch: int, start: int, stop: int) -> Drawn:
         """Of positions ``start`` to ``stop``, not to be written to; those past the end begin again
         at the start. Fastest where each call goes on from the one before.
         """
@@ -138,22 +151,27 @@ class Epochs(ABC):
             return self.at(epoch, np.arange(start, stop) % max(1, self.size))
         chunk = self._chunk  # one look: another thread may make the next
         if chunk is None or not (
-            chunk[0] == epoch and chunk[1] <= start and stop <= chunk[1] + len(chunk[2])
+            chunk[0] == epoch and chunk[1] <= start and stop <= chunk[1] + len(chunk[2].indices)
         ):
             last = min(self.size, max(stop, start + CHUNK))
             chunk = epoch, start, self.at(epoch, np.arange(start, last))
-            chunk[2].flags.writeable = False
+            chunk[2].indices.flags.writeable = False
             self._chunk = chunk
-        return chunk[2][start - chunk[1] : stop - chunk[1]]
+        return chunk[2].part(slice(start - chunk[1], stop - chunk[1]))
 
-    def share(self, epoch: int, first: int, batch_size: int, rank: int, world: int) -> Indices:
+    def indices(self, epoch: int, start: int, stop: int) -> Indices:
+        """The same, without telling copies apart."""
+        return self.drawn(epoch, start, stop).indices
+
+    def share(self, epoch: int, first: int, batch_size: int, rank: int, world: int) -> Drawn:
         """Those that one rank gets of a batch of all ranks that begins at ``first``: the last one is
         filled up, so that each has as many.
         """
         last = first + batch_size * world
         if last > self.size:
             last = first + -(-(self.size - first) // world) * world
-        return self.indices(epoch, first, last)[rank::world].copy()
+        own = self.drawn(epoch, first, last).part(slice(rank, None, world))
+        return Drawn(own.indices.copy(), None if own.copies is None else own.copies.copy())
 
 
 @final
@@ -163,9 +181,11 @@ class Order(Epochs):
     def __init__(self, size: int, seed: int, *, shuffle: bool) -> None:
         self.size, self.seed, self.shuffle = size, seed, shuffle
 
-    def at(self, epoch: int, positions: Indices) -> Indices:
-        """The indices at some positions of an epoch."""
-        return permuted(positions, self.size, self.seed, epoch) if self.shuffle else positions
+    def at(self, epoch: int, positions: Indices) -> Drawn:
+        """The samples at some positions of an epoch."""
+        return Drawn(
+            permuted(positions, self.size, self.seed, epoch) if self.shuffle else positions
+        )
 
 
 @final
@@ -188,21 +208,26 @@ class Repeated(Epochs):
         self.ends *= self.size / self.ends[-1]
         self._order = Order(self.size, seed, shuffle=shuffle)
 
-    def at(self, epoch: int, positions: Indices) -> Indices:
-        """The indices at some positions of an epoch."""
-        points = self._order.at(epoch, positions) + generator(self.seed, epoch, START).random()
-        found = np.searchsorted(self.ends, points, side="right")
-        return found.clip(max=len(self.ends) - 1).astype(np.int64)
+    def at(self, epoch: int, positions: Indices) -> Drawn:
+        """The samples at some positions of an epoch."""
+        points = self._order.at(epoch, positions).indices
+        start = generator(self.seed, epoch, START).random()
+        found = np.searchsorted(self.ends, points + start, side="right")
+        found = found.clip(max=len(self.ends) - 1).astype(np.int64)
+        begins = self.ends[found - 1] * (found > 0)
+        return Drawn(found, points - np.ceil(begins - start).astype(np.int64))
 
 
-def generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """The random numbers of one sample in one epoch: Philox, with the index for its counter."""
-    return np.random.Generator(_philox(seed, epoch, index))
+def generator(seed: int, epoch: int, index: int, copy: int = 0) -> np.random.Generator:
+    """The random numbers of one sample in one epoch: Philox, with the index for its counter; those of a
+    further ``copy`` are others.
+    """
+    return np.random.Generator(_philox(seed, epoch, index, copy))
 
 
-def seed_process(seed: int, epoch: int, index: int) -> None:
+def seed_process(seed: int, epoch: int, index: int, copy: int = 0) -> None:
     """The same for samples that draw from the generators of the process: python, numpy, torch."""
-    numbers = generator(seed, epoch, index).integers(2**32, size=3)
+    numbers = generator(seed, epoch, index, copy).integers(2**32, size=3)
     random.seed(int(numbers[0]))
     np.random.seed(int(numbers[1]))
     torch.default_generator.manual_seed(int(numbers[2]))

@@ -23,7 +23,7 @@ from outpace.serve import samples
 from outpace.serve.arrays import ArraysWriter
 from outpace.serve.meta import FILE, Kind, Meta, Origin, Skipped
 from outpace.serve.packing import Journal, Progress, Writer, write
-from outpace.serve.partial import LOCK, check_free, clear, partial, publish
+from outpace.serve.partial import LOCK, check_free, clear, partial, publish, target_of
 from outpace.serve.plans import UNEVEN, As, Plan, Spec, plan, tried
 from outpace.serve.records import INDEX, RecordsWriter
 from outpace.serve.remote import Remote
@@ -83,7 +83,7 @@ def pack(
 
     Raises UsageError or DataError, with nothing under the name of ``dest`` that was not there before.
     """
-    target = Path(os.path.abspath(dest))
+    target = target_of(dest)
     check_free(target, force=force)
     how = How(skip, jobs, begin, progress)
     with partial(target) as folder:

@@ -17,6 +17,12 @@ from outpace.serve.reading import unreadable
 LOCK = "lock"
 
 
+def target_of(dest: str | os.PathLike[str]) -> Path:
+    """Where a store of that name lies: a link stays one, and what it leads to is written."""
+    path = Path(os.path.abspath(dest))
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
 def check_free(dest: Path, *, force: bool) -> None:
     """Raises UsageError where something is in the way that is not to be replaced."""
     if not os.path.lexists(dest):

@@ -17,18 +17,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from outpace.errors import DataError
+from outpace.errors import DataError, OutpaceError
 from outpace.measure.machine import local_ranks
 from outpace.serve.allocating import keep_freed
-from outpace.serve.crossing import (
-    SMALL,
-    Packer,
-    check_picklable,
-    is_simple,
-    never,
-    stacked_in_own_memory,
-    unpacked,
-)
+from outpace.serve.crossing import SMALL, Packer, never, stacked_in_own_memory, unpacked
 from outpace.serve.forks import tell_in_forks
 from outpace.serve.heirs import no_heirs
 from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
@@ -41,6 +33,7 @@ SHARE = 0.5
 ENDED = ("exited unexpectedly", "killed by signal")
 """what torch tells of workers that were ended from outside"""
 MEMORY = "the system ends those that take too much memory: fewer workers=, or a smaller ram="
+CLASSES = "executor='threads', or parts of classes that can be imported"
 _at_work: weakref.WeakSet[Processes] = weakref.WeakSet()
 _of_parents: list[Any] = []
 """iterators of a parent's, in its fork: kept, as torch knows them by their address"""
@@ -280,15 +273,11 @@ class _InWorker:
         if made.error is not None:
             return made
         try:
-            if not is_simple(made.batch):  # each one: what is in the next may be of another class
-                check_picklable(made.batch)
+            return made._replace(batch=self.pack(made.batch))
         except Exception as error:
-            told = DataError(
-                f"a batch cannot be handed over by a process: {error}",
-                "executor='threads', or parts of classes that can be imported",
-            )
-            return Made(None, error=told)
-        return made._replace(batch=self.pack(made.batch))
+            hint = error.hint if isinstance(error, OutpaceError) else CLASSES
+            told = f"a batch cannot be handed over by a process: {error}"
+            return Made(None, error=DataError(told, hint))
 
 
 def _as_it_is(made: Any) -> Any:

@@ -2,12 +2,15 @@
 
 What fails is tried again, a little later each time: networks do. The list of files is fetched once.
 Some packages below (s3fs) try again by themselves: each of our tries may then be several requests.
+Honest limit: an index page on the web tells neither sizes nor times of its files.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,6 +21,18 @@ from outpace.serve.strings import PackedStrings
 
 TRIES = 4
 FIRST_PAUSE_S = 0.2
+VERSION = (
+    "size",
+    "ETag",
+    "etag",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "modified",
+    "mtime",
+    "created",
+)
+"""what file systems call that by which one version of a file is told from another"""
 PATIENCE_S = 10.0
 """after which nothing is tried again: packages that do so themselves take their time"""
 
@@ -34,8 +49,7 @@ class Remote:
         self.url = url
         self._opened: tuple[int, Any] | None = None
         """process, and its file system: connections do not survive a fork"""
-        base, found = self._listed()
-        self.base = base
+        self.base, found, self.digest = self._listed()
         names = list(found)
         self.names = PackedStrings(names)
         self._paths = self.names if not is_web(url) else PackedStrings(list(found.values()))
@@ -43,17 +57,19 @@ class Remote:
         self._number = numbered(names)
         self.classes = tuple(self._number) or None
 
-    def _listed(self) -> tuple[str, dict[str, str]]:
-        """The base, and of each file below it its name and how the server has it, sorted."""
+    def _listed(self) -> tuple[str, dict[str, str], str]:
+        """The base, of each file below it its name and how the server has it, sorted, and a digest of names
+        and of what tells versions apart.
+        """
         system, base = self._system()
-        try:
-            found = self._retried(lambda: system.find(base), self.url)
-        except ValueError as error:
-            raise DataError(f"{self.url} cannot be listed: {error}") from error
+        found = self._found(system, base)
         base = base.rstrip("/") + "/"
         # An object may stand for a folder, by a name that ends in a stroke.
-        found = [path for path in found if path.startswith(base) and not path.endswith("/")]
-        paths = [path.removeprefix(base) for path in found]
+        paths = [
+            path.removeprefix(base)
+            for path in found
+            if path.startswith(base) and not path.endswith("/")
+        ]
         named = {_name(path) if is_web(self.url) else path: path for path in paths}
         names = sorted(name for name in named if name[0] != "." and "/." not in name)
         if not names:
@@ -65,7 +81,36 @@ class Remote:
                 f"{self.url} holds {what}: {listed(data)}",
                 f"copy them to a disk first: {what} are not read from an address",
             )
-        return base, {name: named[name] for name in names}
+        digest = hashlib.sha256()
+        for name in names:
+            told = found[base + named[name]]
+            version = [str(told[key]) for key in VERSION if key in told]
+            digest.update(repr((name, version)).encode())
+        return base, {name: named[name] for name in names}, digest.hexdigest()
+
+    def _found(self, system: Any, base: str) -> dict[str, Any]:
+        """What is told of each file, by its path: at once where the file system has a way of its own, else
+        folder by folder, as fsspec's own way leaves out one that cannot be listed without a word.
+        """
+        if not _walks(system):
+            listed: dict[str, Any] = self._retried(
+                partial(system.find, base, detail=True), self.url
+            )
+            return listed
+        found, folders = dict[str, Any](), [base]
+        while folders:
+            folder = folders.pop()
+            where = system.unstrip_protocol(folder)
+            for one in self._retried(partial(system.ls, folder, detail=True), where):
+                path = one["name"].rstrip("/")
+                inside = path.startswith(folder.rstrip("/") + "/")
+                if not inside or (is_web(self.url) and _is_query(path)):
+                    continue
+                if one["type"] != "directory":
+                    found[one["name"]] = one
+                elif "/." not in path.removeprefix(base.rstrip("/")):
+                    folders.append(path)
+        return found
 
     def _system(self) -> tuple[Any, str]:
         """The file system of this process and the path in it."""
@@ -128,6 +173,17 @@ def is_remote(spec: str) -> bool:
 def is_web(url: str) -> bool:
     """Whether names below an address are written as of the web: ``%20`` for a space."""
     return url.startswith(("http://", "https://"))
+
+
+def _walks(system: Any) -> bool:
+    """Whether its way to list all that is below a folder is fsspec's own."""
+    find = getattr(type(system), "_find", None) or type(system).find
+    return find.__module__ in ("fsspec.asyn", "fsspec.spec")
+
+
+def _is_query(path: str) -> bool:
+    """Whether it is no file but a link that an index page has to itself, such as to be sorted otherwise."""
+    return "?" in path or "#" in path
 
 
 def _name(path: str) -> str:

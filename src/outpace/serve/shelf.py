@@ -1,8 +1,8 @@
 """Samples kept on disk as they are prepared, for all workers and ranks of a machine and later runs.
 
 A sample is a row of the index (which file, where, how long, checksum) and a stretch of a file that
-its process writes. Readers map the files: what is read often stays in memory as far as there is any,
-and no copy is made. Nothing is thrown out: once the limit is reached, no more is kept.
+its process writes. Readers map the files: what is read often stays in memory as far as there is any.
+Nothing is thrown out: once the limit is reached, no more is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import pickle
 import struct
 import threading
+import weakref
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ from outpace.serve.samples import is_tensor, tensor_bytes
 
 ALIGN = 64
 INDEX = "index.npy"
+HELD = "held"
+"""a file that each process with the shelf has locked, for others to share; its time is when one opened it"""
 COUNTING = "counting"
 """a file that is locked while bytes are counted"""
 FILE, START, LENGTH, CHECK = range(4)
@@ -48,6 +51,7 @@ class Shelf:
     def __init__(self, folder: Path, size: int, limit: int) -> None:
         self.folder, self.size, self.limit = folder, size, limit
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        weakref.finalize(self, os.close, _hold(folder / HELD))
         self.index = _open_index(folder / INDEX, size)
         self.checked = shared_flags(size)
         self._maps: dict[int, mmap.mmap] = {}
@@ -81,7 +85,7 @@ class Shelf:
         self.index[-1, FILE] = 1
 
     def get(self, index: int) -> Any:
-        """A kept sample, its arrays not to be written to; None where there is none, or it is broken."""
+        """A kept sample, in memory of its own; None where there is none, or it is broken."""
         number, start, length, check = (int(n) for n in self.index[index])
         if not number or self.void:
             return None
@@ -97,7 +101,8 @@ class Shelf:
                 self.index[index, FILE] = 0
                 return None
             self.checked[index] = True
-        return unpacked(data)
+        # torch writes also to arrays that must not be written to: to what is mapped, with a crash.
+        return unpacked(data, own=True)
 
     def put(self, index: int, sample: Any) -> bool:
         """Keep a sample; whether it is kept."""
@@ -163,6 +168,14 @@ class Shelf:
         return found
 
 
+def _hold(path: Path) -> int:
+    """A file that stays locked until it is closed, in the forks of this process too."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    os.utime(descriptor)
+    return descriptor
+
+
 def _open_index(path: Path, size: int) -> NDArray[np.uint64]:
     """Mapped from the file, which is made whole or not at all: a row a sample, and one for all."""
     if not path.exists():
@@ -198,7 +211,8 @@ def _again(leaf: Any) -> Any:
     kind = getattr(torch, leaf.kind)
     if not leaf.data.size:
         return torch.empty(leaf.shape, dtype=kind)
-    return torch.from_numpy(leaf.data.copy()).view(kind).reshape(leaf.shape)
+    data = leaf.data if leaf.data.flags.writeable else leaf.data.copy()
+    return torch.from_numpy(data).view(kind).reshape(leaf.shape)
 
 
 def packed(sample: Any) -> bytes:
@@ -216,14 +230,17 @@ def packed(sample: Any) -> bytes:
     return bytes(found)
 
 
-def unpacked(data: memoryview) -> Any:
-    """The sample again; its arrays are views of ``data``, its tensors copies: those can't be guarded."""
+def unpacked(data: memoryview, *, own: bool = False) -> Any:
+    """The sample again; its arrays are views of ``data`` unless they are to have memory of their ``own``, its
+    tensors are copies: those can't be guarded.
+    """
     (count,) = struct.unpack_from("<Q", data)
     sizes = struct.unpack_from(f"<{count}Q", data, 8)
     at = -(-8 * (1 + count) // ALIGN) * ALIGN
-    parts = []
+    parts: list[Any] = []
     for size in sizes:
-        parts.append(data[at : at + size])
+        part = data[at : at + size]
+        parts.append(np.array(part) if own and parts else part)  # the first is read here
         at += -(-size // ALIGN) * ALIGN
     return each(pickle.loads(parts[0], buffers=parts[1:]), _again, exact=True)
 

@@ -27,7 +27,7 @@ def transferred(
             yield arrival(made)
     else:
         for made in batches:
-            yield arrival(made._replace(batch=each(made.batch, lambda leaf: _moved(leaf, device))))
+            yield arrival(made._replace(batch=each(made.batch, lambda leaf: _on(leaf, device))))
 
 
 def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:
@@ -44,11 +44,25 @@ def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:
         for leaf in leaves(moved):
             if isinstance(leaf, torch.Tensor) and leaf.is_cuda:  # lengths of sequences stay
                 leaf.record_stream(torch.cuda.current_stream(device))
-        coming = made._replace(batch=moved)
+        coming = made._replace(batch=each(moved, lambda leaf: _by_itself(leaf, device)))
     if coming is not None:
         yield coming
+
+
+def _on(leaf: Any, device: torch.device) -> Any:
+    return _by_itself(_moved(leaf, device), device)
 
 
 def _moved(leaf: Any, device: torch.device) -> Any:
     movable = isinstance(leaf, torch.Tensor | PackedSequence)
     return leaf.to(device, non_blocking=True) if movable else leaf
+
+
+def _by_itself(leaf: Any, device: torch.device) -> Any:
+    """An object with a method for it, such as a graph: of what memory it takes nobody else knows, so this is
+    for the stream of the step.
+    """
+    if isinstance(leaf, torch.Tensor | PackedSequence):
+        return leaf
+    to = getattr(leaf, "to", None)
+    return to(device) if callable(to) else leaf

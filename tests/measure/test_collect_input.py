@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tests.conftest import evidence_of, with_entry
 from tests.remedies.trainings import hosted
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
@@ -75,3 +78,36 @@ def test_parts_of_one_data_set_are_shared(whole: bool) -> None:
         assert list(train)
         assert list(valid)
         assert _shared(host, train) is whole
+
+
+COLLATES = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+    class Collate:
+        def __init__(self, **options):
+            self.__dict__["options"] = options
+
+        def __getattr__(self, name):
+            return self.options[name]
+
+        def __call__(self, samples):
+            return default_collate(samples)
+
+    loader = DataLoader(TensorDataset(torch.randn(64, 4)), 8, collate_fn=Collate(pad=0))
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(2):
+        for (x,) in loader:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    """
+
+
+def test_a_collate_function_that_raises_for_a_name(
+    script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    code, printed = with_entry(script(COLLATES), tmp_path / "session")
+    assert code == 0, printed
+    assert evidence_of(tmp_path / "session").input.kind == "loader"

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import plainly
 
 import outpace
 from outpace.measure.sampler import LOADING, look, stack_of
@@ -295,3 +296,30 @@ def test_a_thread_that_is_waited_for_is_looked_at(script: Callable[..., Path]) -
     seen = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
     found = sum(count for count, *lines in seen if lines[0] == makes and lines[-1] == waits)
     assert found > 0.5 * sum(count for count, *_ in seen), seen
+
+
+JOINS = """
+    import threading, time
+    from pathlib import Path
+    from outpace.measure.sampler import Sampler
+
+    sampler = Sampler(threading.get_ident(), lambda: "elsewhere", Path("dump.json"))
+    sampler.end()  # one that was not begun
+    sampler = Sampler(threading.get_ident(), lambda: "elsewhere", Path("dump.json"))
+    sampler.start()
+    until = time.monotonic() + 60
+    while not Path("dump.json").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    sampler.paused = True
+    time.sleep(0.1)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join()
+    sampler.end()
+    print(sampler.ended.is_set(), sum(sampler.counts.values()) > 0)
+    """
+
+
+def test_a_script_may_wait_for_all_threads_that_it_knows(script: Callable[..., Path]) -> None:
+    done = plainly(script(JOINS))
+    assert done.stdout.split() == ["True", "True"], done.stderr

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.conftest import plainly
 
-from outpace.measure.stops import stood_still
+from outpace.measure.stops import EVERY_S, Stops, stood_still
 
 SCRIPT = """
 import os, subprocess, sys, time
@@ -47,3 +49,10 @@ def test_a_process_that_is_stopped(script: Callable[[str], Path], how: str) -> N
     first, second = map(float, done.stdout.split())
     assert (first > 0) == (how == "stopped")
     assert second == 0
+
+
+def test_a_script_may_wait_for_all_threads_that_it_knows() -> None:
+    known, stops = threading.enumerate(), Stops()
+    time.sleep(2 * EVERY_S)
+    assert threading.enumerate() == known
+    assert stops.take() == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 from collections.abc import Iterator
 
 import pytest
@@ -84,3 +86,47 @@ def test_a_failure_of_ours_is_told_once(
     seen.end()
     assert losses == [1.0, 1.0, 1.0]
     assert capsys.readouterr().err.count("ZeroDivisionError") == 1
+
+
+class Scripted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(self.layer(x), y)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_a_function_that_is_seen_stays_the_same_object(host: Host) -> None:
+    """A script holds it, pickles it, asks for its arguments, and compiles what calls it."""
+    held = functional.cross_entropy
+    code, arguments, noted = held.__code__, inspect.signature(held), dict(vars(held))
+    seen, model = ValidationLosses(host), Scripted()
+    x, y = torch.randn(16, 8), torch.arange(16) % 4
+    wanted = model(x, y)
+    seen.on_validation(True)
+    assert functional.cross_entropy is held
+    assert pickle.loads(pickle.dumps(held)) is held
+    assert inspect.signature(held) == arguments
+    assert "def cross_entropy" in inspect.getsource(held)
+    assert torch.equal(torch.jit.script(model)(x, y), wanted)
+    assert not seen.rows
+    assert torch.equal(held(model.layer(x), y), wanted), "it is seen however the script came by it"
+    assert seen.rows == 16
+    seen.end()
+    assert held.__code__ is code
+    assert vars(held) == noted
+
+
+def test_a_model_that_is_compiled_while_it_validates(host: Host) -> None:
+    """Torch calls the function without values then, and with them in what it has compiled."""
+    seen, model = ValidationLosses(host), Scripted()
+    x, y = torch.randn(16, 8), torch.arange(16) % 4
+    wanted = model(x, y)
+    seen.on_validation(True)
+    compiled = torch.compile(model, backend="eager")
+    for _ in range(2):
+        assert torch.equal(compiled(x, y), wanted)
+    seen.end()
+    assert not host.broken

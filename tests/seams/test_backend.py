@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from outpace.seams import backend as module
 from outpace.seams.backend import BackendSeam
 from outpace.seams.host import Host
 from outpace.seams.setup import AS_IS
@@ -86,3 +87,19 @@ def test_threads_that_fetch_have_one_each_and_the_scripts_number_stays() -> None
         assert torch.get_num_threads() == own
 
     with_threads(own + 1, fetch)
+
+
+def test_a_look_of_ours_that_fails_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, before = torch.set_num_threads, torch.get_num_threads()
+    host = Host()
+    host.add(BackendSeam(host))
+    host.install()
+    try:
+        monkeypatch.setattr(module, "caller", lambda: 1 / 0)
+        torch.set_num_threads(before + 1)
+        assert torch.get_num_threads() == before + 1
+        assert set(host.broken) == {"backend"}
+        assert torch.set_num_threads is plain
+    finally:
+        host.remove()
+        torch.set_num_threads(before)

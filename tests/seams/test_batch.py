@@ -12,6 +12,7 @@ from torch import nn
 
 from outpace.seams.batch import (
     batch_size,
+    changed_within,
     first_tensor,
     map_tensors,
     scalable,
@@ -105,3 +106,32 @@ def test_a_watched_model_gets_its_batch() -> None:
     assert out.shape == (4, 2)
     assert batch["x"] is X
     assert batch["y"] is Y
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, UserDict])
+def test_what_is_called_writes_to_what_it_is_given(kind: Any) -> None:
+    """Its tensors are others meanwhile; those that it puts there stay, and so do the ones it replaces."""
+    state, kept, pair = kind(x=X, y=Y, old=X), [X, (X, Y), "name"], Pair(X, 3)
+    new = torch.zeros(1)
+    with changed_within(([state, kept], pair), lambda t: t * 2 if t is X else t) as (held, doubled):
+        assert held[0] is state
+        assert held[1] is kept
+        assert torch.equal(state["x"], 2 * X)
+        assert state["y"] is Y
+        assert torch.equal(kept[1][0], 2 * X)  # type: ignore[index]
+        assert type(doubled) is Pair
+        kept.append(new)
+        kept.pop(0)
+        state["new"], state["old"] = new, new
+    for name, wanted in {"x": X, "y": Y, "new": new, "old": new}.items():
+        assert state[name] is wanted, name
+    assert kept[0][0] is X  # type: ignore[index]
+    assert kept[1] == "name"
+    assert kept[2] is new
+
+
+def test_arguments_are_as_they_were_after_an_error() -> None:
+    kept = [X]
+    with pytest.raises(KeyError), changed_within((kept,), lambda tensor: tensor * 2):
+        raise KeyError
+    assert kept[0] is X

@@ -94,10 +94,22 @@ def test_what_cannot_be_fed(feeding: Feeding) -> None:
 def test_a_loader_that_keeps_its_iterator_says_itself_where_an_epoch_ends(feeding: Feeding) -> None:
     loader: Any = DataLoader([0, 1, 2, 3])  # type: ignore[arg-type]
     iterator = loader.iterator = iter(loader)
-    record = Record(trains=True, length=4, given=4, iterator=weakref.ref(iterator))
+    record = Record(trains=True, length=4, given=4, mixed=True, iterator=weakref.ref(iterator))
     assert feeding.batch(record, own, lambda: loader) == "own"
     assert record.given == 0
     del loader.iterator
     record.given = 4
     with pytest.raises(StopIteration):
         feeding.batch(record, own, lambda: loader)
+
+
+def test_only_others_batches_end_with_the_length(feeding: Feeding) -> None:
+    """The script's own iterator knows best: its data set may have grown, or tell another length."""
+    record = Record(trains=True, length=4, given=4)
+    assert feeding.batch(record, own, lambda: LOADER) == "own"
+    feeding.switch(fed(AHEAD), [record])
+    with pytest.raises(StopIteration):
+        feeding.batch(record, own, lambda: LOADER)
+    feeding.switch(AS_IS, [record])
+    with pytest.raises(StopIteration):
+        feeding.batch(record, own, lambda: LOADER)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -122,3 +123,25 @@ def test_threads_that_work_for_a_fetch_are_no_waiting(
     assert found.looked
     assert found.cpu < 0.5 * found.looked_wall
     assert (found.beside > 10 * found.cpu) == busy
+
+
+class Collate:
+    """Knows its options as attributes, and raises KeyError for any other."""
+
+    def __init__(self, **options: int) -> None:
+        self.__dict__["options"] = options
+
+    def __getattr__(self, name: str) -> int:
+        return self.options[name]
+
+    def __call__(self, samples: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(samples)
+
+
+def test_a_collate_function_that_knows_no_name() -> None:
+    data: Any = torch.randn(4, 3)
+    with hosted() as host:
+        batches: DataLoader[Any] = DataLoader(data, batch_size=2, collate_fn=Collate(pad=0))
+        assert torch.equal(torch.cat(list(batches)), data)
+        assert counted(host, number_of(host, batches), 0) == 2
+        assert not host.broken

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+import torch
 from tests.conftest import with_entry
+from tests.remedies.trainings import hosted
+from torch import nn
+
+from outpace.seams.setup import Setup
 
 PROFILED = """
     import torch
@@ -36,3 +42,39 @@ def test_a_profiler_that_looks_for_modules_in_their_frames(
     code, printed = with_entry(script(PROFILED), tmp_path / "session")
     assert code == 0, printed
     assert "True" in printed
+
+
+class Router(nn.Module):
+    """Notes an auxiliary loss in a list, and what it has seen in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 2, 1)
+
+    def forward(
+        self, images: list[torch.Tensor], losses: list[torch.Tensor], seen: dict[str, int]
+    ) -> torch.Tensor:
+        out = self.layer(images[0])
+        losses.append(out.square().mean())
+        seen["calls"] = seen.get("calls", 0) + 1
+        return out
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [Setup(channels_last=True), Setup(autocast="float32")],
+    ids=["channels_last", "float32"],
+)
+def test_what_a_model_writes_to_its_arguments_reaches_the_script(setup: Setup) -> None:
+    images = [torch.randn(2, 3, 4, 4).bfloat16()]
+    losses, seen = list[torch.Tensor](), dict[str, int]()
+    given = images[0]
+    with hosted(setup) as host, torch.autocast("cpu", torch.bfloat16):
+        model = Router()
+        for _ in range(3):
+            out = model(images, losses, seen)
+            (out.mean() + losses[-1]).backward()
+        assert not host.broken
+    assert len(losses) == 3
+    assert seen == {"calls": 3}
+    assert images[0] is given

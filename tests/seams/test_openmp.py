@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.seams.openmp import teams_needed
+from outpace.seams.openmp import ParkedTeams, teams_needed
 
 SCRIPT = """
 import os, time
@@ -77,3 +79,12 @@ def test_teams_come_and_go(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:3] == ["True True True"] * 3
+
+
+def test_a_script_may_wait_for_all_threads_that_it_knows() -> None:
+    known, parked = threading.enumerate(), ParkedTeams(2)
+    try:
+        time.sleep(0.1)
+        assert threading.enumerate() == known
+    finally:
+        parked.end()

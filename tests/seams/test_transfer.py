@@ -128,3 +128,12 @@ def test_a_loop_that_waits_for_a_value_ends(
         asked += 1
     assert seam.asked == 21
     assert len(seam.recent) == 10
+
+
+def test_a_look_of_ours_that_fails_is_not_the_scripts(
+    seam: TransferSeam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "caller", lambda: 1 / 0)
+    assert torch.ones(()).item() == 1.0
+    assert set(seam.host.broken) == {"transfer"}
+    assert "the target goes on" in capsys.readouterr().err

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import io
 from dataclasses import replace
 
 import pytest
 import torch
 from tests.remedies.trainings import hosted
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.unused import unused
+from outpace.tune.assemble import assemble
 
 SPARED = replace(AS_IS, no_unused_gradients=True)
 
@@ -22,12 +26,19 @@ class Distilled:
         torch.manual_seed(0)
         self.teacher, self.student = nn.Linear(4, 2), nn.Linear(4, 2)
         self.optimizer = torch.optim.SGD(self.student.parameters(), 0.1)
+        self.asked: dict[nn.Module, list[bool]] = {}
+        """which parameters asked for a gradient in each model's newest call"""
+        for model in (self.teacher, self.student):
+            model.register_forward_pre_hook(
+                lambda model, _: self.asked.update({model: asking(model)})
+            )
 
     def step(self) -> None:
         x = torch.ones(3, 4)
         self.optimizer.zero_grad()
         nn.functional.mse_loss(self.student(x), self.teacher(x)).backward()
         self.optimizer.step()
+        assert all(asking(self.teacher) + asking(self.student)), "but for the calls"
 
 
 def trained(setup: Setup, steps: int = 6) -> Distilled:
@@ -50,17 +61,18 @@ def test_a_teacher_asks_for_none_while_that_is_wanted() -> None:
             one.step()
         assert len(list(unused(host))) == 2
         host.switch(SPARED)
-        assert asking(one.teacher) == [False, False]
-        assert asking(one.student) == [True, True]
         before = [p.grad.clone() for p in one.teacher.parameters() if p.grad is not None]
         one.step()
+        assert one.asked == {one.teacher: [False, False], one.student: [True, True]}
         for parameter, gradient in zip(one.teacher.parameters(), before, strict=True):
             assert parameter.grad is not None
             assert torch.equal(parameter.grad, gradient), "as it was when it was spared"
         host.switch(AS_IS)
-        assert asking(one.teacher) == [True, True]
+        one.step()
+        assert one.asked[one.teacher] == [True, True]
         host.switch(SPARED)
-    assert asking(one.teacher) == [True, True], "the seam has gone"
+    one.step()
+    assert one.asked[one.teacher] == [True, True], "the seam has gone"
 
 
 def test_from_the_first_step_on_and_with_the_same_bits() -> None:
@@ -85,7 +97,7 @@ def test_an_optimizer_that_begins_late_has_its_parameters() -> None:
         for _ in range(6):
             one.step()
         assert not list(unused(host))
-        assert asking(one.teacher) == [True, True]
+        assert one.asked[one.teacher] == [True, True]
         assert late.param_groups[0]["params"][0].grad is not None
 
 
@@ -95,23 +107,117 @@ def test_what_an_optimizer_is_given_later_asks_again(group: bool) -> None:
         one = Distilled()
         for _ in range(6):
             one.step()
-        assert asking(one.teacher) == [False, False]
+        assert one.asked[one.teacher] == [False, False]
         given = [one.teacher.weight]
         if group:
             one.optimizer.add_param_group({"params": given})
         else:
             late = torch.optim.SGD(given, 0.1)
             assert late.param_groups
-        assert asking(one.teacher) == [True, False]
         before = one.teacher.weight.clone()
         one.step()
+        assert one.asked[one.teacher] == [True, False]
         assert torch.equal(one.teacher.weight, before) is not group
         host.switch(AS_IS)
-        assert asking(one.teacher) == [True, True]
+        one.step()
+        assert one.asked[one.teacher] == [True, True]
 
 
 def test_the_seam_leaves_no_trace() -> None:
     plain = torch.optim.Optimizer.add_param_group
     with hosted():
         assert torch.optim.Optimizer.add_param_group is not plain
+    assert torch.optim.Optimizer.add_param_group is plain
+
+
+class Net(nn.Module):
+    """A backbone and a head, of which a script may train the head alone at first."""
+
+    def __init__(self, reentrant: bool | None = None) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 4)
+        self.backbone, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.reentrant = reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(x)
+        if self.reentrant is None:
+            return self.head(self.backbone(x))
+        x = checkpoint(self.backbone, x, use_reentrant=self.reentrant)
+        return self.head(x)
+
+
+def train(model: nn.Module, learnt: list[nn.Parameter], steps: int = 6) -> None:
+    optimizer = torch.optim.SGD(learnt, 0.1)
+    for _ in range(steps):
+        model.zero_grad()
+        model(torch.arange(5)).square().mean().backward()
+        optimizer.step()
+
+
+def test_a_copy_and_a_saved_model_are_learnt_as_a_whole() -> None:
+    torch.manual_seed(0)
+    model = Net()
+    with hosted(SPARED):
+        train(model, [*model.head.parameters()])
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+            before = other.backbone.weight.detach().clone()
+            train(other, [p for p in other.parameters() if p.requires_grad])
+            assert not torch.equal(before, other.backbone.weight)
+
+
+def test_what_the_script_freezes_stays_frozen() -> None:
+    with hosted(SPARED):
+        one = Distilled()
+        for _ in range(6):
+            one.step()
+        one.teacher.weight.requires_grad_(False)
+        nn.functional.mse_loss(
+            one.student(torch.ones(3, 4)), one.teacher(torch.ones(3, 4))
+        ).backward()
+        assert asking(one.teacher) == [False, True]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("watched", [False, True], ids=["by itself", "beside the seam that looks"])
+def test_where_activations_are_computed_again_all_ask(reentrant: bool, watched: bool) -> None:
+    """What comes behind a spared part would get no gradient, or be computed otherwise than before."""
+
+    def weights(setup: Setup) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = Net(reentrant)
+        learnt = [*model.backbone.parameters(), *model.head.parameters()]
+        host = assemble()
+        if not watched:
+            del host.seams["recompute"]
+        host.install()
+        try:
+            host.switch(setup)
+            train(model, learnt)
+            assert not host.broken
+        finally:
+            host.remove()
+        return learnt
+
+    plain, spared = weights(AS_IS), weights(SPARED)
+    assert all(map(torch.equal, plain, spared))
+    assert torch.utils.checkpoint.CheckpointFunction.apply.__qualname__.startswith("Function.")
+
+
+def test_parameters_made_in_inference_mode() -> None:
+    """Torch counts no changes of theirs, and says so with an error."""
+    plain = torch.optim.Optimizer.add_param_group
+    with hosted(SPARED) as host:
+        with torch.inference_mode():
+            judge = nn.Linear(4, 2)
+            judge(torch.ones(3, 4))
+        one = Distilled()
+        for _ in range(6):
+            one.step()
+        assert one.asked[one.teacher] == [False, False]
+        assert not host.broken
+        host.listeners.clear()  # as where a step fails
     assert torch.optim.Optimizer.add_param_group is plain

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import plainly
 
-from outpace.seams.where import is_user_file
+from outpace.seams.where import is_user_file, locals_of
 
 
 def test_what_torch_compile_writes_is_not_the_users(
@@ -24,3 +28,40 @@ def test_what_torch_compile_writes_is_not_the_users(
     assert not is_user_file("/tmp/torchinductor_me/ab/cab.py")
     assert not is_user_file(os.path.join(sysconfig.get_paths()["stdlib"], "json", "decoder.py"))
     is_user_file.cache_clear()
+
+
+def test_names_that_exec_has_made_stay() -> None:
+    """Up to Python 3.12 they are in the dict that a frame shows, and nowhere else."""
+
+    class Held:
+        """Something that the function lets go."""
+
+    def work() -> tuple[float, weakref.ref[Held]]:
+        exec("scale = 0.5")  # noqa: S102
+        held = Held()
+        gone = weakref.ref(held)
+        found = locals_of(sys._getframe())
+        assert found is not None
+        assert found["held"] is held
+        del found, held
+        return eval("scale"), gone
+
+    scale, gone = work()
+    assert scale == 0.5
+    assert gone() is None
+
+
+GONE = """
+    import os, sys, tempfile
+    from outpace.seams.where import caller, is_user_file, short
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+    print(caller() == f"{sys.argv[0]}:7", short("/a/b.py"), is_user_file("train.py"))
+    """
+
+
+def test_a_working_directory_that_is_gone(script: Callable[[str], Path]) -> None:
+    path = script(GONE)
+    done = plainly(path.absolute())
+    assert done.stdout.split() == ["True", "/a/b.py", "True"], done.stderr

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from outpace.serve.executors import Kind
 from outpace.serve.loader import Loader
-from outpace.train.checkpoint import Checkpoints
+from outpace.train.checkpoint import BEST, Checkpoints
 from outpace.train.run import Run
 from outpace.train.strategies import (
     Accumulation,
@@ -46,7 +46,6 @@ from outpace.train.strategies import (
     Sgd,
     Subset,
 )
-from outpace.train.trainer import BEST
 from tests.mortal import kill_soon, lived
 from tests.train.toys import convolutional, deep, images, made, model, points, same, trainer
 

@@ -23,7 +23,7 @@ from outpace.train.strategies import (
     Strategy,
     batch_warmup,
 )
-from tests.train.toys import Stop, Time, fit, points, ready, same
+from tests.train.toys import Stop, Time, fit, model, points, ready, same
 
 WIDTH, SAMPLES = 100, 8192
 
@@ -82,6 +82,20 @@ def test_by_the_clock_they_double_in_the_middle_of_epochs_and_no_sample_is_lost(
     assert (result.epochs, result.stopped) == (5, "epochs")
     assert result.history[-1].rate == pytest.approx(0.0)
     assert train.batch_size == 24
+
+
+@pytest.mark.parametrize(("norm", "smallest"), [(False, 1), (True, 2)])
+def test_no_norm_of_batches_is_given_a_single_sample(norm: bool, smallest: int) -> None:
+    look, train = Sizes(), Loader(TensorDataset(X, Y), 8, executor="none")
+    fit(
+        model=model(norm=norm),
+        train=train,
+        strategies=[BatchWarmup(), OneCycle(rate=0.03)],
+        callbacks=[look],
+        epochs=2,
+    )
+    assert look.seen == sorted(look.seen)
+    assert (look.seen[0], look.seen[-1]) == (smallest, 8)
 
 
 def test_batches_whose_gradients_are_added_up_double_too() -> None:

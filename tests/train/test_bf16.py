@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from outpace.errors import UsageError
 from outpace.train.result import Result
 from outpace.train.run import Run
 from outpace.train.strategies import Bf16, ChannelsLast, OneCycle
-from outpace.train.strategies.bf16 import LONG, half
-from tests.train.toys import convolutional, fit, images, model, ready, same
+from outpace.train.strategies.bf16 import LONG, FewInFloat32
+from tests.train.toys import convolutional, fit, images, model, ready, same, trainer
 
 # --- bf16 ------------------------------------------------------------------------------------
 
@@ -88,8 +89,10 @@ def test_attention_between_few_tokens_is_in_float32(
     monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
     mask = None if masked is None else torch.ones(tokens, tokens).to(masked)
     query, key, value = (torch.randn(2, 2, tokens, 4, dtype=torch.bfloat16) for _ in range(3))
-    with half("cpu"):
+    few = FewInFloat32()
+    with torch.autocast("cpu", torch.bfloat16):
         found = F.scaled_dot_product_attention(query, key, value, mask)
+    del few
     assert seen == [dtype]
     assert found.dtype == torch.bfloat16
     wanted = plain(
@@ -102,15 +105,61 @@ def test_attention_between_few_tokens_is_in_float32(
 
 def test_torchs_attention_is_back_afterwards_whatever_comes() -> None:
     plain = F.scaled_dot_product_attention
+    asked: list[bool] = []
 
-    def interrupted() -> None:
-        with half("cpu"):
-            assert F.scaled_dot_product_attention is not plain
+    class Interrupts:
+        def step_end(self, run: Run) -> None:
+            asked.append(F.scaled_dot_product_attention is plain)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        fit(strategies=[Bf16(), OneCycle(rate=0.03)], callbacks=[Interrupts()])
+    assert asked == [False]
     assert F.scaled_dot_product_attention is plain
+
+
+def test_torchs_attention_is_back_after_trials() -> None:
+    """Whose strategies are dropped without a word, in any order."""
+    plain = F.scaled_dot_product_attention
+    one, other = FewInFloat32(), FewInFloat32()
+    del one
+    assert F.scaled_dot_product_attention is not plain
+    del other
+    assert F.scaled_dot_product_attention is plain
+    variants = {name: [*more, OneCycle(rate=0.03)] for name, more in (("a", []), ("b", [Bf16()]))}
+    tried = trainer(train=ready(960)).compare(variants, steps=20, seeds=2)
+    assert tried[0].seeds > 0
+    assert F.scaled_dot_product_attention is plain
+
+
+class Attentive(nn.Module):
+    """Its block may be called again in the backward pass: [N, T, 8] -> [N, 3]."""
+
+    def __init__(self, *, again: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.again = again
+        self.inner, self.head = nn.Linear(8, 24), nn.Linear(8, 3)
+
+    def block(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.inner(x).unsqueeze(1).chunk(3, -1)
+        return x + F.scaled_dot_product_attention(query, key, value).squeeze(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inside = checkpoint(self.block, x, use_reentrant=False) if self.again else self.block(x)
+        found: torch.Tensor = self.head(inside.mean(1))
+        return found
+
+
+def test_attention_that_is_called_again_in_the_backward_pass_is_the_same() -> None:
+    x = torch.randn(24, 6, 8, generator=torch.Generator().manual_seed(0))
+    train = [(x, torch.arange(24) % 3)]
+    given: dict[str, Any] = {"train": train, "valid": None, "metric": None, "steps": 3}
+    weights = [
+        fit(model=Attentive(again=again), strategies=[Bf16(), OneCycle(rate=0.03)], **given).weights
+        for again in (False, True)
+    ]
+    assert same(dict(weights[0]), dict(weights[1]))
 
 
 # --- channels_last ---------------------------------------------------------------------------

@@ -146,3 +146,15 @@ def test_each_candidate_is_a_strategy() -> None:
 def test_signals_of_one_sample_say_nothing() -> None:
     x, y = ready()[0]
     assert names(facts(deep(), [(x[:1], y[:1])])) == []
+
+
+def test_a_loss_may_say_that_it_leaves_no_class_out() -> None:
+    class Dice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ignore_index = None
+
+        def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return own_loss(outputs, targets)
+
+    assert facts(model(), ready(), Dice()).classes == facts(model(), ready()).classes

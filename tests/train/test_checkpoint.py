@@ -151,3 +151,50 @@ def test_a_full_disk_does_not_cost_the_result(
     assert any("the best weights are in the result only: " in note for note in result.notes)
     assert "no checkpoint was written: [Errno" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_else_is_in_the_folder_stays(tmp_path: Path) -> None:
+    others = [tmp_path / name for name in ("data.zip.part", "step-by-step.part", "step-1000.pt")]
+    for path in others:
+        path.write_text("the user's")
+    (tmp_path / "old.part").mkdir()
+    for name in ("step-0000000007.part", "best.part"):
+        (tmp_path / name).write_bytes(b"half")
+    fit(checkpoint=tmp_path, every=0)
+    assert [path.read_text() for path in others] == ["the user's"] * 3
+    assert len(list(tmp_path.glob("step-00*.pt"))) == 2
+    assert sorted(tmp_path.glob("*.part")) == sorted([*others[:2], tmp_path / "old.part"])
+
+
+class Second(torch.nn.Linear):
+    """Its weight lay the other way round in version 1."""
+
+    _version = 2
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any
+    ) -> None:
+        if (local_metadata.get("version") or 1) < 2:
+            state_dict[f"{prefix}weight"] = state_dict[f"{prefix}weight"].t()
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+def test_versions_of_modules_are_kept(tmp_path: Path) -> None:
+    def net() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(Second(8, 8), torch.nn.Linear(8, 3))
+
+    last: dict[str, Any] = {}
+
+    class Last:
+        def end(self, run: Any) -> None:
+            last.update(copied(run.module.state_dict()))
+
+    own = net()
+    fit(model=own, valid=None, metric=None, checkpoint=tmp_path, callbacks=[Last()])
+    assert same(dict(own.state_dict()), last)
+    again = net()
+    fit(model=again, valid=None, metric=None, checkpoint=tmp_path)
+    assert same(dict(again.state_dict()), last)
+    again.load_state_dict(torch.load(tmp_path / "best.pt", weights_only=True))
+    assert same(dict(again.state_dict()), last)

@@ -11,14 +11,21 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Sampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    Sampler,
+    TensorDataset,
+    get_worker_info,
+)
 
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
 from outpace.train.objective import Objective
 from outpace.train.strategies import LrFinder, OneCycle
 from outpace.train.trainer import Trainer
-from tests.train.toys import fit, points
+from tests.train.toys import fit, goes_on_exactly, points
 
 SAMPLES = 96
 
@@ -153,3 +160,40 @@ def test_samples_are_kept_where_the_training_is_long_enough(
     with_shelf.close()
     assert any(tmp_path.iterdir()) == kept
     assert any("not kept" in note for note in with_shelf.notes) == (not kept)
+
+
+class Stream(IterableDataset[Any]):
+    """Samples that workers share; each of them ends with a batch of its own."""
+
+    def __init__(self, samples: int) -> None:
+        self.x, self.y = points(samples)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        assert info is not None
+        for number in range(info.id, len(self), info.num_workers):
+            yield self.x[number], self.y[number]
+
+
+@pytest.mark.parametrize(
+    ("samples", "drop_last", "told", "real"), [(130, False, 5, 6), (100, True, 3, 2)]
+)
+@pytest.mark.filterwarnings("ignore:Length of IterableDataset")
+def test_epochs_end_where_their_data_do(
+    tmp_path: Path, samples: int, drop_last: bool, told: int, real: int
+) -> None:
+    def go(folder: Path, **given: Any) -> Any:
+        stream = DataLoader(Stream(samples), 32, num_workers=2, drop_last=drop_last)
+        assert len(stream) == told
+        return fit(train=stream, checkpoint=folder, every=0, **{"epochs": 3, **given})
+
+    whole = go(tmp_path / "whole")
+    assert (whole.stopped, whole.steps, whole.epochs) == ("epochs", 3 * real, 3)
+    assert whole.history[-1].rate == pytest.approx(0.0, abs=1e-6)
+    goes_on_exactly(go, tmp_path / "cut", 2 * real + 1, whole)
+    assert go(tmp_path / "whole").steps == whole.steps
+    one = go(tmp_path / "one", steps=told, epochs=1)
+    assert (one.stopped, one.steps) == (("steps", told) if told < real else ("epochs", real))

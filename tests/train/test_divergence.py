@@ -25,7 +25,7 @@ from outpace.train.strategies import (
     plateau,
 )
 from outpace.train.strategies.base import Course
-from tests.train.toys import fit, made, model, points, same, suited
+from tests.train.toys import accuracy, fit, made, model, points, ready, same, suited
 
 
 class Breaks:
@@ -251,4 +251,31 @@ def test_a_training_that_ended_so_can_be_started_again(tmp_path: Path) -> None:
     assert "the last losses are no numbers" in " ".join(first.notes)
     again = fit(**given)
     assert again.steps == 40
+    assert same(dict(again.weights), dict(first.weights))
+
+
+@pytest.mark.parametrize("metric", [None, accuracy])
+def test_weights_that_are_no_numbers_are_never_the_best(tmp_path: Path, metric: Any) -> None:
+    """The training is shorter than an epoch: its only validation is that of what its last steps have lost."""
+
+    class Late:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+            return loss * math.nan if run.step > 35 else None
+
+    given: dict[str, Any] = {
+        "train": ready(60 * 24),
+        "metric": metric,
+        "steps": 40,
+        "strategies": [Divergence(), Constant(rate=0.01)],
+        "callbacks": [Late()],
+        "checkpoint": tmp_path,
+    }
+    first = fit(**given)
+    assert all(bool(weight.isfinite().all()) for weight in first.weights.values())
+    assert math.isfinite(first.metric or math.nan)
+    notes = " ".join(first.notes)
+    assert "the last losses are no numbers: the weights of step 0 are kept" in notes
+    assert "no validation gave a number" not in notes
+    again = fit(**given)
+    assert (again.metric, again.notes) == (first.metric, first.notes)
     assert same(dict(again.weights), dict(first.weights))

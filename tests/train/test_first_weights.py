@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import (
+    Bf16,
     ClassPrior,
+    ClassWeights,
     Constant,
     Kaiming,
     Lsuv,
@@ -25,7 +29,7 @@ from outpace.train.strategies import (
     Strategy,
     Transfer,
 )
-from tests.train.toys import fit, model, points, ready, same
+from tests.train.toys import Slow, Time, fit, model, points, ready, same
 
 
 class After(Strategy):
@@ -156,6 +160,77 @@ def test_class_prior_leaves_out_what_the_loss_ignores() -> None:
     assert same(bias, head_bias(model(), ClassPrior(), train=known))
 
 
+def test_a_loss_may_say_that_it_ignores_nothing() -> None:
+    class Own:
+        def __init__(self) -> None:
+            self.ignore_index = None
+
+        def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return F.cross_entropy(outputs, targets)
+
+    bias = head_bias(model(), ClassPrior(), train=rare(), loss=Own())
+    assert same(bias, head_bias(model(), ClassPrior(), train=rare()))
+
+
+def test_cross_entropy_may_be_given_probabilities() -> None:
+    hot = [(x, F.one_hot(y, 3).float()) for x, y in rare()]
+    wanted = head_bias(model(), ClassPrior(), train=rare())
+    for loss in (F.cross_entropy, nn.CrossEntropyLoss()):
+        bias = head_bias(model(), ClassPrior(), train=hot, loss=loss)
+        assert bias.tolist() == pytest.approx(wanted.tolist())
+    soft = [(x, 0.7 * y + 0.1) for x, y in hot]
+    counts = torch.cat([y for _, y in soft]).sum(0) + 1.0
+    bias = head_bias(model(), ClassPrior(), train=soft)
+    assert bias.softmax(0).tolist() == pytest.approx((counts / counts.sum()).tolist())
+
+
+class Counting:
+    """Batches of which it is known how many there are at once."""
+
+    def __init__(self) -> None:
+        self.alive = self.most = 0
+
+    def __len__(self) -> int:
+        return 100
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(len(self)):
+            x, y = points(24, number)
+            self.alive += 1
+            self.most = max(self.most, self.alive)
+            weakref.finalize(x, self.gone)
+            yield x, y
+
+    def gone(self) -> None:
+        self.alive -= 1
+
+
+@pytest.mark.parametrize("strategy", [ClassPrior(), ClassWeights()])
+def test_targets_are_counted_without_holding_all_inputs(strategy: Strategy) -> None:
+    data = Counting()
+    fit(train=data, strategies=[strategy, Constant()], steps=1, valid=None, metric=None)
+    assert data.most < 6
+
+
+@pytest.mark.parametrize("strategy", [ClassPrior(), ClassWeights()])
+def test_counting_takes_no_more_than_its_part_of_a_budget(strategy: Strategy) -> None:
+    time, begun = Time(), list[float]()
+
+    class Begun:
+        def begin(self, run: Run) -> None:
+            begun.append(run.clock.read())
+
+    fit(
+        train=Slow(ready(100 * 24), time, 1.0),
+        strategies=[strategy, Constant()],
+        callbacks=[Begun()],
+        budget=200.0,
+        steps=1,
+        now=time,
+    )
+    assert begun == [10.0]  # of 64 batches
+
+
 @pytest.mark.parametrize("other", [Kaiming(), Transfer(model(seed=5).state_dict())])
 def test_class_prior_comes_after_all_other_first_weights(other: Strategy) -> None:
     wanted = head_bias(model(), ClassPrior(), train=rare())
@@ -236,6 +311,11 @@ def test_signals_live_through_thirty_layers() -> None:
     assert len(ours) == 32
     assert all(0.7 < float(output.var()) < 1.4 for output in ours)
     assert float(ours[-1].var(0).mean()) > 0.5
+
+
+def test_signals_live_where_layers_compute_in_bfloat16() -> None:
+    for output in outputs(deep(10), Bf16(), Lsuv()):
+        assert 0.7 < float(output.var()) < 1.4
 
 
 def test_a_deep_net_learns_from_the_first_epochs_on() -> None:

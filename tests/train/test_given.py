@@ -35,6 +35,15 @@ class Good:
         pass
 
 
+class OwnRate(torch.optim.SGD):
+    """Finds its rate itself, as Adafactor may."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, 0.1)
+        for group in self.param_groups:
+            group["lr"] = None
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -57,9 +66,15 @@ class Good:
         ({"optimizer": "adam"}, "optimizer='adam'"),
         ({"optimizer": 0.1}, "optimizer=0.1"),
         ({"optimizer": torch.optim.SGD(model(1).parameters(), 0.1)}, "none of the model's weights"),
+        (
+            {"optimizer": torch.optim.LBFGS(model().parameters())},
+            "whose step\\(\\) asks for closure",
+        ),
+        ({"optimizer": OwnRate(model().parameters())}, "OwnRate without a rate"),
         ({"callbacks": print}, "callbacks="),
         ({"callbacks": [Good]}, "has the class Good"),
         ({"callbacks": [Typo()]}, "a Typo without a method for any event"),
+        ({"callbacks": [Ema()]}, "callbacks= has the strategy Ema"),
         ({"train": (X, Y[:40]), "batch_size": 8}, "train= has tensors of 48 and 40 rows"),
         ({"train": (X.numpy(), Y.numpy()), "batch_size": 8}, "train= is a tuple of arrays"),
         ({"valid": [X, Y], "batch_size": 8}, "valid= is a list of tensors"),
@@ -88,6 +103,8 @@ def test_mistakes_are_told_before_anything_is_done(given: dict[str, Any], said: 
         ({"strategies": 3}, UsageError, "strategies=3"),
         ({"strategies": [Ema]}, UsageError, "has the class Ema"),
         ({"optimizer": lambda weights: None}, UsageError, "gives a NoneType"),
+        ({"optimizer": torch.optim.LBFGS}, UsageError, "asks for closure"),
+        ({"optimizer": OwnRate}, UsageError, "OwnRate without a rate"),
         ({"metric": lambda *_: None}, UsageError, "metric= gives None"),
         ({"loss": lambda o, y: F.cross_entropy(o, y).detach()}, UsageError, "no gradient"),
         ({"train": X, "batch_size": 24}, UsageError, "a batch is a tensor of 24 x 8"),
@@ -110,7 +127,7 @@ def test_a_device_that_is_not_there_is_told() -> None:
 
 def test_what_is_right_is_taken() -> None:
     net = model()
-    assert Trainer(
+    made = Trainer(
         net,
         loss=F.cross_entropy,
         train=[(x, y) for x, y in zip(X, Y, strict=True)],
@@ -121,6 +138,7 @@ def test_what_is_right_is_taken() -> None:
         optimizer=torch.optim.SGD(net[0].parameters(), 0.1),
         callbacks=(print, Good()),
     )
+    assert type(made.target) is float
 
 
 def test_a_transform_is_for_training_alone() -> None:

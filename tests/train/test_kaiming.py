@@ -137,3 +137,19 @@ def test_the_seed_decides_and_shared_weights_stay(kind: type[Strategy]) -> None:
         weights.append(begun.module.inner.weight)
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+def test_an_input_has_a_part_in_the_outputs_of_its_group_alone() -> None:
+    begun = Begun()
+    net = nn.Sequential(
+        nn.Linear(8, 640),
+        nn.Unflatten(1, (64, 10)),
+        nn.Conv1d(64, 64, 9, groups=64),
+        nn.Conv1d(64, 128, 2, groups=2),
+        nn.Flatten(),
+        nn.Linear(128, CLASSES),
+    )
+    fit(model=net, strategies=[Kaiming()], callbacks=[begun], steps=1)
+    deviations = [float(begun.module[at].weight.std()) for at in (2, 3)]
+    wanted = [math.sqrt(2 / (9 + 9)), math.sqrt(2 / (2 * 32 + 2 * 64))]
+    assert deviations == pytest.approx(wanted, rel=0.1)

@@ -187,3 +187,26 @@ def test_a_loss_that_differentiates_inside_keeps_the_rate(limit: dict[str, Any])
         "no rate can be tried on a copy (" in note and "stays 0.001" in note
         for note in result.notes
     )
+
+
+def test_the_first_step_is_of_its_own_gradients_alone() -> None:
+    """Also where a loss reaches the weights by itself, whose gradients every copy's loss then has."""
+
+    def first(*strategies: Any) -> torch.Tensor:
+        net = model()
+        seen: list[torch.Tensor] = []
+
+        def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            penalty = sum(weight.square().sum() for weight in net.parameters())
+            return nn.functional.cross_entropy(outputs, targets) + 0.01 * penalty
+
+        class First:
+            def gradients(self, run: Run) -> None:
+                assert net[0].weight.grad is not None
+                seen.append(net[0].weight.grad.clone())
+                run.stop("seen")
+
+        fit(model=net, loss=loss, epochs=60, strategies=[*strategies], callbacks=[First()])
+        return seen[0]
+
+    assert torch.equal(first(Constant(rate=0.02)), first(LrFinder(), Constant()))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from outpace.train.objective import Objective
 from outpace.train.run import Run
 from outpace.train.strategies import Accumulation, BatchSize, Constant, LrFinder, OneCycle
-from tests.train.toys import deep, fit, model, points, ready
+from tests.train.toys import deep, fit, model, points, ready, trainer
 
 
 class Centred(nn.Module):
@@ -125,3 +125,15 @@ def test_weights_of_a_loss_that_no_optimizer_has_are_named() -> None:
     optimizer = torch.optim.SGD([*net.parameters(), *loss.parameters()], 0.01)
     result = fit(model=net, loss=loss, epochs=1, optimizer=optimizer, strategies=[Constant()])
     assert not any(said in note for note in result.notes)
+
+
+def test_trials_teach_a_loss_nothing() -> None:
+    loss = Centred()
+
+    def both(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.AdamW([*parameters, loss.scale], 0.01)
+
+    asking = trainer(loss=loss, metric=None, epochs=40, optimizer=both)
+    asking.compare({"one": [Constant(rate=0.01)], "other": [Constant(rate=0.3)]}, steps=20, seeds=2)
+    asking.suggestions(seconds=0.1)
+    assert float(loss.scale.detach()) == 1.0

@@ -217,3 +217,16 @@ def test_it_goes_by_the_ready_batches_too() -> None:
     pytest.importorskip("torchao")
     result = fit(model=deep(), train=ready(), strategies=["quantization_aware", Constant()])
     assert result.stopped == "epochs"
+
+
+def test_a_layer_of_several_names_is_rounded_by_all_of_them() -> None:
+    pytest.importorskip("torchao")
+    layer = nn.Linear(16, 16)
+    net = nn.Sequential(layer, nn.Tanh(), layer, nn.Sequential(nn.Tanh(), layer))
+    layers = quantization_aware.roundable(net)
+    quantization_aware.rounding(net, layers)
+    standing = [net.get_submodule(name) for name in ("0", "2", "3.1")]
+    assert all(each is standing[0] for each in standing)
+    assert type(standing[0]).__name__ == "FakeQuantizedLinear"
+    quantization_aware.plain(net, layers)
+    assert all(net.get_submodule(name) is layer for name in ("0", "2", "3.1"))

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from outpace.errors import UsageError
 from outpace.train.run import Run
 from outpace.train.strategies import (
+    Accumulation,
     ClassWeights,
     Constant,
     Focal,
@@ -122,6 +123,36 @@ def test_ones_and_zeros_of_each_output_are_two_classes() -> None:
     assert float((weights * y)[:, 2].sum()) > 1.5 * float(y[:, 2].sum())
 
 
+@pytest.mark.parametrize("size", [3, 100])
+def test_one_hot_targets_weigh_as_the_numbers_of_their_classes(size: int) -> None:
+    x, y = imbalanced(300)
+    hot = F.one_hot(y, 3).float()
+    one, other = (list(zip(x.split(size), t.split(size), strict=True)) for t in (hot, y))
+    strategy = ClassWeights(0.99)
+    ours, _ = learning(strategy, train=one)
+    numbers, _ = learning(ClassWeights(0.99), train=other)
+    outputs = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    for some in (slice(3), slice(300)):
+        wanted = float(numbers(outputs[some], y[some]))
+        assert float(ours(outputs[some], hot[some])) == pytest.approx(wanted, rel=1e-5)
+    halves = 0.5 * (hot + hot.roll(1, 1))
+    each = (halves @ strategy.weights) * F.cross_entropy(outputs, halves, reduction="none")
+    assert float(ours(outputs, halves)) == pytest.approx(float(each.mean()), rel=1e-5)
+
+
+def test_batches_that_make_a_step_together_are_an_epoch_all_the_same() -> None:
+    x, y = imbalanced(1000)
+    train = list(zip(x.split(10), y.split(10), strict=True))
+    weights = []
+    for position in (0, 1):
+        strategy = ClassWeights()
+        strategies: list[Strategy] = [strategy, Constant(rate=0.0)]
+        strategies.insert(position, Accumulation(4))
+        learning(strategy, strategies=strategies, train=train)
+        weights.append(strategy.weights.tolist())
+    assert weights[0] == pytest.approx(weights[1])
+
+
 def test_an_epoch_is_told_from_its_first_batches() -> None:
     """Of 100 batches, 64 are looked at."""
     x, y = imbalanced(1000)
@@ -165,6 +196,20 @@ def test_focal_of_classes_is_the_papers_equation() -> None:
     assert float(ours(outputs, targets)) == pytest.approx(float(-((1 - p) * p.log()).mean()))
     zero, plain = learning(Focal(0.0))
     assert float(zero(outputs, targets)) == pytest.approx(float(plain(outputs, targets)))
+
+
+@pytest.mark.parametrize("ignored", [-100, 1])
+def test_what_the_loss_ignores_has_no_part_in_the_focused_mean(ignored: int) -> None:
+    chance = torch.Generator().manual_seed(0)
+    outputs, y = torch.randn(100, 3, generator=chance), torch.arange(100) % 3
+    padded = torch.where(torch.arange(100) < 80, ignored, y)
+    loss = nn.CrossEntropyLoss(ignore_index=ignored)
+    zero, plain = learning(Focal(0.0), loss=loss)
+    assert float(zero(outputs, padded)) == pytest.approx(float(plain(outputs, padded)))
+    ours, _ = learning(Focal(), loss=loss)
+    known = padded != ignored
+    p = outputs.softmax(1)[known][torch.arange(int(known.sum())), y[known]]
+    assert float(ours(outputs, padded)) == pytest.approx(float(-((1 - p) ** 2 * p.log()).mean()))
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,12 @@ def test_each_cycle_is_twice_as_long_and_falls_to_zero() -> None:
         assert cycle[-1] < 0.04 * RATE
 
 
+def test_all_cycles_may_be_as_long() -> None:
+    noted = rates(Restarts(RATE, first=66, factor=1.0), steps=4 * 66 + 20)
+    assert ends(noted) == [71, 142, 213, 284]
+    assert noted[-1] < 0.04 * RATE
+
+
 def test_each_cycle_is_validated_at_its_end() -> None:
     result = fit(strategies=[Restarts(RATE, first=33)], steps=231)
     assert {row.step for row in result.history} == {*range(10, 240, 10), 33, 99, 231}

@@ -14,6 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 from outpace.errors import DataError
 from outpace.serve.loader import Loader
 from outpace.train import trainer
+from outpace.train.checkpoint import copied
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, EarlyStopping, Ema, OneCycle, Plateau
 from outpace.train.strategies.base import Course
@@ -255,6 +256,31 @@ def test_a_plateau_goes_on(tmp_path: Path) -> None:
     assert same(dict(again.weights), dict(whole.weights))
 
 
+def test_early_stopping_counts_the_same_validations_again(tmp_path: Path) -> None:
+    """The rate was lowered after its last look, which it notices at the next validation."""
+
+    class Lowers:
+        def validated(self, run: Run) -> None:
+            if len(run.history) == 5:
+                run.rates.rescale(0.5)
+
+    def first(folder: Path, *callbacks: Any) -> int:
+        strategy = EarlyStopping()
+        fit(
+            strategies=[strategy, Constant(rate=0.02)],
+            callbacks=[Lowers(), *callbacks],
+            checkpoint=folder,
+            every=0,
+            epochs=7,
+        )
+        return strategy.first
+
+    whole = first(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        first(tmp_path / "cut", Stop(55))
+    assert first(tmp_path / "cut") == whole == 6
+
+
 @pytest.mark.parametrize("at", [3, 11, 17])
 @pytest.mark.parametrize(
     "name",
@@ -343,3 +369,108 @@ def test_a_checkpoint_of_another_optimizer_is_told(tmp_path: Path) -> None:
         DataError, match="of another training: its optimizer is AdamW, and this one's SGD"
     ):
         fit(checkpoint=tmp_path, strategies=[Constant(rate=0.03)], epochs=6)
+
+
+def test_what_another_training_is_refused_by_stays_as_it_was(tmp_path: Path) -> None:
+    def net(classes: int, seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, classes))
+
+    def go(own: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        fit(model=own, optimizer=optimizer, checkpoint=tmp_path, strategies=[])
+
+    other = net(3, seed=0)
+    go(other, torch.optim.SGD(other.parameters(), 0.1, momentum=0.9))
+    own = net(5, seed=1)
+    optimizer = torch.optim.SGD(own.parameters(), 0.2, momentum=0.9)
+    own(points(8)[0]).sum().backward()
+    optimizer.step()
+    before = copied([own.state_dict(), optimizer.state_dict()])
+    with pytest.raises(DataError, match="of another training"):
+        go(own, optimizer)
+    assert same(copied([own.state_dict(), optimizer.state_dict()]), before)
+
+
+def test_a_rate_that_a_callback_has_lowered_stays_so(tmp_path: Path) -> None:
+    def lower(run: Run) -> None:
+        if run.epoch == 2:
+            for group in run.optimizer.param_groups:
+                group["lr"] *= 0.1
+
+    def go(folder: Path, callbacks: Any = ()) -> Any:
+        net = model()
+        return fit(
+            model=net,
+            optimizer=torch.optim.SGD(net.parameters(), 0.1, momentum=0.9),
+            strategies=[],
+            checkpoint=folder,
+            every=0,
+            callbacks=[lower, *callbacks],
+        )
+
+    whole = go(tmp_path / "whole")
+    assert [row.rate for row in whole.history] == pytest.approx([0.1, 0.1, 0.01, 0.01])
+    goes_on_exactly(go, tmp_path / "cut", 25, whole)
+
+
+def test_validations_that_draw_from_the_same_generator_go_on_too(tmp_path: Path) -> None:
+    def go(folder: Path, **given: Any) -> Any:
+        chance, data = torch.Generator().manual_seed(0), TensorDataset(*points())
+        return fit(
+            train=DataLoader(data, 24, shuffle=True, generator=chance),
+            valid=DataLoader(data, 60, generator=chance),
+            validate_every=4,
+            checkpoint=folder,
+            every=0,
+            **given,
+        )
+
+    goes_on_exactly(go, tmp_path / "cut", 6, go(tmp_path / "whole"))
+
+
+class Growing(torch.nn.Module):
+    """Its table is as long as the longest sequence so far."""
+
+    table: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.register_buffer("table", torch.linspace(0, 1, 4))
+        self.head = torch.nn.Linear(1, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        length = x.shape[1]
+        if length > len(self.table):
+            self.table = torch.linspace(0, 1, length)
+        found: torch.Tensor = self.head((x + self.table[:length]).mean(1, keepdim=True))
+        return found
+
+
+def test_buffers_that_grew_since_the_best_validation_cost_no_result(tmp_path: Path) -> None:
+    class Longer:
+        def batch(self, run: Run, batch: Any) -> Any:
+            return batch if run.epoch == 0 else (torch.cat([batch[0]] * 2, 1), batch[1])
+
+    def go(**given: Any) -> Any:
+        values = itertools.count(-1, -1)
+        short = [(x[:, :4], y) for x, y in ready()]
+        return fit(
+            train=short,
+            valid=short[:1],
+            metric=lambda outputs, targets: next(values),
+            checkpoint=tmp_path,
+            callbacks=[Longer()],
+            **given,
+        )
+
+    net = Growing()
+    result = go(model=net)
+    assert result.best.epoch == 1
+    assert len(net.table) == len(result.weights["table"]) == 4
+    assert same(dict(go(model=Growing()).weights), dict(result.weights))
+    large = Growing()
+    large(torch.ones(1, 16))
+    with pytest.raises(DataError, match="its table is smaller than this one's"):
+        go(model=large)
+    assert len(large.table) == 16

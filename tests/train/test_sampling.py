@@ -90,6 +90,35 @@ def test_each_loss_is_noted_for_its_sample() -> None:
     )
 
 
+class Flat(nn.Module):
+    """Tells each of eight symbols with 1/8, at each of 16 places: [N, 16] -> [N, 8, 16]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.bias.view(1, 8, 1).expand(len(x), 8, 16)
+
+
+@pytest.mark.parametrize("by", ["learnability", "loss"])
+def test_targets_that_are_left_out_are_not_taken_for_learnt(by: Any) -> None:
+    """Some samples have two targets, others sixteen, one none: all of them are told alike."""
+    strategy = LossSampling(by)
+    tokens = torch.randint(8, (100, 16), generator=torch.Generator().manual_seed(0))
+    targets = tokens.clone()
+    targets[:50, 2:] = targets[0] = -100
+    fit(
+        model=Flat(),
+        train=Loader(TensorDataset(tokens, targets), 20, executor="none"),
+        strategies=[strategy, Constant(rate=0.0)],
+        epochs=2,
+        valid=None,
+        metric=None,
+    )
+    assert strategy.factors.tolist() == pytest.approx([1.0] * 100, rel=1e-3)
+
+
 @pytest.mark.parametrize("at", [5, 15, 19, 25, 30, 38])
 def test_it_goes_on_with_the_very_samples(tmp_path: Path, at: int) -> None:
     def go(folder: Path, *callbacks: Any) -> Any:

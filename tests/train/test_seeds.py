@@ -12,7 +12,7 @@ from outpace.errors import UsageError
 from outpace.train import trainer as trainers
 from outpace.train.result import Choice
 from outpace.train.run import Run
-from outpace.train.seeds import best_of
+from outpace.train.seeds import best_of, mean_of
 from outpace.train.strategies import Constant, OneCycle, Strategy
 from outpace.train.trainer import Trainer
 from outpace.train.trials import Parts
@@ -238,3 +238,10 @@ def test_seeds_with_other_strategies_have_trials_of_their_own(
     assert not found
     assert ends[0].names == ["divergence", "ema", "constant"]
     assert ends[1].names == ["divergence", "one_cycle"]
+
+
+def test_a_mean_keeps_the_versions_of_modules() -> None:
+    state: Any = model(norm=True).state_dict()
+    mean: Any = mean_of([state, state])
+    assert same(dict(mean), dict(state))
+    assert mean._metadata == state._metadata

@@ -29,6 +29,7 @@ from outpace.train.strategies import (
     OneCycle,
     Plateau,
     QuantizationAware,
+    Restarts,
     ScheduleFree,
     Strategy,
     Target,
@@ -496,3 +497,21 @@ def test_training_does_not_notice_the_average() -> None:
         for s in ([Constant(rate=0.02)], [Constant(rate=0.02), Ema()])
     ]
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (Restarts, {"factor": 0.5}, r"first=200, factor=0\.5"),
+        (Restarts, {"first": 0}, "first=0, factor=2"),
+        (ScheduleFree, {"betas": (0.0, 0.999)}, r"betas=\(0\.0, 0\.999\)"),
+        (ScheduleFree, {"betas": (0.9, 1.0)}, r"betas=\(0\.9, 1\.0\)"),
+        (Ema, {"every": 0}, r"decay=0\.999, every=0"),
+        (Ema, {"decay": 1.1}, r"decay=1\.1, every=4"),
+    ],
+)
+def test_numbers_that_nothing_can_be_reckoned_with_are_refused(
+    kind: Any, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        kind(**given)

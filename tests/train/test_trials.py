@@ -288,3 +288,10 @@ def test_a_loss_that_is_lost_decides() -> None:
     assert verdict([(1.0, math.inf)], 1.0, 2.0)[0] == "worse"
     assert verdict([(math.inf, 1.0)], -math.inf, 2.0)[0] == "open"
     assert verdict([(math.inf, 1.0), (1.0, 1.0)], -math.inf, 2.0)[0] == "better"
+
+
+def test_what_each_took_is_told() -> None:
+    time = Time()
+    found = trials(steps=20, loss=Ticking(time), time=time)
+    with_base, alone = found.contest(at(0.02), [(at(0.03), ""), (at(0.04), "")], seeds=1)
+    assert with_base.seconds == pytest.approx(2 * alone.seconds)

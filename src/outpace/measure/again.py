@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from outpace.seams.generators import generators_kept
 from outpace.seams.host import Host
 from outpace.seams.module import Given, ModuleSeam, device_of
 
@@ -54,13 +55,34 @@ def _alive(given: Given | None) -> Call | None:
 
 @contextmanager
 def unseen(host: Host, module: nn.Module) -> Iterator[None]:
-    """Generators and buffers are as before afterwards, and the seams look away."""
+    """Generators and buffers are as before afterwards, and the seams look away.
+
+    A graph of the script's that waits for its backward pass may have saved a buffer: that it was changed in
+    between is not counted.
+    """
     seam = host.seams["module"]
     assert isinstance(seam, ModuleSeam)
-    before = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    before = [
+        (part, name, buffer, buffer.detach().clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+        if not buffer.is_inference()
+    ]
+    buffers = tuple(buffer for _, _, buffer, _ in before)
     try:
-        with torch.random.fork_rng(), seam.looking_away():
+        with uncounted(buffers), generators_kept(), seam.looking_away():
             yield
     finally:
-        for buffer, value in before:
-            buffer.copy_(value)
+        for part, name, buffer, value in before:
+            if getattr(part, name, None) is not buffer:
+                setattr(part, name, buffer)
+            buffer.data.copy_(value)
+
+
+def uncounted(tensors: tuple[torch.Tensor, ...]) -> AbstractContextManager[object]:
+    """What changes tensors inside leaves torch's count of their changes as it is, where torch can do so."""
+    try:
+        from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+    except ImportError:
+        return nullcontext()
+    return _unsafe_preserve_version_counter(tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from inspect import isroutine
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def collect_input(
     if workers:
         for path in session.glob(f"worker-{record.number}-*.json"):
             watched += read_dump(path)
-    collate = getattr(loader.collate_fn, "__name__", "")
+    collate = loader.collate_fn.__name__ if isroutine(loader.collate_fn) else ""
     collates = frozenset({collate} if "default" not in collate else ())
     share = kinds(watched, collates)
     usual = phases.get("input", 0.0)

@@ -13,6 +13,7 @@ training asks for it back as soon: so a stack is read in one call of C, in which
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import json
@@ -54,8 +55,6 @@ MEASURING = tuple(
 drawn from"""
 WAITING = tuple(f"{os.sep}{name}.py" for name in ("threading", "queue", "selectors", "subprocess"))
 """files of the innermost function of a thread that waits for another one, or for a program"""
-IDLE = ("outpace-sampler", "outpace-parked")
-"""threads of ours that take no part in what is measured"""
 
 
 class Line(NamedTuple):
@@ -68,30 +67,42 @@ class Line(NamedTuple):
     """(file, function, line) of the user's frames, the innermost first"""
 
 
-class Sampler(threading.Thread):
-    """Counts where the thread ``target`` is."""
+class Sampler:
+    """Counts where the thread ``target`` is, in a thread that `threading` does not know: a script may wait
+    for the end of all that it knows.
+    """
 
     def __init__(self, target: int, phase: object, dump: Path | None = None) -> None:
-        super().__init__(name="outpace-sampler", daemon=True)
         self.target = target
         self.phase = phase
         self.dump = dump
         self.counts: Counter[Line] = Counter()
         self.paused = False
-        self.ended = threading.Event()
+        self.told_to_end, self.ended = threading.Event(), threading.Event()
+        self.ended.set()
         self.jitter = random.Random(0)
         self.own_interval = sys.getswitchinterval()
 
-    def run(self) -> None:
-        """Sample until ended."""
+    def start(self) -> None:
+        """Sample from here on."""
+        self.ended.clear()
+        _thread.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        try:
+            self._sample()
+        finally:
+            self.ended.set()
+
+    def _sample(self) -> None:
         last = time.monotonic()
         with contextlib.suppress(OSError, AttributeError, TypeError):
             ctypes.CDLL(None).prctl(SET_TIMER_SLACK, 1, 0, 0, 0)
-        while not self.ended.is_set():
+        while not self.told_to_end.is_set():
             self.ask_soon(not self.paused and alone())
             after_s = INTERVAL_S * (0.5 + self.jitter.random())
             if self.paused:
-                self.ended.wait(after_s)
+                self.told_to_end.wait(after_s)
                 continue
             stack = stack_of(self.target, after_s)
             if stack and waits(stack):
@@ -107,7 +118,7 @@ class Sampler(threading.Thread):
     def waited_for(self) -> list[tuple[CodeType, int]]:
         """The stack of a thread of the user's that works while the training waits; none where none does."""
         for thread in threading.enumerate():
-            if thread.ident in (None, self.target, threading.get_ident()) or thread.name in IDLE:
+            if thread.ident in (None, self.target):
                 continue
             stack = stack_of(thread.ident or 0)
             if stack and not waits(stack) and not ticks(stack):
@@ -125,9 +136,8 @@ class Sampler(threading.Thread):
 
     def end(self) -> None:
         """Stop sampling: the counts stay as they are, and no thread is left for the interpreter's end."""
-        self.ended.set()
-        if self.is_alive():
-            self.join(MOST_WAIT_S)
+        self.told_to_end.set()
+        self.ended.wait(MOST_WAIT_S)
 
     def write(self) -> None:
         """Write the counts for another process to read."""
@@ -143,8 +153,8 @@ class Sampler(threading.Thread):
 
 
 def alone() -> bool:
-    """Whether no thread of Python's works but one and this sampler."""
-    return sum(thread.name not in IDLE for thread in threading.enumerate()) <= 1
+    """Whether no thread of Python's works but one, and ours that `threading` does not know."""
+    return threading.active_count() <= 1
 
 
 def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:

@@ -8,9 +8,9 @@ that count no waits by thread (Linux does).
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
-import threading
 import time
 
 EVERY_S = 0.1
@@ -39,9 +39,10 @@ class Stops:
         self._taken_s = 0.0
         self._looked = time.perf_counter()
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._look, name="outpace-stops", daemon=True)
-        if _waits() is not None:
-            self._thread.start()
+        self._looks = _waits() is not None
+        if self._looks:
+            # `threading` does not know it: a script may wait for the end of all threads that it knows.
+            _thread.start_new_thread(self._look, ())
 
     def take(self) -> float:
         """Seconds that the process stood still since this was last asked."""
@@ -54,7 +55,7 @@ class Stops:
         return taken
 
     def _is_late(self) -> bool:
-        if os.getpid() != self._pid or not self._thread.is_alive():
+        if os.getpid() != self._pid or not self._looks:
             return False
         return time.perf_counter() - self._looked > EVERY_S + LEAST_S
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from outpace.measure.seen_calls import SeenCalls
 from outpace.seams.host import Host
 
 LOSSES = (
@@ -27,7 +27,7 @@ LOSSES = (
 
 
 class ValidationLosses:
-    """Mean loss of each validation; the functions are watched only while there is one."""
+    """Mean loss of each validation; the functions are seen only while there is one."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -35,24 +35,20 @@ class ValidationLosses:
         """samples trained on by then, and the loss: a number, or a tensor that is not read yet"""
         self.total: Any = 0.0
         self.rows = 0
-        self.originals = {name: getattr(functional, name) for name in LOSSES}
-        # The same functions each time: torch.compile compiles anew for other ones.
-        self.watched = {name: self._watched(f) for name, f in self.originals.items()}
+        self.seen = [
+            SeenCalls(function, self._told)
+            for function in (getattr(functional, name) for name in LOSSES)
+            if isinstance(function, FunctionType) and function.__closure__ is None
+        ]
         host.on_validation = self.on_validation
 
-    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def loss(*args: Any, **kwargs: Any) -> Any:
-            out = original(*args, **kwargs)
-            if not torch.compiler.is_compiling() and "validation" not in self.host.broken:
-                self.host.guard("validation", self.note, args, kwargs, out)
-            return out
-
-        return loss
+    def _told(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        if not torch.compiler.is_compiling() and "validation" not in self.host.broken:
+            self.host.guard("validation", self.note, args, kwargs, out)
 
     def note(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A loss was computed; one that is not reduced to one number is left out."""
-        if isinstance(out, torch.Tensor) and out.dim() == 0:
+        if isinstance(out, torch.Tensor) and out.dim() == 0 and not _is_fake(out):
             given = args[0] if args else None
             rows = given.shape[0] if isinstance(given, torch.Tensor) and given.dim() else 1
             value = out.detach()
@@ -63,10 +59,8 @@ class ValidationLosses:
 
     def on_validation(self, begins: bool) -> None:
         """The script begins to validate, or goes on training."""
-        before, after = (self.originals, self.watched) if begins else (self.watched, self.originals)
-        for name in LOSSES:
-            if getattr(functional, name) is before[name]:
-                setattr(functional, name, after[name])
+        for calls in self.seen:
+            (calls.begin if begins else calls.end)()
         if not begins and self.rows:
             self.passes.append((self.host.samples, self.total / self.rows))
             self.total, self.rows = 0.0, 0
@@ -84,6 +78,11 @@ class ValidationLosses:
         """All so far, one that is under way too."""
         under_way = [(self.host.samples, self.total / self.rows)] if self.rows else []
         return [(samples, float(value)) for samples, value in self.passes + under_way]
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    """Whether it has no value: torch.compile tries out what it is about to compile."""
+    return type(tensor).__module__.startswith("torch._subclasses")
 
 
 def _losses(args: tuple[Any, ...]) -> int:

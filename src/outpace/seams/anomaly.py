@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import in_place_of
 from outpace.seams.switch import Switch
 from outpace.seams.where import caller
 
@@ -34,7 +35,12 @@ class AnomalyDetection:
         """Note what the script sets."""
         if self._original is None:
             self._original = torch.set_anomaly_enabled
-            torch.set_anomaly_enabled = self._noted
+
+            @in_place_of(torch, "set_anomaly_enabled")
+            def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+                self._noted(enabled, check_nan)
+
+            torch.set_anomaly_enabled = set_anomaly_enabled
 
     def remove(self) -> None:
         """As it was."""
@@ -55,7 +61,8 @@ class AnomalyDetection:
 
     def _noted(self, enabled: bool, check_nan: bool = True) -> None:
         if enabled:
-            self.where, self._turned_on = caller() or self.where, self.host.steps
+            self.where = self.host.guard("backend", caller) or self.where
+            self._turned_on = self.host.steps
         self._switch.note((enabled, check_nan))
 
     def _set(self, setting: tuple[bool, bool]) -> None:

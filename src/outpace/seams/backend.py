@@ -10,6 +10,7 @@ import torch
 
 from outpace.seams.anomaly import AnomalyDetection
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import in_place_of
 from outpace.seams.openmp import ParkedTeams
 from outpace.seams.setup import Setup
 from outpace.seams.switch import Switch
@@ -40,14 +41,19 @@ class BackendSeam:
         if self.set_threads is None:
             self.pid = os.getpid()
             self.set_threads = torch.set_num_threads
-            torch.set_num_threads = self._noted  # type: ignore[assignment]
+
+            @in_place_of(torch, "set_num_threads")
+            def set_num_threads(threads: int) -> None:
+                self._noted(threads)
+
+            torch.set_num_threads = set_num_threads
             self.anomaly_detection.install()
 
     def _noted(self, threads: int) -> None:
         if os.getpid() != self.pid or not self.host.on_main_thread():
             self._set_threads(threads)  # a worker's, or a pool's, for itself alone
             return
-        self.threads_where = caller()
+        self.threads_where = self.host.guard("backend", caller)
         self.threads.note(threads)
 
     def _set_threads(self, threads: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import fields
 from dataclasses import is_dataclass as is_of_dataclass
 from typing import Any
@@ -15,8 +16,7 @@ def map_tensors(value: Any, change: Any, *, dataclasses: bool = True) -> Any:
     """``change`` applied to every tensor in nested tuples, lists, dicts and what is like a dict.
 
     What is given stays as it is: it may be the script's own batch. ``dataclasses``: in them too, but for
-    one inside of another, which may lead back. A model's arguments are better passed on: what it writes
-    to a copy of a state is lost.
+    one inside of another, which may lead back.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -44,6 +44,47 @@ def map_tensors(value: Any, change: Any, *, dataclasses: bool = True) -> Any:
             object.__setattr__(copied, name, changed)  # it may be frozen
         return copied
     return value
+
+
+@contextmanager
+def changed_within(value: Any, change: Any) -> Iterator[Any]:
+    """``value`` with ``change`` applied to its tensors for as long as it lasts, as a call's arguments.
+
+    Lists and dicts stay the same ones, with other tensors in them meanwhile: what is called may write to
+    them. Dataclasses are passed on as they are.
+    """
+    put: dict[int, tuple[Any, Any]] = {}
+    holders: list[Any] = []
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return change(value)
+        if isinstance(value, tuple):
+            items = list(map(changed, value))
+            if all(one is other for one, other in zip(items, value, strict=True)):
+                return value
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        if isinstance(value, (list, MutableMapping)):
+            holders.append(value)
+            for key, item in items_of(value):
+                other = changed(item)
+                if other is not item:
+                    put[id(other)] = other, item
+                    value[key] = other
+        return value
+
+    try:
+        yield changed(value)
+    finally:
+        for holder in holders if put else ():
+            for key, item in items_of(holder):
+                if id(item) in put:
+                    holder[key] = put[id(item)][1]
+
+
+def items_of(value: Any) -> list[tuple[Any, Any]]:
+    """A list's or dict's items, by index or key."""
+    return list(value.items() if isinstance(value, MutableMapping) else enumerate(value))
 
 
 def tensors_in(value: Any, *, dataclasses: bool = True) -> Iterator[torch.Tensor]:

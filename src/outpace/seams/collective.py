@@ -60,7 +60,7 @@ class CollectiveSeam:
             if host.phases.stack or not host.on_main_thread():
                 return original(*args, **kwargs)
             counts[name] = counts.get(name, 0) + 1
-            self.where = self.where or caller()
+            self.where = self.where or host.guard("collective", caller)
             if self.silent and name == "all_reduce":
                 return Done() if kwargs.get("async_op") else None
             host.phases.push("sync")

@@ -75,12 +75,15 @@ class Feeding:
         loader: Callable[[], DataLoader[Any] | None],
     ) -> Any:
         """One batch, inside of an epoch; ``own`` draws from the script's ``loader`` itself."""
-        if record.length is not None and record.given >= record.length:
-            if not keeps_iterator(loader(), record):
-                raise StopIteration
-            record.given = 0
         setup = self.setup
-        if setup.free_input and record.recent:
+        again = bool(setup.free_input and record.recent)
+        record.mixed |= again or setup.feed != AS_IS.feed
+        if record.length is not None and record.given >= record.length:
+            if keeps_iterator(loader(), record):
+                record.given = 0
+            elif record.mixed:  # else its own iterator knows best
+                raise StopIteration
+        if again:
             return record.recent.again(setup.batch_scale)
         if setup.feed == AS_IS.feed:
             return own()

@@ -174,7 +174,6 @@ class FetchSeam:
         """A collate function that is timed into ``row``."""
         phases = self.host.phases
 
-        @functools.wraps(original, updated=())
         def collate(data: Any) -> Any:
             if phases.resting:
                 return original(data)

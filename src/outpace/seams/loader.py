@@ -12,16 +12,19 @@ import functools
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from threading import get_ident
 from typing import Any, NamedTuple
 
+import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+from torch.utils.weak import WeakIdKeyDictionary
 
 from outpace.seams.batch import batch_size, tensors_in
 from outpace.seams.epoch_end import Longer, ends_here, lengthened
 from outpace.seams.feeding import Feeding, MakeFeed
+from outpace.seams.generators import generators_kept
 from outpace.seams.host import Host
 from outpace.seams.loader_record import Line, Record
 from outpace.seams.recent import Recent
@@ -60,9 +63,8 @@ class LoaderSeam:
         self.feeding = Feeding(make_feed)
         self.switching = switching
         """arms alternate inside of an epoch; else a feed serves whole epochs of every loader"""
-        self.records: weakref.WeakKeyDictionary[DataLoader[Any], Record] = (
-            weakref.WeakKeyDictionary()
-        )
+        self.records: MutableMapping[DataLoader[Any], Record] = WeakIdKeyDictionary()
+        """by identity: a class of the script's may compare its DataLoaders otherwise"""
         self.numbers = itertools.count()
         self.fed_by: dict[str, Fed] = {}
         """what trains, by the line where its DataLoader was made"""
@@ -136,18 +138,30 @@ class LoaderSeam:
 
     def record_of(self, loader: DataLoader[Any]) -> Record:
         """What is known of a DataLoader."""
+        record = self._met(loader)
+        if not record.asked:
+            self._ask_length(loader, record)
+        return record
+
+    def _met(self, loader: DataLoader[Any]) -> Record:
         record = self.records.get(loader)
         if record is None:
             record = self.records[loader] = Record(next(self.numbers))
-        if record.length is None:
-            # A loader notes that its length was asked for, and warns where it then gives more.
-            asked = getattr(loader, "_IterableDataset_len_called", None)
+        return record
+
+    def _ask_length(self, loader: DataLoader[Any], record: Record) -> None:
+        """How many batches an epoch has; a sampler of the script's may draw random numbers to tell."""
+        # A loader notes that its length was asked for, and warns where it then gives more.
+        asked = getattr(loader, "_IterableDataset_len_called", None)
+        parts = (loader, loader.sampler, loader.batch_sampler)
+        drawn = [getattr(part, "generator", None) for part in parts]
+        with generators_kept(*(each for each in drawn if isinstance(each, torch.Generator))):
             try:
                 record.length = len(loader)
             except Exception:
                 record.length = None
-            loader._IterableDataset_len_called = asked
-        return record
+        loader._IterableDataset_len_called = asked
+        record.asked = True
 
     def loader_of(self, record: Record) -> DataLoader[Any] | None:
         """The DataLoader of which that is known; None where the script needs no more than its iterator, and
@@ -161,13 +175,13 @@ class LoaderSeam:
         @functools.wraps(original)
         def __init__(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
             original(loader, *args, **kwargs)
-            where = seam.host.guard("loader", caller)
-            with contextlib.suppress(
-                TypeError
-            ):  # one that cannot be referred to weakly is not known
-                seam.records[loader] = Record(next(seam.numbers), where)
+            seam.host.guard("loader", seam.note_made, loader)
 
         DataLoader.__init__ = __init__  # type: ignore[method-assign, assignment]
+
+    def note_made(self, loader: DataLoader[Any]) -> None:
+        """A DataLoader was made."""
+        self.records[loader] = Record(next(self.numbers), caller())
 
     def _wrap_iter(self) -> None:
         original, seam, host = self.originals["iter"], self, self.host
@@ -182,8 +196,9 @@ class LoaderSeam:
             if phases.stack and phases.stack[-1] == "input":
                 return original(loader)
             host.wake()
-            record = seam.record_of(loader)
-            host.guard("loader", seam.begin_epoch, loader, record)
+            record = host.guard("loader", seam.begin_epoch, loader)
+            if record is None:
+                return original(loader)
             if not seam.looks:
                 return seam.begin_own(loader, record)
             phases.push("input")
@@ -194,8 +209,8 @@ class LoaderSeam:
                 made = seam.serve(loader, record)
                 if made is None:
                     made = seam.begin_own(loader, record)
-                elif not record.runs:
-                    record.running = weakref.ref(made)
+                else:
+                    record.drawn_from(made)
                 return made
             finally:
                 phases.pop()
@@ -214,8 +229,7 @@ class LoaderSeam:
             made: Any = Epoch(self, record, lambda: self._own_batches(loader, record, originals))
         else:
             made = self._own(loader, record, originals)
-        if not record.runs:
-            record.running = weakref.ref(made)
+        self.host.guard("loader", record.drawn_from, made)
         return made
 
     def _own(
@@ -226,7 +240,7 @@ class LoaderSeam:
             wake(worker_pids(record.own))  # persistent ones answer to a new epoch
         self.host.making = record.number
         made = originals["iter"](loader)
-        self._know(loader, record, made)
+        self.host.guard("loader", self._know, loader, record, made)
         return made  # type: ignore[no-any-return]
 
     def _know(self, loader: DataLoader[Any], record: Record, made: Any) -> None:
@@ -258,16 +272,19 @@ class LoaderSeam:
         for one in self.elsewhere.pop(get_ident(), ()):
             if (made := one()) is not None:
                 loader = made._outpace_loader
-                record = self.record_of(loader)
-                self.begin_epoch(loader, record)
+                record = self.begin_epoch(loader)
                 self._know(loader, record, made)
+                record.turn_to(made)
                 record.given = getattr(made, "_num_yielded", 0)
                 self.host.drawn.gave(record)
         self.elsewhere.clear()
 
-    def begin_epoch(self, loader: DataLoader[Any], record: Record) -> None:
-        """An epoch of a loader begins."""
+    def begin_epoch(self, loader: DataLoader[Any]) -> Record:
+        """An epoch of a loader begins. Returns what is known of it."""
         host, self.newest = self.host, None  # its data set is gone where the script keeps none
+        record = self._met(loader)
+        if not (record.asked and record.restarts):
+            self._ask_length(loader, record)  # its data set may have grown
         with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
             record.dataset = weakref.ref(loader.dataset)
         self._recognise(loader, record)
@@ -285,6 +302,7 @@ class LoaderSeam:
         record.begin_epoch(host.steps)
         host.making = record.number
         self.newest = loader
+        return record
 
     def _recognise(self, loader: DataLoader[Any], record: Record) -> None:
         """A DataLoader that is made anew for each epoch feeds the training as the one before did."""
@@ -400,6 +418,8 @@ class LoaderSeam:
         phases.push("input")
         start = phases.mark
         try:
+            if self.switching:
+                record.turn_to(iterator)
             if self.switching and record.trains:
                 batch = self.feeding.batch(
                     record, lambda: original(iterator), lambda: self.loader_of(record)
@@ -472,7 +492,7 @@ class Epoch:
 
     def draw(self) -> Any:
         """One batch, timed."""
-        return self.seam.draw(self.record, lambda _: next(self.batches), None)
+        return self.seam.draw(self.record, lambda _: next(self.batches), self)
 
     def begin_again(self) -> bool:
         """Go on with the batches of another epoch."""

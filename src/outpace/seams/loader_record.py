@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -63,6 +64,9 @@ class Record:
     interrupted: bool = False
     """a validation came between two batches of an epoch"""
     length: int | None = None
+    """batches of an epoch, as the DataLoader told at its begin; None: it does not know"""
+    asked: bool = False
+    """for its length"""
     dataset: Any = None
     """the DataLoader's, weakly; None where it cannot be referred to so"""
     epochs: int = 0
@@ -88,8 +92,12 @@ class Record:
     """the DataLoader's own iterator of this epoch, weakly: it ends its workers when it is let go"""
     ahead: int = 0
     """batches given in this epoch that the own iterator did not make, when it was last looked at"""
+    mixed: bool = False
+    """others than the DataLoader's own were among them"""
     running: Any = None
     """what the script draws this epoch's batches from, weakly"""
+    counted: Any = None
+    """what gave the batches that are counted, weakly: a script may draw from several in turns"""
 
     @property
     def anew(self) -> bool:
@@ -126,7 +134,27 @@ class Record:
                 self.stepped += 1
             self.begun, self.running = steps, None
         self.epochs += 1
-        self.given = self.ahead = 0
+        self._lay_by()
+        self.given, self.ahead, self.mixed, self.counted = 0, 0, False, None
+
+    def drawn_from(self, made: Any) -> None:
+        """The script draws the batches of the epoch that begins from there."""
+        if not self.runs:
+            self.running = weakref.ref(made)
+        self.turn_to(made, anew=True)
+
+    def turn_to(self, iterator: Any, *, anew: bool = False) -> None:
+        """Count the batches of this one from here on; ``anew``: it has given none yet."""
+        if self.counted is not None and self.counted() is iterator and not anew:
+            return
+        self._lay_by()
+        counts = (0, False) if anew else getattr(iterator, "_outpace_counts", (0, False))
+        self.given, self.mixed = counts
+        self.counted = weakref.ref(iterator)
+
+    def _lay_by(self) -> None:
+        if self.counted is not None and (before := self.counted()) is not None:
+            before._outpace_counts = self.given, self.mixed
 
     def look_away(self) -> None:
         """Batches are given unseen from here on: as many as are left of the epoch, and no more."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any, NamedTuple
@@ -19,11 +18,13 @@ import torch
 from torch import nn
 
 from outpace.seams.alter import alter
-from outpace.seams.batch import map_tensors, tensors_in, to_float32
+from outpace.seams.batch import changed_within, map_tensors, tensors_in, to_float32
+from outpace.seams.checkpoints import bring_checkpoints, recomputing
 from outpace.seams.helper import of_the_step
 from outpace.seams.host import Evaluations, Host, RootFacts
 from outpace.seams.layout import as_rows, lay_out, to_channels_last
 from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.unused import sparing
 from outpace.seams.where import caller, locals_of, user_frames
 
 _is_compiling = torch.compiler.is_compiling
@@ -45,6 +46,8 @@ class ModuleSeam:
         self.inside = False
         self.plain = True
         self.original: Any = None
+        self.call: Any = None
+        """the original, or one in which parameters are spared their gradients"""
         self.callers: list[tuple[str, str, int, tuple[str, ...]]] = []
         """file, function, line and variables that hold the model's input, outwards from the call"""
         self.judged: list[Evaluations] = []
@@ -62,7 +65,7 @@ class ModuleSeam:
         """Put the seam in."""
         if self.original is not None:
             return
-        self.original = original = nn.Module.__call__
+        self.original = self.call = original = nn.Module.__call__
         seam, phases, host = self, self.host.phases, self.host
         stack = phases.stack
 
@@ -73,7 +76,7 @@ class ModuleSeam:
             if phases.resting and seam.plain and (self.training or seam.helps(self)):
                 seam.inside = True
                 try:
-                    return original(self, *args, **kwargs)
+                    return seam.call(self, *args, **kwargs)
                 finally:
                     seam.inside = False
             if (stack and stack[-1] == "input") or _current_graph_task_id() != -1:
@@ -89,8 +92,8 @@ class ModuleSeam:
                     facts = None
                     host.fail("module", error)
                 if seam.plain or facts is None or not facts.has_parameters:
-                    return original(self, *args, **kwargs)
-                return seam.run(original, self, facts, args, kwargs)
+                    return seam.call(self, *args, **kwargs)
+                return seam.run(self, facts, args, kwargs)
             finally:
                 seam.inside = False
                 phases.unwind(depth)
@@ -100,12 +103,13 @@ class ModuleSeam:
     def remove(self) -> None:
         """Take it out."""
         if self.original is not None:
-            nn.Module.__call__ = self.original  # type: ignore[method-assign]
+            nn.Module.__call__ = self.call = self.original  # type: ignore[method-assign]
             self.original = None
 
     def reconcile(self, setup: Setup) -> None:
         """Bring the known roots to ``setup``."""
         self.setup = setup
+        self.call = self.call_sparing if setup.no_unused_gradients else self.original
         self.plain = not (
             setup.autocast or setup.channels_last or setup.compiled or setup.checkpointed
         )
@@ -114,6 +118,11 @@ class ModuleSeam:
                 bring_format(self.host, module, facts, setup.channels_last)
                 bring_checkpoints(module, wanted=False)
         self.bring_altered(setup.altered)
+
+    def call_sparing(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """Call a model while those parameters ask for no gradient that no optimizer has."""
+        with sparing(self.host):
+            return self.original(module, *args, **kwargs)
 
     def bring_altered(self, change: tuple[str, str] | None) -> None:
         """Have the largest model do less, or all of its work again."""
@@ -226,7 +235,6 @@ class ModuleSeam:
 
     def run(
         self,
-        original: Any,
         module: nn.Module,
         facts: RootFacts,
         args: tuple[Any, ...],
@@ -237,10 +245,7 @@ class ModuleSeam:
         # What judges the model stays as it is: casting weights for a sample at a time takes longer than
         # it does, and another mode and other batches would be compiled for.
         judges = self.host.phases.current() == "validation"
-        again = recomputing(module, setup) if setup.checkpointed else contextlib.nullcontext()
-        if setup.channels_last:
-            args, kwargs = map_tensors((args, kwargs), to_channels_last, dataclasses=False)
-        call = original
+        call = self.call
         if (
             setup.compiled
             and not judges
@@ -251,21 +256,28 @@ class ModuleSeam:
             compiled = facts.compiled
 
             def call(_: nn.Module, *a: Any, **k: Any) -> Any:
-                return compiled(*a, **k)
+                with sparing(self.host):
+                    return compiled(*a, **k)
 
         kind = device_of(module)
         own = torch.is_autocast_enabled(kind)
         wanted = None if judges or (own and not in_float32(module)) else setup.autocast
-        if wanted is None or own == (wanted != "float32"):
-            with again:
-                out = call(module, *args, **kwargs)
-        elif own:
-            args, kwargs = map_tensors((args, kwargs), to_float32, dataclasses=False)
-            with again, torch.autocast(kind, enabled=False):
-                out = call(module, *args, **kwargs)
-        else:
-            with again, torch.autocast(kind, getattr(torch, wanted)):
-                out = call(module, *args, **kwargs)
+        if own == (wanted != "float32"):
+            wanted = None  # as the script has it
+        with contextlib.ExitStack() as within:
+            if setup.checkpointed:
+                within.enter_context(recomputing(module, setup))
+            if setup.channels_last:
+                args, kwargs = within.enter_context(
+                    changed_within((args, kwargs), to_channels_last)
+                )
+            if wanted == "float32":
+                args, kwargs = within.enter_context(changed_within((args, kwargs), to_float32))
+                within.enter_context(torch.autocast(kind, enabled=False))
+            elif wanted is not None:
+                within.enter_context(torch.autocast(kind, getattr(torch, wanted)))
+            out = call(module, *args, **kwargs)
+        if wanted not in (None, "float32"):
             out = map_tensors(out, to_float32)
         return map_tensors(out, as_rows) if setup.channels_last else out
 
@@ -336,76 +348,3 @@ def bring_format(host: Host, module: nn.Module, facts: RootFacts, channels_last:
         return
     lay_out(module, host.optimizers, channels_last=channels_last)
     facts.channels_last = channels_last
-
-
-def blocks_of(module: nn.Module) -> Iterator[nn.Module]:
-    """The repeated blocks of a model: children of the list that repeats one kind most often."""
-    lists = [m for m in module.modules() if isinstance(m, nn.ModuleList | nn.Sequential)]
-    longest = max(lists, key=_repeats, default=None)
-    if longest is not None and len(longest) > 1:
-        for block in longest:
-            if next(block.parameters(), None) is not None:
-                yield block
-
-
-def _repeats(blocks: nn.Module) -> int:
-    kinds = Counter(type(b) for b in blocks.children() if next(b.parameters(), None) is not None)
-    return max(kinds.values(), default=0)
-
-
-@contextlib.contextmanager
-def resting_statistics(block: nn.Module) -> Iterator[None]:
-    """Batch norms leave their running statistics alone: a batch is not to count twice."""
-    kind = nn.modules.batchnorm._NormBase
-    norms = [m for m in block.modules() if isinstance(m, kind) and m.track_running_stats]
-    # Their statistics are still passed on: a recomputation has to save the same tensors again.
-    before = [(m.momentum, m.num_batches_tracked) for m in norms]
-    counts = [None if tracked is None else tracked.clone() for _, tracked in before]
-    for norm in norms:
-        norm.momentum = 0.0
-    try:
-        yield
-    finally:
-        for norm, (momentum, tracked), count in zip(norms, before, counts, strict=True):
-            norm.momentum = momentum
-            if tracked is not None and count is not None:
-                tracked.copy_(count)
-
-
-@contextlib.contextmanager
-def recomputing(module: nn.Module, setup: Setup) -> Iterator[None]:
-    """Have a model's blocks be computed again in the backward pass of what is called meanwhile."""
-    bring_checkpoints(module, wanted=True)
-    try:
-        yield
-    finally:
-        if not setup.compiled:  # else its guards would miss them
-            bring_checkpoints(module, wanted=False)  # it may be copied, or saved
-
-
-def bring_checkpoints(module: nn.Module, *, wanted: bool) -> None:
-    """Recompute each block's activations in the backward pass, or keep them again."""
-    for block in blocks_of(module):
-        if wanted and "forward" not in block.__dict__:
-            plain = block.forward
-
-            def forward(
-                *args: Any, _plain: Any = plain, _block: nn.Module = block, **kwargs: Any
-            ) -> Any:
-                if not torch.is_grad_enabled():
-                    return _plain(*args, **kwargs)
-                from torch.utils.checkpoint import checkpoint
-
-                return checkpoint(
-                    _plain,
-                    *args,
-                    use_reentrant=False,
-                    context_fn=lambda: (contextlib.nullcontext(), resting_statistics(_block)),
-                    **kwargs,
-                )
-
-            forward.outpace = True  # type: ignore[attr-defined]
-            block.forward = forward
-        elif not wanted and getattr(block.__dict__.get("forward"), "outpace", False):
-            with contextlib.suppress(AttributeError):
-                del block.forward

@@ -8,6 +8,7 @@ all others wait asleep; once it ends they spin again. No sum is split otherwise:
 
 from __future__ import annotations
 
+import _thread
 import math
 import os
 import threading
@@ -22,14 +23,15 @@ class ParkedTeams:
     """Sleeping teams beside those of ``threads`` threads: as many as it takes, until ``end``.
 
     Nobody waits for the parked threads, neither at their start nor at their end: torch may be
-    just being imported, and they need the lock that the import holds.
+    just being imported, and they need the lock that the import holds. `threading` does not know them: a
+    script may wait for the end of all threads that it knows.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.over = threading.Event()
         for _ in range(teams_needed(threads, cores())):
-            threading.Thread(target=self._hold, name="outpace-parked", daemon=True).start()
+            _thread.start_new_thread(self._hold, ())
 
     def _hold(self) -> None:
         torch.empty(PARALLEL).fill_(0.0)

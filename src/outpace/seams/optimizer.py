@@ -64,7 +64,7 @@ class OptimizerSeam:
         def __init__(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
             host.by_hand_after = ACCUMULATED
-            host.made.add(optimizer)
+            host.guard("optimizer", host.made.add, optimizer)
 
         Optimizer.__init__ = __init__  # type: ignore[method-assign, assignment]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import in_place_of
 from outpace.seams.setup import Setup
 from outpace.seams.where import caller
 
@@ -30,7 +30,7 @@ class SaveSeam:
         self.original = original = torch.save
         seam, host = self, self.host
 
-        @functools.wraps(original)
+        @in_place_of(torch, "save")
         def save(*args: Any, **kwargs: Any) -> Any:
             if not host.on_main_thread():
                 return original(*args, **kwargs)

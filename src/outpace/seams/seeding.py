@@ -6,14 +6,15 @@ as the seed of all generators when training is about to begin.
 
 from __future__ import annotations
 
-import functools
 import random
+from types import ModuleType
 from typing import Any
 
 import numpy
 import torch
 
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import in_place_of
 from outpace.seams.setup import Setup
 
 MODULUS = 2**32
@@ -44,14 +45,14 @@ class SeedingSeam:
         ):
             original = getattr(owner, name)
             self.originals.append((owner, name, original))
-            setattr(owner, name, self.wrap(f"{owner.__name__}.{name}", original))
+            setattr(owner, name, self.wrap(owner, name, original))
 
-    def wrap(self, label: str, original: Any) -> Any:
+    def wrap(self, owner: ModuleType, name: str, original: Any) -> Any:
         """``original`` called with another seed."""
 
-        @functools.wraps(original)
+        @in_place_of(owner, name)
         def seed(*args: Any, **kwargs: Any) -> Any:
-            self.seeded.append(label)
+            self.seeded.append(f"{owner.__name__}.{name}")
             if self.shift and args and isinstance(args[0], int):
                 args = ((args[0] + self.shift) % MODULUS, *args[1:])
             elif self.shift and isinstance(kwargs.get("seed"), int):

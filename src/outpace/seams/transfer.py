@@ -132,7 +132,7 @@ class TransferSeam:
                 return original(*args, **kwargs)
             counts[name] += 1
             if counts[name] <= LOOKS:
-                seam.look(name, args)
+                seam.host.guard("transfer", seam.look, name, args)
             if seam.setup.free_sync and name in WAITS:
                 return None
             if (seam.setup.free_transfer or seam.setup.free_sync) and args:

@@ -2,19 +2,27 @@
 
 They cost the backward pass of all of its model, and what that keeps of the forward pass. An optimizer that
 was made has its parameters, though it may be stepped for the first time after many epochs.
+
+Such parameters ask for no gradient while a model is called, and at no other time: a model that is copied,
+saved or given to another optimizer is to be learnt. Not done where activations are computed again in the
+backward pass, in which they ask again.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from outpace.seams.changes import changes
 from outpace.seams.host import Host, RootFacts, Step
 from outpace.seams.optimizer import held_by
+from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.setup import Setup
 
 FIRST = 4
@@ -29,8 +37,11 @@ class UnusedGradients:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.wanted = False
-        self.spared: list[nn.Parameter] = []
+        self.spared: dict[int, nn.Parameter] = {}
+        """by id"""
         self.original: Any = None
+        self.own: RecomputeSeam | None = None
+        """tells whether activations are computed again, where the host has none that does"""
         self.versions: dict[int, int] = {}
         """torch's count of changes of each parameter (by id) after the first steps"""
 
@@ -39,6 +50,9 @@ class UnusedGradients:
         if self.original is not None:
             return
         self.host.listeners.append(self.on_step)
+        if "recompute" not in self.host.seams:
+            self.own = RecomputeSeam(self.host)
+            self.own.install()
         self.original = original = Optimizer.add_param_group
         seam, host = self, self.host
 
@@ -52,38 +66,60 @@ class UnusedGradients:
     def remove(self) -> None:
         """Have all ask for their gradients again."""
         if self.original is not None:
-            self.host.listeners.remove(self.on_step)
             Optimizer.add_param_group = self.original  # type: ignore[method-assign]
             self.original = None
+            if self.on_step in self.host.listeners:  # a step that failed has none any more
+                self.host.listeners.remove(self.on_step)
+        if self.own is not None:
+            self.own.remove()
+            self.own = None
         self._spare(False)
 
     def take(self, optimizer: Optimizer) -> None:
         """What an optimizer was given is to be learnt."""
-        held = held_by(optimizer)
-        for parameter in self.spared:
-            if id(parameter) in held:
-                parameter.requires_grad_(True)
-        self.spared = [parameter for parameter in self.spared if id(parameter) not in held]
+        for held in held_by(optimizer):
+            self.spared.pop(held, None)
 
     def reconcile(self, setup: Setup) -> None:
         """Spare them, or not, in the steps that come."""
-        self._spare(setup.no_unused_gradients)
+        self._spare(setup.no_unused_gradients and not setup.checkpointed)
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
         if step.index <= 1:
             modules = list(self.host.roots)
-            self.versions = {id(p): p._version for module in modules for p in module.parameters()}
+            self.versions = {id(p): changes(p) for module in modules for p in module.parameters()}
         elif self.wanted and step.index <= FIRST:
             self._spare(True)
 
     def _spare(self, wanted: bool) -> None:
         self.wanted = wanted
-        for _, parameter in list(unused(self.host)) if wanted else ():
-            parameter.requires_grad_(False)
-            self.spared.append(parameter)
-        while self.spared and not wanted:
-            self.spared.pop().requires_grad_(True)
+        if not wanted:
+            self.spared = {}
+        else:
+            self.spared |= {id(parameter): parameter for _, parameter in unused(self.host)}
+
+    def quiet(self) -> list[nn.Parameter]:
+        """Those that are to ask for none in a call that is made now."""
+        recompute = self.own or self.host.seams.get("recompute")
+        again = isinstance(recompute, RecomputeSeam) and recompute.where is not None
+        if again or not torch.is_grad_enabled():
+            return []
+        return [parameter for parameter in self.spared.values() if parameter.requires_grad]
+
+
+@contextmanager
+def sparing(host: Host) -> Iterator[None]:
+    """Those that are spared ask for no gradient meanwhile: a model is called."""
+    seam = host.seams.get("unused")
+    quiet = seam.quiet() if isinstance(seam, UnusedGradients) else []
+    for parameter in quiet:
+        parameter.requires_grad = False
+    try:
+        yield
+    finally:
+        for parameter in quiet:
+            parameter.requires_grad = True
 
 
 def unused(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter]]:
@@ -99,6 +135,6 @@ def unused(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter]]:
         if facts.training_calls:
             for parameter in module.parameters():
                 got = parameter.requires_grad and parameter.grad is not None
-                as_it_was = seam.versions.get(id(parameter)) == parameter._version
+                as_it_was = seam.versions.get(id(parameter)) == changes(parameter)
                 if got and as_it_was and id(parameter) not in held:
                     yield facts, parameter

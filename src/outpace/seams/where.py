@@ -30,13 +30,20 @@ def is_user_file(filename: str) -> bool:
     """
     if not filename or filename.startswith("<") or "site-packages" in filename:
         return False
-    path = os.path.abspath(filename)
+    path = _absolute(filename)
     if f"{os.sep}torchinductor_" in path:
         return False
     generated = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    if generated and path.startswith(os.path.abspath(generated) + os.sep):
+    if generated and path.startswith(_absolute(generated) + os.sep):
         return False
     return not path.startswith(_OURS) and not path.startswith(_LIBRARIES)
+
+
+def _absolute(filename: str) -> str:
+    try:
+        return os.path.abspath(filename)
+    except OSError:  # the working directory is gone
+        return filename
 
 
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -56,7 +63,8 @@ def locals_of(frame: FrameType) -> dict[str, Any] | None:
     """What the names of a frame stand for; None where to look would change what the script sees.
 
     Up to Python 3.12 what a function's frame shows is one dict, which its own `locals()` gave it as well, and
-    which keeps what the function lets go: it is emptied again.
+    which keeps what the function lets go: its variables are taken out again. Names that `exec` has made are
+    nowhere else.
     """
     if not is_functions(frame.f_code):
         return frame.f_locals  # a module's namespace itself
@@ -65,7 +73,9 @@ def locals_of(frame: FrameType) -> dict[str, Any] | None:
     shown = frame.f_locals
     found = dict(shown)
     if type(shown) is dict:
-        shown.clear()
+        code = frame.f_code
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            shown.pop(name, None)
     return found
 
 
@@ -93,7 +103,10 @@ def place(frame: FrameType | None) -> str | None:
 @lru_cache(maxsize=4096)
 def short(filename: str) -> str:
     """A file's name as a user would write it from the working directory."""
-    relative = os.path.relpath(filename)
+    try:
+        relative = os.path.relpath(filename)
+    except OSError:  # the working directory is gone
+        return filename
     return filename if relative.startswith("..") else relative
 
 

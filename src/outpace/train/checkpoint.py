@@ -10,7 +10,8 @@ import pickle
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -21,6 +22,9 @@ from outpace.errors import DataError
 from outpace.plan.safety import write
 from outpace.train import ranks
 
+BEST = "best.pt"
+STEP = f"step-{'[0-9]' * 10}"
+"""of the names of checkpoints; what else is in their folder is the user's"""
 KEPT = 2
 FORMAT = 4
 RETRY_S = 30.0
@@ -33,12 +37,24 @@ def copied(state: Any) -> Any:
         tensor = state.detach()
         return tensor.clone() if tensor.device.type == "cpu" else tensor.to("cpu")
     if isinstance(state, dict):
-        return {key: copied(value) for key, value in state.items()}
+        return versioned({key: copied(value) for key, value in state.items()}, state)
     if isinstance(state, list | tuple):
         return type(state)(copied(value) for value in state)
     if isinstance(state, np.generic):
         return state.item()  # torch reads no numbers of numpy's back
     return state
+
+
+def versioned(values: dict[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Values taken from a state dict, with the versions of the modules that it is of: layers that know older
+    state dicts go by them.
+    """
+    versions = getattr(state, "_metadata", None)
+    if versions is None:
+        return values
+    found: Any = OrderedDict(values)  # what torch keeps them on
+    found._metadata = versions
+    return found  # type: ignore[no-any-return]
 
 
 @final
@@ -67,11 +83,12 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """The newest first."""
-        return sorted(self.folder.glob("step-*.pt"), reverse=True)
+        return sorted(self.folder.glob(f"{STEP}.pt"), reverse=True)
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest that can be read. Raises DataError where there are some and none can be."""
-        for part in self.folder.glob("*.part"):
+        best = (self.folder / BEST).with_suffix(".part")
+        for part in (best, *self.folder.glob(f"{STEP}.part")):
             part.unlink(missing_ok=True)  # a writer was killed
         problem: Exception | None = None
         for path in self.paths():

@@ -35,8 +35,9 @@ class Clock:
         now: Callable[[], float] = since_boot,
     ) -> None:
         self.seconds = math.inf if seconds is None else seconds
-        self.steps, self.limit = steps, "steps"
-        """and what they come from"""
+        self.steps = steps
+        self.limit: str | None = "steps"
+        """and what they come from; None: they are about so many, and something else ends them"""
         self.now = now
         self.elapsed = 0.0
         """seconds so far, those before a resume included"""
@@ -83,7 +84,7 @@ class Clock:
             return 0.0
         first, share = self._from
         # In brackets: the last step is to be 1 exactly, not one rounding below it.
-        return share + (1.0 - share) * ((step - first) / max(1, self.steps - first))
+        return share + (1.0 - share) * min(1.0, (step - first) / max(1, self.steps - first))
 
     @property
     def ending_s(self) -> float:
@@ -104,7 +105,7 @@ class Clock:
 
     def over(self, step: int) -> str | None:
         """Why there is to be no further step, or None."""
-        if self.steps is not None and step >= self.steps:
+        if self.steps is not None and step >= self.steps and self.limit is not None:
             return self.limit
         if self.seconds < math.inf and self.elapsed + self.step_s + self.ending_s > self.seconds:
             return "budget"
@@ -122,7 +123,7 @@ class Clock:
         running = self.elapsed - (self.first_s or 0.0)
         return running * (1.0 - used) / used if used > 0 else math.inf
 
-    def set_end(self, steps: int | None, limit: str, step: int) -> None:
+    def set_end(self, steps: int | None, limit: str | None, step: int) -> None:
         """How many steps there are; the share that is used stays where it is."""
         if self._of is not None and steps != self._of:
             self._from = (step, self.used)

@@ -3,7 +3,9 @@
 What has a ``state_dict`` (outpace.Loader, a stateful DataLoader) goes on by it. Of anything else the
 random state at the epoch's begin is kept: the epoch is begun from it again and the batches that were
 seen are passed over, which takes as long as drawing them. That gives the same batches wherever they
-depend on this process's generators alone: not where persistent workers of a DataLoader draw numbers.
+depend on this process's generators alone: not where persistent workers of a DataLoader draw numbers, and
+not where a source has kept what it drew on the way, as a buffer that shuffles does, from the generator that
+dropout draws from as well: what is passed over is drawn without dropout's numbers in between.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from outpace.errors import UsageError
 from outpace.measure.generators import generators_kept, random_states, restore_random
@@ -46,6 +48,10 @@ class Batches:
         self.together = 1
         """batches of the source in one step: more than one are given as `Together`"""
         self.stateful = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+        self.exact = is_exact(source)
+        """an epoch has as many batches as the source's length tells"""
+        self.counted: int | None = None
+        """else those of the last epoch, once there was one"""
         self.epochs = self.drawn = 0
         """epochs begun; batches of the source drawn of this one"""
         self.under_way = False
@@ -79,11 +85,8 @@ class Batches:
 
     @property
     def whole(self) -> int | None:
-        """Batches of the source in an epoch, where that is known."""
-        try:
-            return len(self.source)  # type: ignore[arg-type]
-        except (TypeError, NotImplementedError):
-            return None
+        """Batches of the source in an epoch, where that is known; about so many unless it is `exact`."""
+        return self.counted or told_length(self.source)
 
     @property
     def length(self) -> int | None:
@@ -95,12 +98,13 @@ class Batches:
         """Steps that are left of the epoch under way, or of the next one."""
         if self.whole is None:
             return None
-        return -(-(self.whole - self.drawn * self.under_way) // self.together)
+        left = max(0, self.whole - self.drawn * self.under_way)
+        return -(-left // self.together)
 
     @property
     def at_end(self) -> bool:
         """Whether the epoch's last batch was drawn, as far as is known."""
-        return self.drawn == self.whole
+        return self.exact and self.drawn == self.whole
 
     def epoch(self) -> Iterator[Any]:
         """The batches of an epoch, or those that are left of it after `load_state_dict`."""
@@ -109,6 +113,8 @@ class Batches:
             self._resized = False
             yield from self._ready()
         self.under_way = False
+        if not self.exact:
+            self.counted = self.drawn
 
     def _ready(self) -> Iterator[Any]:
         """As long as they have one size: on the device, and together."""
@@ -134,7 +140,7 @@ class Batches:
             self._again, self._looked_at = self._looked_at, True
             return iter(self.source)
         self._looked_at = True
-        with generators_kept():
+        with generators_kept(*self.generators):
             if self._again and getattr(self.source, "persistent_workers", False):
                 iter(self.source)  # it draws another number the first time
             restore_random(self._random)
@@ -168,7 +174,7 @@ class Batches:
         No more are asked for than there are: at its end a source is already in the next epoch.
         """
         while True:
-            left = (self.whole or 0) - self.drawn
+            left = (self.whole or 0) - self.drawn if self.exact else 0
             count = min(self.together, left) if left > 0 else self.together
             some = Together(itertools.islice(batches, count))
             if not some:
@@ -246,7 +252,8 @@ class Batches:
             "epochs": self.epochs,
             "drawn": self.drawn,
             "under_way": self.under_way,
-            "length": self.whole,
+            "length": told_length(self.source),
+            "counted": self.counted,
             "samples": self.samples,
         }
         if self.stateful:
@@ -261,6 +268,10 @@ class Batches:
         self.epochs, self.drawn = state["epochs"], state["drawn"]
         self.under_way = self._goes_on = state["under_way"]
         now, before = sampled(self.source), state["samples"]
+        length = told_length(self.source)
+        times = length / state["length"] if length and state["length"] else 1.0
+        counted = state.get("counted")
+        self.counted = counted and round(counted * times)
         if self.stateful and "source" in state:
             self.source.load_state_dict(state["source"])  # type: ignore[attr-defined]
         if isinstance(self.source, Loader) and self.under_way:
@@ -270,8 +281,8 @@ class Batches:
             self.drawn = now.batches(now.total) - now.batches(now.total - samples)
             inside = samples < now.total and samples % now.size
             self.passed = (samples, self.drawn) if inside else (0, 0)
-        elif state["length"] and self.whole:
-            self.drawn = round(self.drawn * self.whole / state["length"])
+        else:
+            self.drawn = round(self.drawn * times)
         self._random, self._again = state.get("random"), state.get("again", False)
         if self._random is not None:
             self._restore(self._random.get(NOW))
@@ -316,6 +327,22 @@ def batches(
         source = TensorDataset(*source)
     on = None if device.type == "cpu" else device
     return Batches(Loader(source, batch_size, device=on, **settings), device, own=True)
+
+
+def is_exact(source: Any) -> bool:
+    """Whether an epoch has as many batches as a source tells, if it does: not where several workers share an
+    IterableDataset, as each of them ends with a batch of its own.
+    """
+    shared = isinstance(source, DataLoader) and isinstance(source.dataset, IterableDataset)
+    return not (shared and source.num_workers > 1 and told_length(source) is not None)
+
+
+def told_length(source: Any) -> int | None:
+    """Batches of an epoch as a source tells them, where it does."""
+    try:
+        return len(source)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def is_ready(source: Any, batch_size: int | None) -> bool:

@@ -19,7 +19,8 @@ from outpace.seams.optimizer import held_by
 from outpace.serve.loader import Loader
 from outpace.train.data import is_ready
 from outpace.train.objective import Objective
-from outpace.train.strategies.base import EVENTS
+from outpace.train.optimizers import check_steps
+from outpace.train.strategies.base import EVENTS, Strategy
 
 OPTIMIZER = (
     "give an optimizer of torch, made of model.parameters(), or a function from parameters to one: "
@@ -62,13 +63,14 @@ def check_model(model: Any) -> None:
 
 
 def check_optimizer(optimizer: Any, model: torch.nn.Module, objective: Objective) -> None:
-    """Raise UsageError where it would learn nothing of what is given."""
+    """Raise UsageError where it would learn nothing of what is given, or cannot be stepped."""
     if optimizer is None or (
         callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer)
     ):
         return
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(f"optimizer={optimizer!r}", OPTIMIZER)
+    check_steps(optimizer)
     has = held_by(optimizer)
     modules = (model, *objective.losses.values())
     if not any(id(weight) in has for module in modules for weight in module.parameters()):
@@ -124,6 +126,11 @@ def check_callbacks(callbacks: Any) -> None:
     for each in callbacks:
         if isinstance(each, type):
             raise UsageError(f"callbacks= has the class {each.__name__}", f"give {each.__name__}()")
+        if isinstance(each, Strategy):
+            raise UsageError(
+                f"callbacks= has the strategy {type(each).__name__}",
+                f"give it to strategies=: ['auto', {type(each).__name__}(...)]",
+            )
         if not callable(each) and not any(hasattr(each, event) for event in EVENTS):
             raise UsageError(
                 f"callbacks= has a {type(each).__name__} without a method for any event",

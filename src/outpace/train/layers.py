@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,22 +35,34 @@ Look = Callable[[str, nn.Module, tuple[Any, ...], torch.Tensor], torch.Tensor | 
 
 
 def set_learning(model: nn.Module) -> None:
-    """Have it in training mode. One that is stays as it is, with the layers in it that were put in evaluation
-    mode, as those that are not to learn.
+    """Have it in training mode. In one that is, layers that were put in evaluation mode stay so, with all
+    that is in them, as those that are not to learn.
     """
-    if not model.training:
-        model.train()
+    still = [layer for layer in model.modules() if not layer.training] if model.training else []
+    modes = {inner: inner.training for layer in still for inner in layer.modules()}
+    model.train()
+    set_modes(modes)
+
+
+def set_modes(modes: Mapping[nn.Module, bool]) -> None:
+    """Of layers, outer ones first. Their own ``train`` may do more than to set a flag: merge what is learnt
+    into a weight, empty what was kept.
+    """
+    for layer, mode in modes.items():
+        if layer.training != mode:
+            layer.train(mode)
+    for layer, mode in modes.items():
+        layer.training = mode
 
 
 @contextmanager
 def modes_kept(model: nn.Module) -> Iterator[None]:
     """Afterwards layers are in training or in evaluation mode as they were."""
-    modes = [(module, module.training) for module in model.modules()]
+    modes = {layer: layer.training for layer in model.modules()}
     try:
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
+        set_modes(modes)
 
 
 @contextmanager
@@ -124,6 +136,15 @@ def take_buffers(mine: nn.Module, theirs: nn.Module) -> None:
                 held.copy_(buffer)
             else:
                 own._buffers[name] = None if buffer is None else buffer.detach().clone()
+
+
+def fit_buffers(model: nn.Module, weights: Mapping[str, Any]) -> None:
+    """Have buffers the shapes that they have among weights that are to be loaded: some grow on the way."""
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for name, own in module._buffers.items():
+            given = weights.get(f"{prefix}.{name}" if prefix else name)
+            if own is not None and given is not None and own.shape != given.shape:
+                module._buffers[name] = own.new_empty(given.shape)
 
 
 def shared(model: nn.Module) -> set[int]:

@@ -30,6 +30,7 @@ def train(run: Run) -> None:
     """From the first step, or from where ``run`` goes on, to the last."""
     for tell in run.events.begin:
         tell(run)
+    run.optimizer.zero_grad()  # what was tried on copies may have reached the model by the loss
     run.clock.start()
     if run.train.under_way and run.train.at_end:
         epoch(run)  # the checkpoint is of its last step, and only its end is to come
@@ -67,6 +68,8 @@ def epoch(run: Run) -> None:
     if not run.train.drawn:
         raise UsageError("there is nothing to learn from", "train= gives no batch")
     run.epoch += 1
+    if not run.train.exact:
+        run.set_end()  # by as many batches as this one had
     if not run.judged_at_end:
         validate(run)
     for tell in run.events.epoch_end:

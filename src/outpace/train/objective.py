@@ -93,12 +93,12 @@ class Objective:
             for name, buffer in module._buffers.items()
         ]
         weights = [
-            (weight, weight.grad)
+            (weight, weight.detach().clone(), weight.grad)
             for module in modules
             for weight in module._parameters.values()
-            if weight is not None
+            if weight is not None and weight.requires_grad
         ]
-        for weight, _ in weights:
+        for weight, *_ in weights:
             weight.grad = None
         try:
             yield
@@ -108,8 +108,9 @@ class Objective:
                     module._buffers[name] = buffer
                     if buffer is not None and before is not None:
                         buffer.copy_(before)
-            for weight, gradient in weights:
-                weight.grad = gradient
+                for weight, value, gradient in weights:
+                    weight.copy_(value)
+                    weight.grad = gradient
 
     def own(self, learned: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
         """What losses keep from step to step: their buffers, and those of their weights that are among

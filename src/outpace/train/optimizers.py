@@ -5,6 +5,7 @@ Only weight matrices decay: not biases, not scales of norms.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.errors import UsageError
-from outpace.seams.rate import set_rate
+from outpace.seams.rate import finds_its_rate, set_rate
 from outpace.train.layers import copies_of, copy_of
 
 if TYPE_CHECKING:
@@ -60,10 +61,36 @@ def optimizer_for(
                 f"optimizer= gives a {type(found).__name__}",
                 "it is to give an optimizer: lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
             )
+        check_steps(found)
         return found
     first = sorted(strategies, key=lambda each: "the optimizer" not in each.sets)
     made = (strategy.optimizer(model) for strategy in first)
     return next((each for each in made if each is not None), None) or adamw(model)
+
+
+def check_steps(optimizer: torch.optim.Optimizer) -> None:
+    """Raise UsageError for one that does not step by gradients and a rate alone."""
+    kind = type(optimizer).__name__
+    if asked := asked_for(optimizer.step):
+        raise UsageError(
+            f"optimizer= is {kind}, whose step() asks for {', '.join(asked)}",
+            "give one that steps by gradients alone: torch.optim.AdamW(model.parameters())",
+        )
+    if finds_its_rate(optimizer):
+        raise UsageError(
+            f"optimizer= is {kind} without a rate (lr=None)",
+            f"give it one: {kind}(parameters, lr=1e-3)",
+        )
+
+
+def asked_for(function: Callable[..., Any]) -> list[str]:
+    """Names of what it cannot be called without."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    left_out = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in left_out]
 
 
 def copies(
@@ -145,12 +172,12 @@ class Rates:
 
     A schedule sets ``factor`` (0 to 1); what changes the rate for good, a plateau, a roll-back or another
     size of batches, ``scale``; who finds the largest rate sets that. So they do not undo each other's
-    work.
+    work. Groups that a callback adds join with the rate that they come with as their largest.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.groups = optimizer.param_groups
-        self.largest = [float(group["lr"]) for group in self.groups]
+        self.largest = self.each
         self.factor = self.scale = 1.0
 
     @property
@@ -159,12 +186,27 @@ class Rates:
         return max(self.largest) * self.scale
 
     @property
+    def each(self) -> list[float]:
+        """Of the groups, as they are: a callback may have set others."""
+        return [float(group["lr"]) for group in self.groups]
+
+    @property
     def now(self) -> float:
         """The rate of the first group."""
-        return self.largest[0] * self.scale * self.factor
+        return float(self.groups[0]["lr"])
+
+    def put(self, rates: Sequence[float]) -> None:
+        """As `each` was."""
+        for group, rate in zip(self.groups, rates, strict=True):
+            set_rate(group, rate)
+
+    def join(self) -> None:
+        """Take up the groups that were added."""
+        self.largest += [float(group["lr"]) for group in self.groups[len(self.largest) :]]
 
     def set(self, factor: float) -> None:
         """Where the schedule is."""
+        self.join()
         self.factor = factor
         factor *= self.scale
         for group, largest in zip(self.groups, self.largest, strict=True):
@@ -175,20 +217,24 @@ class Rates:
 
     def set_peak(self, rate: float) -> None:
         """The largest rate; the groups stay in proportion."""
+        self.join()
         before = max(self.largest)
         self.largest = [rate * largest / before if before else rate for largest in self.largest]
         self.set(self.factor)
 
     def rescale(self, times: float) -> None:
         """From now on so many times as large."""
+        self.join()
         self.scale *= times
-        self.set(self.factor)
+        self.put([times * rate for rate in self.each])
 
     def state_dict(self) -> dict[str, Any]:
-        """The three."""
-        return {"largest": self.largest, "factor": self.factor, "scale": self.scale}
+        """All of them."""
+        own = {"largest": self.largest, "factor": self.factor, "scale": self.scale}
+        return {**own, "each": self.each}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with them."""
         self.largest, self.scale = list(state["largest"]), float(state["scale"])
         self.set(float(state["factor"]))
+        self.put(state.get("each", self.each))  # an older checkpoint has none

@@ -18,7 +18,7 @@ from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.clock import Ahead, Clock
 from outpace.train.data import Batches
-from outpace.train.layers import copies_of, copy_of
+from outpace.train.layers import copies_of, copy_of, fit_buffers
 from outpace.train.losses import Losses
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Rates
@@ -90,16 +90,19 @@ class Run:
 
     def over(self) -> str | None:
         """Why no step is to follow, or None."""
-        return self.stopped or self.clock.over(self.step)
+        if why := self.stopped or self.clock.over(self.step):
+            return why
+        return "steps" if self.steps is not None and self.step >= self.steps else None
 
     def set_end(self) -> None:
         """Tell the clock the last step, by epochs or by steps, and which of both it is by."""
         last, length, left = self.steps, self.train.length, self.train.left
-        limit = "steps"
+        limit: str | None = "steps"
         if self.epochs is not None and length is not None and left is not None:
             by_epochs = self.step + max(0, (self.epochs - self.epoch - 1) * length + left)
             if last is None or by_epochs <= last:
-                last, limit = by_epochs, "epochs"
+                # Of a length that may be another, epochs end where their data do.
+                last, limit = by_epochs, "epochs" if self.train.exact else None
         self.clock.set_end(last, limit, self.step)
 
     def resize(self, samples: int) -> None:
@@ -168,6 +171,7 @@ class Run:
 
     def load_weights(self, model: torch.nn.Module, weights: dict[str, Any]) -> None:
         """Whole ones, or shards, into the model or a copy of it."""
+        fit_buffers(model, weights)
         model.load_state_dict(self.placed(weights, model.state_dict()))
 
     def placed(self, weights: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,6 +236,7 @@ class Run:
 
     def load_learned(self, state: dict[str, Any]) -> None:
         """Bring them back; rates stay as they are."""
+        rates = self.rates.each
         self.load_weights(self.module, state["model"])
         with torch.no_grad():
             for name, tensor in self.of_loss().items():
@@ -243,7 +248,7 @@ class Run:
         self.optimizer.load_state_dict(own)
         lay_states(self.optimizer)  # it may be of a run whose weights lay otherwise
         self.rates.groups = self.optimizer.param_groups
-        self.rates.set(self.rates.factor)
+        self.rates.put(rates)
         for strategy in self.events.strategies:
             if strategy.name in state["strategies"]:
                 # Whole ones are those of a checkpoint, and of what it had kept to go back to.
@@ -274,10 +279,14 @@ class Run:
         }
 
     def load_state_dict(self, state: dict[str, Any], rank: int = 0) -> None:
-        """Go on from there. Raises ValueError where it is of another optimizer."""
+        """Go on from there. Raises ValueError where it is of another optimizer or model."""
         kind = type(self.optimizer).__name__
         if state["kind"] != kind:  # torch would take the settings, and miss some at the first step
             raise ValueError(f"its optimizer is {state['kind']}, and this one's {kind}")
+        for name, buffer in self.module.named_buffers():
+            before = state["model"].get(name)
+            if before is not None and before.numel() < buffer.numel():  # they only grow
+                raise ValueError(f"its {name} is smaller than this one's")
         self.resumed = True
         progress = state["progress"]
         self.step, self.epoch = progress["step"], progress["epoch"]
@@ -288,8 +297,8 @@ class Run:
         if state["best"] is not None:
             weights = self.placed(state["best"]["weights"], self.module.state_dict())
             self.best = Best(Row(**state["best"]["row"]), weights)
-        self.rates.load_state_dict(state["rates"])
         self.load_learned(state)
+        self.rates.load_state_dict(state["rates"])
         train = dict(state["train"])
         if isinstance(train.get("random"), list):  # of each rank
             train["random"] = train["random"][rank % len(train["random"])]

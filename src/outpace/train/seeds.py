@@ -28,6 +28,7 @@ from outpace.measure.generators import generators_kept
 from outpace.plan.budget import duration, seconds_of
 from outpace.train import ranks
 from outpace.train.auto import is_auto, own_of
+from outpace.train.checkpoint import versioned
 from outpace.train.layers import evaluating
 from outpace.train.progress import Telling
 from outpace.train.result import Choice, Kept, Result
@@ -278,12 +279,13 @@ class Halving:
 
 def mean_of(weights: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """The mean of each tensor of numbers; what counts, such as BatchNorm's batches, is the first's."""
-    return {
+    found = {
         name: torch.stack([each[name] for each in weights]).mean(0)
         if first.is_floating_point()
         else first.clone()
         for name, first in weights[0].items()
     }
+    return versioned(found, weights[0])
 
 
 def judged(trainer: Trainer, weights: dict[str, torch.Tensor]) -> float:

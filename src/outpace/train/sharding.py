@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from outpace.errors import UsageError
 from outpace.train import ranks
+from outpace.train.checkpoint import versioned
 from outpace.train.layers import shared
 
 LEAST = 100_000
@@ -123,7 +124,8 @@ class Shards:
                 own = cast(DTensor, own.to(self.device)).full_tensor()
             return own.to("cpu", copy=True) if keep else None
         if isinstance(state, Mapping):
-            return {key: self.gathered(value, keep=keep) for key, value in state.items()}
+            values = {key: self.gathered(value, keep=keep) for key, value in state.items()}
+            return versioned(values, state)
         if isinstance(state, list | tuple):
             return type(state)(self.gathered(value, keep=keep) for value in state)
         return state
@@ -137,7 +139,7 @@ class Shards:
             own: Any = like.get(name)
             inside = isinstance(value, Mapping) and isinstance(own, Mapping)
             found[name] = self.placed(value, own) if inside else cut(value, own)
-        return found
+        return versioned(found, values)
 
     def by_whole(
         self, weight: torch.Tensor, make: Callable[[torch.Tensor], torch.Tensor]

@@ -14,7 +14,8 @@ import msgspec
 from outpace.errors import DataError
 from outpace.plan.budget import duration
 from outpace.train import ranks
-from outpace.train.checkpoint import Checkpoints
+from outpace.train.checkpoint import Checkpoints, copied
+from outpace.train.layers import set_learning
 from outpace.train.result import Choice
 from outpace.train.run import Run
 from outpace.train.strategies.base import LAST, Strategy
@@ -38,6 +39,7 @@ def put_back(run: Run) -> Iterator[None]:
 
 def start(run: Run, found: Found) -> None:
     """Strategies prepare; then weights are those of a checkpoint, or the first ones are made."""
+    set_learning(run.module)  # checkpoints are of models in that mode
     run.optimizer.zero_grad()  # a training that was interrupted has left its gradients
     for strategy in run.events.strategies:
         strategy.prepare(run)
@@ -78,7 +80,8 @@ def first_batches(run: Run) -> None:
 
 def check_course(run: Run) -> None:
     """Raise DataError where a training that had come to its end is to be longer, and would learn nothing."""
-    if run.clock.longer and run.rates.factor < LEAST_FACTOR and run.over() is None:
+    ended = run.over() is not None or not run.clock.left(run.step)
+    if run.clock.longer and run.rates.factor < LEAST_FACTOR and not ended:
         assert run.checkpoints is not None
         raise DataError(
             f"the training in {run.checkpoints.folder} had come to the end of its rate's course: what is "
@@ -95,9 +98,11 @@ def choice_of(found: Found) -> Choice | None:
 def resume(run: Run, path: Path, state: dict[str, Any]) -> None:
     """Go on from a checkpoint. Raises DataError where it is of another training."""
     assert run.checkpoints is not None
+    before = copied(run.learned(but=[each.name for each in run.events.strategies]))
     try:
         run.load_state_dict(state, rank=ranks.number())
     except (RuntimeError, KeyError, ValueError) as error:
+        run.load_learned(before)  # what was of the other one and fitted
         raise DataError(
             f"{path} is of another training: {error}",
             "name another folder for this one, or delete the checkpoints to begin anew",

@@ -25,12 +25,12 @@ from outpace.seams.optimizer import held_by
 from outpace.serve.loader import Loader
 from outpace.train import given, ranks
 from outpace.train.auto import Asked, Known, chosen, is_auto, own_of
-from outpace.train.checkpoint import Checkpoints, copied, newest, seed_all
+from outpace.train.checkpoint import BEST, Checkpoints, copied, newest, seed_all
 from outpace.train.choose import compared, settled
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
 from outpace.train.facts import has_batch_norm
-from outpace.train.layers import modes_kept
+from outpace.train.layers import fit_buffers, modes_kept
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
@@ -51,7 +51,6 @@ from outpace.train.suggestions import Suggestion, suggestions
 from outpace.train.trials import SEEDS, Parts
 from outpace.train.unreached import unreached
 
-BEST = "best.pt"
 TIMED = 8
 """batches that suggestions are timed on"""
 FORWARD = 0.5
@@ -153,7 +152,8 @@ class Trainer:
         self.train, self.valid, self.batch_size = train, valid, batch_size
         self.optimizer = optimizer
         self.budget_s = None if budget is None else seconds_of(budget)
-        self.target, self.epochs, self.steps = target, epochs, steps
+        self.target = None if target is None else float(target)
+        self.epochs, self.steps = epochs, steps
         self.strategies, self.callbacks = strategies, callbacks
         self.seed, self.device, self.shard = seed, ranks.device_of(device), shard
         self.transform, self.validate_every = transform, validate_every
@@ -174,18 +174,19 @@ class Trainer:
         found = newest(checkpoints, world) if checkpoints is not None else None
         run = self.put_together(telling, checkpoints, choice_of(found) or self.choice)
         try:
-            with settings_kept(self.optimizer), modes_kept(self.model), put_back(run):
-                start(run, found)
-                del found  # as large as a model and its optimizer, some times over
-                run.train.lasts(self.epochs, self.left_s(run))
-                with recipe_applied(self.recipe, run):
-                    first_batches(run)
-                    run.set_end()
-                    check_course(run)
-                    train_loop(run)
-                if run.checkpoints is not None:
-                    run.save()
-            result = self.finished(run, started)
+            with settings_kept(self.optimizer), modes_kept(self.model):
+                with put_back(run):
+                    start(run, found)
+                    del found  # as large as a model and its optimizer, some times over
+                    run.train.lasts(self.epochs, self.left_s(run))
+                    with recipe_applied(self.recipe, run):
+                        first_batches(run)
+                        run.set_end()
+                        check_course(run)
+                        train_loop(run)
+                    if run.checkpoints is not None:
+                        run.save()
+                result = self.finished(run, started)  # its weights are of a model in training mode
             telling.say(ended(result))
             return result
         except KeyboardInterrupt:
@@ -435,6 +436,7 @@ class Trainer:
         weights = best.weights if best is not None else copied(run.judged_model().state_dict())
         if run.shards is not None:
             weights = run.shards.gathered(weights)
+        fit_buffers(self.model, weights)
         self.model.load_state_dict(weights)
         if self.checkpoint is not None and ranks.leads():
             try:

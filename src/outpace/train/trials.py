@@ -273,7 +273,6 @@ class Trials:
         What is not ahead after a seed is dropped. It ends as soon as all is clear, or where the purse
         does not hold another seed.
         """
-        began = {other.name: self.clock.read() for other, _ in others}
         found: dict[str, Tried] = {}
         open_ = list(others)
         for seed in range(seeds):
@@ -281,7 +280,8 @@ class Trials:
             if not open_ or (new and not self.room(new)):
                 break
             for other, why in list(open_):
-                tried = self.against(base, other, seed, why, began[other.name])
+                spent = found[other.name].seconds if other.name in found else 0.0
+                tried = self.against(base, other, seed, why, spent)
                 found[other.name] = tried
                 if tried.verdict != "open":
                     open_.remove((other, why))
@@ -291,8 +291,9 @@ class Trials:
         """How many of them were not trained from that seed."""
         return sum((each.arm, seed) not in self.ended for each in variants)
 
-    def against(self, base: Variant, other: Variant, seed: int, why: str, began: float) -> Tried:
-        """One more seed of both; the verdict so far."""
+    def against(self, base: Variant, other: Variant, seed: int, why: str, spent: float) -> Tried:
+        """One more seed of both; the verdict so far. ``spent``: seconds that seeds before it took."""
+        began = self.clock.read() - spent
         one, two = base.arm, other.arm
         if (one, seed) not in self.ended:
             self.ended[one, seed] = self.trained(base, seed)

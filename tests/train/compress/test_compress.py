@@ -214,6 +214,29 @@ def test_a_metric_that_gathers() -> None:
     assert result.before.metric == pytest.approx(expected)
 
 
+class Moved(nn.Module):
+    """A cross-entropy that notes where it is moved to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_: list[Any] = []
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        self.to_ += args
+        return super().to(*args, **kwargs)
+
+    def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(outputs, targets)
+
+
+def test_a_metric_and_a_loss_go_where_the_model_is() -> None:
+    model, valid = learnt()
+    metric, loss = Moved(), Moved()
+    given: Any = {"metric": metric, "loss": loss, "larger_is_better": False, "tolerance": 0.05}
+    compressed(model, valid, ways=["channels"], **given)
+    assert {*metric.to_} == {*loss.to_} == {torch.device("cpu")}
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

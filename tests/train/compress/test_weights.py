@@ -33,6 +33,19 @@ def test_weights_of_all_layers_are_found_once() -> None:
     assert list(prunable(tied)) == ["0.weight"]
 
 
+def test_what_weights_are_made_of_is_not_pruned() -> None:
+    """Without their gains neurons are dead, and a direction of zeros is no number."""
+    net = nn.Sequential(
+        nn.utils.weight_norm(nn.Linear(8, 8)),
+        nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)),
+        nn.Linear(8, 8),
+    )
+    assert list(prunable(net)) == ["2.weight"]
+    assert not prunable(nn.utils.weight_norm(nn.LSTM(4, 4), "weight_hh_l0"))
+    prune(net, dict.fromkeys(prunable(net), 0.9))
+    assert net(torch.ones(2, 8)).isfinite().all()
+
+
 def test_names_and_shares_that_cannot_be_are_told() -> None:
     model = nn.Sequential(nn.Linear(4, 4))
     with pytest.raises(UsageError, match=r"there is no weight 'a' to prune") as told:

@@ -29,10 +29,12 @@ def _outpace():
 
     def is_target():
         # torchrun and its like start the ranks; multiprocessing starts python anew for a worker.
-        words = sys.orig_argv[1:]
+        words = sys.orig_argv
         if any("multiprocessing" in w and "import" in w for w in words):
             return False
-        started = [os.path.basename(word) for word in words[:3]]
+        # The script, or what is after -m: of its own arguments there are as many as in sys.argv.
+        program = words[-len(getattr(sys, "argv", words)) :][:1]
+        started = [os.path.basename(word.removeprefix("-m")) for word in program]
         return "RANK" in os.environ or not any(word in launchers for word in started)
 
     def take_variables():

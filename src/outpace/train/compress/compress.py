@@ -120,6 +120,7 @@ def held(data: Batches) -> Batches:
 def losses_of(loss: Any, data: Batches) -> list[Callable[[nn.Module], torch.Tensor]]:
     """The losses of some batches."""
     objective = Objective(loss)
+    objective.to(data.device)
     return [partial(_loss, objective, batch) for batch in data.peek(TAYLOR)]
 
 

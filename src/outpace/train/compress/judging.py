@@ -31,6 +31,7 @@ class Judge:
     def __init__(self, metric: Any, data: Batches) -> None:
         self.gathers = hasattr(metric, "update")
         self.objective = Objective(_nothing, metric) if self.gathers else Objective(metric)
+        self.objective.to(data.device)
         self.data = data
         self.samples = 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -28,11 +29,19 @@ def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Weight matrices and filters of linear, convolutional and recurrent layers, by name; each once."""
     found: dict[str, nn.Parameter] = {}
     for prefix, layer in model.named_modules():
-        if isinstance(layer, (*KINDS, nn.RNNBase)):
+        if isinstance(layer, (*KINDS, nn.RNNBase)) and plain(layer):
             for name, weight in layer.named_parameters(prefix, recurse=False):
                 if weight.dim() >= 2 and not any(weight is each for each in found.values()):
                     found[name] = weight
     return found
+
+
+def plain(layer: Any) -> bool:
+    """Whether a layer computes with its weights as they are. What `weight_norm` and the like make of others
+    is no Parameter; among those others gains are no weights, and a row of zeros has no direction.
+    """
+    every = chain(*layer.all_weights) if isinstance(layer, nn.RNNBase) else [layer.weight]
+    return all(isinstance(weight, nn.Parameter) for weight in every)
 
 
 def mask(weight: torch.Tensor, share: float) -> torch.Tensor:

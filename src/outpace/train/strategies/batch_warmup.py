@@ -26,7 +26,8 @@ class BatchWarmup(Strategy):
     What: they double ``doublings`` times: by="clock" at equal shares of the budget, for the last time
     at ``until``; by="noise" where gradients of eight steps in a row are as much noise as signal at two
     steps' samples or more, which is looked at every 64 steps. The next batch has the new size, in the
-    middle of an epoch too. The rate stays what it is: its noise falls as batches grow.
+    middle of an epoch too; with BatchNorm they begin with two samples at least. The rate stays what it is:
+    its noise falls as batches grow.
     Helps: where gradients agree early and not late: at first few samples tell as much as many and make
     more steps, at the end many take the noise away, as a lower rate would.
     Harms: where a step takes as long with few samples as with many. The rate has to suit the smallest
@@ -52,21 +53,27 @@ class BatchWarmup(Strategy):
         self.device = torch.device("cpu")
         self.last = self.done = 0
         """samples of the largest batches, 0 where that is not known yet; doublings so far"""
+        self.fewest = 1
+        """samples of the smallest batches"""
         self.noise = GradientNoise()
 
     @property
     def samples(self) -> int:
         """Of a batch now."""
-        return max(1, self.last >> (self.doublings - self.done))
+        least = max(1, min(self.fewest, self.last))
+        return max(least, self.last >> (self.doublings - self.done))
 
     def prepare(self, run: Run) -> None:
         """See that the size can be set."""
+        from outpace.train.facts import has_batch_norm  # which imports the strategies
+
         if not isinstance(run.train.source, Loader):
             raise UsageError(
                 "batch_warmup sets how many samples make a batch, and train= gives ready batches",
                 "give train= a data set or a tuple of tensors",
             )
         self.loader, self.device, self.last = run.train.source, run.device, 0
+        self.fewest = 2 if has_batch_norm(run.module) else 1  # of one sample there is no variance
 
     def first_batches(self, run: Run) -> None:
         """The smallest."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -45,24 +44,42 @@ class Bf16(Strategy):
         "quantization_aware": "rounding to int8 would be learnt of what is rounded already"
     }
 
+    def __init__(self) -> None:
+        self.few: FewInFloat32 | None = None
+
     def prepare(self, run: Run) -> None:
         """From the first call on."""
-        run.objective.precision = functools.partial(half, run.device.type)
+        device = run.device.type
+        run.objective.precision = functools.partial(torch.autocast, device, torch.bfloat16)
+        self.few = FewInFloat32() if device == "cpu" else None
+
+    def over(self, run: Run) -> None:
+        """Leave torch's attention as it came."""
+        self.few = None
 
 
-@contextmanager
-def half(device: str) -> Iterator[None]:
-    """Inside, what autocast does so is in bfloat16."""
-    with torch.autocast(device, torch.bfloat16):
-        if device != "cpu":
-            yield
-            return
-        original = F.scaled_dot_product_attention
-        F.scaled_dot_product_attention = functools.partial(attention, original)
-        try:
-            yield
-        finally:
-            F.scaled_dot_product_attention = original
+@final
+class FewInFloat32:
+    """As long as there is one, attention between few tokens is in float32 on a CPU where autocast is on: also
+    in the backward pass, in which blocks of a checkpoint are called again. Nobody tells a trial's strategy
+    that it is over: it is dropped, and this with it.
+    """
+
+    count, original = 0, F.scaled_dot_product_attention
+
+    def __init__(self) -> None:
+        if not FewInFloat32.count:
+            FewInFloat32.original = F.scaled_dot_product_attention
+            F.scaled_dot_product_attention = functools.partial(attention, FewInFloat32.original)
+        FewInFloat32.count += 1
+        weakref.finalize(self, FewInFloat32.gone)
+
+    @staticmethod
+    def gone() -> None:
+        """One less."""
+        FewInFloat32.count -= 1
+        if not FewInFloat32.count:
+            F.scaled_dot_product_attention = FewInFloat32.original
 
 
 def attention(
@@ -75,7 +92,8 @@ def attention(
     **kwargs: Any,
 ) -> torch.Tensor:
     """That between few tokens in float32."""
-    if query.shape[-2] >= LONG or query.dtype != torch.bfloat16:
+    half = query.dtype == torch.bfloat16 and torch.is_autocast_enabled("cpu")
+    if query.shape[-2] >= LONG or not half:
         found: torch.Tensor = original(query, key, value, attn_mask, *args, **kwargs)
         return found
     if attn_mask is not None and attn_mask.is_floating_point():

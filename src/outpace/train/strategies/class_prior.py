@@ -13,12 +13,14 @@ from torch import nn
 from outpace.errors import UsageError
 from outpace.train import ranks
 from outpace.train.layers import look_at
+from outpace.train.objective import PAIRS
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
-BATCHES = 64
+BATCHES, SHARE = 64, 0.05
+"""whose targets are counted, unless that takes more than this share of the budget"""
 
 
 class Counted(NamedTuple):
@@ -33,9 +35,10 @@ class Counted(NamedTuple):
 class ClassPrior(Strategy):
     """The bias of a classifier's last layer begins at what the frequencies of the classes tell.
 
-    What: with f the share of a class among the targets of the first 64 batches, each class counted once
-    more than it comes, the bias is ln f where targets are numbers of classes (softmax), and
-    ln(f / (1 - f)) where they are 0 or 1 for each output (sigmoid). ``pi``: every sigmoid begins at that
+    What: with f the share of a class among the targets of the first 64 batches, or as many as a twentieth
+    of the budget has time for, each class counted once more than it comes, the bias is ln f where targets
+    are numbers of classes, or cross-entropy is given probabilities of them (softmax), and ln(f / (1 - f))
+    where they are 0 or 1 for each output (sigmoid). ``pi``: every sigmoid begins at that
     probability instead, -ln((1 - pi) / pi), as focal loss wants it (0.01 in the paper).
     ``frequencies``: of classes that exclude each other, where batches are not (inputs, targets). It is
     set after all other first weights, in whatever order strategies are given.
@@ -59,15 +62,15 @@ class ClassPrior(Strategy):
     def first_weights(self, run: Run) -> None:
         """Set the bias."""
         counting = self.pi is None and self.frequencies is None
-        batches = run.train.peek(BATCHES if counting else 1)
-        name, bias = head(run, batches[0])
-        prior, said = self.prior(run, batches, name, bias.numel())
+        batch, targets = first_targets(run, BATCHES if counting else 1)
+        name, bias = head(run, batch)
+        prior, said = self.prior(run, targets, name, bias.numel())
         with torch.no_grad():
             bias.copy_(torch.tensor(prior))
         run.note(f"class_prior: the bias of {name} begins at {said}")
 
     def prior(
-        self, run: Run, batches: Sequence[Any], name: str, size: int
+        self, run: Run, targets: Sequence[Any], name: str, size: int
     ) -> tuple[list[float], str]:
         """The bias of each of ``size`` outputs, and what it comes from."""
         if self.pi is not None:
@@ -80,7 +83,7 @@ class ClassPrior(Strategy):
                     "give one above 0 for each output",
                 )
         else:
-            found = counted(batches, size, ignored(run.objective.loss))
+            found = counted(targets, size, run.objective.loss)
         if found is None:
             raise UsageError(
                 f"class_prior: targets are no classes of the {size} outputs of {name}",
@@ -113,6 +116,21 @@ def head(run: Run, batch: Any) -> tuple[str, nn.Parameter]:
     return name or "the model", layer.bias
 
 
+def first_targets(run: Run, most: int) -> tuple[Any, list[Any]]:
+    """The first batch, and the targets of ``most`` batches on the CPU; None for what has none."""
+    began = run.clock.read()
+    targets: list[Any] = []
+
+    def go_on(found: list[Any]) -> bool:
+        batch = found[-1]
+        pair = isinstance(batch, PAIRS) and len(batch) == 2 and isinstance(batch[1], torch.Tensor)
+        targets.append(batch[1].cpu() if pair else None)
+        del found[1:]  # many whole batches may be more than the device holds
+        return run.clock.read() - began < SHARE * run.clock.seconds
+
+    return run.train.peek(most, go_on)[0], targets
+
+
 def ignored(loss: Any) -> int:
     """The class that a loss is told to leave out; torch's own default where it is told none."""
     keywords = (
@@ -122,27 +140,50 @@ def ignored(loss: Any) -> int:
         if hasattr(loss, "__dict__")
         else {}
     )
-    return int(keywords.get("ignore_index", -100))
+    found = keywords.get("ignore_index")
+    return -100 if found is None else int(found)
 
 
-def counted(batches: Sequence[Any], size: int, ignore: int = -100) -> Counted | None:
-    """How often each class comes, once more than that; None where targets are no classes. ``ignore``:
-    targets that do not count, as those below 0 do not.
+def heeded(losses: torch.Tensor, targets: Any, ignore: int) -> torch.Tensor:
+    """Whether each loss is of a target that counts, and not of the class that is left out."""
+    alike = isinstance(targets, torch.Tensor) and targets.shape == losses.shape
+    if not alike or targets.is_floating_point():
+        return torch.ones_like(losses, dtype=torch.bool)
+    found: torch.Tensor = targets != ignore
+    return found
+
+
+def excluding(loss: Any) -> bool:
+    """Whether a loss is known to be of classes that exclude each other, and takes probabilities of them."""
+    loss = getattr(loss, "func", loss)  # of a partial
+    named = getattr(loss, "__name__", None) == "cross_entropy"
+    return named or isinstance(loss, nn.CrossEntropyLoss)
+
+
+def counted(targets: Sequence[Any], size: int, loss: Any) -> Counted | None:
+    """How often each class comes, once more than that; None where targets are no classes of ``size`` outputs.
+    Those that the loss leaves out do not count, nor do those below 0.
     """
-    pairs = all(isinstance(batch, tuple | list) and len(batch) == 2 for batch in batches)
-    if not pairs or not all(isinstance(batch[1], torch.Tensor) for batch in batches):
+    if any(each is None for each in targets):
         return None
-    found = [batch[1].cpu() for batch in batches]
-    if all(binary(targets, size) for targets in found):
-        rows = torch.cat([by_output(targets, size) for targets in found])
+    if excluding(loss) and all(of_classes(each, size) for each in targets):
+        counts = torch.stack([by_output(each, size).sum(0) for each in targets]).sum(0) + 1.0
+        return Counted(counts.tolist(), float(counts.sum()), True)
+    if not excluding(loss) and all(binary(each, size) for each in targets):
+        rows = torch.cat([by_output(each, size) for each in targets])
         return Counted((rows.sum(0) + 1.0).tolist(), len(rows) + 2.0, False)
-    flat = torch.cat([targets.flatten() for targets in found])
+    flat = torch.cat([each.flatten() for each in targets])
     if flat.is_floating_point() or flat.dtype == torch.bool or size == 1:
         return None
-    counts = torch.bincount(flat[(flat >= 0) & (flat != ignore)], minlength=size) + 1.0
+    counts = torch.bincount(flat[(flat >= 0) & (flat != ignored(loss))], minlength=size) + 1.0
     if len(counts) > size:
         return None
     return Counted(counts.tolist(), float(counts.sum()), True)
+
+
+def of_classes(targets: torch.Tensor, size: int) -> bool:
+    """Whether they are a probability of each of ``size`` classes."""
+    return targets.is_floating_point() and targets.dim() > 1 and targets.shape[1] == size
 
 
 def binary(targets: torch.Tensor, size: int) -> bool:

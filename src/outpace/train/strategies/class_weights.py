@@ -12,7 +12,13 @@ from outpace.errors import UsageError
 from outpace.train import ranks
 from outpace.train.layers import traceless
 from outpace.train.strategies.base import Strategy
-from outpace.train.strategies.class_prior import BATCHES, Counted, counted, ignored
+from outpace.train.strategies.class_prior import (
+    BATCHES,
+    Counted,
+    counted,
+    first_targets,
+    ignored,
+)
 from outpace.train.unreduced import Each, unreduced
 
 if TYPE_CHECKING:
@@ -23,11 +29,12 @@ if TYPE_CHECKING:
 class ClassWeights(Strategy):
     """The loss of each target is weighted by how rare its class is: (1 - beta) / (1 - beta^n).
 
-    What: n is how many targets of the class there are in an epoch, told from the first 64 batches,
-    each class counted once more than it comes; its effective number grows with n until about
-    1 / (1 - ``beta``). Weights are 1 on average over the data. Where targets are 0 or 1 for each
-    output (sigmoid), ones and zeros of each output are two classes. ``counts``: n of classes that
-    exclude each other, instead. Validation has the plain loss.
+    What: n is how many targets of the class there are in an epoch, told from the first 64 batches, or as
+    many as a twentieth of the budget has time for, each class counted once more than it comes; its
+    effective number grows with n until about 1 / (1 - ``beta``). Weights are 1 on average over the data.
+    Where targets are 0 or 1 for each output (sigmoid), ones and zeros of each output are two classes; where
+    cross-entropy is given probabilities of classes, a target counts by the mean weight of its classes.
+    ``counts``: n of classes that exclude each other, instead. Validation has the plain loss.
     Helps: the recall of rare classes, without seeing any sample twice: an epoch is as long as ever.
     Harms: what the model tells of how frequent classes are is off by the weights, and so are plain
     accuracy and validation loss. A rare sample that is labelled wrongly counts for more too; batches
@@ -65,11 +72,11 @@ class ClassWeights(Strategy):
         """Targets of each class in an epoch."""
         if self.counts is not None:
             return Counted(list(self.counts), sum(self.counts), True)
-        batches = run.train.peek(BATCHES)
+        batch, targets = first_targets(run, BATCHES)
         with traceless(run.module), run.objective.kept():
-            outputs, _ = run.objective.given(run.module, batches[0])
+            outputs, _ = run.objective.given(run.module, batch)
         size = outputs.shape[1] if outputs.dim() > 1 else 1
-        found = counted(batches, size, ignored(run.objective.loss))
+        found = counted(targets, size, run.objective.loss)
         if found is None:
             raise UsageError(
                 f"class_weights: targets are no classes of the {size} outputs", "leave it out"
@@ -77,7 +84,7 @@ class ClassWeights(Strategy):
         counts, total = found.counts, found.total
         if run.world > 1:
             *counts, total = ranks.summed([*counts, total], run.device)
-        epoch = (run.train.length or len(batches)) / len(batches)
+        epoch = (run.train.whole or len(targets)) / len(targets)
         return Counted([epoch * count for count in counts], epoch * total, found.exclusive)
 
     def begin(self, run: Run) -> None:
@@ -89,6 +96,9 @@ class ClassWeights(Strategy):
         """The weighted mean."""
         losses = each(outputs, targets)
         if self.weights.dim() == 1:
+            if losses.dim() < targets.dim():  # probabilities of classes
+                weights = targets.to(self.weights).movedim(1, -1) @ self.weights
+                return (weights * losses).mean()
             known = (targets >= 0) & (targets != self.ignored)
             weights = self.weights[targets.where(known, 0)] * known
             return (weights * losses).sum() / known.sum()

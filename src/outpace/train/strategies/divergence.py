@@ -27,7 +27,8 @@ class Divergence(Strategy):
     What: every 32 steps the losses are read. Where one is not finite, or their median is half as large
     again as at the begin (and far outside of the noise there), weights, optimizer and strategies go
     back to a copy in memory that was followed by good losses, at most about 300 steps old; the rate is
-    halved; the data go on. After ``most`` roll-backs training ends.
+    halved; the data go on. After ``most`` roll-backs training ends. Weights that are no numbers are not
+    the best, whatever the metric; where training ends with such, the copy is kept, and validated.
     Helps: a rate that is somewhat too large, a rare batch that blows weights up; it costs a copy, at
     times two, of weights and optimizer in main memory and in checkpoints, one made every 250 steps.
     Harms: a loss that is meant to grow (adversarial training) is taken for divergence. What came
@@ -78,18 +79,31 @@ class Divergence(Strategy):
             # Before this one the losses were good until here, so the one before it is good.
             self.copies = [self.copies[-1], (run.step, copied(run.learned(but=(self.name,))))]
 
+    def validated(self, run: Run) -> None:
+        """Weights that are no numbers are not the best, whatever a metric makes of what they give."""
+        if run.best is None or run.best.row is not run.history[-1]:
+            return
+        (off,) = run.mean_of_ranks([float(not finite(run))])
+        if off:
+            run.best = None
+
     def end(self, run: Run) -> None:
-        """What came since the last look may not be kept; where there are validations they judge it."""
+        """What came since the last look may not be kept, unless a validation has found it good."""
         # No copies: what had ended without this strategy was started again, and made no step.
         if run.best is not None or self.times > self.most or not self.copies:
             return
-        (off,) = run.mean_of_ranks([float(not all(map(math.isfinite, run.losses.read())))])
+        good = all(map(math.isfinite, run.losses.read())) and finite(run)
+        (off,) = run.mean_of_ranks([float(not good)])
         if off:
             step, state = self.copies[-1]
             run.load_learned(state)
             run.note(
                 f"divergence: the last losses are no numbers: the weights of step {step:,} are kept"
             )
+            if run.valid is not None:
+                from outpace.train.loop import validate  # it imports the strategies
+
+                validate(run)
 
     def problem(self, losses: Sequence[float]) -> str | None:
         """What is wrong with the last losses."""
@@ -135,3 +149,11 @@ class Divergence(Strategy):
         self.times = state["times"]
         self.normal = tuple(state["normal"]) if state["normal"] is not None else None
         self.copies = state["copies"]
+
+
+def finite(run: Run) -> bool:
+    """Whether the learnt weights of the model that is kept are, or this rank's part of them."""
+    pairs = zip(run.module.parameters(), run.judged_model().parameters(), strict=True)
+    kept: list[Any] = [each for trained, each in pairs if trained.requires_grad]
+    own = (each.to_local() if hasattr(each, "to_local") else each for each in kept)
+    return all(bool(part.isfinite().all()) for part in own)

@@ -32,15 +32,16 @@ class EarlyStopping(Strategy):
     def __init__(self) -> None:
         self.first, self.scale = 0, 1.0
         """validations before the rate was last lowered, and its scale since"""
+        self.ended = False
 
     def prepare(self, run: Run) -> None:
         """The rate is as it began."""
-        self.first, self.scale = 0, 1.0
+        self.first, self.scale, self.ended = 0, 1.0, False
 
     def begin(self, run: Run) -> None:
-        """It may have stalled before."""
-        if run.history:
-            self.validated(run)
+        """It may have ended before. A rate that was lowered since is for the next validation to notice."""
+        if self.ended:
+            run.stop("early stopping")
 
     def validated(self, run: Run) -> None:
         """End training where it has stalled."""
@@ -52,11 +53,13 @@ class EarlyStopping(Strategy):
         if why is not None:
             run.note(f"early_stopping: {why}")
             run.stop("early stopping")
+            self.ended = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Since when it looks."""
-        return {"first": self.first, "scale": self.scale}
+        """Since when it looks, and whether it has ended the training."""
+        return {"first": self.first, "scale": self.scale, "ended": self.ended}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self.first, self.scale = state["first"], state["scale"]
+        self.ended = state.get("ended", False)

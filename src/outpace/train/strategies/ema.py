@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from outpace.errors import UsageError
 from outpace.train.checkpoint import copied
 from outpace.train.layers import take_buffers
 from outpace.train.strategies.base import Strategy
@@ -37,6 +38,9 @@ class Ema(Strategy):
     sets = ("the weights that are kept",)
 
     def __init__(self, decay: float = 0.999, *, every: int = 4) -> None:
+        if not 0.0 <= decay <= 1.0 or every < 1:
+            given = f"decay={decay:g}, every={every}"
+            raise UsageError(given, "decay is a share, every 1 step or more")
         self.decay, self.every = decay, every
         self.model: torch.nn.Module | None = None
         self.means: list[torch.Tensor] = []

@@ -9,6 +9,7 @@ import torch
 
 from outpace.errors import UsageError
 from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.class_prior import heeded, ignored
 from outpace.train.unreduced import Each, logarithm, unreduced, unweighted
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ class Focal(Strategy):
     """The loss of each target is multiplied by (1 - p)^gamma, p the probability it is told with.
 
     What: of a loss that is -ln p, cross-entropy or its binary form; ``gamma`` 0 is the loss itself.
-    The mean is over all targets. The paper's alpha is the loss's own ``weight=`` or ``pos_weight=``:
-    p is told without them, and without its label smoothing. Validation has the plain loss.
+    The mean is over all targets that the loss does not leave out. The paper's alpha is the loss's own
+    ``weight=`` or ``pos_weight=``: p is told without them, and without its label smoothing. Validation has
+    the plain loss.
     Helps: where easy targets outnumber those that matter by hundreds, as the background in detection;
     with ClassPrior(pi=0.01), which keeps the first steps from going to the many.
     Harms: targets that are labelled wrongly are never told well, and count the most. Probabilities
@@ -47,10 +49,12 @@ class Focal(Strategy):
             )
         each, plain = unreduced(loss, self.name), unweighted(loss)
         told = each if plain is loss else unreduced(plain, self.name)
+        self.ignored = ignored(loss)
         run.objective.learning = partial(self.learning, each, told)
 
     def learning(self, each: Each, told: Each, outputs: Any, targets: Any) -> torch.Tensor:
         """The focused mean; ``told`` gives -ln p."""
         losses = each(outputs, targets)
         surprise = losses if told is each else told(outputs, targets)
-        return ((-torch.expm1(-surprise)) ** self.gamma * losses).mean()
+        focused = (-torch.expm1(-surprise)) ** self.gamma * losses
+        return focused.sum() / heeded(losses, targets, self.ignored).sum()

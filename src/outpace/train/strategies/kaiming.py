@@ -46,7 +46,7 @@ class Kaiming(Strategy):
     layer and convolution, as a module or as a function. After ReLU and its like the deviation is
     gain / root(inputs), where gain is 1 / root(mean of f(z)^2) for standard normal z, the root of two
     for ReLU; after tanh (gain 5/3), sigmoid and where no activation follows it is gain times
-    root(2 / (inputs + outputs)).
+    root(2 / (inputs + outputs)), those of a group where a convolution has groups.
     Helps: nets without norms that are not very deep: torch's own initialisation makes the signals of
     ReLU smaller by more than a half in each layer. `lsuv` measures what this reckons, and is safer.
     Harms: weights that were made or loaded with care are lost; a layer that is to begin at zero (the
@@ -130,11 +130,14 @@ def fresh(layer: nn.Module, others: set[int]) -> bool:
 def draw(layer: Any, name: str, gain: float, chance: torch.Generator) -> None:
     """A layer's weights, and a bias of zero."""
     weights = torch.empty(layer.weight.shape, device="cpu", dtype=torch.float32)
+    inputs = weights[0].numel()
     if name in FORWARD:
-        inputs = weights[0].numel()
-        weights.normal_(0.0, gain / math.sqrt(inputs), generator=chance)
+        deviation = gain / math.sqrt(inputs)
     else:
-        nn.init.xavier_normal_(weights, gain, generator=chance)
+        # Those that an input has a part in: a group's, which torch's own xavier_normal_ does not see.
+        outputs = weights.numel() / weights.shape[1] / getattr(layer, "groups", 1)
+        deviation = gain * math.sqrt(2.0 / (inputs + outputs))
+    weights.normal_(0.0, deviation, generator=chance)
     layer.weight.copy_(weights)
     if isinstance(layer.bias, nn.Parameter) and layer.bias.requires_grad:
         layer.bias.zero_()

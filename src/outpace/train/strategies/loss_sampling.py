@@ -12,6 +12,7 @@ from outpace.errors import UsageError
 from outpace.train import ranks
 from outpace.train.losses import TOGETHER
 from outpace.train.strategies.base import Drawing
+from outpace.train.strategies.class_prior import heeded, ignored
 from outpace.train.unreduced import Each, logarithm, unreduced, unweighted
 
 if TYPE_CHECKING:
@@ -68,9 +69,10 @@ class LossSampling(Drawing):
         """
         self.factors = torch.empty(0)
         """how often samples come in the epoch at hand; none before the first"""
-        self.losses = torch.empty(0)
-        self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []
-        """indices and losses that were not read yet: to read each would have the device wait"""
+        self.losses = self.known = torch.empty(0)
+        """of each sample of a batch: the mean loss of its targets, and whether it has any that counts"""
+        self.pending: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        """indices and both of these that were not read yet: to read each would have the device wait"""
 
     def prepare(self, run: Run) -> None:
         """Have losses told sample by sample."""
@@ -93,7 +95,10 @@ class LossSampling(Drawing):
         kept for the event `loss`.
         """
         with torch.no_grad():
-            self.losses = each(outputs, targets)
+            losses = each(outputs, targets)
+            known = heeded(losses, targets, ignored(loss)).reshape(len(losses), -1)
+            total = losses.reshape(len(losses), -1).where(known, 0.0).sum(1)
+            self.losses, self.known = total / known.sum(1).clamp(min=1), known.any(1)
         found: torch.Tensor = loss(outputs, targets)
         return found
 
@@ -105,19 +110,18 @@ class LossSampling(Drawing):
         """Note the losses of the batch's samples."""
         assert self.loader is not None
         indices = torch.from_numpy(self.loader.indices)
-        losses = self.losses.flatten(1).mean(1) if self.losses.dim() > 1 else self.losses
-        if len(indices) == len(losses):  # else some were skipped
-            self.pending.append((indices, losses))
+        if len(indices) == len(self.losses):  # else some were skipped
+            self.pending.append((indices, self.losses, self.known))
         if len(self.pending) == TOGETHER:
             self.read()
 
     def read(self) -> None:
         """Add what is pending."""
         if self.pending:
-            indices, losses = (torch.cat(both) for both in zip(*self.pending, strict=True))
+            indices, losses, known = (torch.cat(each) for each in zip(*self.pending, strict=True))
             self.pending.clear()
             self.sums.index_add_(0, indices, losses.cpu().double())
-            self.counts.index_add_(0, indices, torch.ones(len(indices), dtype=torch.float64))
+            self.counts.index_add_(0, indices, known.cpu().double())
 
     def epoch_begin(self, run: Run) -> None:
         """Draw by what the last epoch showed."""

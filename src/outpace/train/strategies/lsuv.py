@@ -55,14 +55,13 @@ class Lsuv(Strategy):
             seen.add(layer)
             fresh = torch.empty(weight.shape, device="cpu", dtype=torch.float32)
             weight.copy_(nn.init.orthogonal_(fresh, generator=chance))
-            plain = without_bias(layer.forward(*given), layer.bias, weight.dim())
+            plain = without_bias(called(layer, given), layer.bias, weight.dim())
             variance = float(plain.float().var(correction=0))
             if run.world > 1:
                 variance = ranks.summed([variance], run.device)[0] / run.world
             if 0.0 < variance < math.inf:
                 weight.div_(math.sqrt(variance))
-            made: torch.Tensor = layer.forward(*given)
-            return made
+            return called(layer, given)
 
         batch = run.train.peek(1)[0]
         look_at(run.module, run.objective, batch, scale)
@@ -74,6 +73,13 @@ def drawn_seed(run: Run) -> int:
     with generators_kept():
         seed = int(torch.randint(2**31, (), device="cpu"))
     return int(ranks.summed([seed], run.device)[0]) if run.world > 1 else seed
+
+
+def called(layer: Any, given: tuple[Any, ...]) -> torch.Tensor:
+    """What a layer makes of its input, with weights that were changed just now."""
+    torch.clear_autocast_cache()  # autocast keeps casts of them as they were
+    made: torch.Tensor = layer.forward(*given)
+    return made
 
 
 def without_bias(output: torch.Tensor, bias: Any, dimensions: int) -> torch.Tensor:

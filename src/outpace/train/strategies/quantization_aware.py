@@ -95,9 +95,9 @@ def roundable(model: nn.Module) -> dict[str, nn.Module]:
     return {name: layer for name, layer in found.items() if not isinstance(layer, nn.RNNBase)}
 
 
-def linear(layers: Mapping[str, nn.Module]) -> set[str]:
-    """The names of those that are linear."""
-    return {name for name, layer in layers.items() if type(layer) is nn.Linear}
+def linear(layers: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    """Those that are linear."""
+    return {name: layer for name, layer in layers.items() if type(layer) is nn.Linear}
 
 
 def rounding(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
@@ -105,12 +105,12 @@ def rounding(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
     replaced = linear(layers)
     if replaced:
         by_torchao(model, replaced)
-    for name in layers.keys() - replaced:
+    for name in layers.keys() - replaced.keys():
         round_weights(layers[name])
 
 
-def by_torchao(model: nn.Module, names: set[str]) -> None:
-    """Have its layers stand in for the linear ones of these names."""
+def by_torchao(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:
+    """Have its layers stand in for these linear ones, one for each by all of its names."""
     from torchao.quantization import quantize_
     from torchao.quantization.qat import IntxFakeQuantizeConfig, QATConfig
 
@@ -119,8 +119,12 @@ def by_torchao(model: nn.Module, names: set[str]) -> None:
         weight_config=IntxFakeQuantizeConfig(torch.int8, "per_channel", is_symmetric=True),
         step="prepare",
     )
+    first = {id(layer): name for name, layer in reversed(list(layers.items()))}
+    names = set(first.values())
     with generators_kept():  # they are made with random weights first
         quantize_(model, config, filter_fn=lambda layer, name: name in names)
+    for name, layer in layers.items():
+        put(model, name, model.get_submodule(first[id(layer)]))
 
 
 def plain(model: nn.Module, layers: Mapping[str, nn.Module]) -> None:

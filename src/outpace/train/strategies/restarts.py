@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from outpace.errors import UsageError
 from outpace.plan.schedule import START
 from outpace.train.optimizers import adamw
 from outpace.train.strategies.base import Course
@@ -57,6 +58,11 @@ class Restarts(Course):
         factor: float = 2.0,
         weight_decay: float = 0.01,
     ) -> None:
+        if first < 1 or factor < 1.0:
+            given = f"first={first}, factor={factor:g}"
+            raise UsageError(
+                given, "first is 1 step or more, factor 1 (all cycles as long) or more"
+            )
         super().__init__(rate)
         self.first, self.factor, self.weight_decay = first, factor, weight_decay
         self.cycles = 1
@@ -117,11 +123,17 @@ class Restarts(Course):
 
 def fitting(length: float, factor: float) -> int:
     """How many cycles a training holds that is ``length`` times as long as the first; at least one."""
-    return max(1, int(math.log(1.0 + length * (factor - 1.0), factor) + EXACT))
+    if factor > 1.0:
+        length = math.log(1.0 + length * (factor - 1.0), factor)
+    return max(1, int(length + EXACT))
 
 
 def place(used: float, cycles: int, factor: float) -> tuple[int, float]:
     """Where this share of a training is used: the number of the cycle, from 0, and the share of it."""
+    if factor == 1.0:
+        now = used * cycles
+        cycle = min(cycles - 1, int(now + EXACT))
+        return cycle, min(1.0, max(0.0, now - cycle))
     # In units in which cycle k begins at factor ** k.
     now = 1.0 + used * (factor**cycles - 1.0)
     cycle = min(cycles - 1, int(math.log(now, factor) + EXACT))

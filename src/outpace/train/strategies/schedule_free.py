@@ -92,6 +92,9 @@ class ScheduleFree(Course):
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.01,
     ) -> None:
+        if not (0.0 < betas[0] <= 1.0 and 0.0 <= betas[1] < 1.0):
+            hint = "the first is above 0, else the weights hold nothing of the mean, the second below 1"
+            raise UsageError(f"betas={betas}", hint)
         super().__init__(rate)
         self.sets = (*self.sets, "the optimizer", "the weights that are kept")
         self.betas, self.weight_decay = betas, weight_decay

@@ -1,0 +1,65 @@
+"""A process's generators of random numbers, left as if nothing had drawn from them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def generators_kept(*others: torch.Generator | None) -> Iterator[None]:
+    """What draws random numbers inside leaves those outside as they would have been.
+
+    ``others``: generators of the script's own that are kept as well; None for one that is not there.
+    """
+    states = states_taken()  # not as tensors: a batch may be made in here
+    own = [(other, other.get_state()) for other in others if other is not None]
+    try:
+        yield
+    finally:
+        put_back(states)
+        for other, state in own:
+            other.set_state(state)
+
+
+def states_taken() -> dict[str, Any]:
+    """Of all: torch's, Python's, numpy's, and CUDA's where it runs."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), **beside_torch()}
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def beside_torch() -> dict[str, Any]:
+    """Of Python's, and of numpy's where it was imported."""
+    states: dict[str, Any] = {"python": random.getstate()}
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state()
+    return states
+
+
+def put_back(states: dict[str, Any]) -> None:
+    """Put those back that ``states`` has."""
+    if "torch" in states:
+        torch.set_rng_state(states["torch"])
+    if "python" in states:
+        random.setstate(states["python"])
+    if "cuda" in states and torch.cuda.is_available():
+        for index, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(state, index)
+    if "numpy" in states and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(states["numpy"])
+
+
+def drawn_from(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """Those of `beside_torch` that were drawn from in between."""
+    return {name for name in before if _plain(before[name]) != _plain(after[name])}
+
+
+def _plain(state: Any) -> list[Any]:
+    return [part.tolist() if hasattr(part, "tolist") else part for part in state]

@@ -1,0 +1,173 @@
+"""A watched DataLoader gives what it would, whatever its class, its sampler and its data set do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tests.remedies.trainings import hosted
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
+
+from outpace.seams.host import Host
+from outpace.seams.loader import LoaderSeam
+from outpace.seams.setup import AS_IS, Feed
+
+INLINE = replace(AS_IS, feed=Feed(executor="inline"))
+
+
+def learner() -> Callable[[torch.Tensor], None]:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def learn(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+
+    return learn
+
+
+def length_of(host: Host, batches: DataLoader[Any]) -> int | None:
+    seam = host.seams["loader"]
+    assert isinstance(seam, LoaderSeam)
+    return seam.record_of(batches).length
+
+
+class Pool(Dataset[torch.Tensor]):
+    """Rows that may become more."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = [torch.randn(3) for _ in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.rows[index]
+
+
+def test_a_data_set_that_grows_between_epochs() -> None:
+    learn, pool = learner(), Pool(8)
+    batches: DataLoader[torch.Tensor] = DataLoader(pool, batch_size=2)
+    with hosted(switching=True) as host:
+        for epoch in range(4):
+            host.switch(INLINE if epoch == 3 else AS_IS)
+            steps = 0
+            for x in batches:
+                learn(x)
+                steps += 1
+            assert steps == len(batches) == length_of(host, batches) == 4 * (epoch + 1)
+            pool.rows += [torch.randn(3) for _ in range(8)]
+        assert not host.broken
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    """Twice as many rows as it tells."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for _ in range(8):
+            yield torch.randn(3)
+
+
+@pytest.mark.filterwarnings("ignore:Length of IterableDataset")
+def test_a_stream_of_more_than_it_tells() -> None:
+    learn = learner()
+    batches: DataLoader[torch.Tensor] = DataLoader(Stream(), batch_size=2)
+    with hosted(switching=True):
+        for _ in range(3):
+            steps = 0
+            for x in batches:
+                learn(x)
+                steps += 1
+            assert steps == 4
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["watched", "with another feed in between"])
+def test_two_iterators_of_one_loader(others: bool) -> None:
+    """Each has an epoch of its own, also where an arm gives some of the batches."""
+    learn = learner()
+    batches: DataLoader[torch.Tensor] = DataLoader(Pool(12), batch_size=2)
+    with hosted(switching=True) as host:
+        for _ in range(3):
+            steps = 0
+            for one, other in zip(batches, batches, strict=True):
+                learn(one + other)
+                steps += 1
+                host.switch(INLINE if others and steps in (2, 3) else AS_IS)
+            assert steps == 6
+        assert not host.broken
+
+
+class Buckets(Sampler[list[int]]):
+    """Knows how many batches there are once it has made them, by chance."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(0)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = torch.randperm(12, generator=self.generator).tolist()
+        random.shuffle(order)
+        yield from (order[begin : begin + 2] for begin in range(0, 12, 2))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def drawn() -> list[list[float]]:
+    random.seed(0)
+    learn = learner()
+    data = TensorDataset(torch.arange(12.0)[:, None].expand(12, 3))
+    batches: DataLoader[Any] = DataLoader(data, batch_sampler=Buckets())
+    seen = []
+    for _ in range(3):
+        for (x,) in batches:
+            seen.append(x[:, 0].tolist())
+            learn(x)
+    return seen
+
+
+@pytest.mark.parametrize("switching", [False, True])
+def test_a_length_that_draws_random_numbers_changes_nothing(switching: bool) -> None:
+    plain = drawn()
+    with hosted(switching=switching):
+        assert drawn() == plain
+
+
+def test_a_class_that_compares_its_loaders() -> None:
+    """It has no hash, and two of them may be equal."""
+
+    class Comparable(DataLoader[Any]):
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Comparable)
+
+    learn = learner()
+    one, other = Comparable(Pool(4), batch_size=2), Comparable(Pool(8), batch_size=2)
+    with hosted() as host:
+        for batches in (one, other):
+            for x in batches:
+                learn(x)
+        assert (length_of(host, one), length_of(host, other)) == (2, 4)
+        assert not host.broken
+
+
+def test_a_class_that_makes_iterators_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ones that nothing can be noted at: the seam goes, the batches come."""
+
+    class Own(DataLoader[Any]):
+        def _get_iterator(self) -> Any:
+            return iter([torch.zeros(3), torch.ones(3)])
+
+    with hosted() as host:
+        assert len(list(Own(Pool(4)))) == 2
+        assert set(host.broken) == {"loader"}
+    assert "the target goes on" in capsys.readouterr().err

@@ -40,7 +40,7 @@ settings = {batch = 2}
 """
 WRONG = LACKING.replace("batch = 2", "batches = 'two'")
 MISSPELT = LACKING.replace("settings", "options")
-NO_SETTING = LACKING.replace("batch = 2", "batches = 3, pasive = true")
+NO_SETTING = LACKING.replace("batch = 2", "batches = 3, sleeping = true")
 ADVICE = UNKNOWN.replace("bf17", "validate_less")
 
 
@@ -51,7 +51,7 @@ ADVICE = UNKNOWN.replace("bf17", "validate_less")
         (LACKING, "prefetch cannot be set up by .*'batches' is missing"),
         (WRONG, "prefetch cannot be set up by .*two"),
         (MISSPELT, "unknown field `options`"),
-        (NO_SETTING, "prefetch has no setting called pasive"),
+        (NO_SETTING, "prefetch has no setting called sleeping"),
         (
             UNKNOWN.replace("bf17", "bf16") + "settings = {dtype = 'float16'}",
             "no setting called dtype",

@@ -85,7 +85,7 @@ def command(
     until = countdown(available, by, began) if available is not None else None
     if available is None and (land or schedule):
         raise UsageError("there is nothing to land for", "say --deadline 18h or --by 06:00")
-    from outpace.api.running import DEFAULT_RECIPE, run, tune_into
+    from outpace.api.running import DEFAULT_RECIPE, tune_into
 
     target = parse_target(words)
     chosen = None if no_recipe else recipe or DEFAULT_RECIPE
@@ -95,6 +95,8 @@ def command(
         else:
             hint = f"{tune_into(chosen, target)} makes one; --no-recipe runs without"
             raise RecipeError(f"there is no recipe {str(chosen)!r}", hint)
+    from outpace.api import run
+
     if available is None:
         return run(target, recipe=chosen, session=session)
     if available.reserves and not quiet:

@@ -117,7 +117,7 @@ class Again:
             for part in block.modules()
             for name, buffer in part.named_buffers(recurse=False)
         ]
-        self.now: list[torch.Tensor] = []
+        self.now: list[torch.Tensor | None] = []
         self.random_now: dict[str, Any] = {}
 
     @contextlib.contextmanager
@@ -129,7 +129,7 @@ class Again:
         self.random = {name: self.random[name] for name in drawn}
 
     def __enter__(self) -> None:
-        self.now = [getattr(each.part, each.name) for each in self.held]
+        self.now = [getattr(each.part, each.name, None) for each in self.held]
         self.random_now = beside_torch()
         for each in self.held:
             setattr(each.part, each.name, each.value.clone())

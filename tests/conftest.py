@@ -76,6 +76,18 @@ def plainly(
     )
 
 
+RECIPE_ELSEWHERE = """
+schema = 1
+target = "train.py"
+outpace = "0.1.0"
+python = "3.11"
+torch = "2.13.0"
+machine = "another"
+fingerprint = "another"
+"""
+"""the head of a recipe that was made on another machine"""
+
+
 def outpace(
     *words: str, cwd: Path, env: dict[str, str] | None = None, timeout: float = 240
 ) -> subprocess.CompletedProcess[str]:

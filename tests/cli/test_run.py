@@ -9,17 +9,7 @@ import pytest
 from outpace.cli.progress import ProgressLine
 from outpace.cli.run import Told, said
 from outpace.records.plan import Estimate, Progress
-from tests.conftest import outpace
-
-ELSEWHERE = """
-schema = 1
-target = "train.py"
-outpace = "0.1.0"
-python = "3.11"
-torch = "2.13.0"
-machine = "another"
-fingerprint = "another"
-"""
+from tests.conftest import RECIPE_ELSEWHERE, outpace
 
 
 def progress(
@@ -77,7 +67,7 @@ def test_the_command_that_makes_a_recipe_does(tmp_path: Path) -> None:
     done = outpace("run", "--recipe", "fast.toml", "my train.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "outpace tune --recipe fast.toml 'my train.py' makes one" in done.stderr
-    (tmp_path / "outpace.toml").write_text(ELSEWHERE)
+    (tmp_path / "outpace.toml").write_text(RECIPE_ELSEWHERE)
     done = outpace("run", "my train.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "trains\n")
     assert done.stderr.count("hint: outpace tune --force 'my train.py'") == 2

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from outpace.measure.generators import generators_kept, moved, random_states
+from outpace.measure.generators import moved, random_states
+from outpace.seams.generators import generators_kept
 
 DRAWS: dict[str, Callable[[], Any]] = {
     "python": random.random,

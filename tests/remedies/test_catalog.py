@@ -15,18 +15,9 @@ from outpace.records.recipe_file import read_recipe
 from outpace.remedies.base import Remedy
 from outpace.remedies.catalog import Asked, all_remedies, setup_of_recipe
 from outpace.seams.setup import AS_IS
-from tests.conftest import outpace
+from tests.conftest import RECIPE_ELSEWHERE, outpace
 from tests.remedies.some_evidence import ALL
 
-HEAD = """
-schema = 1
-target = "train.py"
-outpace = "0.1.0"
-python = "3.11"
-torch = "2.13.0"
-machine = "another"
-fingerprint = "another"
-"""
 UNKNOWN = """
 [[remedies]]
 name = "bf17"
@@ -62,7 +53,7 @@ ADVICE = UNKNOWN.replace("bf17", "validate_less")
 )
 def test_a_recipe_that_cannot_be_applied(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "outpace.toml"
-    path.write_text(HEAD + text)
+    path.write_text(RECIPE_ELSEWHERE + text)
     with pytest.raises(RecipeError, match=said):
         setup_of_recipe(read_recipe(path), path)
     with pytest.raises(RecipeError, match=said):
@@ -70,7 +61,7 @@ def test_a_recipe_that_cannot_be_applied(text: str, said: str, tmp_path: Path) -
 
 
 def test_nothing_is_run_under_it(tmp_path: Path) -> None:
-    (tmp_path / "outpace.toml").write_text(HEAD + UNKNOWN)
+    (tmp_path / "outpace.toml").write_text(RECIPE_ELSEWHERE + UNKNOWN)
     (tmp_path / "train.py").write_text("import torch; print('trains')")
     done = outpace("run", "train.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -6,9 +6,7 @@ from typing import Any
 
 import torch
 
-from outpace.seams.generators import generators_kept, put_back, states_taken
-
-__all__ = ["NAMES", "generators_kept", "moved", "random_states", "restore_random"]
+from outpace.seams.generators import put_back, states_taken
 
 NAMES = ("python", "numpy", "torch")
 

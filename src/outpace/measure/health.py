@@ -26,6 +26,7 @@ from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.not_finite import who_made_it
 from outpace.measure.subjects import main_root, training_loader
 from outpace.records.health import Health
+from outpace.seams.changes import changes
 from outpace.seams.host import Evaluations, Host
 from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import held_by
@@ -269,7 +270,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             if parameter.grad is not None:
                 self.reached.add(name)
             elif parameter.requires_grad and id(parameter) in own:
-                self.idle.setdefault(name, (parameter, parameter._version, self.host.steps))
+                self.idle.setdefault(name, (parameter, changes(parameter), self.host.steps))
         # As it is now: the first looks of a training with a warm-up are always in it.
         self.warming_up = any(map(_restrained, self.host.optimizers))
         if optimizer is (self.host.main_optimizer and self.host.main_optimizer()):
@@ -344,9 +345,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         steps = self.host.steps
         return tuple(
             name
-            for name, (parameter, changes, at) in self.idle.items()
+            for name, (parameter, before, at) in self.idle.items()
             if name not in self.reached
-            and parameter._version == changes
+            and changes(parameter) == before
             and steps - at >= FEWEST_STEPS
         )
 

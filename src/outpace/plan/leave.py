@@ -20,6 +20,7 @@ import ast
 import dis
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from typing import Any, NamedTuple
 
 from outpace.measure.length import loops_around, parse
 from outpace.plan.over_nothing import Anew, anew, begin_over_nothing
-from outpace.seams.where import is_user_file, user_frames
+from outpace.seams.where import first_line, is_user_file, user_frames
 
 Loop = ast.For | ast.While
 ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
@@ -36,8 +37,8 @@ ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 MANY = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 """which may call something again and again"""
 PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
-PASS_ON = {
-    *(
+PASS_ON = frozenset(
+    [
         "absl",
         "accelerate",
         "click",
@@ -47,10 +48,11 @@ PASS_ON = {
         "hydra",
         "outpace",
         "runpy",
-    ),
-    *("torch", "typer"),
-}
-"""libraries that have nothing left to do once what they call ends, but for `torch.multiprocessing`'s pools"""
+        "torch",
+        "typer",
+    ]
+)
+"""libraries that have nothing left to do once what they call ends"""
 Way = tuple[int, ...]
 """lines to go to, one after the other"""
 OVER: Way = ()
@@ -100,17 +102,18 @@ def is_all_of_it(frame: FrameType | None) -> bool:
     """
     if threading.current_thread() is not threading.main_thread():
         return False
-    frames = list[FrameType]()
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
+    frames = [each for each, _ in traceback.walk_stack(frame)]
     own = [number for number, each in enumerate(frames) if is_user_file(each.f_code.co_filename)]
-    if not own or frames[own[-1]].f_globals.get("__name__") != "__main__":
+    if not own:
         return False
-    between = frames[own[0] : own[-1]]
-    names = {str(each.f_globals.get("__name__", "")).partition(".")[0] for each in between}
-    users = {str(frames[number].f_globals.get("__name__", "")).partition(".")[0] for number in own}
-    return frames[own[-1]].f_code.co_name == "<module>" and names <= users | PASS_ON
+    outermost = frames[own[-1]]
+    begins = outermost.f_code.co_name == "<module>" and _package(outermost) == "__main__"
+    users = {_package(frames[number]) for number in own}
+    return begins and {_package(each) for each in frames[own[0] : own[-1]]} <= users | PASS_ON
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def follow(exits: list[Exits], done: Callable[[], None]) -> bool:
@@ -265,7 +268,7 @@ def _way_to(code: CodeType, statement: ast.stmt, beside: list[int]) -> Way | Non
     """How to get to the first instruction of a statement; None where no way is safe."""
     places = Counter(line for _, line in dis.findlinestarts(code))
     end = statement.end_lineno or statement.lineno
-    begin = min([statement.lineno, *(each.lineno for each in decorators(statement))])
+    begin = first_line(statement)
     own = [line for _, line in dis.findlinestarts(code) if begin <= (line or 0) <= end]
     if not own or own[0] is None:
         return None
@@ -275,12 +278,6 @@ def _way_to(code: CodeType, statement: ast.stmt, beside: list[int]) -> Way | Non
     # From one that comes later the script would go on, were there no way from it.
     by = max((each for each in beside if places[each] == 1 and each != line), default=None)
     return None if by is None else (by, line)
-
-
-def decorators(statement: ast.stmt) -> list[ast.expr]:
-    """Those of a function or a class, whose first line is theirs."""
-    found: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return found
 
 
 def _ends_with_call(frame: FrameType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dis
 import inspect
 import os
@@ -44,6 +45,12 @@ def _absolute(filename: str) -> str:
         return os.path.abspath(filename)
     except OSError:  # the working directory is gone
         return filename
+
+
+def first_line(statement: ast.stmt) -> int:
+    """Where a statement begins: a function or a class at its first decorator."""
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(each.lineno for each in decorators)])
 
 
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:

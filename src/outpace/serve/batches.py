@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from outpace.measure.generators import generators_kept
+from outpace.seams.generators import generators_kept
 
 Fetch = Callable[[Any], Any]
 CHECKED = 2

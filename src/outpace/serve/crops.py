@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from outpace.measure.generators import generators_kept
+from outpace.seams.generators import generators_kept
 from outpace.serve.images import (
     SCALES,
     Box,

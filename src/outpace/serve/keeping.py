@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept
+from outpace.seams.generators import generators_kept
 from outpace.serve.arrays import Arrays
 from outpace.serve.batches import same_bits
 from outpace.serve.chunks import Chunks

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from outpace.measure.generators import generators_kept
 from outpace.plan.schedule import rate as share
+from outpace.seams.generators import generators_kept
 from outpace.train.layers import evaluating, set_learning
 from outpace.train.optimizers import Rates
 from outpace.train.rate import LONG, Climb, Point, hardly, horizon, sound, usual_rate

@@ -19,7 +19,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept, random_states, restore_random
+from outpace.measure.generators import random_states, restore_random
+from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.nests import each
 from outpace.train.at_sample import begun_at, sampled

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from outpace.measure.generators import generators_kept
 from outpace.measure.statistics import paired_gain
 from outpace.records.gain import Gain
+from outpace.seams.generators import generators_kept
 from outpace.train.clock import Clock, done
 from outpace.train.layers import evaluating, set_learning
 from outpace.train.loop import gradients

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from outpace.measure.generators import generators_kept
 from outpace.seams.batch import tensors_in
+from outpace.seams.generators import generators_kept
 
 if TYPE_CHECKING:
     from outpace.train.objective import Objective

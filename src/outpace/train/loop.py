@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept
 from outpace.plan.budget import duration
 from outpace.records.training import Row
 from outpace.seams.batch import batch_size
+from outpace.seams.generators import generators_kept
 from outpace.train import ranks
 from outpace.train.checkpoint import copied
 from outpace.train.data import Together

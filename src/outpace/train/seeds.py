@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, final
 import torch
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept
 from outpace.plan.budget import duration, seconds_of
+from outpace.seams.generators import generators_kept
 from outpace.train import ranks
 from outpace.train.auto import is_auto, own_of
 from outpace.train.checkpoint import versioned

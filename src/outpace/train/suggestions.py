@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from outpace.measure.generators import generators_kept
 from outpace.measure.statistics import paired_gain
 from outpace.records.gain import Gain
 from outpace.seams.alter import DEAR, DROPOUT, PassingThrough, alter
+from outpace.seams.generators import generators_kept
 from outpace.train.clock import done
 from outpace.train.layers import set_learning
 from outpace.train.objective import Objective

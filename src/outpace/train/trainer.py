@@ -16,11 +16,11 @@ from typing import Any, final
 import torch
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept
 from outpace.plan.budget import seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.plan.safety import write
 from outpace.records.training import Tried
+from outpace.seams.generators import generators_kept
 from outpace.seams.optimizer import held_by
 from outpace.serve.loader import Loader
 from outpace.train import given, ranks

@@ -29,9 +29,9 @@ import msgspec
 import torch
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept
 from outpace.records.training import Tried
 from outpace.seams.batch import batch_size, tensors_in
+from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.checkpoint import seed_all

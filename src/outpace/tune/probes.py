@@ -29,6 +29,7 @@ from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_device, main_root, training_loader
 from outpace.measure.waste import Waste
 from outpace.records.evidence import Images, Memory, Operators
+from outpace.seams.changes import changes
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
@@ -114,10 +115,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
 def changes_of(module: torch.nn.Module | None) -> dict[str, tuple[int, int]]:
     """Which tensor each of a model's buffers is, and how often torch saw it change."""
     buffers = module.named_buffers() if module is not None else ()
-    return {
-        name: (id(buffer), 0 if buffer.is_inference() else buffer._version)
-        for name, buffer in buffers
-    }
+    return {name: (id(buffer), changes(buffer)) for name, buffer in buffers}
 
 
 def probe_operators(observed: Observed) -> Iterator[None]:

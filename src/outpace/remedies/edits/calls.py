@@ -6,6 +6,7 @@ import ast
 
 from outpace.remedies.edits.arguments import argument, argument_changes
 from outpace.remedies.edits.script import Change, Script, called, dotted, edited, line_of
+from outpace.seams.where import first_line
 
 OF_CHECKPOINT = (
     *("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check"),
@@ -167,9 +168,8 @@ def decorate(source: str, where: str | None, decorator: str) -> str:
         if not around or any(called(n) in ("backward", "step") for n in ast.walk(around[-1])):
             return script.text
         function = around[-1]
-        first = function.decorator_list[0] if function.decorator_list else function
-        at = script.line_start(first.lineno)
-        indent = script.indent(first)
+        at = script.line_start(first_line(function))
+        indent = script.indent(function)
         return script.changed(Change(at, at, f"{indent}{decorator}{script.newline}"))
 
     return edited(source, edit)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
+from outpace.seams.where import first_line
+
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _Node = TypeVar("_Node", bound=ast.AST)
 WORK = (
@@ -164,7 +166,7 @@ class Script:
         rest = self.tree.body[ast.get_docstring(self.tree) is not None :]
         if not rest:
             return len(self.text)
-        return self.line_start(min([rest[0].lineno, *(d.lineno for d in decorators(rest[0]))]))
+        return self.line_start(first_line(rest[0]))
 
     @staticmethod
     def names(node: ast.AST) -> set[str]:
@@ -237,11 +239,6 @@ def dotted(node: ast.AST) -> str:
 def called(node: ast.AST) -> str:
     """The last part of what a call calls: ``Adam`` of ``torch.optim.Adam(...)``."""
     return dotted(node.func).rsplit(".", 1)[-1] if isinstance(node, ast.Call) else ""
-
-
-def decorators(statement: ast.stmt) -> list[ast.expr]:
-    """Those of a function or a class."""
-    return getattr(statement, "decorator_list", [])
 
 
 def is_standard(module: str) -> bool:

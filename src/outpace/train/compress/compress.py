@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept
 from outpace.records.gain import Gain
+from outpace.seams.generators import generators_kept
 from outpace.serve.making import bytes_of
 from outpace.train import better
 from outpace.train.compress.channels import narrow

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept
 from outpace.seams.batch import batch_size
+from outpace.seams.generators import generators_kept
 from outpace.train.data import Batches
 from outpace.train.strategies.base import Sizing
 from outpace.train.twin import Twin, alike, time_to_quality, told

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept
+from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.making import bytes_of
 from outpace.train.fits import Fits

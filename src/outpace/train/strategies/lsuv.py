@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import nn
 
-from outpace.measure.generators import generators_kept
+from outpace.seams.generators import generators_kept
 from outpace.train import ranks
 from outpace.train.layers import look_at, shared
 from outpace.train.strategies.base import Strategy

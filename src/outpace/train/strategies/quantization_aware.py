@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from outpace.errors import MissingExtra, UsageError
-from outpace.measure.generators import generators_kept
+from outpace.seams.generators import generators_kept
 from outpace.train.compress.int8 import eligible, put
 from outpace.train.compress.straight import as_they_are, round_weights
 from outpace.train.strategies.base import Strategy

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.errors import UsageError
-from outpace.measure.generators import generators_kept
+from outpace.seams.generators import generators_kept
 from outpace.seams.rate import set_rate
 from outpace.train import ranks
 from outpace.train.layers import set_learning

@@ -263,6 +263,10 @@ def test_starting_workers_with_each_epoch_is_laid_at_them() -> None:
     assert (told.cause, worse.cause) == ("ipc", "ipc")
     assert worse.gain.speedup > 1.3 * told.gain.speedup
     assert "200.0 ms for workers to start" in worse.reason
+    assert "copied" not in worse.reason
+    assert worse.where == "train.py:138"
+    forked = with_input(**quick, workers=16, batches=10, epoch_start_s=2.0, forked_s=1.5)
+    assert "shared with a forked process is copied" in findings(forked)[0].reason
 
 
 def test_what_takes_most_of_the_run_is_the_bound() -> None:
@@ -309,6 +313,22 @@ def test_computing_at_the_machines_ceiling_is_the_bound_where_it_takes_most(
     assert ("io", "augment") in causes(facts)
     told = [f.gain.is_gain for f in found if f.cause == "arithmetic"]
     assert told == ([False] if first == "compute" else [])
+
+
+@pytest.mark.parametrize(("speedup", "first"), [(1.6, "compute"), (2.7, "io")])
+def test_computing_that_workers_slow_down_is_the_inputs(speedup: float, first: str) -> None:
+    """By the clock a step computes for 80 of 100 ms; without its input it would take less than that."""
+    assert IMAGES.machine.ceilings is not None
+    best = IMAGES.machine.ceilings.matmul_flops["float32"]
+    facts = replace(
+        with_input(workers=1, wait_s=0.02, fetch_s=0.09, decode_s=0.0, images=None),
+        steps=replace(IMAGES.steps, mean_s=0.1, median_s=0.1),
+        ledger=(Row("input", 0.02, 0.2), Row("forward", 0.08, 0.8)),
+        compute=replace(IMAGES.compute, flops=0.02 * best, fixed=(0.0, 0.0, 0.0)),
+        arms=(arm("input_free", speedup, 0.1 / speedup, "as_is"),),
+    )
+    assert {bound for bound, _ in causes(facts)} == {"io", "compute"}
+    assert causes(facts)[0][0] == first
 
 
 @pytest.mark.parametrize(

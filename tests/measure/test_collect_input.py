@@ -111,3 +111,46 @@ def test_a_collate_function_that_raises_for_a_name(
     code, printed = with_entry(script(COLLATES), tmp_path / "session")
     assert code == 0, printed
     assert evidence_of(tmp_path / "session").input.kind == "loader"
+
+
+SLOW_FIRST = """
+    import time
+
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Model(torch.nn.Linear):
+        waits = False
+
+        def forward(self, x):
+            time.sleep(0.25 if self.waits else 0.0)
+            self.waits = False
+            return super().forward(x)
+
+    model = Model(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(TensorDataset(torch.randn(48, 8)), batch_size=8, num_workers=WORKERS)
+    for epoch in range(5):
+        model.waits = True
+        for (x,) in loader:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_an_epochs_first_step_computes_longer_is_of_the_workers_start(
+    script: Callable[[str], Path], tmp_path: Path, workers: int
+) -> None:
+    """Memory that a forked worker shares is copied there, page by page: here it sleeps instead."""
+    path, session = script(SLOW_FIRST.replace("WORKERS", str(workers))), tmp_path / "session"
+    code, said = with_entry(path, session)
+    assert code == 0, said
+    evidence = evidence_of(session)
+    if workers:
+        assert evidence.input.forked_s == pytest.approx(0.25, abs=0.1)
+        assert evidence.input.epoch_start_s > evidence.input.forked_s
+        assert evidence.run.starts_s > 5 * evidence.input.forked_s
+    else:
+        assert evidence.input.forked_s == 0.0

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from outpace.measure.ledger import FEWEST, Seen, build, mean_of, mean_phases, own_share
+from outpace.measure.ledger import (
+    FEWEST,
+    Seen,
+    build,
+    longer_firsts,
+    mean_of,
+    mean_phases,
+    own_share,
+)
 from outpace.measure.sampler import Line
 from outpace.records.ledger import Row
 from outpace.seams.host import Step
@@ -130,3 +138,16 @@ def test_steps_that_were_noted_as_one_count_as_many() -> None:
     assert mean_phases([launched, waits]) == pytest.approx({"forward": 0.001})
     assert mean_phases([waits, launched]) == pytest.approx({"forward": 0.001, "sync": 0.009})
     assert mean_of([]) == (0.0, 0.0)
+
+
+def test_what_the_first_step_of_an_epoch_computes_longer() -> None:
+    """In the median of 30, 130 and 530 ms, of groups too, whose other steps took 10 ms each."""
+    usual = {"input": 0.2, "forward": 0.004, "backward": 0.006}
+
+    def first(computing_ms: int, count: int = 1) -> Step:
+        phases = {"input": 10**9, "forward": 2_000_000, "backward": (computing_ms - 2) * 10**6}
+        return Step(8, 10**9, 10**9, phases, 1, 8, False, count)
+
+    assert longer_firsts([first(40), first(140), first(540)], usual) == pytest.approx(0.13)
+    assert longer_firsts([first(140, count=4)], usual) == pytest.approx(0.1)
+    assert longer_firsts([first(6)], usual) == longer_firsts([], usual) == 0.0

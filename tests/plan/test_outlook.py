@@ -106,6 +106,26 @@ def test_a_first_validation_is_told_without_what_it_waited_for_files() -> None:
     assert outlook.validation() == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("untouched", "told"), [(0.0, 0.4), (1.0, 1.2)])
+def test_a_validation_that_takes_no_longer_than_two_steps(untouched: float, told: float) -> None:
+    """200 ms, and then the machine slows down: as it was seen, unless other data were not used yet."""
+    outlook = Outlook(fed(100))
+    record = outlook._record()
+    assert record is not None
+    outlook._on_others = lambda untouched: tell[untouched]  # type: ignore[method-assign]
+    tell = {True: untouched, False: 1.2}
+    for index in range(200):
+        record.given = index % 100 + 1
+        lasting = replace(step(outlook.host), wall=round((0.2 if index > 110 else 0.1) * 1e9))
+        if index == 100:
+            lasting = replace(lasting, wall=round(0.3e9), clean=False)
+        elif index == 50:
+            lasting = replace(lasting, wall=round(0.35e9), clean=False)  # no validation
+        outlook.note(lasting)
+    assert outlook.pace.pause_s is None
+    assert outlook.validation() == pytest.approx(told, rel=0.1)
+
+
 @pytest.mark.parametrize(("batches", "told"), [(20, 2.0), (400, 3.0), (1000, 4.0)])
 def test_the_machine_slowed_down_about_a_validation(batches: int, told: float) -> None:
     """As long as it took, or twice: what lies between is told by the batches that it has."""

@@ -109,10 +109,15 @@ def weights(evidence: Evidence, told: list[Finding]) -> dict[str, float]:
 
 
 def computing_share(evidence: Evidence) -> float:
-    """Share of the run in forward, backward and optimizer, less waiting for ranks and moving memory."""
+    """Share of the run in forward, backward and optimizer, less waiting for ranks and moving memory.
+
+    What it takes longer beside workers that make the input is the input's: without that it were gone.
+    """
     total = compute_cost(evidence)
     moved = moving_seconds(evidence) / total if total else 0.0
     share = evidence.share("forward", "backward", "optimizer", "compiling")
     whole = evidence.steps.mean_s
     waited = exchange_seconds(evidence) / whole * step_share(evidence) if whole else 0.0
-    return max(0.0, share - waited) * (1 - moved)
+    reading = input_cost(evidence)
+    without_input = 1.0 - (reading.run_share if reading is not None else 0.0)
+    return min(without_input, max(0.0, share - waited)) * (1 - moved)

@@ -71,6 +71,8 @@ def ipc(evidence: Evidence) -> Iterator[Told]:
         return
     begins = f"{1e3 * starts:.1f} ms for workers to start with each epoch"
     begins += ", whose DataLoader is made anew" if data.anew else ""
+    if data.forked_s > MOSTLY * data.epoch_start_s:
+        begins += ": most of it as memory that is shared with a forked process is copied once it is written to"
     seconds, low, high = (s + starts for s in (cost.seconds, cost.low, cost.high))
     yield Told(
         of_step(evidence, seconds, low, high, cost.how, starts),

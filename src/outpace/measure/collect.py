@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from outpace.measure.arms import Contest, median
-from outpace.measure.collect_input import collect_input
+from outpace.measure.collect_input import collect_input, forking_s
 from outpace.measure.counters import held_bytes
 from outpace.measure.device_time import on_device
 from outpace.measure.first_epoch import first_epoch, parted, sooner
@@ -198,6 +198,8 @@ def _recurring(
         usual = mean_phases(clean_steps(list(later))).get("input", 0.0)
         drawing = begun + usual * (len(record.starts) - 1)
         seconds = max(0.0, sum(record.starts) / 1e9 - drawing)
+        forking = forking_s(host, watcher, mean_phases(clean_steps(list(later))))
+        seconds += forking * len(record.starts)
         yield starts_of_epochs(seconds, len(record.starts), epoch)
     longer = first_epoch(first, later, epoch) if epoch else None
     if longer is not None:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from outpace.measure.arms import median
 from outpace.measure.by_hand import Place
 from outpace.measure.found import Found
-from outpace.measure.ledger import FEWEST
+from outpace.measure.ledger import FEWEST, longer_firsts
 from outpace.measure.lines import (
     at_work,
     fetch_kind,
@@ -24,7 +24,7 @@ from outpace.measure.lines import (
     places,
 )
 from outpace.measure.sampler import Line, read_dump
-from outpace.measure.subjects import training_loader
+from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import Input
 from outpace.seams.fetch import Fetches
@@ -64,6 +64,7 @@ def collect_input(
     usual = phases.get("input", 0.0)
     starts = [ns / 1e9 for ns in record.starts[1:] or record.starts]
     restarts = host.mingled and record.restarts
+    forked = 0.0 if restarts else forking_s(host, watcher, phases)
     facts: dict[str, Any] = {
         "kind": "iterable" if isinstance(loader.dataset, IterableDataset) else "loader",
         "where": record.where,
@@ -77,7 +78,8 @@ def collect_input(
         "batches": record.length,
         "epochs": _epochs(watcher, record.steps_of_epoch(host.micro_steps), host.micro_steps),
         "wait_s": usual,
-        "epoch_start_s": usual if restarts else max(0.0, median(starts) - usual),
+        "epoch_start_s": usual if restarts else max(0.0, median(starts) - usual) + forked,
+        "forked_s": forked,
         "step_streams": (),
         "interrupted": record.interrupted,
         "shared": record.interrupted and _shared(host, loader),
@@ -93,6 +95,16 @@ def collect_input(
         facts["reworked_s"] = made_share * phases.get("elsewhere", 0.0)
         facts["reworked_where"] = places(made, most=1)[0][0]
     return Input(**{**facts, **found.input}, images=found.images)
+
+
+def forking_s(host: Host, watcher: Watcher, phases: dict[str, float]) -> float:
+    """Seconds that an epoch's first step computes longer, as its workers were just started."""
+    loaded = training_loader(host)
+    if loaded is None or not loaded[0].num_workers or loaded[0].persistent_workers:
+        return 0.0
+    if main_device(host) != "cpu":
+        return 0.0  # what is launched there is no measure of it
+    return longer_firsts(watcher.firsts, phases)
 
 
 def _shared(host: Host, loader: DataLoader[Any]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from outpace.measure.by_hand import Place, Update
 from outpace.measure.lines import (
@@ -33,6 +34,7 @@ SMALLEST_ROW = 0.01
 FEWEST = 3
 """samples that a place is told by"""
 WARM_UP = 2
+COMPUTING = ("forward", "backward", "optimizer")
 
 Totals = defaultdict[tuple[str, str | None], float]
 
@@ -76,6 +78,19 @@ def mean_phases(steps: list[Step]) -> dict[str, float]:
     weighted = [(step.count if step.clean else 1, step.phases) for step in steps]
     count = sum(weight for weight, _ in weighted)
     return {n: sum(w * took.get(n, 0) for w, took in weighted) / count / 1e9 for n in names}
+
+
+def longer_firsts(firsts: Sequence[Step], phases: Mapping[str, float]) -> float:
+    """Seconds that steps which begin an epoch compute longer than ``phases`` tell of others, in the median.
+
+    Where workers were forked just before, memory is shared with them: each page that such a step writes
+    to is copied first.
+    """
+    if not firsts:
+        return 0.0
+    usual = sum(phases.get(name, 0.0) for name in COMPUTING)
+    took = [sum(s.phases.get(n, 0) for n in COMPUTING) / 1e9 - s.count * usual for s in firsts]
+    return max(0.0, median(took))
 
 
 def mean_of(steps: Sequence[Step]) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from outpace.measure.course import Course
 from outpace.measure.growth import Growth
+from outpace.measure.ledger import WARM_UP
 from outpace.measure.losses import Losses
 from outpace.measure.recurring import Came
 from outpace.measure.retained import Look, find_retained, look
@@ -36,7 +37,10 @@ class Watcher:
         """these, where they do not stand for those of later epochs"""
         self.second_epoch: int | None = None
         """steps before it; None until it begins"""
+        self.firsts: list[Step] = []
+        """those of these that began an epoch"""
         self._epoch: int | None = None
+        self._last_epoch: int | None = None
         self.outside: dict[str, Came] = {name: Came() for name in NOW_AND_THEN}
         self.growth = Growth()
         self.first_look: Look | None = None
@@ -64,6 +68,8 @@ class Watcher:
         if step.index == 1:
             self.fetch_begin = self._fetches()
         self._epoch = self.host.epoch if self._epoch is None else self._epoch
+        begins = self._last_epoch is not None and self.host.epoch > self._last_epoch
+        self._last_epoch = self.host.epoch
         if self.second_epoch is None and self.host.epoch > self._epoch:
             self.second_epoch = step.index
         if self.course.note(step.index + 1):
@@ -82,6 +88,8 @@ class Watcher:
         self._forget_other_training()
         if len(self.steps) < KEEP:
             self.steps.append(step)
+            if begins and step.index >= WARM_UP:
+                self.firsts.append(step)
         self.growth.feed(step.index)
         if step.index == LOOK_AT:
             self.first_look = look()

@@ -54,10 +54,11 @@ class Outlook:
             seconds -= min(seconds, waited_s / step.count)
         if stood_s < seconds * step.count:  # else it stood still before its first step
             seconds -= stood_s / step.count
-        before = self.pace.paused
-        self.pace.note(seconds, step.count, clean=step.clean or self.mingled)
+        before, begins = self.pace.paused, self._begins_epoch(step)
+        self.pace.note(seconds, step.count, clean=step.clean or self.mingled, begins=begins)
         if self.pace.paused > before:
-            self._place_pause(step)
+            self._at_ends += begins
+            self._within += not begins
         if step.clean and not stood_s:
             self._drawing_s += step.phases["input"] * step.count / 1e9
             self._seen_s += step.wall * step.count / 1e9
@@ -65,11 +66,9 @@ class Outlook:
             self._steps += step.count
         self._look_around(step.index + 1)
 
-    def _place_pause(self, step: Step) -> None:
+    def _begins_epoch(self, step: Step) -> bool:
         record = self._record()
-        within = record is not None and record.given > step.count * max(1, step.micro_steps)
-        self._within += within
-        self._at_ends += not within
+        return record is not None and record.given <= step.count * max(1, step.micro_steps)
 
     @property
     def only_within(self) -> bool:
@@ -133,9 +132,12 @@ class Outlook:
     def validation(self) -> float:
         """Seconds between two epochs: as seen, else by the batches of the loaders not used so far.
 
-        Such a batch is drawn as those of training are, and goes through the model forward.
+        Such a batch is drawn as those of training are, and goes through the model forward. What was seen
+        may have been short: it is one where nothing is left to judge by that was not used.
         """
         seen = self.pace.pause_s
+        if seen is None and not self._on_others(untouched=True):
+            seen = self.pace.short_end_s
         if seen is not None and seen.low == seen.high:
             return seen.low
         by_batches = 0.0 if self.epoch() is None else self._on_others(untouched=False)

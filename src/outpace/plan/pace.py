@@ -134,6 +134,8 @@ class Pace:
         self._pauses: deque[Pause] = deque(maxlen=FEWEST_APART)
         self._long: deque[Pause] = deque(maxlen=FEWEST_APART)
         """these, and steps that took much longer than others though nothing was seen to happen in them"""
+        self._ends: deque[Pause] = deque(maxlen=FEWEST_APART)
+        """what lay between epochs and was too short for a pause"""
         self._begun: Pause | None = None
         """the newest, until it is known how fast the machine was after it"""
         self._recent: deque[tuple[float, int]] = deque()
@@ -156,8 +158,13 @@ class Pace:
         """seconds by which clean steps took longer than those around them, and how often they did"""
         self._shortest = math.inf
 
-    def note(self, seconds: float, count: int = 1, *, clean: bool = True) -> None:
-        """``count`` steps took so long each; ``clean``: nothing else happened in them."""
+    def note(
+        self, seconds: float, count: int = 1, *, clean: bool = True, begins: bool = False
+    ) -> None:
+        """``count`` steps took so long each; ``clean``: nothing else happened in them.
+
+        ``begins``: they are an epoch's first, so that what else happened lay between two epochs.
+        """
         self.seconds += seconds * count
         if clean:
             self._shortest = min(self._shortest, seconds)
@@ -178,7 +185,7 @@ class Pace:
             if self._block_s >= length or self.step_s is None:
                 self._end_block()
         elif self.step_s is not None:
-            self._pause((seconds - self.recent_s) * count, count)
+            self._pause((seconds - self.recent_s) * count, count, begins)
         self.steps += count
 
     def left(self, steps: int, pauses_s: float = 0.0) -> Estimate:
@@ -240,6 +247,11 @@ class Pace:
             return Between(since, since) if since else None
         # What slows steps down slows validations in another measure: those since then tell it.
         return self._longest(self._pauses, self.step_s)
+
+    @property
+    def short_end_s(self) -> Between | None:
+        """The same of what lay between epochs and was too short for a pause."""
+        return self._longest(self._ends, self.step_s) if self._ends and self.step_s else None
 
     @property
     def usual_s(self) -> float:
@@ -346,7 +358,7 @@ class Pace:
                 self._stalls += 1
         self._far = []
 
-    def _pause(self, seconds: float, count: int) -> None:
+    def _pause(self, seconds: float, count: int, begins: bool) -> None:
         assert self.step_s is not None
         if self.steps < WARM_UP or seconds <= 0:
             return
@@ -359,6 +371,8 @@ class Pace:
         else:
             self._since += seconds
             self._longest_since = max(self._longest_since, seconds)
+            if begins:
+                self._ends.append(self._noted(seconds, count))
 
     def _note_stall(self, seconds: float, count: int) -> None:
         self._note_long(seconds, count)
@@ -366,11 +380,14 @@ class Pace:
             self._stalled += seconds
             self._stalls += 1
 
-    def _note_long(self, seconds: float, count: int) -> Pause:
+    def _noted(self, seconds: float, count: int) -> Pause:
         assert self.step_s is not None
         # Where the last steps took longer it did too; when these have come into the average is later.
         around = max(self.step_s, self.recent_s)
-        found = Pause(self.changes, seconds, around, self.steps, count)
+        return Pause(self.changes, seconds, around, self.steps, count)
+
+    def _note_long(self, seconds: float, count: int) -> Pause:
+        found = self._noted(seconds, count)
         if self.steps >= WARM_UP:
             self._long.append(found)
         self._begun = found

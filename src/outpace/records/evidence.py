@@ -93,8 +93,11 @@ class Input(msgspec.Struct, frozen=True):
     ipc_s: float = 0.0
     """time a batch spends between worker and main process"""
     epoch_start_s: float = 0.0
-    """extra time of an epoch's first batch: making the iterator, starting workers; where it restarts, all
-    that a step waits"""
+    """extra time of an epoch's first step: making the iterator, starting workers, and copying the memory
+    that is shared with them; where it restarts, all that a step waits"""
+    forked_s: float = 0.0
+    """part of it: the step computes longer, as each page that a forked worker shares is copied once it is
+    written to"""
     worker_growth_bytes: float = 0.0
     """what the memory that workers own grows by, a step"""
     copied_bytes: int = 0
@@ -450,7 +453,8 @@ class Run(msgspec.Struct, frozen=True):
     recurring: tuple[Recurring, ...] = ()
     """what came outside of steps; empty where the run was seen to its end"""
     starts_s: float = 0.0
-    """of the ledger's row for input, what epochs' starts took: making an iterator, starting workers"""
+    """of the ledger's row for input, what epochs' starts took: making an iterator, starting workers, and
+    what the first step computes longer for them"""
     others_cores: float = 0.0
     """cores that other processes kept busy meanwhile, on average"""
 

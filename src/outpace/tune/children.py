@@ -42,6 +42,7 @@ WATCHED = {
             "read_s",
             "kind_places",
             "restarts",
+            "forked_s",
             "reworked_s",
             "reworked_where",
             "interrupted",

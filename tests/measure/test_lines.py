@@ -14,6 +14,7 @@ from outpace.measure.lines import (
     is_loss,
     is_optimizers,
     is_telling,
+    kinds,
     places,
 )
 from outpace.measure.sampler import Line
@@ -151,3 +152,15 @@ def test_torchs_own_way_from_a_data_set_to_a_batch_is_putting_it_together() -> N
         assert fetch_kind(Line("input", library + file, "__getitem__", loop)) == "collate"
     own = (("train.py", "__getitem__", 3), *loop)
     assert fetch_kind(Line("input", "train.py", "__getitem__", own)) == "augment"
+
+
+def test_freeing_what_a_sample_was_made_from_is_of_the_kind_that_made_it() -> None:
+    """A method's objects are freed as it ends, in the line that called it."""
+    loop = (("train.py", "main", 9),)
+    fetches = "/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py"
+    ends = Line("input", fetches, "<listcomp>", loop)
+    parses = line_of("record = json.loads(line)")
+    collates = Line("input", fetches.replace("fetch", "collate"), "default_collate", loop)
+    made = kinds(Counter({parses: 60, ends: 30, collates: 10}))
+    assert made == pytest.approx({"parse": 0.9, "collate": 0.1})
+    assert kinds(Counter({ends: 30, collates: 10})) == {"collate": 1.0}

@@ -54,6 +54,9 @@ DECODE_FILES = re.compile(r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/")
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
 SERVE_FILES = re.compile(r"torch/utils/data/(dataset|sampler|distributed|_utils/fetch)\.py")
 """torch's own way from a data set to a batch"""
+FETCH_FILE = "torch/utils/data/_utils/fetch.py"
+"""which only calls: what goes on in its own lines is that a data set's method ends, and frees what it made"""
+MAKING = ("decode", "parse", "storage", "augment")
 BY_CHANCE = 0.1
 """of the samples at a line that may be of another phase than they say"""
 OURS = re.compile(r"/outpace/(seams|measure)/")
@@ -177,13 +180,24 @@ def _within(line: Line, functions: frozenset[str]) -> bool:
 
 
 def kinds(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, float]:
-    """Share of each kind among input samples; waiting for workers is left out."""
+    """Share of each kind among input samples; waiting for workers is left out.
+
+    Freeing what samples were made from is of the kinds that made them.
+    """
     counts: Counter[str] = Counter()
+    freeing = 0
     for line, count in samples.items():
-        counts[fetch_kind(line, collates)] += count
+        kind = fetch_kind(line, collates)
+        counts[kind] += count
+        freeing += count if kind == "collate" and line.file.endswith(FETCH_FILE) else 0
     counts.pop("wait", None)
-    total = sum(counts.values())
-    return {kind: count / total for kind, count in counts.items()} if total else {}
+    total, made = sum(counts.values()), sum(counts[kind] for kind in MAKING)
+    shares = {kind: count / total for kind, count in counts.items() if count}
+    if made and freeing:
+        for kind in MAKING:
+            shares[kind] = (1 + freeing / made) * counts[kind] / total
+        shares["collate"] = (counts["collate"] - freeing) / total
+    return {kind: share for kind, share in shares.items() if share > 0}
 
 
 def at_work(samples: Counter[Line]) -> Counter[Line]:

@@ -25,8 +25,10 @@ class PersistentWorkers(Remedy):
     """Keep the script's worker processes alive instead of starting them anew each epoch.
 
     Helps where epochs are short against the start of the workers, most of all where these are
-    spawned and import everything again, or where each step makes an iterator of its own. Costs the
-    workers' memory between epochs, during validation for one.
+    spawned and import everything again, or where each step makes an iterator of its own. Forked ones
+    share the training's memory, which is copied page by page as it is written to next: an epoch's first
+    step may take several times as long. Costs the workers' memory between epochs, during validation for
+    one.
 
     Keeps every bit where samples are deterministic. Workers that draw random numbers go on with
     their generators instead of being seeded again. The gain is of whole epochs: steady steps are

@@ -263,10 +263,10 @@ def test_starting_workers_with_each_epoch_is_laid_at_them() -> None:
     assert (told.cause, worse.cause) == ("ipc", "ipc")
     assert worse.gain.speedup > 1.3 * told.gain.speedup
     assert "200.0 ms for workers to start" in worse.reason
-    assert "copied" not in worse.reason
+    assert "forked" not in worse.reason
     assert worse.where == "train.py:138"
     forked = with_input(**quick, workers=16, batches=10, epoch_start_s=2.0, forked_s=1.5)
-    assert "shared with a forked process is copied" in findings(forked)[0].reason
+    assert "copy memory that a forked worker shares" in findings(forked)[0].reason
 
 
 def test_what_takes_most_of_the_run_is_the_bound() -> None:

@@ -72,7 +72,7 @@ def ipc(evidence: Evidence) -> Iterator[Told]:
     begins = f"{1e3 * starts:.1f} ms for workers to start with each epoch"
     begins += ", whose DataLoader is made anew" if data.anew else ""
     if data.forked_s > MOSTLY * data.epoch_start_s:
-        begins += ": most of it as memory that is shared with a forked process is copied once it is written to"
+        begins += ": most of it to copy memory that a forked worker shares, once it is written to"
     seconds, low, high = (s + starts for s in (cost.seconds, cost.low, cost.high))
     yield Told(
         of_step(evidence, seconds, low, high, cost.how, starts),

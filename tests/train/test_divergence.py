@@ -234,17 +234,20 @@ def test_numbers_lost_in_the_last_steps_are_not_kept() -> None:
         assert ("the last losses are no numbers" in " ".join(result.notes)) == kept
 
 
-def test_a_training_that_ended_so_can_be_started_again(tmp_path: Path) -> None:
-    class Late:
-        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
-            return loss * math.nan if run.step > 35 else None
+class LastLossesNaN:
+    """A callback: so are those of the last four of 40 steps."""
 
+    def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+        return loss * math.nan if run.step > 35 else None
+
+
+def test_a_training_that_ended_so_can_be_started_again(tmp_path: Path) -> None:
     given: dict[str, Any] = {
         "valid": None,
         "metric": None,
         "steps": 40,
         "strategies": [Divergence(), Constant(rate=0.01)],
-        "callbacks": [Late()],
+        "callbacks": [LastLossesNaN()],
         "checkpoint": tmp_path,
     }
     first = fit(**given)
@@ -257,17 +260,12 @@ def test_a_training_that_ended_so_can_be_started_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("metric", [None, accuracy])
 def test_weights_that_are_no_numbers_are_never_the_best(tmp_path: Path, metric: Any) -> None:
     """The training is shorter than an epoch: its only validation is that of what its last steps have lost."""
-
-    class Late:
-        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
-            return loss * math.nan if run.step > 35 else None
-
     given: dict[str, Any] = {
         "train": ready(60 * 24),
         "metric": metric,
         "steps": 40,
         "strategies": [Divergence(), Constant(rate=0.01)],
-        "callbacks": [Late()],
+        "callbacks": [LastLossesNaN()],
         "checkpoint": tmp_path,
     }
     first = fit(**given)

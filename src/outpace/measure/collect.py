@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from outpace.measure.arms import Contest, median
-from outpace.measure.collect_input import collect_input, forking_s
+from outpace.measure.collect_input import collect_input
 from outpace.measure.counters import held_bytes
 from outpace.measure.device_time import on_device
 from outpace.measure.first_epoch import first_epoch, parted, sooner
@@ -102,7 +102,7 @@ def collect(
     now = perf_counter_ns()
     first = host.first_step_start
     startup = ((first if first is not None else now) - host.started) / 1e9
-    came = tuple(_recurring(host, watcher, micro, early, recorded))
+    came = tuple(_recurring(host, watcher, micro, early, recorded, inputs.forked_s))
     outside = _outside(came, None if finished else total)
     if finished and host.steps:
         _add_tail(host, outside)
@@ -179,11 +179,17 @@ def _steps(
 
 
 def _recurring(
-    host: Host, watcher: Watcher, micro: int, first: Sequence[Step], later: Sequence[Step]
+    host: Host,
+    watcher: Watcher,
+    micro: int,
+    first: Sequence[Step],
+    later: Sequence[Step],
+    forked_s: float,
 ) -> Iterator[Recurring]:
     """What came outside of steps: validations, checkpoints, starts of epochs, and the first of them.
 
-    ``first``: steps of the first epoch, where those of others are not as these.
+    ``first``: steps of the first epoch, where those of others are not as these; ``forked_s``: what an
+    epoch's first step computes longer.
     """
     loaded = training_loader(host)
     epoch = loaded[1].steps_of_epoch(micro) if loaded is not None else None
@@ -198,8 +204,7 @@ def _recurring(
         usual = mean_phases(clean_steps(list(later))).get("input", 0.0)
         drawing = begun + usual * (len(record.starts) - 1)
         seconds = max(0.0, sum(record.starts) / 1e9 - drawing)
-        forking = forking_s(host, watcher, mean_phases(clean_steps(list(later))))
-        seconds += forking * len(record.starts)
+        seconds += forked_s * len(record.starts)
         yield starts_of_epochs(seconds, len(record.starts), epoch)
     longer = first_epoch(first, later, epoch) if epoch else None
     if longer is not None:

@@ -64,7 +64,7 @@ def collect_input(
     usual = phases.get("input", 0.0)
     starts = [ns / 1e9 for ns in record.starts[1:] or record.starts]
     restarts = host.mingled and record.restarts
-    forked = 0.0 if restarts else forking_s(host, watcher, phases)
+    forked = 0.0 if restarts else _forking_s(loader, host, watcher, phases)
     facts: dict[str, Any] = {
         "kind": "iterable" if isinstance(loader.dataset, IterableDataset) else "loader",
         "where": record.where,
@@ -97,10 +97,11 @@ def collect_input(
     return Input(**{**facts, **found.input}, images=found.images)
 
 
-def forking_s(host: Host, watcher: Watcher, phases: dict[str, float]) -> float:
+def _forking_s(
+    loader: DataLoader[Any], host: Host, watcher: Watcher, phases: dict[str, float]
+) -> float:
     """Seconds that an epoch's first step computes longer, as its workers were just started."""
-    loaded = training_loader(host)
-    if loaded is None or not loaded[0].num_workers or loaded[0].persistent_workers:
+    if not loader.num_workers or loader.persistent_workers:
         return 0.0
     if main_device(host) != "cpu":
         return 0.0  # what is launched there is no measure of it

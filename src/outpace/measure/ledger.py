@@ -28,13 +28,13 @@ from outpace.measure.lines import (
 from outpace.measure.sampler import LOADING, Line
 from outpace.records.ledger import NOW_AND_THEN, Row
 from outpace.seams.host import Step
+from outpace.seams.phases import WORK
 
 SMALLEST_ROW = 0.01
 """places with a smaller share of the run are put together"""
 FEWEST = 3
 """samples that a place is told by"""
 WARM_UP = 2
-COMPUTING = ("forward", "backward", "optimizer")
 
 Totals = defaultdict[tuple[str, str | None], float]
 
@@ -88,8 +88,8 @@ def longer_firsts(firsts: Sequence[Step], phases: Mapping[str, float]) -> float:
     """
     if not firsts:
         return 0.0
-    usual = sum(phases.get(name, 0.0) for name in COMPUTING)
-    took = [sum(s.phases.get(n, 0) for n in COMPUTING) / 1e9 - s.count * usual for s in firsts]
+    usual = sum(phases.get(name, 0.0) for name in WORK)
+    took = [sum(s.phases.get(n, 0) for n in WORK) / 1e9 - s.count * usual for s in firsts]
     return max(0.0, median(took))
 
 

@@ -184,20 +184,20 @@ def kinds(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dic
 
     Freeing what samples were made from is of the kinds that made them.
     """
-    counts: Counter[str] = Counter()
+    counts: defaultdict[str, float] = defaultdict(float)
     freeing = 0
     for line, count in samples.items():
         kind = fetch_kind(line, collates)
         counts[kind] += count
         freeing += count if kind == "collate" and line.file.endswith(FETCH_FILE) else 0
     counts.pop("wait", None)
-    total, made = sum(counts.values()), sum(counts[kind] for kind in MAKING)
-    shares = {kind: count / total for kind, count in counts.items() if count}
-    if made and freeing:
+    made = sum(counts[kind] for kind in MAKING)
+    if made:
+        counts["collate"] -= freeing
         for kind in MAKING:
-            shares[kind] = (1 + freeing / made) * counts[kind] / total
-        shares["collate"] = (counts["collate"] - freeing) / total
-    return {kind: share for kind, share in shares.items() if share > 0}
+            counts[kind] *= 1 + freeing / made
+    total = sum(counts.values())
+    return {kind: count / total for kind, count in counts.items() if count}
 
 
 def at_work(samples: Counter[Line]) -> Counter[Line]:

@@ -40,7 +40,7 @@ class Watcher:
         self.firsts: list[Step] = []
         """those of these that began an epoch"""
         self._epoch: int | None = None
-        self._last_epoch: int | None = None
+        """of the last step"""
         self.outside: dict[str, Came] = {name: Came() for name in NOW_AND_THEN}
         self.growth = Growth()
         self.first_look: Look | None = None
@@ -67,10 +67,9 @@ class Watcher:
             self.kept = [training_loader(self.host), main_root(self.host)]
         if step.index == 1:
             self.fetch_begin = self._fetches()
-        self._epoch = self.host.epoch if self._epoch is None else self._epoch
-        begins = self._last_epoch is not None and self.host.epoch > self._last_epoch
-        self._last_epoch = self.host.epoch
-        if self.second_epoch is None and self.host.epoch > self._epoch:
+        begins = self._epoch is not None and self.host.epoch > self._epoch
+        self._epoch = self.host.epoch
+        if begins and self.second_epoch is None:
             self.second_epoch = step.index
         if self.course.note(step.index + 1):
             forget_epochs(self.host)

@@ -54,7 +54,7 @@ class Outlook:
             seconds -= min(seconds, waited_s / step.count)
         if stood_s < seconds * step.count:  # else it stood still before its first step
             seconds -= stood_s / step.count
-        before, begins = self.pace.paused, self._begins_epoch(step)
+        before, begins = self.pace.paused, not step.clean and self._begins_epoch(step)
         self.pace.note(seconds, step.count, clean=step.clean or self.mingled, begins=begins)
         if self.pace.paused > before:
             self._at_ends += begins
@@ -135,9 +135,9 @@ class Outlook:
         Such a batch is drawn as those of training are, and goes through the model forward. What was seen
         may have been short: it is one where nothing is left to judge by that was not used.
         """
-        seen = self.pace.pause_s
-        if seen is None and not self._on_others(untouched=True):
-            seen = self.pace.short_end_s
+        seen, short = self.pace.pause_s, self.pace.short_end_s
+        if seen is None and short is not None and not self._on_others(untouched=True):
+            seen = short
         if seen is not None and seen.low == seen.high:
             return seen.low
         by_batches = 0.0 if self.epoch() is None else self._on_others(untouched=False)

@@ -81,6 +81,31 @@ def test_the_kernel_refuses_what_is_not_redirected(outside_tmp: Path) -> None:
 
 
 @needs_landlock
+def test_a_cache_that_is_not_there_yet_is_made(
+    outside_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = outside_tmp / "home"
+    (home / "project").mkdir(parents=True)
+    (home / "project" / "train.py").write_text(
+        textwrap.dedent(
+            """
+            import os, subprocess
+            cache = os.path.expanduser("~/.triton/cache")
+            os.makedirs(cache)
+            subprocess.run(["touch", os.path.join(cache, "compiled")], check=True)
+            """
+        )
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("HF_HOME", str(home / "models" / "hub"))
+    target = Target("script", "train.py", (), str(home / "project"))
+    child, _ = started(target, outside_tmp / "session")
+    assert wait(child) == 0
+    assert (home / ".triton" / "cache" / "compiled").exists()
+    assert sorted(path.name for path in home.iterdir()) == [".triton", "project"]
+
+
+@needs_landlock
 def test_only_what_is_started_in_it_is_guarded(outside_tmp: Path, tmp_path: Path) -> None:
     write = ["sh", "-c", f"echo x > {outside_tmp}/file"]
     refused = guard.guarded([str(tmp_path)], lambda: subprocess.run(write, capture_output=True))

@@ -58,6 +58,7 @@ class ThrownAway:
         self.removed: list[str] = []
         self.changed: list[str] = []
         self.ended = False
+        self.made: list[str] = []
         self.environ = environ
         self.allow = [str(self.scratch), *map(str, allow)]
         self.areas = areas(self.allow, str(self.cwd), environ)
@@ -81,6 +82,8 @@ class ThrownAway:
         if not self.can_guard:
             return action()
         self.scratch.mkdir(parents=True, exist_ok=True)
+        # The kernel opens folders that are there: none else could be made in a home that it keeps.
+        self.made = [made for folder in self.areas.caches for made in make_folders(folder)]
         return guarded([*self.areas.always, *self.areas.temporary], action)
 
     def end(self) -> None:
@@ -90,6 +93,9 @@ class ThrownAway:
         self.ended = True
         self.written, self.removed = written_in(self.scratch)
         shutil.rmtree(self.scratch, ignore_errors=True)
+        for folder in reversed(self.made):
+            with contextlib.suppress(OSError):  # it was used
+                os.rmdir(folder)
         if self.before is not None:
             self.changed = changes(self.before, self._look())
 
@@ -122,6 +128,20 @@ class ThrownAway:
         shown = [os.path.relpath(p, self.cwd) if _beneath(p, self.cwd) else p for p in paths]
         more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
         return ", ".join(shown[:NAMED]) + more
+
+
+def make_folders(path: str) -> list[str]:
+    """Have a folder; those that were made for it, from the top. One that can't be had is left."""
+    missing = []
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    made = []
+    with contextlib.suppress(OSError):
+        for folder in reversed(missing):
+            os.mkdir(folder, 0o700)
+            made.append(folder)
+    return made
 
 
 def _beneath(path: str, folder: Path) -> bool:

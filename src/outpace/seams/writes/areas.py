@@ -42,6 +42,8 @@ class Areas(NamedTuple):
     always: tuple[str, ...]
     kept: tuple[str, ...]
     temporary: tuple[str, ...]
+    caches: tuple[str, ...]
+    """those of `always` that libraries make when they first need them"""
 
     def passes(self, path: str) -> bool:
         """Whether ``path`` (absolute, links followed) is written as ever."""
@@ -59,13 +61,15 @@ def areas(allow: Iterable[str], cwd: str, environ: Mapping[str, str]) -> Areas:
     home = os.path.expanduser("~")
     caches = [os.path.join(home, name) for name in HOME_CACHES]
     caches += [environ[name] for name in CACHES if os.path.isabs(environ.get(name, ""))]
-    caches += [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
+    packages = [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
     temporary = _real([environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp"])
     here = os.path.realpath(cwd)
     # A cache variable that names the working directory, or a folder around it, opens nothing.
-    always = [c for c in _real(caches) if not _under(here, [c])]
+    made, installed = (
+        tuple(c for c in _real(folders) if not _under(here, [c])) for folders in (caches, packages)
+    )
     kept = () if here in temporary else (here,)
-    return Areas((*DEVICES, *_real(allow), *always), kept, temporary)
+    return Areas((*DEVICES, *_real(allow), *made, *installed), kept, temporary, made)
 
 
 def _real(paths: Iterable[str]) -> tuple[str, ...]:

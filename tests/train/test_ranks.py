@@ -131,8 +131,6 @@ def test_ranks_end_at_the_same_step(tmp_path: Path, torchrun: list[str]) -> None
     assert one["stopped"] == two["stopped"] == "budget"
     assert one["steps"] == two["steps"]
     assert one["weights"] == two["weights"]
-    assert isinstance(one["seconds"], float)
-    assert one["seconds"] < 4.0
 
 
 @pytest.mark.slow

@@ -184,14 +184,17 @@ def wait(
 
 def _has_ended(child: Child, seconds: float) -> bool:
     """Wait for the end, but not longer; without polling where the system can tell."""
-    if not hasattr(os, "pidfd_open"):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(seconds)
-        return child.returncode is not None
     if child.returncode is None:
-        process = os.pidfd_open(child.pid)
         try:
-            select.select([process], [], [], seconds)
+            process = os.pidfd_open(child.pid)
+        except (AttributeError, OSError):  # an older kernel, a sandbox that refuses it
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(seconds)
+            return child.returncode is not None
+        try:
+            ended = select.poll()
+            ended.register(process, select.POLLIN)
+            ended.poll(1e3 * seconds)
         finally:
             os.close(process)
     return child.poll() is not None
@@ -239,19 +242,24 @@ def _is_foreground() -> bool:
 
 def stop(child: Child) -> None:
     """End the target and all that it started: asked first, killed after."""
-    family: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(child.pid)
-        family = process.children(recursive=True)
-        child.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(GRACE_S)
-        family += [p for p in process.children(recursive=True) if p not in family]
+    family = _started_by(child.pid)
+    child.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(GRACE_S)
+    family += [process for process in _started_by(child.pid) if process not in family]
     child.kill()
     child.wait()
     _end(family)
     if child.thrown_away is not None:
         child.thrown_away.end()
+
+
+def _started_by(pid: int) -> list[psutil.Process]:
+    """The processes below one; none where the system does not tell whose they are."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except (psutil.Error, OSError):
+        return []
 
 
 def _end(family: list[psutil.Process]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from outpace.cli.settings import OPTIONS, defaults, of_command
+from outpace.cli.stdout import open_closed
 from outpace.cli.telling import failure_of, leave_quietly, tell
 
 COMMANDS = {
@@ -99,6 +100,7 @@ def group() -> None:
 def main() -> None:
     """Run a command; a user's mistake is told in two lines, ours with its traceback."""
     given: dict[str, Any] = {}
+    open_closed()
     try:
         given = defaults()
         code = group.main(standalone_mode=False, default_map=given)

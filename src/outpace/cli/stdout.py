@@ -1,4 +1,7 @@
-"""Stdout for the one document of ``--json``: what else is printed in our process goes to stderr."""
+"""Stdout for the one document of ``--json``: what else is printed in our process goes to stderr.
+
+And the streams that whoever started us has closed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,17 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+
+
+def open_closed() -> None:
+    """Have stdin, stdout and stderr go nowhere where they are closed: else a file gets their number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
 
 
 @contextlib.contextmanager

@@ -66,6 +66,10 @@ def bandwidth(evidence: Evidence) -> Iterator[Told]:
 def leak(evidence: Evidence) -> Iterator[Told]:
     """Memory that grows with every step."""
     memory, data = evidence.memory, evidence.input
+    # Growth and limit are a GPU's where the training is on one; workers are on the machine in any case.
+    there = (
+        memory.limit_bytes if evidence.compute.device == "cpu" else evidence.machine.memory_bytes
+    )
     objects = (
         f"{data.copied_holder or 'the data set'} holds some {float(f'{data.copied_objects:.2g}'):,.0f}, "
         f"{data.copied_bytes / 2**20:.0f} MiB"
@@ -79,18 +83,17 @@ def leak(evidence: Evidence) -> Iterator[Told]:
             "copy their pages (arrays and tensors have none)"
             + (f"; {objects}" if data.copied_bytes > WORTH_NAMING else ""),
         )
-    elif data.workers * data.copied_bytes > MOST_COPIED * memory.limit_bytes > 0:
+    elif data.workers * data.copied_bytes > MOST_COPIED * there > 0:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0),
             data.where,
             f"{data.workers} workers will each copy the Python objects that they read: {objects}, of "
-            f"{memory.limit_bytes / 2**30:.1f} GiB for all (arrays of numbers or of text are not copied)",
+            f"{there / 2**30:.1f} GiB for all (arrays of numbers or of text are not copied)",
         )
     if memory.growth_low <= 0:
         return
     total, count = evidence.run.total_steps, evidence.steps.count
     left = max(1, (total or FAR * count) - count)
-    # Growth and limit are a GPU's where the training is on one.
     on_gpu = evidence.compute.device != "cpu" and memory.peak_bytes
     held = memory.beside_bytes + memory.peak_bytes if on_gpu else memory.rss_bytes
     ends = held + memory.growth_bytes_step * left > memory.limit_bytes > 0

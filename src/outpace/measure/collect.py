@@ -29,7 +29,7 @@ from outpace.measure.ledger import (
     own_share,
 )
 from outpace.measure.lines import input_lines
-from outpace.measure.machine import memory_limit
+from outpace.measure.machine import free_memory, memory_limit
 from outpace.measure.recurring import ends_of_epochs, recurring, starts_of_epochs
 from outpace.measure.sampler import Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
@@ -52,7 +52,7 @@ from outpace.records.health import Health
 from outpace.records.ledger import NOW_AND_THEN
 from outpace.records.machine import Machine
 from outpace.seams.alter import DEAR
-from outpace.seams.backend import BackendSeam
+from outpace.seams.backend import BackendSeam, benchmarks
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, RootFacts, Step
 from outpace.seams.module import ModuleSeam, is_compiled
@@ -286,7 +286,9 @@ def _compute(
     if isinstance(steps, OptimizerSeam):
         facts.update(set_to_none=not steps.zeroes, mislaid=steps.mislays)
     facts.update(_fixed_cost(contests, found, facts))
-    facts["tf32"] = computed_in(facts.get("device", "cpu")) == "tf32"
+    device = facts.get("device", "cpu")
+    facts["tf32"] = computed_in(device) == "tf32"
+    facts["cudnn_benchmark"] = device == "cuda" and benchmarks()
     calls = found.compute.get("calls")
     if rooted is None and calls is not None:
         facts["where"] = calls.where  # no module: what the script computes itself
@@ -386,6 +388,7 @@ def _memory(watcher: Watcher, memory: Memory) -> Memory:
         memory,
         rss_bytes=held_bytes() or 0,
         limit_bytes=memory.limit_bytes or memory_limit(),
+        free_bytes=free_memory(),
         growth_bytes_step=trend.bytes_per_step if trend is not None else 0.0,
         growth_low=trend.low if trend is not None else 0.0,
         retained_name=name,

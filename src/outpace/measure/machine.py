@@ -92,20 +92,24 @@ def usable_cores(root: Path = ROOT) -> int:
 
 def memory_limit(root: Path = ROOT) -> int:
     """Bytes of memory that this process may use: the machine's, or less where a cgroup says so."""
-    limits = [_physical_memory(root)]
-    for folder in _control_groups(root, "memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            limits += [int(word) for word in _words(folder / name) if word.isdigit()]
+    limits = [_physical_memory(root), *(limit for _, limit in _limited_groups(root))]
     return min((limit for limit in limits if limit > 0), default=0)
 
 
 def free_memory(root: Path = ROOT) -> int:
-    """Bytes of memory that this process may still take."""
+    """Bytes of memory that this process may still take: what others of its machine and cgroups have is
+    not free, pages of files that nobody has read again are.
+    """
     import psutil
 
-    left = memory_limit(root) - psutil.Process().memory_info().rss
-    free = psutil.virtual_memory().available
-    return min(free, left) if left > 0 else free
+    free = [psutil.virtual_memory().available]
+    for folder, limit in _limited_groups(root):
+        taken = [*_words(folder / "memory.current"), *_words(folder / "memory.usage_in_bytes")]
+        kept = dict(line.partition(" ")[::2] for line in _lines(folder / "memory.stat"))
+        pages = int(kept.get("total_inactive_file") or kept.get("inactive_file") or 0)
+        used = int(taken[0]) - pages if taken else psutil.Process().memory_info().rss
+        free.append(limit - used)
+    return max(0, min(free))
 
 
 def local_ranks() -> int:
@@ -163,6 +167,15 @@ def _quotas(root: Path) -> Iterator[float]:
             words = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
         if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
             yield int(words[0]) / int(words[1])
+
+
+def _limited_groups(root: Path) -> Iterator[tuple[Path, int]]:
+    """Folders of the groups whose memory is limited, and to how many bytes."""
+    for folder in _control_groups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            for word in _words(folder / name):
+                if word.isdigit() and int(word) > 0:
+                    yield folder, int(word)
 
 
 def _control_groups(root: Path, controller: str) -> Iterator[Path]:

@@ -190,6 +190,8 @@ class Compute(msgspec.Struct, frozen=True):
     """the half precision that most of a step's FLOPs are done in, as under autocast"""
     tf32: bool = False
     """products of float32 are made in TF32"""
+    cudnn_benchmark: bool = False
+    """cuDNN searches for its algorithms"""
     compiled: bool = False
     parameters: int = 0
     learnt_bytes: int = 0
@@ -329,6 +331,8 @@ class Memory(msgspec.Struct, frozen=True):
     retained_name: str | None = None
     beside_bytes: int = 0
     """what else counts against the limit: libraries, data in memory, other tensors"""
+    free_bytes: int | None = None
+    """of the machine's own, what this process might still take; None where nobody looked"""
 
     @property
     def full(self) -> float:

@@ -93,6 +93,9 @@ class CacheSamples(Remedy):
 
 def free_for_caches(evidence: Evidence) -> int:
     """Bytes that a cache may take: half of the memory that is free, or less where the user says so."""
-    there = evidence.memory.limit_bytes or evidence.machine.memory_bytes
-    free = max(0, there - evidence.memory.rss_bytes)
-    return evidence.cache_limits.memory(int(SHARE_OF_MEMORY * free))
+    memory, free = evidence.memory, evidence.memory.free_bytes
+    if free is None:
+        free = evidence.machine.memory_bytes - memory.rss_bytes
+    if memory.limit_bytes and evidence.compute.device == "cpu":  # else it is the device's
+        free = min(free, memory.limit_bytes - memory.rss_bytes)
+    return evidence.cache_limits.memory(int(SHARE_OF_MEMORY * max(0, free)))

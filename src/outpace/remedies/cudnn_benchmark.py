@@ -27,12 +27,14 @@ class CudnnBenchmark(Remedy):
     keeps = "numerics"
 
     def applies(self, evidence: Evidence) -> Verdict:
-        """Convolutions on a CUDA device."""
+        """Convolutions on a CUDA device, whose algorithms are not searched for yet."""
         compute = evidence.compute
         if compute.device != "cuda":
             return Verdict(False, "the model is not on a CUDA device")
         if not compute.convolutions:
             return Verdict(False, "the model has no convolutions")
+        if compute.cudnn_benchmark:
+            return Verdict(False, "the script has cuDNN search already")
         return Verdict(
             True, f"cuDNN can choose among algorithms for {compute.convolutions} convolutions"
         )

@@ -9,7 +9,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import set_optimizer_arguments
-from outpace.seams.setup import FOREACH, FUSED, Setup
+from outpace.seams.setup import FOREACH, FUSED, FUSED_ON_CPU, Setup
 
 WORTH = 0.02
 """share of a step that the optimizer must take"""
@@ -56,8 +56,8 @@ class FusedOptimizer(Remedy):
 
     def how(self, evidence: Evidence) -> str | None:
         """``fused`` where torch has it, else ``foreach``."""
-        optimizer = evidence.compute.optimizer
-        if optimizer in FUSED:
+        optimizer, on_cpu = evidence.compute.optimizer, evidence.compute.device == "cpu"
+        if optimizer in FUSED and (on_cpu or optimizer not in FUSED_ON_CPU):
             return "fused"
         return "foreach" if optimizer in FOREACH else None
 

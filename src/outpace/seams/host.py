@@ -124,6 +124,8 @@ class Host:
     backwards_elsewhere: int = 0
     """those of other threads, before the first step"""
     backwards_in_step: int = 0
+    unstepped: bool = False
+    """no optimizer stepped since the last backward pass"""
     micro_steps: int = 1
     """batches that a step is made of"""
     epoch: int = 0
@@ -300,6 +302,7 @@ class Host:
         """A backward pass ended."""
         self.backwards += 1
         self.backwards_in_step += 1
+        self.unstepped = True
         if self.mode != "train":
             self.saw_training()
         if self.drawn.learn() is not None:
@@ -313,6 +316,7 @@ class Host:
 
     def saw_optimizer_step(self, optimizer: Any) -> None:
         """An optimizer ended its step."""
+        self.unstepped = False
         if self.main_optimizer is None or self.main_optimizer() is None:
             self.main_optimizer = weakref.ref(optimizer)
             self.boundary = "optimizer"
@@ -321,6 +325,12 @@ class Host:
         if self.stepped_since:
             self.stepped_since = {}
         self.end_step()
+
+    def saw_no_optimizer_step(self) -> None:
+        """No optimizer stepped after a backward pass: what is learnt of next begins with the next batches."""
+        self.unstepped = False
+        if self.boundary == "optimizer":
+            self.pending, self.backwards_in_step, self.dirty = [], 0, True
 
     def _takes_over(self, optimizer: Any) -> bool:
         """Whether an optimizer is the main one from here on, as in a later part of a training."""

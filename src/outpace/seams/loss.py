@@ -5,6 +5,7 @@ Of a loss that a GradScaler has scaled, the value before it.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from threading import get_ident
 from typing import Any
@@ -17,7 +18,9 @@ from outpace.seams.setup import Setup
 
 
 class LossSeam:
-    """Stands at ``torch.autograd.backward``, through which ``Tensor.backward`` goes, and at ``scale``."""
+    """Stands at ``torch.autograd.backward``, through which ``Tensor.backward`` goes, and at a GradScaler's
+    ``scale`` and ``update``.
+    """
 
     name = "loss"
 
@@ -25,6 +28,7 @@ class LossSeam:
         self.host = host
         self.original: Any = None
         self.scale: Any = None
+        self.update: Any = None
         self.scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
         """the loss that was scaled last, and what it was before"""
         self.inside = False
@@ -77,6 +81,21 @@ class LossSeam:
 
         scale.__doc__ = original.__doc__
         GradScaler.scale = scale  # type: ignore[method-assign, assignment]
+        self._install_update()
+
+    def _install_update(self) -> None:
+        """A scaler that met infinite gradients leaves its optimizer's step out."""
+        self.update = original = GradScaler.update
+        host = self.host
+
+        @functools.wraps(original)
+        def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(scaler, *args, **kwargs)
+            if host.unstepped and get_ident() == host.phases.owner:
+                host.guard("loss", host.saw_no_optimizer_step)
+            return result
+
+        GradScaler.update = update  # type: ignore[method-assign, assignment]
 
     def loss(self, tensors: Any) -> torch.Tensor | None:
         """What backward was called on as one number, before it was scaled; None where it is not one."""
@@ -90,6 +109,7 @@ class LossSeam:
         if self.original is not None:
             torch.autograd.backward = self.original
             GradScaler.scale = self.scale  # type: ignore[method-assign]
+            GradScaler.update = self.update  # type: ignore[method-assign]
             self.original = self.scaled = None
 
     def reconcile(self, setup: Setup) -> None:
@@ -97,8 +117,10 @@ class LossSeam:
 
 
 def scalar(loss: Any) -> torch.Tensor | None:
-    """A loss without its graph, if it is one number."""
+    """A loss without its graph, if it is one number; apart from memory that a CUDA graph uses again."""
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         return None
     value = loss.detach()
+    if value.is_cuda:
+        value = value.clone()
     return value.reshape(()) if value.dim() else value

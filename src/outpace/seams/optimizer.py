@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 
 from outpace.seams.host import ACCUMULATED, Host
 from outpace.seams.layout import grads_lie_as_weights, lay_states
-from outpace.seams.setup import AS_IS, FOREACH, FUSED, Setup
+from outpace.seams.setup import AS_IS, FOREACH, FUSED, FUSED_ON_CPU, Setup
 
 
 class OptimizerSeam:
@@ -148,7 +148,7 @@ class OptimizerSeam:
                 continue
             if mislaid:
                 group["fused"], group["foreach"] = None, before["foreach"]
-            elif fused and name in FUSED and _can_fuse(group):
+            elif fused and name in FUSED and _can_fuse(name, group):
                 group["fused"], group["foreach"] = True, False
             elif foreach and name in FOREACH:
                 group["fused"], group["foreach"] = False, True
@@ -163,10 +163,11 @@ class OptimizerSeam:
                     state["step"] = step.to(wanted)
 
 
-def _can_fuse(group: dict[str, Any]) -> bool:
+def _can_fuse(name: str, group: dict[str, Any]) -> bool:
+    devices = ("cpu",) if name in FUSED_ON_CPU else ("cpu", "cuda")
     return not group.get("differentiable") and all(
         p.is_floating_point()
-        and p.device.type in ("cpu", "cuda")
+        and p.device.type in devices
         and not (p.grad is not None and p.grad.is_sparse)
         for p in group["params"]
     )

@@ -13,6 +13,8 @@ from typing import Literal
 Fetch = Literal["items", "slice", "cache"]
 Executor = Literal["own", "inline", "ahead", "threads", "processes"]
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+FUSED_ON_CPU = ("Adagrad",)
+"""those of which not each release of torch has a fused step on a GPU"""
 FOREACH = (*FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 """torch's optimizers that can step all parameters at once"""
 

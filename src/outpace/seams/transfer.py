@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from threading import get_ident
-from types import MethodType
+from types import FrameType, MethodType
 from typing import Any, final
 
 import torch
@@ -26,6 +26,8 @@ WAITS = ("cuda.synchronize", "cuda.empty_cache")
 """functions of torch's"""
 KEPT = ("copy_", "__bool__")
 """never done without: what they give decides what the script does next"""
+SCALERS = ("torch.amp.", "torch.cuda.amp.")
+"""modules whose reads decide whether an optimizer steps; they are none of the script's own"""
 _BUILT: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
 MOST_FREED = 1000
 """calls in a step that are done without: a script may wait in a loop for what it reads to change"""
@@ -130,13 +132,14 @@ class TransferSeam:
         def method(*args: Any, **kwargs: Any) -> Any:
             if phases.resting or get_ident() != phases.owner or not seam.counts_here(stack):
                 return original(*args, **kwargs)
-            counts[name] += 1
-            if counts[name] <= LOOKS:
-                seam.host.guard("transfer", seam.look, name, args)
-            if seam.setup.free_sync and name in WAITS:
-                return None
-            if (seam.setup.free_transfer or seam.setup.free_sync) and args:
-                return seam.free(name, phase, original, args, kwargs)
+            if not module_of(sys._getframe(1)).startswith(SCALERS):
+                counts[name] += 1
+                if counts[name] <= LOOKS:
+                    seam.host.guard("transfer", seam.look, name, args)
+                if seam.setup.free_sync and name in WAITS:
+                    return None
+                if (seam.setup.free_transfer or seam.setup.free_sync) and args:
+                    return seam.free(name, phase, original, args, kwargs)
             if seam.pins and seam.is_copy(name, args, kwargs):
                 kwargs["non_blocking"] = True
             phases.push(phase)
@@ -153,13 +156,11 @@ class TransferSeam:
         """Whether a call is the script's, in a step: outside of all phases, or in its model's forward."""
         if self.host.mode == "startup":
             return False  # a model on its way to the device, tensor by tensor
-        frame = sys._getframe(2)
-        if frame.f_code is _CALL:
-            frame = frame.f_back or frame
+        frame = of_caller(sys._getframe(2))
         if stack:
             inside = stack[-1] == "forward" and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
             return inside and is_user_file(frame.f_code.co_filename)
-        return not str(frame.f_globals.get("__name__")).startswith("outpace.")
+        return not module_of(frame).startswith("outpace.")
 
     def is_copy(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call copies a batch that a feed put into page-locked memory, and does not say whether to
@@ -214,6 +215,16 @@ class TransferSeam:
         if isinstance(kept, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled():
             return Skipped.apply(tensor, kept)  # type: ignore[no-untyped-call]
         return kept
+
+
+def of_caller(frame: FrameType) -> FrameType:
+    """The frame that called what stands in a method's place."""
+    return frame.f_back or frame if frame.f_code is _CALL else frame
+
+
+def module_of(frame: FrameType) -> str:
+    """The name of its module."""
+    return str(of_caller(frame).f_globals.get("__name__"))
 
 
 class Skipped(torch.autograd.Function):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import importlib.util
 import inspect
 import os
 import sys
@@ -14,13 +15,21 @@ from types import CodeType, FrameType
 from typing import Any
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARIES = tuple(
-    {
-        os.path.realpath(sysconfig.get_paths()[key]) + os.sep
-        for key in ("stdlib", "purelib", "platlib")
-    }
-    | {sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "purelib", "platlib")}
-)
+_INSTALLED = ("site-packages", "dist-packages")
+"""folders of packages, of whichever interpreter"""
+
+
+def _libraries() -> tuple[str, ...]:
+    """The standard library, this interpreter's packages, and torch wherever it is."""
+    folders = {sysconfig.get_paths()[key] for key in ("stdlib", "purelib", "platlib")}
+    torch = importlib.util.find_spec("torch")
+    if torch is not None and torch.origin:
+        folders.add(os.path.dirname(torch.origin))
+    folders |= {os.path.realpath(folder) for folder in folders}
+    return tuple(folder + os.sep for folder in folders)
+
+
+_LIBRARIES = _libraries()
 
 
 @lru_cache(maxsize=4096)
@@ -29,7 +38,7 @@ def is_user_file(filename: str) -> bool:
 
     Nor one that `torch.compile` wrote.
     """
-    if not filename or filename.startswith("<") or "site-packages" in filename:
+    if not filename or filename.startswith("<") or any(each in filename for each in _INSTALLED):
         return False
     path = _absolute(filename)
     if f"{os.sep}torchinductor_" in path:

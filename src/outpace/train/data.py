@@ -185,7 +185,9 @@ class Batches:
 
     def _moved(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return leaf.to(self.device, non_blocking=True)
+            # Others may fill a batch's memory again while it is still being copied.
+            fresh = isinstance(self.source, (Loader, DataLoader))
+            return leaf.to(self.device, non_blocking=fresh)
         # What a collate function makes, such as the BatchEncoding of transformers, may know how.
         return leaf.to(self.device) if callable(getattr(leaf, "to", None)) else leaf
 

@@ -23,7 +23,7 @@ class Losses:
 
     def add(self, loss: torch.Tensor) -> None:
         """A step's loss."""
-        self._pending.append(loss.detach())
+        self._pending.append(apart(loss))
         if len(self._pending) == TOGETHER:
             self.read()
 
@@ -59,3 +59,9 @@ class Losses:
         """Go on with it."""
         self.recent.extend(state["recent"])
         self._sum, self._count = state["sum"], state["count"]
+
+
+def apart(loss: torch.Tensor) -> torch.Tensor:
+    """Its value without its graph, nor in memory that a CUDA graph uses again at its next replay."""
+    value = loss.detach()
+    return value.clone() if value.is_cuda else value

@@ -19,6 +19,7 @@ import torch
 from outpace.errors import UsageError
 from outpace.seams.batch import batch_size, map_tensors, to_float32
 from outpace.train import better
+from outpace.train.losses import apart
 
 PAIRS = (tuple, list)
 
@@ -161,7 +162,8 @@ class Objective:
         with judging(self.losses.values()):
             for batch in batches:
                 given = self.given(model, batch)
-                losses.append(self.loss(*given))
+                loss = self.loss(*given)
+                losses.append(apart(loss) if isinstance(loss, torch.Tensor) else loss)
                 counts.append(batch_size(batch))
                 if self.gathers:
                     self.metric.update(*given)

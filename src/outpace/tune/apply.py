@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import torch
 
+from outpace.measure.arms import settled
 from outpace.measure.losses import Losses
 from outpace.measure.stops import Stops
 from outpace.plan.countdown import Countdown, began_here
@@ -31,7 +32,7 @@ from outpace.seams.setup import AS_IS, Setup
 from outpace.serve.samples import tensor_bytes
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
-from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, has_steps, tell, write
+from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, WARM_UP, has_steps, tell, write
 
 MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seeding"}
 COUNTING = {"loss", "optimizer", "backend", "seeding"}
@@ -60,6 +61,8 @@ class Applied:
         counts = step.clean or self.spec.get("every_step", False)
         if counts and len(self.times) < KEEP_TIMES:
             self.times.append((step.wall, step.cpu))
+            if len(self.times) == WARM_UP:
+                settled()  # what was only launched by now is of the steps that do not count
         stop = self.spec.get("stop_after")
         limit = self.spec.get("stop_after_s")
         over = (
@@ -68,8 +71,13 @@ class Applied:
             and (perf_counter_ns() - self.host.first_step_start > float(limit) * 1e9)
         )
         if (stop is not None and self.host.steps >= int(stop)) or over:
-            self.finish(ended=False)
-            end_process(in_command=self.spec.get("command", False))
+            if self.times:
+                wall, cpu = self.times[-1]
+                self.times[-1] = wall + round(1e9 * settled()), cpu
+            try:
+                self.finish(ended=False)
+            finally:
+                end_process(in_command=self.spec.get("command", False))
 
     def finish(self, *, ended: bool = True) -> None:
         """Write down what was noted."""

@@ -18,6 +18,8 @@ CONTESTS = "contests.json"
 TRACE = "trace-events.json"
 SIZES = "sizes.json"
 CHECKPOINT = "safety.pt"
+WARM_UP = 5
+"""steps of a run that is timed, the first, that do not count"""
 
 
 def write(path: Path, value: Any) -> None:

@@ -20,11 +20,11 @@ from outpace.records.trial import Settings, Trial
 from outpace.remedies.catalog import setup_of
 from outpace.tune.children import Launch, run_for_losses
 from outpace.tune.environment import environment_of
+from outpace.tune.files import WARM_UP
 from outpace.tune.propose import SMALLEST, Candidate, best, candidates, in_steps
 
 PAIRS = 3
 RUN_S = 4.0
-WARM_UP = 5
 FEWEST_STEPS = 4
 """that count: where steps are slow they take longer than RUN_S"""
 EPOCHS = 3

@@ -6,7 +6,8 @@ Three kinds, the first that fits decides:
   folders of installed packages, for their byte code), ``/dev``, ``/proc``, ``/sys``, and what the
   user allowed. Written as ever.
 - *kept*: the working directory, also where it lies inside the temporary folder. Redirected.
-- *temporary*: ``$TMPDIR``, ``/tmp``, ``/var/tmp``. Written as ever: sockets and locks live there.
+- *temporary*: ``$TMPDIR`` where it is a whole path, ``/tmp``, ``/var/tmp``. Written as ever: sockets
+  and locks live there.
 
 Everything else is redirected. A target that is run in the temporary folder *itself* is not
 protected: what it writes there can't be told from other temporary files.
@@ -24,6 +25,10 @@ CACHES = (
     "XDG_RUNTIME_DIR",
     "TORCH_HOME",
     "HF_HOME",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "HF_DATASETS_CACHE",
+    "TRANSFORMERS_CACHE",
     "TRITON_CACHE_DIR",
     "TORCHINDUCTOR_CACHE_DIR",
     "TORCH_EXTENSIONS_DIR",
@@ -58,11 +63,15 @@ def _under(path: str, folders: Iterable[str]) -> bool:
 
 def areas(allow: Iterable[str], cwd: str, environ: Mapping[str, str]) -> Areas:
     """The areas of a run in ``cwd`` that may also write to ``allow``."""
-    home = os.path.expanduser("~")
-    caches = [os.path.join(home, name) for name in HOME_CACHES]
-    caches += [environ[name] for name in CACHES if os.path.isabs(environ.get(name, ""))]
+    caches = [os.path.join("~", name) for name in HOME_CACHES]
+    caches += [environ[name] for name in CACHES if name in environ]
+    if "TRITON_HOME" in environ:
+        caches.append(os.path.join(environ["TRITON_HOME"], ".triton"))
+    # Without a home "~" stays as it is, and is no path.
+    caches = [path for path in map(os.path.expanduser, caches) if os.path.isabs(path)]
     packages = [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
-    temporary = _real([environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp"])
+    named = environ.get("TMPDIR", "")
+    temporary = _real([*([named] if os.path.isabs(named) else []), "/tmp", "/var/tmp"])
     here = os.path.realpath(cwd)
     # A cache variable that names the working directory, or a folder around it, opens nothing.
     made, installed = (

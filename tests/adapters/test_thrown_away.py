@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from outpace.adapters import guard, thrown_away
@@ -221,6 +223,28 @@ def test_areas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not areas([], "/work", {"HF_HOME": "/"}).passes("/etc/x")
 
 
+@pytest.mark.parametrize("named", ["", ".", "tmp"])
+def test_a_temporary_folder_that_is_no_whole_path_opens_nothing(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not areas([], str(tmp_path), {"TMPDIR": named}).passes(f"{tmp_path}/best.pt")
+
+
+def test_caches_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    environ = {"TRITON_HOME": "/scratch", "HF_DATASETS_CACHE": "/data/sets", "HF_HOME": "~/hf"}
+    found = areas([], "/work", environ)
+    for path in ("/scratch/.triton/x", "/data/sets/x", "/home/someone/hf/x"):
+        assert found.passes(path), path
+    assert not found.passes("/scratch/x")
+
+
+def test_without_a_home_there_are_no_caches_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert areas([], "/work", {}).caches == ()
+
+
 def test_trackers_stay_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_MODE", raising=False)
     (tmp_path / "train.py").write_text("import os; print(os.environ.get('WANDB_MODE'))")
@@ -346,3 +370,43 @@ def test_a_timeout_stops_it(tmp_path: Path) -> None:
     )
     assert wait(child, timeout=0.5, on_tick=lambda: ticks.append(1)) == 143
     assert ticks
+
+
+def test_a_kernel_that_tells_of_no_end_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "pidfd_open", refused, raising=False)
+    (tmp_path / "train.py").write_text("import time; time.sleep(0.5)")
+    child, _ = started(Target("script", "train.py", (), str(tmp_path)), tmp_path / "session")
+    assert wait(child) == 0
+
+
+def test_where_nobody_tells_whose_processes_are_the_target_is_asked_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> list[psutil.Process]:
+        raise PermissionError("/proc/1/stat")
+
+    monkeypatch.setattr(psutil.Process, "children", refused)
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent(
+            """
+            import signal, sys, time
+            def asked(number, frame):
+                open(sys.argv[1] + "/asked", "w").close()
+                sys.exit()
+            signal.signal(signal.SIGTERM, asked)
+            open(sys.argv[1] + "/ready", "w").close()
+            time.sleep(99)
+            """
+        )
+    )
+    target = Target("script", "train.py", (str(tmp_path),), str(tmp_path))
+    child, _ = started(target, tmp_path / "session", shadow=False)
+    while not (tmp_path / "ready").exists():
+        assert child.poll() is None
+    stop(child)
+    assert (tmp_path / "asked").exists()

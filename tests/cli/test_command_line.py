@@ -641,3 +641,10 @@ def test_an_interrupt_that_the_target_meets_is_its_own(tmp_path: Path) -> None:
     out, _ = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, "saved\n")
     assert time.monotonic() - begun < 10
+
+
+def test_streams_that_are_closed_stop_no_training(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('trained'); open('done', 'w').close()")
+    line = f"{sys.executable} -m outpace run --deadline 1h train.py <&- >&- 2>&-"
+    assert subprocess.run(line, shell=True, cwd=tmp_path).returncode == 0
+    assert (tmp_path / "done").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from outpace.measure import ceilings as module
 from outpace.measure import peaks
@@ -114,3 +115,17 @@ def test_the_child_process_measures(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     (tmp_path / "torch.py").write_text("raise SystemExit('a module of the user')")
     monkeypatch.chdir(tmp_path)
     assert ceilings(MACHINE).matmul_flops["float32"] > 0.0
+
+
+def test_of_a_gpu_nobody_knows_whether_others_are_busy_on_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(peaks, "BUSY", 1.0)  # this machine has other things to do
+    for name in ("memory_bandwidth", "disk_read", "jpeg_decode", "dispatch"):
+        monkeypatch.setattr(peaks, name, lambda *_: 1.0)
+    monkeypatch.setattr(peaks, "matmul_flops", lambda *_: {"float32": 1.0})
+    for gpu in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        assert peaks.measure(1, tmp_path).quiet is not gpu
+    torch.set_num_threads(threads)

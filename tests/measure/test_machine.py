@@ -78,6 +78,17 @@ def test_free_is_what_the_limit_leaves(root: Path, monkeypatch: pytest.MonkeyPat
     assert machine.free_memory(root) == 1000
 
 
+def test_what_others_of_a_group_take_is_not_free(root: Path) -> None:
+    write(root, "proc/self/cgroup", "0::/\n")
+    write(root, "sys/fs/cgroup/memory.max", f"{8 * GIB}\n")
+    write(root, "sys/fs/cgroup/memory.current", f"{7 * GIB}\n")
+    assert machine.free_memory(root) <= GIB
+    write(root, "sys/fs/cgroup/memory.stat", f"anon {6 * GIB}\ninactive_file {GIB // 2}\n")
+    assert GIB < machine.free_memory(root) <= 1.5 * GIB
+    write(root, "sys/fs/cgroup/memory.current", f"{9 * GIB}\n")
+    assert machine.free_memory(root) == 0
+
+
 @pytest.mark.parametrize(("told", "ranks"), [(None, 1), ("4", 4), ("0", 1), ("many", 1)])
 def test_ranks_of_one_machine(
     monkeypatch: pytest.MonkeyPatch, told: str | None, ranks: int

@@ -16,3 +16,9 @@ def test_gradients_that_lie_otherwise_are_not_for_fused_kernels() -> None:
     mislaid = replace(IMAGES, compute=replace(IMAGES.compute, mislaid=True))
     assert not remedy.applies(mislaid).yes
     assert remedy.applies(replace(mislaid, compute=replace(mislaid.compute, optimizer="NAdam"))).yes
+
+
+def test_adagrad_has_none_on_each_gpu() -> None:
+    for device, how in (("cpu", "fused"), ("cuda", "foreach")):
+        compute = replace(IMAGES.compute, optimizer="Adagrad", device=device)
+        assert FusedOptimizer().how(replace(IMAGES, compute=compute)) == how

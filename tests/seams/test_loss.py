@@ -7,6 +7,8 @@ import torch
 from tests.remedies.trainings import hosted
 from torch.amp import GradScaler
 
+from outpace.seams.loss import scalar
+
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_a_scaled_loss_is_told_as_it_was_before(enabled: bool) -> None:
@@ -38,3 +40,50 @@ def test_the_sum_of_what_was_scaled_is_told_as_it_is() -> None:
         host.on_backward = told.append
         (scaler.scale(weight.sum()) + 1).backward()
     assert [float(loss) for loss in told] == [5.0]
+
+
+def test_losses_of_a_step_that_a_scaler_skips_are_not_the_next_steps() -> None:
+    original = GradScaler.update
+    weight = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    scaler = GradScaler("cpu", init_scale=8.0)
+    told: list[float] = []
+    with hosted() as host:
+        host.on_loss = lambda _, loss: told.append(float(loss))
+        for factor in (1.0, float("inf"), float("inf"), 2.0, 3.0):
+            optimizer.zero_grad()
+            loss = weight * factor
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if factor < 2.0:
+                wanted = [loss.item()]
+            elif factor < 9.0:
+                wanted.append(loss.item())
+        assert host.steps == 3
+    assert told == pytest.approx(wanted)
+    assert GradScaler.update is original
+
+
+def test_an_optimizer_that_steps_more_often_than_the_first_one_skips_nothing() -> None:
+    first, second = (torch.nn.Parameter(torch.ones(())) for _ in range(2))
+    one, other = torch.optim.SGD([first], 0.1), torch.optim.SGD([second], 0.1)
+    scaler = GradScaler("cpu", init_scale=8.0)
+    told: list[float] = []
+    with hosted() as host:
+        host.on_loss = lambda _, loss: told.append(float(loss))
+        for turn in range(6):
+            weight, optimizer = (first, one) if turn % 3 == 0 else (second, other)
+            scaler.scale(weight * 0 + 1.0).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert told == [1.0, 3.0]
+
+
+@pytest.mark.gpu
+def test_a_loss_in_memory_that_a_graph_uses_again_is_kept() -> None:
+    loss = torch.ones((), device="cuda")
+    kept = scalar(loss)
+    loss.fill_(2.0)
+    assert kept is not None
+    assert float(kept) == 1.0

@@ -137,3 +137,17 @@ def test_a_look_of_ours_that_fails_is_not_the_scripts(
     assert torch.ones(()).item() == 1.0
     assert set(seam.host.broken) == {"transfer"}
     assert "the target goes on" in capsys.readouterr().err
+
+
+def test_what_a_scaler_reads_is_none_of_the_scripts(seam: TransferSeam) -> None:
+    weight = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(weight * 1.0).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert not seam.counts["item"]
+    assert seam.seconds["item"], "but the host may wait in it"
+    torch.Tensor.item(torch.ones(()))
+    torch.ones(()).item()
+    assert seam.counts["item"] == 2

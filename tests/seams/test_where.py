@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import sysconfig
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.conftest import plainly
 
-from outpace.seams.where import is_user_file, locals_of
+from outpace.seams.where import _libraries, is_user_file, locals_of
 
 
 def test_what_torch_compile_writes_is_not_the_users(
@@ -28,6 +30,14 @@ def test_what_torch_compile_writes_is_not_the_users(
     assert not is_user_file("/tmp/torchinductor_me/ab/cab.py")
     assert not is_user_file(os.path.join(sysconfig.get_paths()["stdlib"], "json", "decoder.py"))
     is_user_file.cache_clear()
+
+
+def test_packages_are_nowhere_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_user_file.cache_clear()
+    assert not is_user_file("/usr/lib/python3/dist-packages/torch/nn/modules/module.py")
+    where = SimpleNamespace(origin="/opt/built/torch/__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: where)
+    assert "/opt/built/torch/" in _libraries()
 
 
 def test_names_that_exec_has_made_stay() -> None:

@@ -197,3 +197,21 @@ def test_epochs_end_where_their_data_do(
     assert go(tmp_path / "whole").steps == whole.steps
     one = go(tmp_path / "one", steps=told, epochs=1)
     assert (one.stopped, one.steps) == (("steps", told) if told < real else ("epochs", real))
+
+
+@pytest.mark.parametrize(("ours", "fresh"), [(True, True), (False, False)])
+def test_memory_of_the_users_own_is_copied_before_it_is_filled_again(
+    ours: bool, fresh: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    to = torch.Tensor.to
+
+    def noted(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        asked.append(kwargs["non_blocking"])
+        return to(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "to", noted)
+    data = [torch.ones(2, 3)]
+    source = DataLoader(TensorDataset(data[0]), 2) if ours else data
+    list(Batches(source, torch.device("meta")).epoch())
+    assert set(asked) == {fresh}

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from outpace.tune.apply import checksum
+from outpace.seams.host import Host, Step
+from outpace.tune import apply as module
+from outpace.tune.apply import Applied, checksum
 from tests.conftest import plainly, with_entry
 
 IMAGES = """
@@ -262,3 +264,16 @@ def test_scripts_that_do_unusual_things(
     )
     assert code == plain.returncode == 1
     assert printed.splitlines() == [*plain.stdout.splitlines(), *plain.stderr.splitlines()]
+
+
+def test_a_run_ends_where_its_losses_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+    monkeypatch.setattr(module, "end_process", lambda *, in_command: ended.append(in_command))
+    applied = Applied({"session": str(tmp_path), "stop_after": 1, "losses": True}, Host())
+    monkeypatch.setattr(applied.losses, "read", lambda: 1 / 0)
+    applied.host.steps = 1
+    with pytest.raises(ZeroDivisionError):
+        applied.on_step(Step(0, 1, 1, {}, 1, 1, True))
+    assert ended == [False]

@@ -51,6 +51,13 @@ def test_what_the_training_takes_itself_is_not_free() -> None:
         assert not remedy.applies(full).yes
 
 
+def test_a_gpus_memory_is_not_the_machines() -> None:
+    memory = replace(ALL["gpu"].memory, limit_bytes=24 << 30, free_bytes=2 << 30, rss_bytes=1 << 30)
+    evidence = replace(ALL["gpu"], memory=memory)
+    for remedy in (CacheSamples(), CacheDecoded()):
+        assert remedy.limit(evidence) == 1 << 30
+
+
 def test_samples_that_do_not_fit_are_not_kept() -> None:
     assert CacheSamples().applies(limited("fixed_images", None)).yes
     verdict = CacheSamples().applies(limited("fixed_images", 64 * MIB))

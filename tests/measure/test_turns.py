@@ -213,6 +213,25 @@ def test_turns_that_began_between_two_looks_mislead_no_one() -> None:
     assert turns.per_turn() == 5
 
 
+def test_a_turn_that_is_skipped_before_an_early_end_leaves_the_steps_to_be_told() -> None:
+    """By the skipped turn two steps of one epoch seem to tell of two begins of it."""
+    turns, steps, told = Turns(), 0, None
+    for _epoch in range(50):
+        for index in range(200):
+            if index == 5:
+                continue
+            steps += 1
+            if steps == 2:
+                turns.begin()
+            if 2 <= steps <= 22 or steps % 28 == 22:
+                turns.note(steps)
+            told = turns.total()
+            if index == 30:
+                break
+    assert steps == 1500
+    assert told == pytest.approx(1500, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("of", "left_at", "whole"), [(20, None, 1000), (20, 7, 350), (200, 30, 1500)]
 )

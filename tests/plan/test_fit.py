@@ -86,6 +86,7 @@ def test_columns_go_by_several_names(tmp_path: Path, mark: str) -> None:
         ("parameters,tokens\n1,2\n", "no column loss"),
         ("parameters,tokens,loss\n1e6,1e9,3\n1e6,x,3\n", "line 3: 'x'"),
         ("parameters,tokens,loss\n1e6,1e9,-3\n", "line 2: '-3'"),
+        ("parameters,tokens,loss\n1e6,1e9,3\n\n\n1e6,x,3\n", "line 5: 'x'"),
         ("parameters,tokens,loss\n1e6,1e9\n", "line 2: None"),
         ("parameters,tokens,loss\n" + "1e6,1e9,3\n" * 9, "9 runs of 1 sizes"),
         (

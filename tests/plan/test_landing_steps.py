@@ -202,6 +202,38 @@ def test_a_script_that_trains_once_more_is_ended_there_too(tmp_path: Path) -> No
     assert sum("the time is up" in message for message in run.said) == 1
 
 
+def test_a_loop_within_one_that_cannot_be_left_ends_after_a_step_each_time(tmp_path: Path) -> None:
+    run, epochs = Run(tmp_path, 20.0), []
+
+    def train() -> None:
+        while len(epochs) < 10:
+            before = run.host.steps
+            for _ in range(100):
+                run.step(0.1)
+            epochs.append(run.host.steps - before)
+
+    train()
+    assert epochs[0] == 100
+    assert epochs[2:] == 8 * [1]
+    told = [message for message in run.said if "cannot be left" in message]
+    assert told == [
+        "the loop around the epochs cannot be left: each epoch gives one more step, at rate zero"
+    ]
+
+
+def test_a_loop_that_asks_for_its_batches_itself_is_said_to_go_on(tmp_path: Path) -> None:
+    """Its loader gives no more to a ``for`` alone."""
+    run = Run(tmp_path, 20.0)
+    fed_by(Record(trains=True, length=50), run.host)
+
+    def train() -> None:
+        while run.host.steps < 300:
+            run.step(0.1)
+
+    train()
+    assert "the loop around the steps cannot be left: it goes on, at rate zero" in run.said
+
+
 def test_it_lands_where_its_progress_cannot_be_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel
 
-from outpace.plan.safety import models_of, write, write_checkpoint
+from outpace.plan.safety import is_sharded, models_of, write, write_checkpoint
 
 
 def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -119,6 +119,14 @@ def test_a_state_that_cannot_be_loaded_again_keeps_nothing_else_from_being_saved
 def test_the_outermost_model_is_saved_once() -> None:
     model, optimizer = trained()
     assert models_of([optimizer], [*model.modules(), optimizer]) == [model]
+
+
+def test_weights_that_are_parts_of_a_flat_one_are_sharded() -> None:
+    """FSDP with ``use_orig_params=True`` marks them, and leaves them plain parameters."""
+    _, optimizer = trained()
+    assert not is_sharded(optimizer)
+    optimizer.param_groups[0]["params"][0]._fsdp_flattened = True
+    assert is_sharded(optimizer)
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

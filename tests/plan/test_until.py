@@ -110,6 +110,19 @@ def test_groups_that_join_and_states_that_are_loaded() -> None:
     ]
 
 
+def test_a_group_that_is_taken_out_leaves_the_others_their_rates() -> None:
+    clock, optimizer, seen = Clock(), sgd(1.0), []
+    late = torch.nn.Parameter(torch.zeros(1))
+    optimizer.add_param_group({"params": [late], "lr": 0.1})
+    for index, _ in enumerate(until(10.0, [1], optimizer=optimizer, clock=clock)):
+        clock.now += 0.1
+        if index == 20:
+            optimizer.param_groups.pop(0)
+        elif index == 30:
+            seen = [group["lr"] for group in optimizer.param_groups]
+    assert seen == [pytest.approx(0.0687, rel=0.01)]
+
+
 def test_the_time_goes_on_while_the_machine_sleeps() -> None:
     assert inspect.signature(until).parameters["clock"].default is since_boot
 

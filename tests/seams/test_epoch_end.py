@@ -6,24 +6,28 @@ import sys
 from collections import Counter
 
 import pytest
+from torch.utils.data import DataLoader
 
 from outpace.seams.epoch_end import ends_here
+from outpace.seams.host import Host
+from outpace.seams.loader import Epoch, LoaderSeam
 from outpace.seams.loader_record import Record
 
 
 class Dry:
-    """Ten batches, of a training that is to end."""
+    """Ten batches, of a training that is to end; a step is made of each."""
 
     def __init__(self, *, trains: bool = True) -> None:
-        self.record = Record(trains=trains)
+        self.host, self.record = Host(), Record(trains=trains)
 
     def __iter__(self) -> Dry:
         return self
 
     def __next__(self) -> int:
-        if self.record.given == 10 or ends_here(self.record, sys._getframe(1)):
+        if self.record.given == 10 or ends_here(self.host, self.record, sys._getframe(1)):
             raise StopIteration
         self.record.given += 1
+        self.host.steps += 1
         return self.record.given
 
 
@@ -52,5 +56,26 @@ def test_what_does_not_train_gives_all() -> None:
 @pytest.mark.parametrize("given", [0, 1])
 def test_each_epoch_gives_one(given: int) -> None:
     batches = Dry()
-    batches.record.given = given
+    batches.record.given = batches.host.steps = given
     assert sum(1 for _ in batches) == 1 - given
+
+
+@pytest.mark.parametrize("fed", [False, True], ids=["the loader's own", "from a feed"])
+def test_who_judges_by_the_training_data_sees_all_of_it(fed: bool) -> None:
+    """As where each epoch ends with the accuracy on what it has learnt from."""
+    host = Host()
+    seam = LoaderSeam(host)
+    seam.install()
+    try:
+        loader = DataLoader(range(10))  # type: ignore[arg-type, var-annotated]
+        record, seen = seam.record_of(loader), []
+        record.trains = seam.dry = True
+        for step in (1, 0):
+            if fed:
+                seam.begin_epoch(loader)
+            for _ in Epoch(seam, record, lambda: iter(range(10))) if fed else loader:
+                host.steps += step
+            seen.append(record.given)
+    finally:
+        seam.remove()
+    assert seen == [1, 10]

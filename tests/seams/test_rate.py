@@ -115,6 +115,16 @@ def test_a_group_that_joins_goes_down_from_its_own_rate(
     assert capsys.readouterr().err == ""
 
 
+def test_a_group_that_is_taken_out_leaves_the_others_their_rates(seam: RateSeam) -> None:
+    optimizer, seen = one_weight(0.4), []
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))], "lr": 0.1})
+    seam.change = lambda own, largest: seen.append((own, largest)) or own  # type: ignore[func-returns-value]
+    optimizer.step()
+    optimizer.param_groups.pop(0)
+    optimizer.step()
+    assert seen == [(0.4, 0.4), (0.1, 0.1), (0.1, 0.1)]
+
+
 def test_a_rate_in_a_tensor_stays_there(seam: RateSeam) -> None:
     kept = torch.tensor(0.4)
     optimizer = one_weight(kept, torch.optim.Adam)

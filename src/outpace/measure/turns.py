@@ -105,7 +105,8 @@ class Turns:
             self.loops, self._pace = self.loops[:-1], 0.0
             self._first = _began(self._first, of, pace)
             self._newest = _began(self._newest, of, pace)
-            self._blur = math.inf if self._newest == self._first else self._blur
+            if self._newest[1] == self._first[1]:  # by different steps, where turns were skipped
+                self._newest, self._blur = self._first, math.inf
             self._seen = (self._seen[0], at // of)
 
     def _turn(self, frame: FrameType | None) -> int | None:

@@ -59,10 +59,11 @@ def read_runs(path: Path) -> Runs:
     """Runs from CSV with columns parameters, tokens and loss. Raises UsageError that names the line."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
+            reader = csv.DictReader(file)
+            rows = [(reader.line_num, row) for row in reader]  # blank lines give none
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    names = {name.strip().lower(): name for name in (rows[0] if rows else {}) if name}
+    names = {name.strip().lower(): name for name in (rows[0][1] if rows else {}) if name}
     found = {}
     for column, spellings in COLUMNS.items():
         spelled = next((names[s] for s in spellings if s in names), None)
@@ -70,7 +71,7 @@ def read_runs(path: Path) -> Runs:
             raise UsageError(
                 f"{path} has no column {column}", "its columns are to be parameters, tokens, loss"
             )
-        found[column] = np.array([_number(path, i, row[spelled]) for i, row in enumerate(rows)])
+        found[column] = np.array([_number(path, line, row[spelled]) for line, row in rows])
     runs = Runs(found["parameters"], found["tokens"], found["loss"])
     distinct = [len(set(values.tolist())) for values in (runs.parameters, runs.tokens)]
     if len(rows) < FEWEST or min(distinct) < 3:
@@ -87,13 +88,13 @@ def read_runs(path: Path) -> Runs:
     return runs
 
 
-def _number(path: Path, index: int, text: str | None) -> float:
+def _number(path: Path, line: int, text: str | None) -> float:
     try:
         value = float(text or "")
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise UsageError(f"{path}, line {index + 2}: {text!r} is no positive number")
+        raise UsageError(f"{path}, line {line}: {text!r} is no positive number")
     return value
 
 

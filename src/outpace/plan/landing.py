@@ -87,6 +87,8 @@ class Landing:
         """it was to be ended in time, and cannot be"""
         self.over = self.left = False
         """no more batches; and the loops were left"""
+        self.inner_only = False
+        """loops around the step can be left, but not the outermost, which turns again"""
         host.listeners.append(self.on_step)
         host.on_loss = self.loss.keep
         self.loader = host.seams.get("loader")
@@ -132,6 +134,8 @@ class Landing:
                     self.steer()
                 elif self.left:
                     self.leave()  # the script begins to train once more
+                elif self.inner_only and sys.gettrace() is None:
+                    follow(ways_out(sys._getframe(1))[0], self.left_loops)
             except Exception:
                 self.give_up()
                 raise
@@ -406,14 +410,15 @@ class Landing:
         if isinstance(self.loader, LoaderSeam):
             self.loader.dry = not asked  # it validates once more
         followed = follow(exits, self.left_loops)
+        self.inner_only = followed and not last
         if asked and not (followed and last):
             self.left = True  # of the next training another trainer is asked
         elif not (followed and last) and not self.runs_dry(exits):
-            self.say(*self.why_it_goes_on(bool(exits)))
+            self.say(*self.why_it_goes_on(exits))
 
     def runs_dry(self, exits: list[Exits]) -> bool:
         """Whether the only loop ends by itself, as it draws from a loader that gives no more."""
-        loops = [loop for each in exits for loop in loops_around(each.frame)]
+        loops = loops_of(exits)
         return (
             self.outlook.epoch() is not None and len(loops) == 1 and isinstance(loops[0], ast.For)
         )
@@ -428,10 +433,19 @@ class Landing:
         if isinstance(self.loader, LoaderSeam):
             self.loader.dry = False
 
-    def why_it_goes_on(self, loops: bool) -> tuple[str, str | None]:
+    def why_it_goes_on(self, exits: list[Exits]) -> tuple[str, str | None]:
         """What is told where the loop around the training could not be left."""
-        if self.outlook.epoch() is None:
+        loops = loops_of(exits)
+        dry = self.outlook.epoch() is not None and not (
+            loops and isinstance(loops[-1], ast.While)  # which asks a loader's iterator itself
+        )
+        if not (dry or self.inner_only):
             return "the loop around the steps cannot be left: it goes on, at rate zero", LINE_AFTER
         what = "the loop around the epochs" if loops else "the library's loop"
         hint = LINE_AFTER if loops else "set it fewer epochs"
-        return f"{what} cannot be left: each epoch gives one more batch, at rate zero", hint
+        return f"{what} cannot be left: each epoch gives one more step, at rate zero", hint
+
+
+def loops_of(exits: list[Exits]) -> list[ast.For | ast.While]:
+    """The loops around a step, the innermost last."""
+    return [loop for each in exits for loop in loops_around(each.frame)]

@@ -128,7 +128,9 @@ def of_disk(error: BaseException | None) -> OSError | None:
 def is_sharded(optimizer: torch.optim.Optimizer) -> bool:
     """Whether its weights are parts of larger ones, which only all ranks together could save."""
     return any(
-        hasattr(weight, "device_mesh") or type(weight).__name__ == "FlatParameter"
+        hasattr(weight, "device_mesh")
+        or type(weight).__name__ == "FlatParameter"
+        or getattr(weight, "_fsdp_flattened", False)  # a part of one, with use_orig_params=True
         for weight in learned_by([optimizer])
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any, TypeVar, get_args
+
+from torch.utils.weak import WeakIdKeyDictionary
 
 from outpace.errors import UsageError
 from outpace.plan.budget import seconds_of
@@ -71,7 +73,8 @@ def _batches(
     schedule: Schedule,
     clock: Callable[[], float],
 ) -> Iterator[T]:
-    largest: list[float] = []
+    # By a weight of each group: loading a state replaces the groups, and some may be taken out.
+    largest: MutableMapping[Any, float] = WeakIdKeyDictionary()
     begun = last = clock()
     recent: list[float] = []
     epoch = steps = 0
@@ -88,11 +91,10 @@ def _batches(
                 return
             # The last step ends up to one before the time is up: the rate is down by then.
             used = ends / max(1e-9, seconds - step_s)
-            # Asked for anew: loading a state replaces the groups.
-            groups = optimizer.param_groups if optimizer is not None else []
-            largest += [float(group["lr"]) for group in groups[len(largest) :]]
-            for group, most in zip(groups, largest, strict=True):
-                set_rate(group, most * rate(schedule, used))
+            for group in optimizer.param_groups if optimizer is not None else []:
+                if group["params"]:
+                    most = largest.setdefault(group["params"][0], float(group["lr"]))
+                    set_rate(group, most * rate(schedule, used))
             yield batch
             now_s = clock()
             recent = [*recent[1 - RECENT :], now_s - last] if steps else []

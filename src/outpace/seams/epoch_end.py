@@ -22,12 +22,17 @@ class Longer(Protocol):
         """Whether the epoch whose batches are all drawn goes on."""
 
 
-def ends_here(record: Record, asking: FrameType) -> bool:
+def trained(host: Host, record: Record) -> bool:
+    """Whether a step was made in the running epoch: else the script judges by its training data."""
+    return record.begun is not None and host.steps > record.begun
+
+
+def ends_here(host: Host, record: Record, asking: FrameType) -> bool:
     """Whether an epoch that runs dry ends here, after a batch.
 
     Of the user's lines only a ``for`` can be told so; libraries know what to make of it.
     """
-    if not record.trains or not record.given:
+    if not record.trains or not record.given or not trained(host, record):
         return False
     operation = dis.opname[asking.f_code.co_code[asking.f_lasti]]
     return operation == "FOR_ITER" or not is_user_file(asking.f_code.co_filename)
@@ -49,9 +54,8 @@ def lengthened(
     try:
         return draw()
     except StopIteration:
-        trained = record.begun is not None and host.steps > record.begun
-        if not trained or not host.guard("loader", longer.more):
-            raise  # no step was made of them: the script judges by its training data
+        if not trained(host, record) or not host.guard("loader", longer.more):
+            raise
         if not begin_again():
             raise
     record.given = 0

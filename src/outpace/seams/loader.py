@@ -353,7 +353,7 @@ class LoaderSeam:
             if record is None or get_ident() != phases.owner:
                 return original(iterator)
             if seam.dry:
-                if ends_here(record, sys._getframe(1)):
+                if ends_here(seam.host, record, sys._getframe(1)):
                     raise StopIteration
                 return untraced(lambda: seam.draw_or_rest(record, original, iterator))
             if seam.longer is not None and record.trains:
@@ -481,7 +481,7 @@ class Epoch:
     def __next__(self) -> Any:
         seam, record = self.seam, self.record
         if seam.dry:
-            if ends_here(record, sys._getframe(1)):
+            if ends_here(seam.host, record, sys._getframe(1)):
                 raise StopIteration
             return untraced(self.draw)
         if seam.longer is not None and record.trains:

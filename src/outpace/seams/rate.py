@@ -113,6 +113,8 @@ class RateSeam:
         groups = optimizer.param_groups
         rates = [float(group["lr"]) for group in groups]
         before = self.largest.get(optimizer, [])
+        if len(before) > len(rates):
+            before = []  # which of the groups is gone is not known
         before = [*before, *rates[len(before) :]]  # of groups that joined since
         self.largest[optimizer] = largest = [max(pair) for pair in zip(before, rates, strict=True)]
         try:

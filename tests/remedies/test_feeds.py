@@ -290,6 +290,36 @@ def test_batches_come_in_the_same_order(what: str, how: str) -> None:
     assert same(LOADERS[what], SETUPS[how])
 
 
+def one_more(samples: list[Any]) -> Any:
+    return torch.utils.data.default_collate(samples)[0] + 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [CACHED.feed, SLICED.feed, AHEAD.feed, THREADS.feed]
+    + [Feed(executor="processes", workers=1, persistent=lasts) for lasts in (True, False)],
+    ids=lambda feed: f"{feed.fetch} {feed.executor} {feed.persistent}",
+)
+def test_what_a_script_sets_between_epochs_counts(how: Feed) -> None:
+    """torch lets it give another collate function, another generator and the like."""
+
+    def changing() -> Any:
+        loader = DataLoader(Rows(12), batch_size=4, shuffle=True)
+        yield from loader
+        loader.collate_fn = one_more
+        yield from loader
+        loader.generator = torch.Generator().manual_seed(1)
+        yield from loader
+        yield torch.rand(1)
+
+    torch.manual_seed(0)
+    wanted = list(changing())
+    torch.manual_seed(0)
+    with hosted(replace(AS_IS, feed=how)) as host:
+        assert same_bits(wanted, list(changing()))
+        assert not host.broken
+
+
 def test_a_data_set_that_grows_is_drawn_from_again() -> None:
     data = [torch.tensor(float(i)) for i in range(8)]
 

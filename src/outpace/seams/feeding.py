@@ -61,6 +61,11 @@ class Feeding:
 
     def runner(self, loader: DataLoader[Any], record: Record, feed: Feed) -> Runner | None:
         """A feed at work on a DataLoader; None where its data set cannot be fed so."""
+        parts = loader.collate_fn, loader.worker_init_fn, loader.generator, loader.timeout
+        # Workers that last have what they began with, the script's own too.
+        if record.runners and parts != record.parts and not loader.persistent_workers:
+            record.runners, record.endless = {}, {}  # an epoch under way draws to its end
+        record.parts = parts
         if feed not in record.runners and self.make_feed is not None:
             try:
                 record.runners[feed] = self.make_feed(loader, feed)

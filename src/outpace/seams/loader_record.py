@@ -87,6 +87,8 @@ class Record:
     """ns of each epoch's start: making the iterator and drawing the first batch"""
     recent: Recent = field(default_factory=Recent)
     runners: dict[Feed, Runner] = field(default_factory=dict)
+    parts: tuple[Any, ...] = ()
+    """of the DataLoader, that a script may set between epochs: what the runners were made of"""
     endless: dict[Feed, Iterator[Any]] = field(default_factory=dict)
     iterator: Any = None
     """the DataLoader's own iterator of this epoch, weakly: it ends its workers when it is let go"""

@@ -71,7 +71,10 @@ class Feeding:
                 record.runners[feed] = self.make_feed(loader, feed)
             except NotImplementedError:
                 return None
-        return record.runners.get(feed)
+        runner = record.runners.get(feed)
+        if runner is not None and runner.gave_up and loader.num_workers and self.make_feed:
+            runner = record.runners[feed] = self.make_feed(loader, as_own(loader, feed.pin))
+        return runner
 
     def batch(
         self,
@@ -106,6 +109,17 @@ class Feeding:
             except StopIteration:
                 del record.endless[feed]
         raise StopIteration
+
+
+def as_own(loader: DataLoader[Any], pin: bool) -> Feed:
+    """A feed of as many workers as a DataLoader has itself."""
+    return Feed(
+        executor="processes",
+        workers=loader.num_workers,
+        prefetch=loader.prefetch_factor or 2,
+        persistent=loader.persistent_workers,
+        pin=pin,
+    )
 
 
 def keeps_iterator(loader: DataLoader[Any] | None, record: Record) -> bool:

@@ -19,6 +19,10 @@ FIRST = 0.75
 class Runner(Protocol):
     """A feed at work on one DataLoader."""
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether it makes batches item by item in this process, as it was not to."""
+
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
 

@@ -159,3 +159,23 @@ def test_a_recipe_that_was_not_compared_as_a_whole_gains_by_its_trials(
     of_steps = 2.0 * 1.5 if proven == 2 else 2.0
     assert found.speedup.speedup == pytest.approx(600 / (120 + 480 / of_steps))
     assert found.speedup.how == "predicted"
+
+
+@pytest.mark.parametrize("speedup", [0.98, 1.02])
+def test_a_recipe_that_makes_the_whole_run_slower_is_not_written(
+    speedup: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gain = Gain(1.2, 1.1, 1.3, "measured")
+    trial = Trial("bf16", {}, "numerics", gain, gain, True, "it is faster")
+    whole = {"recipe": {"gain": msgspec.to_builtins(Gain(speedup, 0.9, 1.1, "measured"))}}
+    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
+    monkeypatch.setattr(tuning, "_try", lambda *_: ([trial], whole))
+    monkeypatch.setattr(tuning, "_try_anew", lambda *_: [trial])
+    monkeypatch.setattr(tuning, "_prove", lambda *_: (Proof(True, True), [trial]))
+    target = Target("script", "train.py", (), str(tmp_path))
+    path = tmp_path / "outpace.toml"
+    found = tuning.tune(target, session=tmp_path / "s", recipe=path)
+    assert path.exists() == (speedup > 1.0)
+    assert [t.accepted for t in found.trials] == [speedup > 1.0]
+    assert found.trials[0].reason.endswith("slower: 0.98x") == (speedup < 1.0)

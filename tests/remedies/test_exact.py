@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from outpace.remedies.cache_samples import CacheSamples
 from outpace.remedies.fetch_threads import FetchThreads
@@ -10,7 +11,7 @@ from outpace.remedies.keep_activations import KeepActivations
 from outpace.remedies.loader_workers import LoaderWorkers
 from outpace.remedies.no_unused_gradients import NoUnusedGradients
 from outpace.remedies.prefetch import Prefetch
-from tests.remedies.some_evidence import FIXED_IMAGES, RECOMPUTED, ROWS
+from tests.remedies.some_evidence import FIXED_IMAGES, IMAGES, RECOMPUTED, ROWS
 
 replace = msgspec.structs.replace
 
@@ -40,3 +41,30 @@ def test_what_a_step_changes_is_seen_by_the_next_batch() -> None:
             assert not one.applies(fed).yes, name
     assert CacheSamples().applies(FIXED_IMAGES).yes
     assert LoaderWorkers().applies(FIXED_IMAGES).yes
+
+
+@pytest.mark.parametrize(
+    ("batches", "steps", "micro_steps", "kept"),
+    [
+        (300, 200.0, 1, "numerics"),
+        (300, 299.0, 1, "numerics"),
+        (300, 300.0, 1, "exact"),
+        (300, None, 1, "exact"),
+        (300, 74.0, 4, "numerics"),
+        (303, 75.0, 4, "exact"),
+    ],
+)
+def test_an_epoch_that_is_left_early_has_drawn_further(
+    batches: int, steps: float | None, micro_steps: int, kept: str
+) -> None:
+    """Batches that the thread has made by then drew from the generators of the next epoch's."""
+    evidence = replace(
+        IMAGES,
+        input=replace(IMAGES.input, batches=batches, random_streams=("torch",), step_streams=()),
+        run=replace(IMAGES.run, epoch_steps=steps),
+        steps=replace(IMAGES.steps, micro_steps=micro_steps),
+    )
+    assert Prefetch().kept(evidence) == kept
+    assert ("left early" in Prefetch().applies(evidence).reason) == (kept == "numerics")
+    fixed = replace(evidence, input=replace(evidence.input, random_streams=()))
+    assert Prefetch().kept(fixed) == "exact"

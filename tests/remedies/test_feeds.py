@@ -17,7 +17,7 @@ import msgspec
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 from outpace.remedies.prefetch import Prefetch
 from outpace.seams.loader import LoaderSeam
@@ -147,6 +147,33 @@ def test_workers_that_last_have_the_data_set_as_it_is(place_bytes: int) -> None:
             assert epochs(loader, 1) == [
                 [[100.0 * data.epoch + i for i in range(j, j + 4)] for j in (0, 4, 8)]
             ]
+
+
+class Where(Rows):
+    """Rows, and whether a worker drew them."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return index, get_worker_info() is not None
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_workers_draw_again_what_cannot_be_kept(lasting: bool) -> None:
+    """In the order in which they would have all along."""
+
+    def indices() -> tuple[list[Any], list[bool]]:
+        torch.manual_seed(0)
+        loader = DataLoader(
+            Where(20), batch_size=5, shuffle=True, num_workers=1, persistent_workers=lasting
+        )
+        found = [batch for _ in range(4) for batch in loader]
+        return [batch[0].tolist() for batch in found], [bool(batch[1].all()) for batch in found]
+
+    wanted = indices()[0]
+    with hosted(fed(fetch="cache", executor="inline", cache_bytes=10)) as host:
+        found, by_workers = indices()
+        assert not host.broken
+    assert found == wanted
+    assert by_workers == [False] * 4 + [True] * 12
 
 
 def test_a_loader_made_anew_each_epoch_finds_the_samples_kept() -> None:
@@ -288,6 +315,36 @@ def test_batches_come_in_the_same_order(what: str, how: str) -> None:
     if what == "eager batch sampler" and how == "processes":
         pytest.skip("torch itself asks such a sampler twice where there are workers")
     assert same(LOADERS[what], SETUPS[how])
+
+
+def one_more(samples: list[Any]) -> Any:
+    return torch.utils.data.default_collate(samples)[0] + 1
+
+
+@pytest.mark.parametrize(
+    "how",
+    [CACHED.feed, SLICED.feed, AHEAD.feed, THREADS.feed]
+    + [Feed(executor="processes", workers=1, persistent=lasts) for lasts in (True, False)],
+    ids=lambda feed: f"{feed.fetch} {feed.executor} {feed.persistent}",
+)
+def test_what_a_script_sets_between_epochs_counts(how: Feed) -> None:
+    """torch lets it give another collate function, another generator and the like."""
+
+    def changing() -> Any:
+        loader = DataLoader(Rows(12), batch_size=4, shuffle=True)
+        yield from loader
+        loader.collate_fn = one_more
+        yield from loader
+        loader.generator = torch.Generator().manual_seed(1)
+        yield from loader
+        yield torch.rand(1)
+
+    torch.manual_seed(0)
+    wanted = list(changing())
+    torch.manual_seed(0)
+    with hosted(replace(AS_IS, feed=how)) as host:
+        assert same_bits(wanted, list(changing()))
+        assert not host.broken
 
 
 def test_a_data_set_that_grows_is_drawn_from_again() -> None:

@@ -21,6 +21,8 @@ LOADER: DataLoader[Any] = DataLoader([0, 1, 2, 3])  # type: ignore[arg-type]
 class Counting:
     """A feed of two batches an epoch."""
 
+    gave_up = False
+
     def __init__(self) -> None:
         self.working = True
 

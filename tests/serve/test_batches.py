@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from outpace.seams.setup import AS_IS
-from outpace.serve.batches import CHECKED, Slices, Unlike, by_items, forgiving, same_bits
+from outpace.serve.batches import CHECKED, Forgiving, Slices, Unlike, by_items, same_bits
 from outpace.serve.feeds import make_feed
 
 ROWS = torch.arange(40.0).reshape(20, 2)
@@ -57,7 +57,7 @@ def test_a_slice_that_is_unlike_the_items_is_left_out(
     with pytest.raises(Unlike, match=why):
         Slices(loader).fetch([1, 2])
     items = by_items(loader)
-    fetch = forgiving(Slices(loader).fetch, items, "slicing")
+    fetch = Forgiving(Slices(loader).fetch, items, "slicing")
     for _ in range(CHECKED + 2):
         assert same_bits(fetch([3, 1]), items([3, 1]))
     assert capsys.readouterr().err.count("slicing is left out") == 1
@@ -71,7 +71,7 @@ def test_a_slice_that_fails_later_is_left_out_then() -> None:
         return ROWS[indices] if len(calls) <= CHECKED + 1 else 1 / 0
 
     loader = DataLoader(Made(many, torch.clone), batch_size=4)
-    fetch = forgiving(Slices(loader).fetch, by_items(loader), "slicing")
+    fetch = Forgiving(Slices(loader).fetch, by_items(loader), "slicing")
     for _ in range(CHECKED + 3):
         assert torch.equal(fetch([3, 1]), ROWS[[3, 1]])
     assert len(calls) == CHECKED + 2

@@ -239,3 +239,25 @@ def test_each_frame_of_a_file_has_its_own_pixels(tmp_path: Path, memory: int) ->
                     image.seek(i)
                     assert (np.asarray(image) == i).all()
         assert not host.broken
+
+
+@pytest.mark.parametrize("how", ["truncated", "broken"])
+def test_an_image_that_cannot_be_read_is_told_of_as_pillow_does(
+    how: str, picture: Path, tmp_path: Path
+) -> None:
+    """Loaded a second time a broken stream gives what was read of it, without an error."""
+    path = tmp_path / "bad.png"
+    Image.open(picture).save(path)
+    data = path.read_bytes()
+    half = len(data) // 2
+    changed = bytes(255 - each for each in data[half : half + 40])
+    path.write_bytes(data[:half] + (changed + data[half + 40 :] if how == "broken" else b""))
+    with pytest.raises(OSError, match="image") as plainly:
+        Image.open(path).load()
+    with hosted(replace(AS_IS, decoded_bytes=1 << 24)) as host:
+        for _ in range(2):
+            with pytest.raises(OSError, match=str(plainly.value)):
+                Image.open(path).load()
+            Image.open(picture).load()
+        assert not host.broken
+        assert decoder_of(host).hits == 1

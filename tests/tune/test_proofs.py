@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.records.gain import Gain
-from outpace.records.trial import Settings, Trial
-from outpace.tune.proofs import MOST_SEEDS, only_caches, size_of
+from outpace.records.trial import Proof, Settings, Trial
+from outpace.tune import proofs
+from outpace.tune.proofs import MOST_SEEDS, only_caches, prove_recipe, size_of
 from outpace.tune.prove import FEWEST_STEPS
 from tests.remedies.some_evidence import IMAGES
 
@@ -61,3 +65,42 @@ def test_what_gives_nothing_before_data_are_met_again(
 ) -> None:
     gain = Gain(1.5, 1.4, 1.6)
     assert only_caches(Trial(name, settings, "exact", gain, gain, True, "")) is wanted
+
+
+def accepted(name: str, keeps: Any) -> Trial:
+    gain = Gain(1.5, 1.4, 1.6, "measured")
+    return Trial(name, {}, keeps, gain, gain, True, "measured 1.50x")
+
+
+@pytest.mark.parametrize(
+    ("equal", "proven", "kept"),
+    [
+        (True, True, ["no_sync_items", "bf16", "set_to_none"]),
+        (True, False, ["no_sync_items"]),
+        (False, True, []),
+    ],
+)
+def test_what_was_measured_on_top_of_what_is_left_out_is_left_out_too(
+    equal: bool, proven: bool, kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its gain was over another script: beside the plain one it may be slower."""
+    monkeypatch.setattr(proofs, "prove_equal", lambda *_: Proof(True, equal, reason="they differ"))
+    monkeypatch.setattr(proofs, "prove", lambda *_, **__: Proof(False, proven, seeds=3))
+    trials = [
+        accepted("no_sync_items", "exact"),
+        accepted("bf16", "numerics"),
+        accepted("set_to_none", "exact"),
+    ]
+    _, found = prove_recipe(
+        lambda *_: 0,
+        IMAGES,
+        trials,
+        folder=tmp_path,
+        time_s=100.0,
+        seeds=3,
+        margin=0.01,
+        tell=lambda *_: None,
+    )
+    assert [t.remedy for t in found if t.accepted] == kept
+    if len(kept) == 1:
+        assert found[2].reason == "measured 1.50x, on top of bf16, which is left out"

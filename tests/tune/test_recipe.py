@@ -8,7 +8,7 @@ import pytest
 
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
-from outpace.tune.recipe import by_trials, keeps_samples
+from outpace.tune.recipe import by_trials
 
 
 def trial(name: str, speedup: float, settings: Settings | None = None) -> Trial:
@@ -37,18 +37,3 @@ def test_what_keeps_samples_gives_nothing_in_the_first_epoch() -> None:
 
 def test_gains_of_whole_epochs_are_no_gains_of_steps() -> None:
     assert speedups([SOONER, LASTING]) == {"recipe": 1.5, "epochs": 3.0}
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "wanted"),
-    [
-        ("cache_decoded", {"limit_mib": 64}, True),
-        ("cache_samples", {"limit_mib": 64}, True),
-        ("slice_batches", {}, False),
-        ("decode_jpeg", {}, False),
-    ],
-)
-def test_what_gives_more_once_data_are_met_again(
-    name: str, settings: Settings, wanted: bool
-) -> None:
-    assert keeps_samples(trial(name, 2.0, settings)) is wanted

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from outpace.records.gain import Gain
-from outpace.records.trial import Trial
-from outpace.tune.trials import Trials
+from outpace.records.trial import Settings, Trial
+from outpace.tune.trials import Trials, keeps_samples
+from tests.remedies.some_evidence import IMAGES
 
 
-def accepted(name: str) -> Trial:
+def accepted(name: str, settings: Settings | None = None) -> Trial:
     gain = Gain(2.0, 1.5, 2.5, "measured")
-    return Trial(name, {}, "numerics", gain, gain, True, "measured 2.00x [1.50, 2.50]")
+    return Trial(name, settings or {}, "numerics", gain, gain, True, "measured 2.00x [1.50, 2.50]")
+
+
+def of(speedup: float) -> list[tuple[float, float, float, float]]:
+    """Rounds of an arm."""
+    return [(1.0, share / speedup, 1.0, share / speedup) for share in (0.96, 1.0, 1.04) * 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "wanted"),
+    [
+        ("cache_decoded", {"limit_mib": 64}, True),
+        ("cache_samples", {"limit_mib": 64}, True),
+        ("slice_batches", {}, False),
+        ("decode_jpeg", {}, False),
+    ],
+)
+def test_what_gives_more_once_data_are_met_again(
+    name: str, settings: Settings, wanted: bool
+) -> None:
+    assert keeps_samples(accepted(name, settings)) is wanted
 
 
 @pytest.mark.parametrize(("speedup", "kept"), [(1.5, True), (1.0, True), (0.4, False)])
@@ -21,12 +43,32 @@ def test_a_recipe_that_measured_slower_is_none(speedup: float, kept: bool) -> No
     trials.time_s, trials.begun = 60.0, 0.0
     slower = Trial("bf16", {}, "numerics", Gain(1, 1, 1), Gain(0.5, 0.4, 0.6), False, "slower")
     trials.trials, trials.final = [accepted("fused_optimizer"), slower], {}
-    trials.evidence = None  # type: ignore[assignment]
+    trials.evidence = IMAGES
     for contest in trials.compare():
-        pairs = [(1.0, share / speedup, 1.0, share / speedup) for share in (0.96, 1.0, 1.04) * 4]
-        contest.pairs["recipe"] = pairs
+        contest.pairs["recipe"] = of(speedup)
     assert [t.accepted for t in trials.trials] == [kept, False]
     assert bool(trials.final) == kept
     if not kept:
         assert "the whole recipe slower afterwards: 0.40x" in trials.trials[0].reason
         assert trials.trials[1].reason == "slower"
+
+
+@pytest.mark.parametrize(("epochs", "kept"), [(2, False), (50, True)])
+def test_a_cache_that_the_run_is_too_short_for_is_taken_back(epochs: int, kept: bool) -> None:
+    """Its first epoch draws all samples, and without the script's workers."""
+    trials = Trials.__new__(Trials)
+    trials.time_s, trials.begun, trials.final = 60.0, 0.0, {}
+    cache = accepted("cache_samples", {"limit_mib": 64})
+    trials.trials = [cache, accepted("fused_optimizer")]
+    data = msgspec.structs.replace(IMAGES.input, epochs=epochs)
+    trials.evidence = msgspec.structs.replace(IMAGES, input=data)
+    for contest in trials.compare():
+        has_cache = "cold" in contest.arms
+        contest.pairs["recipe"] = of(2.4 if has_cache else 1.1)
+        if has_cache:
+            contest.pairs["cold"] = of(0.23)
+    assert [t.accepted for t in trials.trials] == [kept, True]
+    measured = trials.final["recipe"]["gain"]["speedup"]
+    assert measured == pytest.approx(2.4 if kept else 1.1, rel=0.01)
+    if not kept:
+        assert "and the whole run no faster: 0." in trials.trials[0].reason

@@ -199,10 +199,15 @@ def _conclude(
     """Write the recipe and the session."""
     from outpace.tune.children import total_gain
     from outpace.tune.recipe import by_trials, diff_of, recipe_of
+    from outpace.tune.trials import without
 
     accepted = [t for t in trials if t.accepted]
     whole = total_gain(evidence, final) or total_gain(evidence, by_trials(accepted))
     speedup = whole if accepted else None
+    if speedup is not None and speedup.speedup < 1.0:
+        why = f"and the whole run slower: {speedup.speedup:.2f}x"
+        trials = without(trials, accepted, why)
+        accepted, speedup = [], None
     record = recipe_of(work.target, work.machine, accepted, speedup, proof) if accepted else None
     if record is None:
         set_aside(path, work, force=force)

@@ -40,10 +40,10 @@ class Prefetch(Remedy):
     The thread draws the samples in the script's own order. So every bit is kept, random
     augmentation included, as long as the step itself does not draw from the generators that the
     samples draw from (dropout and torch-based augmentation both draw from torch's), and no validation
-    comes in mid-epoch; else random numbers are dealt out in another order. A loop that leaves an
-    epoch early finds the generators some batches further on. A data set or sampler that the script
-    changes from batch to batch, as by the loss, hears of it some batches later; one that a validation in
-    mid-epoch draws from too may be found as it is set for that.
+    comes in mid-epoch; else random numbers are dealt out in another order. So they are where a loop
+    leaves an epoch early: it finds the generators some batches further on. A data set or sampler that
+    the script changes from batch to batch, as by the loss, hears of it some batches later; one that a
+    validation in mid-epoch draws from too may be found as it is set for that.
     """
 
     name = "prefetch"
@@ -59,6 +59,10 @@ class Prefetch(Remedy):
         if data.workers:
             return Verdict(False, f"{data.workers} workers make batches ahead already")
         shared = shared_streams(evidence)
+        if shared and left_early(evidence):
+            return Verdict(
+                True, f"epochs are left early, with more drawn by {shared[0]}'s generator"
+            )
         if shared:
             return Verdict(
                 True, f"what comes between batches draws from {shared[0]}'s generator as they do"
@@ -107,13 +111,22 @@ def the_same_sooner(evidence: Evidence) -> bool:
     return not evidence.input.fed_back and not evidence.input.shared
 
 
+def left_early(evidence: Evidence) -> bool:
+    """Whether the training leaves batches of an epoch that would have made a whole step."""
+    batches, steps = evidence.input.batches, evidence.run.epoch_steps
+    if batches is None or steps is None:
+        return False
+    return (steps + 1) * evidence.steps.micro_steps <= batches
+
+
 def shared_streams(evidence: Evidence) -> list[str]:
     """Random generators that the samples draw from, and what comes between two batches as well.
 
     A validation in mid-epoch is taken to draw from all of them: each pass over a DataLoader takes a
-    seed from torch's.
+    seed from torch's. What follows an epoch that is left early draws from them after batches that were made
+    for nothing.
     """
     drawn = set(evidence.input.random_streams)
-    if evidence.input.interrupted:
+    if evidence.input.interrupted or left_early(evidence):
         return sorted(drawn)
     return sorted(drawn & set(evidence.input.step_streams))

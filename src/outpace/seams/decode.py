@@ -25,8 +25,14 @@ WRITERS = ("frombytes", "putpalette")
 class Decoder(Protocol):
     """What stands in Pillow's place."""
 
-    def load_pixels(self, image: Any, setup: Setup) -> bool:
+    def key_of(self, image: Any, setup: Setup) -> Any:
+        """By what an opened image's pixels are kept; None: they are not to be."""
+
+    def load_pixels(self, image: Any, key: Any, setup: Setup) -> bool:
         """Fill an opened image; False leaves it to Pillow."""
+
+    def keep(self, image: Any, key: Any, setup: Setup) -> None:
+        """Keep the pixels of one that Pillow has filled."""
 
     def open_kept(self, path: Any) -> Any:
         """An image whose pixels are kept, without opening the file; or None."""
@@ -113,9 +119,9 @@ class DecodeSeam:
             start = perf_counter_ns()
             try:
                 setup = seam.setup
-                if seam.decoder is not None and (setup.decoder != "pillow" or setup.decoded_bytes):
-                    filled = seam.host.guard("decode", seam.decoder.load_pixels, image, setup)
-                    if filled and image.readonly and caller() not in WITHIN:
+                if setup.decoder != "pillow" or setup.decoded_bytes:
+                    seam._fill(image, setup, original)
+                    if image.readonly and caller() not in WITHIN:
                         seam._detach(image)
                 return original(image)
             finally:
@@ -129,6 +135,16 @@ class DecodeSeam:
                         seam.paths.append(name)
 
         return load
+
+    def _fill(self, image: Any, setup: Setup, original: Any) -> None:
+        """What Pillow raises is the script's: it would load a broken image a second time without an error."""
+        decoder, guard = self.decoder, self.host.guard
+        if decoder is None:
+            return
+        key = guard("decode", decoder.key_of, image, setup)
+        if not guard("decode", decoder.load_pixels, image, key, setup):
+            original(image)
+            guard("decode", decoder.keep, image, key, setup)
 
     def _wrap_open(self, original: Any) -> Any:
         seam = self

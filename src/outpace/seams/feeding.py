@@ -61,12 +61,20 @@ class Feeding:
 
     def runner(self, loader: DataLoader[Any], record: Record, feed: Feed) -> Runner | None:
         """A feed at work on a DataLoader; None where its data set cannot be fed so."""
+        parts = loader.collate_fn, loader.worker_init_fn, loader.generator, loader.timeout
+        # Workers that last have what they began with, the script's own too.
+        if record.runners and parts != record.parts and not loader.persistent_workers:
+            record.runners, record.endless = {}, {}  # an epoch under way draws to its end
+        record.parts = parts
         if feed not in record.runners and self.make_feed is not None:
             try:
                 record.runners[feed] = self.make_feed(loader, feed)
             except NotImplementedError:
                 return None
-        return record.runners.get(feed)
+        runner = record.runners.get(feed)
+        if runner is not None and runner.gave_up and loader.num_workers and self.make_feed:
+            runner = record.runners[feed] = self.make_feed(loader, as_own(loader, feed.pin))
+        return runner
 
     def batch(
         self,
@@ -101,6 +109,17 @@ class Feeding:
             except StopIteration:
                 del record.endless[feed]
         raise StopIteration
+
+
+def as_own(loader: DataLoader[Any], pin: bool) -> Feed:
+    """A feed of as many workers as a DataLoader has itself."""
+    return Feed(
+        executor="processes",
+        workers=loader.num_workers,
+        prefetch=loader.prefetch_factor or 2,
+        persistent=loader.persistent_workers,
+        pin=pin,
+    )
 
 
 def keeps_iterator(loader: DataLoader[Any] | None, record: Record) -> bool:

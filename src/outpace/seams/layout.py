@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -43,6 +44,11 @@ def lay_states(optimizer: Optimizer) -> None:
             of_weight = isinstance(value, torch.Tensor) and value.shape == weight.shape
             if of_weight and not lies_as(value, weight):
                 state[key] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
+
+
+def laid_in_rows(state: dict[str, Any]) -> dict[str, Any]:
+    """What an optimizer keeps of a weight, as it would lie without channels last."""
+    return {k: as_rows(v) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
 
 
 def grads_lie_as_weights(optimizer: Optimizer) -> bool:

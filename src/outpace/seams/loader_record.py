@@ -19,6 +19,10 @@ FIRST = 0.75
 class Runner(Protocol):
     """A feed at work on one DataLoader."""
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether it makes batches item by item in this process, as it was not to."""
+
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
 
@@ -87,6 +91,8 @@ class Record:
     """ns of each epoch's start: making the iterator and drawing the first batch"""
     recent: Recent = field(default_factory=Recent)
     runners: dict[Feed, Runner] = field(default_factory=dict)
+    parts: tuple[Any, ...] = ()
+    """of the DataLoader, that a script may set between epochs: what the runners were made of"""
     endless: dict[Feed, Iterator[Any]] = field(default_factory=dict)
     iterator: Any = None
     """the DataLoader's own iterator of this epoch, weakly: it ends its workers when it is let go"""

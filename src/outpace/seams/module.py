@@ -102,6 +102,7 @@ class ModuleSeam:
 
     def remove(self) -> None:
         """Take it out."""
+        self.reconcile(AS_IS)
         if self.original is not None:
             nn.Module.__call__ = self.call = self.original  # type: ignore[method-assign]
             self.original = None

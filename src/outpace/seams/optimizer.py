@@ -1,7 +1,8 @@
 """Optimizer steps: where a step of training ends.
 
 Global hooks see every optimizer made through torch.optim; their options (fused, foreach) are
-switched in its parameter groups, which leaves its state as it is.
+switched in its parameter groups, which leaves its state as it is. What a script saves has its own options
+and its own layout: a run without us would take ours for the script's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.optim.optimizer import (
 )
 
 from outpace.seams.host import ACCUMULATED, Host
-from outpace.seams.layout import grads_lie_as_weights, lay_states
+from outpace.seams.layout import grads_lie_as_weights, laid_in_rows, lay_states
 from outpace.seams.setup import AS_IS, FOREACH, FUSED, FUSED_ON_CPU, Setup
 
 
@@ -55,6 +56,7 @@ class OptimizerSeam:
         ]
         self._wrap_init()
         self._wrap_zero_grad()
+        self._wrap_state_dict()
 
     def _wrap_init(self) -> None:
         self.originals["__init__"] = original = Optimizer.__init__
@@ -88,6 +90,26 @@ class OptimizerSeam:
 
         Optimizer.zero_grad = zero_grad  # type: ignore[method-assign, assignment]
 
+    def _wrap_state_dict(self) -> None:
+        self.originals["state_dict"] = save = Optimizer.state_dict
+        self.originals["load_state_dict"] = load = Optimizer.load_state_dict
+        seam, host = self, self.host
+
+        @functools.wraps(save)
+        def state_dict(optimizer: Optimizer) -> dict[str, Any]:
+            saved = save(optimizer)
+            host.guard("optimizer", seam.give_as_the_scripts, optimizer, saved)
+            return saved
+
+        @functools.wraps(load)
+        def load_state_dict(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            load(optimizer, *args, **kwargs)
+            if seam.own.pop(optimizer, None) is not None:
+                host.guard("optimizer", seam.bring, optimizer)
+
+        Optimizer.state_dict = state_dict  # type: ignore[method-assign, assignment]
+        Optimizer.load_state_dict = load_state_dict  # type: ignore[method-assign, assignment]
+
     def remove(self) -> None:
         """Take it out."""
         for handle in self.handles:
@@ -95,6 +117,7 @@ class OptimizerSeam:
         self.handles = []
         for name in list(self.originals):
             setattr(Optimizer, name, self.originals.pop(name))
+        self.reconcile(AS_IS)
 
     def reconcile(self, setup: Setup) -> None:
         """Bring the known optimizers to ``setup``."""
@@ -134,6 +157,13 @@ class OptimizerSeam:
                 self.mislays = True
                 self.mislaid.add(optimizer)
                 self.bring(optimizer)
+
+    def give_as_the_scripts(self, optimizer: Optimizer, saved: dict[str, Any]) -> None:
+        """Have what is saved be as it would be without us."""
+        for group, own in zip(saved["param_groups"], self.own.get(optimizer, ()), strict=False):
+            group.update((key, value) for key, value in own.items() if key in group)
+        if self.setup.channels_last:
+            saved["state"] = {key: laid_in_rows(state) for key, state in saved["state"].items()}
 
     def bring(self, optimizer: Optimizer) -> None:
         """Switch an optimizer's implementation, or give it its own back."""

@@ -141,20 +141,21 @@ def _sliced(template: Any, dataset: Any, indices: Sequence[int]) -> Any:
         raise Unlike(f"dataset[indices] raised {type(error).__name__}: {error}") from error
 
 
-def forgiving(fast: Fetch, items: Fetch, name: str) -> Fetch:
+class Forgiving:
     """``fast``, and the items for good once it turns out not to give the same."""
-    trusted: Fetch | None = fast
 
-    def fetch(indices: Any) -> Any:
-        nonlocal trusted
-        if trusted is not None:
+    def __init__(self, fast: Fetch, items: Fetch, name: str) -> None:
+        self.fast: Fetch | None = fast
+        self.items = items
+        self.name = name
+
+    def __call__(self, indices: Any) -> Any:
+        if self.fast is not None:
             try:
-                return trusted(indices)
+                return self.fast(indices)
             except Unlike as reason:
-                trusted = None
-                print(f"outpace: {name} is left out: {reason}", file=sys.stderr)
+                self.fast = None
+                print(f"outpace: {self.name} is left out: {reason}", file=sys.stderr)
                 if reason.batch is not None:  # drawn once more it may be another one
                     return reason.batch
-        return items(indices)
-
-    return fetch
+        return self.items(indices)

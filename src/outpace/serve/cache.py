@@ -40,6 +40,8 @@ class Samples:
     def add(self, index: int, collated: Any, limit: int) -> None:
         """Keep a sample, collated alone."""
         leaves, structure = flatten(collated)
+        if any(not leaf.dim() or leaf.shape[0] != 1 for leaf in leaves):
+            raise Unlike("the collate function does not give one row a sample")
         with self.lock:
             if not self.columns:
                 self._allocate(leaves, structure, limit)
@@ -53,8 +55,6 @@ class Samples:
             self.have[index] = True
 
     def _allocate(self, leaves: list[torch.Tensor], structure: Any, limit: int) -> None:
-        if any(not leaf.dim() or leaf.shape[0] != 1 for leaf in leaves):
-            raise Unlike("the collate function does not stack samples")
         size = sum(leaf.numel() * leaf.element_size() for leaf in leaves) * len(self.have)
         room = limit - sum(s.bytes for kept in _kept.values() for s in kept.values())
         if size > room:

@@ -43,15 +43,18 @@ class Decoder:
         self.hits = 0
         self.spill = Spill()
 
-    def load_pixels(self, image: Any, setup: Setup) -> bool:
+    def key_of(self, image: Any, setup: Setup) -> Any:
+        """By what an opened image's pixels are kept; None: they are not to be."""
+        return key_of(image) if setup.decoded_bytes else None
+
+    def load_pixels(self, image: Any, key: Any, setup: Setup) -> bool:
         """Whether ``image`` (opened, not yet decoded) has been given its pixels."""
-        key = key_of(image) if setup.decoded_bytes else None
-        core = self.kept.get(key) if key is not None else None
+        core = self.kept.get(key)
         if core is not None:
             self.hits += 1
             finish(image, core, readonly=1)
             return True
-        core = self.spill.get(key) if key is not None else None
+        core = self.spill.get(key)
         if core is not None:
             self.hits += 1
             finish(image, core, readonly=0)
@@ -59,14 +62,16 @@ class Decoder:
         fast = setup.decoder == "simplejpeg" and is_plain_jpeg(image)
         core = decode(image) if fast else None
         if core is None:
-            if key is None:
-                return False
-            core = _by_pillow(image)
-        else:
-            finish(image, core, readonly=0)
-        if key is not None and not self._keep(key, image, core, own_share(setup.decoded_bytes)):
-            self.spill.put(key, image, own_share(setup.decoded_disk_bytes))
+            return False
+        finish(image, core, readonly=0)
+        self.keep(image, key, setup)
         return True
+
+    def keep(self, image: Any, key: Any, setup: Setup) -> None:
+        """Keep the pixels of an image that has been given them."""
+        limit = own_share(setup.decoded_bytes)
+        if key is not None and not self._keep(key, image, image.im, limit):
+            self.spill.put(key, image, own_share(setup.decoded_disk_bytes))
 
     def _keep(self, key: Any, image: Any, core: Any, limit: int) -> bool:
         """Whether the pixels are kept in memory."""

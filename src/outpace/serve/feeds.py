@@ -24,7 +24,7 @@ from outpace.seams.queued import queued
 from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import Feed
 from outpace.serve.ahead import Ahead, Work
-from outpace.serve.batches import Fetch, Slices, by_items, forgiving
+from outpace.serve.batches import Fetch, Forgiving, Slices, by_items
 from outpace.serve.cache import SampleCache
 from outpace.serve.changes import state_of
 from outpace.serve.crossing import Packer, check_picklable, stacked_in_own_memory, unpacked
@@ -72,6 +72,7 @@ class InProcess:
     def __init__(self, loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> None:
         # A copy: what is known of a DataLoader must not keep it alive.
         self.loader = copy.copy(loader)
+        self.own = weakref.ref(loader)
         self.feed = feed
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self.go = threading.Event()
@@ -93,7 +94,7 @@ class InProcess:
         else:
             self.fast = SampleCache(self.loader, self.feed.cache_bytes)
         fetch, how = self.fast.fetch, f"fetching by {self.feed.fetch}"
-        return fetch if strict else forgiving(fetch, items, how)
+        return fetch if strict else Forgiving(fetch, items, how)
 
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
@@ -125,7 +126,7 @@ class InProcess:
     def _indices(self) -> Iterator[Any]:
         loader: Any = self.loader
         indices: Iterator[Any] = iter(loader._index_sampler)
-        if draws_seed(loader):
+        if (own := self.own()) is None or draws_seed(own):
             _seed_from(loader.generator)
         if self.feed.pool:
             if len(self.pool) < self.feed.pool:
@@ -157,6 +158,11 @@ class InProcess:
         many = getattr(dataset, "__getitems__", None) or (lambda part: [dataset[i] for i in part])
         items = self.threads.map(many, parts)
         return self.loader.collate_fn([item for part in items for item in part])
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether a faster fetch turned out not to give the same: items are drawn here instead."""
+        return isinstance(self.fetch, Forgiving) and self.fetch.fast is None
 
     def pids(self) -> list[int]:
         """Worker processes: none."""
@@ -279,6 +285,8 @@ class Processes:
     is under way has workers of its own, as the script's would; and so has one in a fork, as these are its
     parent's.
     """
+
+    gave_up = False
 
     def __init__(self, loader: DataLoader[Any], feed: Feed) -> None:
         own: Any = loader

@@ -18,7 +18,7 @@ from outpace.seams.setup import AS_IS
 from outpace.tune.children import Launch, run_for_losses
 from outpace.tune.environment import environment_of
 from outpace.tune.prove import FEWEST_STEPS, Losses, Runner, prove, prove_equal, shortfall
-from outpace.tune.trials import cold
+from outpace.tune.trials import cold, without
 
 EQUAL_STEPS = 12
 MOST_STEPS = 2000
@@ -42,10 +42,10 @@ def prove_recipe(
         return None, trials
     deadline = monotonic() + time_s
     exact = [t for t in accepted if t.keeps == "exact"]
-    rest = [t for t in accepted if t.keeps != "exact"]
     equal: Proof | None = None
     if exact:
         equal, trials = _prove_equal(launch, exact, trials, folder / "exact", tell)
+    rest = [t for t in trials if t.accepted and t.keeps != "exact"]
     if equal is None:
         rest = accepted  # the script does not repeat itself: quality is all that can be compared
     if not rest:
@@ -75,8 +75,12 @@ def prove_recipe(
 
 
 def _without(trials: list[Trial], out: list[Trial], reason: str) -> list[Trial]:
+    """Nor are those kept that were measured on top of one that is left out: without it they may be slower."""
+    first = min(trials.index(t) for t in out)
+    above = [t for t in trials[first:] if t.accepted and t not in out]
+    kept = without(trials, above, f"on top of {trials[first].remedy}, which is left out")
     return [
-        msgspec.structs.replace(t, accepted=False, reason=reason) if t in out else t for t in trials
+        msgspec.structs.replace(t, accepted=False, reason=reason) if t in out else t for t in kept
     ]
 
 

@@ -15,10 +15,10 @@ from outpace.records.recipe import Applied, Proven, Recipe
 from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
 from outpace.remedies.base import unified
-from outpace.remedies.catalog import remedy, setup_of
+from outpace.remedies.catalog import remedy
 from outpace.remedies.patch import patched
 from outpace.tune.environment import environment_of
-from outpace.tune.trials import cold
+from outpace.tune.trials import keeps_samples
 
 
 def product(accepted: list[Trial]) -> Gain:
@@ -44,12 +44,6 @@ def by_trials(accepted: list[Trial]) -> dict[str, Any]:
     if at_first != steps:
         parts["cold"] = at_first
     return {name: {"gain": product(trials)} for name, trials in parts.items()}
-
-
-def keeps_samples(trial: Trial) -> bool:
-    """Whether a remedy gives more once data are met again."""
-    setup = setup_of([(trial.remedy, trial.settings)])
-    return cold(setup) != setup
 
 
 def recipe_of(

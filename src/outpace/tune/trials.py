@@ -3,7 +3,7 @@
 The best-predicted remedy of the earliest stage is tried next. It is accepted where the interval of
 its gain excludes "no gain". What is accepted changes what the next is predicted to give; at the end
 the whole recipe is compared with the script as it is, and remedies that gave little are tried again
-without: those that no longer pay leave.
+without: those that no longer pay leave. So do caches that the whole run is too short for.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from outpace.remedies.model import kept_shares
 from outpace.seams.compiled import compiled_again, graphs_compiled
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
+from outpace.tune.children import total_gain
 from outpace.tune.files import EVIDENCE, MARKER, TRIALS, read, write
 from outpace.tune.observed import Observed
 from outpace.tune.propose import Candidate, best, candidates, in_steps
@@ -71,6 +72,22 @@ def cold(setup: Setup) -> Setup:
     fetch = "items" if setup.feed.fetch == "cache" else setup.feed.fetch
     feed = replace(setup.feed, fetch=fetch, cache_bytes=0)
     return replace(setup, decoded_bytes=0, decoded_disk_bytes=0, feed=feed)
+
+
+def keeps_samples(trial: Trial) -> bool:
+    """Whether a remedy gives more once data are met again."""
+    setup = setup_of([(trial.remedy, trial.settings)])
+    return cold(setup) != setup
+
+
+def without(trials: list[Trial], out: list[Trial], why: str) -> list[Trial]:
+    """The trials, with those not accepted after all that paid when they were tried."""
+    return [
+        msgspec.structs.replace(trial, accepted=False, reason=f"{trial.reason}, {why}")
+        if trial in out
+        else trial
+        for trial in trials
+    ]
 
 
 class Trials:
@@ -230,26 +247,23 @@ class Trials:
         yield contest
         whole = contest.gain("recipe") if contest.pairs.get("recipe") else None
         if whole is not None and whole.high < 1.0:
-            self._take_back(whole)
+            # Each paid when it was tried: another program may have gone meanwhile.
+            figure = f"{whole.speedup:.2f}x [{whole.low:.2f}, {whole.high:.2f}]"
+            why = f"and the whole recipe slower afterwards: {figure}"
+            self.trials = without(self.trials, self.accepted, why)
             return
-        self.final = {
+        final: dict[str, Any] = {
             arm.name: msgspec.to_builtins(arm) for arm in contest.results() if arm.failed is None
         }
-        self.final["kept"] = found(self.evidence, recipe)
-
-    def _take_back(self, whole: Gain) -> None:
-        """Each paid when it was tried, and together they do not: another program may have gone meanwhile."""
-        figure = f"{whole.speedup:.2f}x [{whole.low:.2f}, {whole.high:.2f}]"
-        self.trials = [
-            msgspec.structs.replace(
-                trial,
-                accepted=False,
-                reason=f"{trial.reason}, and the whole recipe slower afterwards: {figure}",
-            )
-            if trial.accepted
-            else trial
-            for trial in self.trials
-        ]
+        final["kept"] = found(self.evidence, recipe)
+        total = total_gain(self.evidence, final)
+        if total is not None and total.speedup <= 1.0 and cold(recipe) != recipe:
+            figure = f"{total.speedup:.2f}x, the first epoch among its epochs"
+            keeping = [trial for trial in self.accepted if keeps_samples(trial)]
+            self.trials = without(self.trials, keeping, f"and the whole run no faster: {figure}")
+            yield from self.compare()  # the others were measured on top of them
+            return
+        self.final = final
 
     def write(self) -> None:
         """Keep what is known by now."""

@@ -1,0 +1,91 @@
+"""Optimizers under other implementations: what the script saves, loads and gets back is its own."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.conftest import RECIPE_ELSEWHERE
+from tests.remedies.trainings import hosted
+from torch import nn
+
+from outpace.in_code import apply
+from outpace.seams.setup import AS_IS
+
+RECIPE = """
+[[remedies]]
+name = "fused_optimizer"
+keeps = "numerics"
+
+[[remedies]]
+name = "channels_last"
+keeps = "numerics"
+"""
+
+
+def made(weights: Any = None, state: Any = None, **how: Any) -> tuple[nn.Module, Any]:
+    """A small network and its optimizer, going on from what was saved."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Conv2d(5, 4, 3))
+    optimizer = torch.optim.AdamW(net.parameters(), 0.01, **how)
+    if weights is not None:
+        net.load_state_dict(weights)
+        optimizer.load_state_dict(state)
+    return net, optimizer
+
+
+def train(net: nn.Module, optimizer: Any) -> None:
+    for number in range(3):
+        images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(number))
+        net(images).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def options(groups: Any) -> list[tuple[Any, Any]]:
+    return [(group["fused"], group["foreach"]) for group in groups]
+
+
+@pytest.mark.parametrize("own", [None, True])
+def test_a_run_without_us_goes_on_from_what_was_saved(own: bool | None) -> None:
+    """Fused kernels of torch on a CPU go through weights and states by address."""
+    plain = made(fused=own)
+    train(*plain)
+    with hosted(replace(AS_IS, fused=True, channels_last=True)):
+        net, optimizer = made(fused=own)
+        train(net, optimizer)
+        saved = copy.deepcopy((net.state_dict(), optimizer.state_dict()))
+        train(net, optimizer)
+        assert options(optimizer.param_groups) == [(True, False)]
+    assert options(saved[1]["param_groups"]) == options(plain[1].state_dict()["param_groups"])
+    later = made(*saved, fused=own)
+    for each in (plain, later):
+        train(*each)
+    for one, other in zip(plain[0].parameters(), later[0].parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_steps_stay_fused_after_the_script_has_gone_back() -> None:
+    with hosted(replace(AS_IS, fused=True)):
+        net, optimizer = made()
+        train(net, optimizer)
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        assert options(optimizer.param_groups) == [(True, False)]
+        assert options(optimizer.state_dict()["param_groups"]) == [(None, None)]
+
+
+def test_a_recipe_that_is_taken_back_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "outpace.toml"
+    path.write_text(RECIPE_ELSEWHERE + RECIPE)
+    net, optimizer = made()
+    host = apply(path, model=net, optimizer=optimizer)
+    train(net, optimizer)
+    assert options(optimizer.param_groups) == [(True, False)]
+    host.remove()
+    assert options(optimizer.param_groups) == [(None, None)]
+    kept = [each["exp_avg"] for each in optimizer.state.values()]
+    assert all(each.is_contiguous() for each in (*net.parameters(), *kept))

@@ -103,6 +103,24 @@ def test_samplers_are_told_the_epoch_wherever_they_are() -> None:
         assert sampler.told == [0, 1, 2]
 
 
+class Lasting:
+    """Workers that last, of which it is not seen from outside whether they are there yet."""
+
+    persistent_workers = True
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(2))
+
+
+def test_workers_that_last_draw_their_seed_once() -> None:
+    batches = Batches(Lasting(), torch.device("cpu"))
+    drew = []
+    for _ in range(3):
+        list(batches.epoch())
+        drew.append(batches.state_dict()["drew"])
+    assert drew == [True, False, False]
+
+
 class Encoding(UserDict[str, torch.Tensor]):
     """As the tokenizers of transformers give: no dict, and it moves itself."""
 

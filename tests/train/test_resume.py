@@ -434,6 +434,19 @@ def test_what_another_training_is_refused_by_stays_as_it_was(tmp_path: Path) -> 
     assert same(copied([own.state_dict(), optimizer.state_dict()]), before)
 
 
+def test_what_is_refused_for_its_data_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    def go(own: torch.nn.Module, samples: int) -> None:
+        data = TensorDataset(*points(samples))
+        fit(model=own, train=Loader(data, 24, executor="none"), checkpoint=tmp_path, epochs=1)
+
+    go(model(), 240)
+    own = model(seed=1)
+    before = copied(own.state_dict())
+    with pytest.raises(DataError, match="a loader with samples 240, this one has 120"):
+        go(own, 120)
+    assert same(copied(own.state_dict()), before)
+
+
 def test_a_rate_that_a_callback_has_lowered_stays_so(tmp_path: Path) -> None:
     def lower(run: Run) -> None:
         if run.epoch == 2:

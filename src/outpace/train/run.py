@@ -67,6 +67,8 @@ class Run:
     history: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     best: Best | None = None
+    earlier: Best | None = None
+    """the best before the validation that is told of"""
     reached_s: float | None = None
     """seconds of training after which the target was reached"""
     asked: bool = False

@@ -245,15 +245,13 @@ class Batches:
         the variance; what is left out for that. ``sizes``: batches will have others.
         """
         loader = self.source
-        if not (self.own and isinstance(loader, Loader)):
+        if not (self.own and isinstance(loader, Loader)) or loader.order.size <= loader.world:
             return ""
-        together, size = loader.batch_size * loader.world, loader.order.size
-        single = 0 < size % together <= loader.world
-        if size <= together or not (single or sizes):
+        loader.drop_single = True
+        single = 0 < loader.order.size % (loader.batch_size * loader.world) <= loader.world
+        if not (single or sizes):
             return ""
-        loader.drop_last = True
-        what = "one sample" if single else "fewer samples"
-        return f"BatchNorm: a last batch of {what} is left out of each epoch"
+        return "BatchNorm: a last batch of one sample is left out of an epoch"
 
     def close(self) -> None:
         """End the workers of a loader that was made here."""

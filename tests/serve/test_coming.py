@@ -179,3 +179,16 @@ def test_threads_cross_only_where_nothing_of_the_script_is_called(tmp_path: Path
         assert not crosses(Here(maker(ours)), maker(ours), None)
     finally:
         threads.close()
+
+
+@pytest.mark.parametrize(
+    ("samples", "sizes"), [(8, [4]), (9, [4]), (10, [4]), (11, [4, 2]), (12, [4, 2])]
+)
+def test_a_batch_of_a_single_sample_on_each_rank_is_left_out(
+    samples: int, sizes: list[int]
+) -> None:
+    for rank in range(2):
+        loader = Loader(list(range(samples)), 4, rank=rank, world=2, executor="none")
+        loader.drop_single = True
+        assert [len(batch) for batch in loader] == sizes
+        assert len(loader) == len(sizes)

@@ -13,15 +13,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
+import fsspec
 import pytest
 
 from outpace.errors import DataError
 from outpace.serve import packing, remote
 from outpace.serve.files import Files
 from outpace.serve.loader import Loader
-from outpace.serve.pack import pack
+from outpace.serve.pack import Forecast, pack
+from outpace.serve.records import RecordsWriter
 from outpace.serve.remote import Remote
+from outpace.serve.sources import open_source
 from outpace.serve.verify import verify
 
 
@@ -125,6 +129,39 @@ def test_they_are_packed_by_several_threads(
 def test_a_loader_reads_them(address: str, kind: Any, workers: int) -> None:
     with contextlib.closing(Loader(address, 2, executor=kind, workers=workers)) as loader:
         assert sorted(int(c) for batch in loader for c in batch["cls"]) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("store", ["http", "memory"])
+def test_an_address_whose_files_have_changed_is_packed_anew(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    """Of the web only names tell; neither file is among those that are read before packing begins."""
+    monkeypatch.setattr(packing, "EVERY_S", 0)
+    memory = fsspec.filesystem("memory")
+    url = f"{address}/many" if store == "http" else f"memory:/{tmp_path}"
+
+    def put(name: str, content: str) -> None:
+        if store == "memory":
+            memory.pipe(f"{tmp_path}/{name}", content.encode())
+        else:
+            (tmp_path / "many" / name).write_text(content)
+
+    (tmp_path / "many").mkdir()
+    for number in range(40):
+        put(f"{number:02}.txt", "old")
+    told: list[Forecast] = []
+    with TemporaryDirectory() as elsewhere:
+        with monkeypatch.context() as at_end:
+            at_end.setattr(RecordsWriter, "finish", Mock(side_effect=OSError(28, "full")))
+            with pytest.raises(DataError, match="the disk is full"):
+                pack(url, Path(elsewhere, "packed"))
+        put("04.txt", "new")
+        if store == "http":
+            (tmp_path / "many" / "04.txt").rename(tmp_path / "many" / "04b.txt")
+        pack(url, Path(elsewhere, "packed"), begin=told.append)
+        found = open_source(Path(elsewhere, "packed"))[4]
+    assert told[0].note == "an earlier attempt is thrown away: the source has changed since"
+    assert found["txt"] == b"new"
 
 
 def test_what_fails_is_tried_again(address: str) -> None:

@@ -95,6 +95,20 @@ def test_a_shard_that_has_changed(shards: list[Path], tmp_path: Path) -> None:
         Tars.packed(tmp_path / "index")[29]
 
 
+@pytest.mark.parametrize("most_open", [0, 256])
+def test_a_shard_that_is_replaced_before_it_is_read(
+    shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_open: int
+) -> None:
+    """Another of the same form would be read at the old one's places, by the old one's names."""
+    monkeypatch.setattr(tars, "MOST_OPEN", most_open)
+    found = Tars(shards)
+    other = tar(tmp_path / "other.tar", {"x.jpg": bytes(8), "x.cls": b"7"})
+    other.replace(shards[1])
+    with pytest.raises(DataError, match=r"train-1\.tar: it was replaced since it was opened"):
+        found[10]
+    assert found[0]["cls"] == 0
+
+
 def test_what_is_no_whole_tar(shards: list[Path], tmp_path: Path) -> None:
     cut = tmp_path / "cut.tar"
     cut.write_bytes(shards[0].read_bytes()[:1500])

@@ -23,9 +23,10 @@ from torch.utils.data import (
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
 from outpace.train.objective import Objective
+from outpace.train.run import Run
 from outpace.train.strategies import LrFinder, OneCycle
 from outpace.train.trainer import Trainer
-from tests.train.toys import fit, goes_on_exactly, points
+from tests.train.toys import Stop, fit, goes_on_exactly, model, points
 
 SAMPLES = 96
 
@@ -101,6 +102,24 @@ def test_samplers_are_told_the_epoch_wherever_they_are() -> None:
         seen = [[int(batch[0][0]) for batch in batches.epoch()] for _ in range(3)]
         assert seen == [[0, 2, 4], [1, 3, 5], [2, 4, 0]]
         assert sampler.told == [0, 1, 2]
+
+
+class Lasting:
+    """Workers that last, of which it is not seen from outside whether they are there yet."""
+
+    persistent_workers = True
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(2))
+
+
+def test_workers_that_last_draw_their_seed_once() -> None:
+    batches = Batches(Lasting(), torch.device("cpu"))
+    drew = []
+    for _ in range(3):
+        list(batches.epoch())
+        drew.append(batches.state_dict()["drew"])
+    assert drew == [True, False, False]
 
 
 class Encoding(UserDict[str, torch.Tensor]):
@@ -215,3 +234,50 @@ def test_memory_of_the_users_own_is_copied_before_it_is_filled_again(
     source = DataLoader(TensorDataset(data[0]), 2) if ours else data
     list(Batches(source, torch.device("meta")).epoch())
     assert set(asked) == {fresh}
+
+
+class Sizes:
+    """A callback: how many samples each step's batch has."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def batch(self, run: Run, batch: Any) -> None:
+        self.seen.append(len(batch[0]))
+
+
+@pytest.mark.parametrize(
+    ("samples", "strategies", "firsts"),
+    [
+        (57, ["batch_warmup", "one_cycle"], [8] * 7),
+        (57, ["one_cycle"], [57]),
+        (65, ["one_cycle"], [64]),
+        (66, ["batch_warmup", "one_cycle"], [8] * 8 + [2]),
+    ],
+)
+def test_batch_norm_gets_no_single_sample_and_all_others(
+    samples: int, strategies: list[str], firsts: list[int]
+) -> None:
+    sizes = Sizes()
+    x, y = points(samples)
+    given: dict[str, Any] = {"train": (x, y), "valid": (x, y), "batch_size": 64, "epochs": 20}
+    fit(model=model(norm=True), strategies=strategies, callbacks=[sizes], **given)
+    assert sizes.seen[: len(firsts)] == firsts
+    assert 1 not in sizes.seen
+
+
+def test_nor_where_it_goes_on_with_batches_of_another_size(tmp_path: Path) -> None:
+    """Of 100 samples 64 are left after four batches of 9: with 21 in a batch one more than three of them."""
+
+    def go(size: int, *callbacks: Any) -> Any:
+        given: dict[str, Any] = {"train": points(100), "batch_size": size, "valid": None}
+        given |= {"metric": None, "epochs": 2, "checkpoint": tmp_path, "every": 0}
+        return fit(model=model(norm=True), callbacks=callbacks, **given)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(9, Stop(4))
+    sizes = Sizes()
+    result = go(21, sizes)
+    assert sizes.seen == [21, 21, 21, 21, 21, 21, 21, 16]
+    assert (result.epochs, result.steps) == (2, 12)
+    assert result.history[-1].rate == pytest.approx(0.0)

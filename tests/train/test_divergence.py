@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from outpace.train.checkpoint import copied
 from outpace.train.run import Run
 from outpace.train.strategies import (
     STRATEGIES,
@@ -277,3 +278,34 @@ def test_weights_that_are_no_numbers_are_never_the_best(tmp_path: Path, metric: 
     again = fit(**given)
     assert (again.metric, again.notes) == (first.metric, first.notes)
     assert same(dict(again.weights), dict(first.weights))
+
+
+def test_a_metric_that_likes_what_are_no_numbers_costs_no_best_weights() -> None:
+    """Of nine in ten targets that are 0 a model of no numbers, which is never above 0, has nine right."""
+
+    class Watch:
+        weights: Any = None
+
+        def validated(self, run: Run) -> None:
+            if run.step == 10:
+                self.weights = copied(run.module.state_dict())
+
+    x = torch.ones(40, 1)
+    y = (torch.arange(40) % 10 == 0).float().view(-1, 1)
+    net = nn.Linear(1, 1)
+    nn.init.ones_(net.weight)
+    watch = Watch()
+    result = fit(
+        model=net,
+        loss=F.binary_cross_entropy_with_logits,
+        metric=lambda outputs, targets: ((outputs > 0) == targets).float().mean(),
+        train=[(x, y)] * 40,
+        valid=[(x, y)],
+        validate_every=10,
+        steps=40,
+        strategies=[Divergence(), Constant(rate=1e-3)],
+        callbacks=[LastLossesNaN(), watch],
+    )
+    assert [row.metric for row in result.history] == pytest.approx([0.1, 0.1, 0.1, 0.9])
+    assert result.metric == pytest.approx(0.1)
+    assert same(dict(result.weights), watch.weights)

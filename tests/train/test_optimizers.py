@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+from outpace.errors import DataError
 from outpace.train.optimizers import Rates
 from outpace.train.run import Run
-from outpace.train.strategies import OneCycle
-from tests.train.toys import fit, model
+from outpace.train.strategies import Constant, Divergence, OneCycle
+from tests.train.toys import Stop, fit, model
 
 
 def test_a_rate_that_others_have_set_is_rescaled_as_it_is() -> None:
@@ -20,26 +24,87 @@ def test_a_rate_that_others_have_set_is_rescaled_as_it_is() -> None:
     assert rates.now == optimizer.param_groups[0]["lr"] == pytest.approx(0.005)
 
 
+class Unfreeze:
+    """A callback: the first layer learns too from the second epoch on."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer = layer
+
+    def epoch_end(self, run: Run) -> None:
+        if run.epoch == 1:
+            group = {"params": list(self.layer.parameters()), "lr": 0.02}
+            run.optimizer.add_param_group(group)
+
+
 def test_groups_that_a_callback_adds_follow_the_course() -> None:
     net = model()
     told: list[list[float]] = []
 
-    class Unfreeze:
-        def epoch_end(self, run: Run) -> None:
-            if run.epoch == 1:
-                group = {"params": list(net[0].parameters()), "lr": 0.02}
-                run.optimizer.add_param_group(group)
-
+    class Watch:
         def step_end(self, run: Run) -> None:
             told.append([group["lr"] for group in run.optimizer.param_groups])
 
     before = net[0].weight.detach().clone()
     optimizer = torch.optim.SGD(net[-1].parameters(), 0.1)
     result = fit(
-        model=net, optimizer=optimizer, strategies=[OneCycle(rate=0.1)], callbacks=[Unfreeze()]
+        model=net,
+        optimizer=optimizer,
+        strategies=[OneCycle(rate=0.1)],
+        callbacks=[Unfreeze(net[0]), Watch()],
     )
     assert result.epochs == 4
     assert not torch.equal(net[0].weight, before)
     assert {len(rates) for rates in told[:10]} == {1}
     for first, second in told[10:]:
         assert second == pytest.approx(0.2 * first)
+
+
+def test_a_roll_back_keeps_groups_that_a_callback_has_added() -> None:
+    """The copy is of the begin, when there was one group."""
+    net = model()
+    told: list[tuple[torch.Tensor, list[float]]] = []
+
+    class Spoils:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+            return loss * torch.nan if run.step == 15 else None
+
+        def step_end(self, run: Run) -> None:
+            if run.step in (32, 33):
+                rates = [group["lr"] for group in run.optimizer.param_groups]
+                told.append((net[0].weight.detach().clone(), rates))
+
+    before = net[0].weight.detach().clone()
+    result = fit(
+        model=net,
+        optimizer=torch.optim.SGD(net[-1].parameters(), 0.1, momentum=0.9),
+        strategies=[Divergence(), Constant(rate=0.1)],
+        callbacks=[Unfreeze(net[0]), Spoils()],
+        epochs=6,
+    )
+    assert any("back to the weights of step 0" in note for note in result.notes)
+    assert torch.equal(told[0][0], before)
+    assert not torch.equal(told[1][0], before)
+    assert told[1][1] == pytest.approx([0.05, 0.01])
+    assert all(weight.isfinite().all() for weight in result.weights.values())
+
+
+def test_groups_that_a_callback_had_added_are_to_be_there_when_it_goes_on(tmp_path: Path) -> None:
+    def go(*callbacks: Any, added: bool = False) -> Any:
+        net = model()
+        optimizer = torch.optim.SGD(net[-1].parameters(), 0.1, momentum=0.9)
+        if added:
+            optimizer.add_param_group({"params": list(net[0].parameters()), "lr": 0.02})
+        return fit(
+            model=net,
+            optimizer=optimizer,
+            strategies=[OneCycle(rate=0.1)],
+            callbacks=[Unfreeze(net[0]), *callbacks],
+            checkpoint=tmp_path,
+            every=0,
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        go(Stop(25))
+    with pytest.raises(DataError, match="has 2 groups of weights, and this one's 1"):
+        go()
+    assert go(added=True).epochs == 4

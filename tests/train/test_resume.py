@@ -195,6 +195,49 @@ def test_another_batch_size_loses_and_repeats_no_sample(
     assert result.history[-1].rate == pytest.approx(0.0)
 
 
+@pytest.mark.parametrize(
+    ("at", "first", "then"),
+    [
+        (9, {"kept": True}, {"kept": False}),
+        (9, {"kept": False}, {"kept": True}),
+        (9, {"kept": True}, {"kept": True, "size": 7}),
+        (3, {"kept": True, "looked": True}, {"kept": True}),
+        (3, {"kept": True}, {"kept": True, "looked": True}),
+        (3, {"kept": True, "looked": True}, {"kept": False, "size": 7}),
+    ],
+)
+def test_workers_that_last_or_no_longer_do_cost_no_sample(
+    tmp_path: Path, at: int, first: dict[str, Any], then: dict[str, Any]
+) -> None:
+    """Those that last have drawn their seed in an epoch before, or where somebody has looked at the data."""
+    x, y = points(96)
+    seen: list[int] = []
+
+    class Seeing:
+        def batch(self, run: Run, batch: Any) -> Any:
+            if run.step < at or run.resumed:
+                seen.extend(batch[0].tolist())
+            return x[batch[0]], batch[1]
+
+    def go(*callbacks: Any, kept: bool, size: int = 16, looked: bool = False) -> None:
+        loader = DataLoader(
+            TensorDataset(torch.arange(96), y),
+            size,
+            shuffle=True,
+            num_workers=int(kept),
+            persistent_workers=kept,
+        )
+        if looked:
+            next(iter(loader))
+        own = {"train": loader, "valid": None, "metric": None, "epochs": 2}
+        fit(**own, checkpoint=tmp_path, every=0, callbacks=[Seeing(), *callbacks])
+
+    with pytest.raises(KeyboardInterrupt):
+        go(Stop(at), **first)
+    go(**then)
+    assert sorted(seen[:96]) == sorted(seen[96:]) == list(range(96))
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_is_gone_on_with_inside_of_a_batch_can_be_so_again(
     tmp_path: Path, workers: int
@@ -389,6 +432,19 @@ def test_what_another_training_is_refused_by_stays_as_it_was(tmp_path: Path) -> 
     with pytest.raises(DataError, match="of another training"):
         go(own, optimizer)
     assert same(copied([own.state_dict(), optimizer.state_dict()]), before)
+
+
+def test_what_is_refused_for_its_data_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    def go(own: torch.nn.Module, samples: int) -> None:
+        data = TensorDataset(*points(samples))
+        fit(model=own, train=Loader(data, 24, executor="none"), checkpoint=tmp_path, epochs=1)
+
+    go(model(), 240)
+    own = model(seed=1)
+    before = copied(own.state_dict())
+    with pytest.raises(DataError, match="a loader with samples 240, this one has 120"):
+        go(own, 120)
+    assert same(copied(own.state_dict()), before)
 
 
 def test_a_rate_that_a_callback_has_lowered_stays_so(tmp_path: Path) -> None:

@@ -516,6 +516,12 @@ def test_strategies_come_before_callbacks_in_the_order_given() -> None:
         ({"device": "gpu"}, "no device"),
         ({"budget": "soon"}, "not a duration"),
         (dict.fromkeys(("train", "valid"), Loader([1, 2], 1)), "are one Loader"),
+        (
+            dict.fromkeys(
+                ("train", "valid"), DataLoader([1, 2], num_workers=1, persistent_workers=True)
+            ),
+            "are one DataLoader",
+        ),
     ],
 )
 def test_mistakes_are_told(given: dict[str, Any], said: str) -> None:

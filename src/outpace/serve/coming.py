@@ -28,6 +28,7 @@ class Terms(NamedTuple):
     rank: int
     world: int
     drop_last: bool
+    drop_single: bool
 
     @property
     def together(self) -> int:
@@ -36,7 +37,9 @@ class Terms(NamedTuple):
 
     def batches(self, samples: int) -> int:
         """Of so many samples, on each rank."""
-        return samples // self.together if self.drop_last else -(-samples // self.together)
+        whole, rest = divmod(samples, self.together)
+        dropped = self.drop_last or (self.drop_single and rest <= self.world)
+        return whole + (rest > 0 and not dropped)
 
     def request(self, epoch: int, consumed: int) -> Request:
         """For this rank's part of the batch that follows on so many samples."""

@@ -112,6 +112,8 @@ class Loader:
                 raise UsageError(f"{number} {what}", f"{what}= is how long the training will be")
         self.source = open_source(source)
         self.batch_size, self.drop_last = batch_size, drop_last
+        self.drop_single = False
+        """a last batch of a single sample on each rank is left out"""
         self._given = (rank, world)
         self.rank, self.world = ranks(rank, world)
         self.after, self.device = after, torch.device(device) if device is not None else None
@@ -182,7 +184,8 @@ class Loader:
 
     @property
     def _terms(self) -> Terms:
-        return Terms(self.order, self.batch_size, self.rank, self.world, self.drop_last)
+        dropped = self.drop_last, self.drop_single
+        return Terms(self.order, self.batch_size, self.rank, self.world, *dropped)
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch, or those that are left of it after `load_state_dict`."""

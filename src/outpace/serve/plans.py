@@ -215,7 +215,7 @@ def _list(paths: list[Path], root: Path | None = None) -> Listing:
 
 
 def _digest(spec: str, source: Source, some: list[Any]) -> str:
-    """What tells a data set of the user's apart. Raises DataError where its samples are random."""
+    """What tells a source without files on a disk apart. Raises DataError where its samples are random."""
     from torch.utils.data import DataLoader
 
     from outpace.serve.probe import probe
@@ -228,7 +228,8 @@ def _digest(spec: str, source: Source, some: list[Any]) -> str:
             f"{spec}: its samples are random{by}: packed, each would stay as it was drawn once",
             "switch augmentation off in the data set, and give it to outpace.Loader as transform=",
         )
-    digest = hashlib.sha256(f"{spec} {len(source)}".encode())
+    files = source.digest if isinstance(source, Remote) else ""
+    digest = hashlib.sha256(f"{spec} {len(source)} {files}".encode())
     for sample in some:
         with contextlib.suppress(DataError):
             digest.update(samples.encode(sample))

@@ -17,21 +17,32 @@ def unreadable(path: str | Path, error: Exception) -> DataError:
     return DataError(f"{path}: {reason}")
 
 
+Which = tuple[int, int, int]
+"""device, inode and size: what tells a file from another of its name"""
+
+
+def which(descriptor: int) -> Which:
+    """The file that was opened."""
+    state = os.fstat(descriptor)
+    return state.st_dev, state.st_ino, state.st_size
+
+
 @final
 class ReadAt:
     """A file that each process opens when it first reads, and reads by pread.
 
     That moves no position which other threads would see. ``keep``: whether it stays open; very many
-    files could not. A fork reads the file that its parent read, or none.
+    files could not. A fork reads the file that its parent read, or none; ``first``: the one that is to be
+    read, else that which is opened first.
     """
 
-    def __init__(self, path: str | Path, keep: bool = True) -> None:
+    def __init__(self, path: str | Path, keep: bool = True, first: Which | None = None) -> None:
         self.path = path
         self.keep = keep
         self._open: dict[int, int] = {}
         """process -> its descriptor"""
-        self._first: tuple[int, int, int] | None = None
-        """which file it was when it was first opened: another may have its name by now"""
+        self._first = first
+        """another may have its name by now"""
 
     def __reduce__(self) -> Any:
         return ReadAt, (self.path, self.keep)
@@ -67,10 +78,9 @@ class ReadAt:
 
     def _check(self, descriptor: int) -> None:
         """Raises DataError where it is not the file that was opened first."""
-        state = os.fstat(descriptor)
-        which = state.st_dev, state.st_ino, state.st_size
-        self._first = self._first or which
-        if which != self._first:
+        found = which(descriptor)
+        self._first = self._first or found
+        if found != self._first:
             raise DataError(
                 f"{self.path}: it was replaced since it was opened", "make the Loader anew"
             )

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from outpace.errors import DataError
 from outpace.serve.files import field
-from outpace.serve.reading import unreadable
+from outpace.serve.reading import Which, unreadable, which
+
+if TYPE_CHECKING:
+    from tarfile import TarFile
 
 NAME = re.compile(r"(?:\.?/)*((?:.*/)?[^./]+)\.([^/]*)")
 HEADER = 512
@@ -22,44 +27,41 @@ COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd")
 
 def scanned(
     shards: Sequence[str | Path],
-) -> tuple[list[tuple[int, int, int, int, int]], list[int], list[str], list[str]]:
-    """Members, the first of each sample and their end, keys, and fields."""
+) -> tuple[list[tuple[int, int, int, int, int]], list[int], list[str], list[str], list[Which]]:
+    """Members, the first of each sample and their end, keys, fields, and which files the shards are."""
     members: list[tuple[int, int, int, int, int]] = []
     first, keys = [0], list[str]()
     fields: dict[str, int] = {}
+    files = list[Which]()
     for number, shard in enumerate(shards):
         last: str | None = None
         seen: set[str] = set()
-        for key, suffix, offset, size in _members(shard):
-            if key != last:
-                if keys:
-                    first.append(len(members))
-                keys.append(key)
-                last, seen = key, set()
-            name = field(suffix)
-            if name in seen:
-                raise DataError(f"{shard}: member {key}.{suffix} is there twice")
-            seen.add(name)
-            members.append((number, fields.setdefault(name, len(fields)), offset, size, 0))
+        with _opened(shard) as (file, tar):
+            files.append(file)
+            for key, suffix, offset, size in _members(shard, tar):
+                if key != last:
+                    if keys:
+                        first.append(len(members))
+                    keys.append(key)
+                    last, seen = key, set()
+                name = field(suffix)
+                if name in seen:
+                    raise DataError(f"{shard}: member {key}.{suffix} is there twice")
+                seen.add(name)
+                members.append((number, fields.setdefault(name, len(fields)), offset, size, 0))
     if not keys:
         raise DataError(f"{shards[0] if shards else 'no tar'}: there are no samples in it")
-    return members, [*first, len(members)], keys, list(fields)
+    return members, [*first, len(members)], keys, list(fields), files
 
 
-def _members(shard: str | Path) -> Iterator[tuple[str, str, int, int]]:
-    """Key, suffix, place and size of each file in a tar."""
+@contextmanager
+def _opened(shard: str | Path) -> Iterator[tuple[Which, TarFile]]:
+    """Which file a tar is, and its members. Raises DataError where it is no whole one."""
     import tarfile
 
     try:
-        with tarfile.open(shard, "r:") as tar:
-            for member in tar:
-                tar.members = []  # type: ignore[attr-defined]  # They would all be kept.
-                name = NAME.fullmatch(member.name)
-                if not member.isreg() or name is None:
-                    continue
-                if member.issparse():
-                    raise DataError(f"{shard}: member {member.name} is sparse")
-                yield name[1], name[2], member.offset_data, member.size
+        with open(shard, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            yield which(file.fileno()), tar
             _check_end(shard, tar.offset)
     except OSError as error:
         raise unreadable(shard, error) from error
@@ -68,6 +70,18 @@ def _members(shard: str | Path) -> Iterator[tuple[str, str, int, int]]:
         with open(shard, "rb") as file:
             compressed = file.read(8).startswith(COMPRESSED)
         raise DataError(f"{shard}: no whole tar: {error}", hint if compressed else None) from error
+
+
+def _members(shard: str | Path, tar: TarFile) -> Iterator[tuple[str, str, int, int]]:
+    """Key, suffix, place and size of each file in a tar."""
+    for member in tar:
+        tar.members = []  # type: ignore[attr-defined]  # They would all be kept.
+        name = NAME.fullmatch(member.name)
+        if not member.isreg() or name is None:
+            continue
+        if member.issparse():
+            raise DataError(f"{shard}: member {member.name} is sparse")
+        yield name[1], name[2], member.offset_data, member.size
 
 
 def _check_end(shard: str | Path, end: int) -> None:

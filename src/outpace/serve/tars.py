@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from outpace.errors import DataError
 from outpace.serve.flags import shared_flags
 from outpace.serve.meta import Meta, load_array, read_meta
-from outpace.serve.reading import ReadAt
+from outpace.serve.reading import ReadAt, Which
 from outpace.serve.strings import PackedStrings, position
 from outpace.serve.tar_members import folders_of, scanned
 
@@ -42,10 +42,10 @@ class Tars:
 
     def __init__(self, shards: Sequence[str | Path]) -> None:
         self.folder: Path | None = None
-        members, first, keys, fields = scanned(shards)
+        members, first, keys, fields, files = scanned(shards)
         level, classes = (0, None) if "cls" in fields else folders_of(keys)
         index = np.array(members, MEMBER), np.array(first), PackedStrings(keys)
-        self._set(shards, *index, fields, level, classes)
+        self._set(shards, *index, fields, level, classes, files)
 
     @staticmethod
     def packed(folder: str | Path) -> Tars:
@@ -61,7 +61,8 @@ class Tars:
             if part.dtype != kind or part.shape != (length,):
                 raise found._damaged(f"{name}.npy")
         index = parts[0], parts[1], PackedStrings.of(parts[2], parts[3])
-        found._set(meta.shards, *index, meta.fields, meta.structure["level"], meta.classes)
+        ways = meta.fields, meta.structure["level"], meta.classes
+        found._set(meta.shards, *index, *ways, [None] * len(meta.shards))
         return found
 
     def _set(
@@ -73,11 +74,14 @@ class Tars:
         fields: Sequence[str],
         level: int,
         classes: tuple[str, ...] | None,
+        files: Sequence[Which | None],
     ) -> None:
         self.shards = [os.fspath(shard) for shard in shards]
         self.members, self.first, self.keys, self.fields = members, first, keys, tuple(fields)
         self.checked = shared_flags(len(members))
-        self._files = [ReadAt(shard, len(shards) <= MOST_OPEN) for shard in self.shards]
+        keep = len(shards) <= MOST_OPEN
+        pairs = zip(self.shards, files, strict=True)
+        self._files = [ReadAt(shard, keep, file) for shard, file in pairs]
         self.level, self.classes = level, classes
         self._number = {name: i for i, name in enumerate(classes or ())}
 

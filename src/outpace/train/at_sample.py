@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 
@@ -33,6 +35,24 @@ def sampled(source: Any) -> Sampled | None:
     if isinstance(source.dataset, IterableDataset):
         return None
     return Sampled(total, by_batch.batch_size, by_batch.drop_last)
+
+
+@contextmanager
+def seed_drawn(source: Any, drew: bool, *, draws: bool) -> Iterator[None]:
+    """Inside, a DataLoader is begun from the same state of its generator as one that ``drew`` a seed for its
+    workers, or did not, whether it ``draws`` one now: the order of samples is drawn after that.
+    """
+    if drew == draws or not isinstance(source, DataLoader):
+        yield
+    elif drew:
+        torch.empty((), dtype=torch.int64).random_(generator=source.generator)
+        yield
+    else:
+        own, source.generator = source.generator, torch.Generator()
+        try:
+            yield
+        finally:
+            source.generator = own
 
 
 def begun_at(loader: DataLoader[Any], samples: int) -> Iterator[Any]:

@@ -23,7 +23,7 @@ from outpace.measure.generators import random_states, restore_random
 from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.nests import each
-from outpace.train.at_sample import begun_at, sampled
+from outpace.train.at_sample import begun_at, sampled, seed_drawn
 
 OWN, NOW = "own", "now"
 """states of a source's own generators, where the epoch began and where training is"""
@@ -66,8 +66,10 @@ class Batches:
         self.generators = generators_of(source)
         self._random: dict[str, Any] | None = None
         """states of the generators where this epoch began, the source's own included"""
-        self._goes_on = self._looked_at = self._again = False
-        """an epoch is gone on with; source was gone through; and before the epoch at hand already"""
+        self._goes_on = self._looked_at = False
+        """an epoch is gone on with; source was gone through"""
+        self._drew = True
+        """a DataLoader drew a seed for its workers when the epoch at hand began"""
 
     @property
     def shared(self) -> bool:
@@ -138,20 +140,29 @@ class Batches:
             return iter(self.source)
         if not going_on or self._random is None:
             self._random = {**random_states(), OWN: self._states()}
-            self._again, self._looked_at = self._looked_at, True
+            self._drew, self._looked_at = self._draws, True
             return iter(self.source)
-        self._looked_at = True
         with generators_kept(*self.generators):
-            if self._again and getattr(self.source, "persistent_workers", False):
-                iter(self.source)  # it draws another number the first time
+            if not self._drew and getattr(self.source, "persistent_workers", False):
+                iter(self.source)  # it draws a seed the first time
+                self._looked_at = True
             restore_random(self._random)
             self._restore(self._random.get(OWN))
-            if self.passed[0]:
-                return begun_at(self.source, self.passed[0])  # type: ignore[arg-type]
-            batches = iter(self.source)
+            inside = self.passed[0]
+            with seed_drawn(self.source, self._drew, draws=bool(inside) or self._draws):
+                if inside:
+                    return begun_at(self.source, inside)  # type: ignore[arg-type]
+                batches = iter(self.source)
+            self._looked_at = True
             for _ in range(self.drawn):
                 next(batches, None)
         return batches
+
+    @property
+    def _draws(self) -> bool:
+        """Whether a DataLoader would draw a seed for its workers now: those that last have theirs."""
+        begun = self._looked_at or getattr(self.source, "_iterator", None) is not None
+        return not (begun and getattr(self.source, "persistent_workers", False))
 
     def _states(self) -> list[torch.Tensor]:
         """Of the source's own generators."""
@@ -234,15 +245,13 @@ class Batches:
         the variance; what is left out for that. ``sizes``: batches will have others.
         """
         loader = self.source
-        if not (self.own and isinstance(loader, Loader)):
+        if not (self.own and isinstance(loader, Loader)) or loader.order.size <= loader.world:
             return ""
-        together, size = loader.batch_size * loader.world, loader.order.size
-        single = 0 < size % together <= loader.world
-        if size <= together or not (single or sizes):
+        loader.drop_single = True
+        single = 0 < loader.order.size % (loader.batch_size * loader.world) <= loader.world
+        if not (single or sizes):
             return ""
-        loader.drop_last = True
-        what = "one sample" if single else "fewer samples"
-        return f"BatchNorm: a last batch of {what} is left out of each epoch"
+        return "BatchNorm: a last batch of one sample is left out of an epoch"
 
     def close(self) -> None:
         """End the workers of a loader that was made here."""
@@ -262,7 +271,7 @@ class Batches:
         if self.stateful:
             return {**own, "source": self.source.state_dict()}  # type: ignore[attr-defined]
         random = self._random and {**self._random, NOW: self._states()}
-        return {**own, "random": random, "again": self._again}
+        return {**own, "random": random, "drew": self._drew}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there in the next `epoch`. With another batch size a Loader and a DataLoader do so with
@@ -286,7 +295,7 @@ class Batches:
             self.passed = (samples, self.drawn) if inside else (0, 0)
         else:
             self.drawn = round(self.drawn * times)
-        self._random, self._again = state.get("random"), state.get("again", False)
+        self._random, self._drew = state.get("random"), state.get("drew", True)
         if self._random is not None:
             self._restore(self._random.get(NOW))
 

@@ -129,12 +129,14 @@ def validate(run: Run) -> None:
     run.history.append(judged(run))
     row = run.history[-1]
     if run.valid is not None:
+        run.earlier = run.best
         least = math.inf if run.best is None else run.cost(run.best.row)
         # Where none of them is a number the newest weights are kept: they have learnt the most.
         if least == math.inf or run.cost(row) < least:
             run.best = Best(row, copied(run.judged_model().state_dict()))
         for tell in run.events.validated:
             tell(run)
+        run.earlier = None  # as large as a model
         run.clock.validation_s = run.clock.read() - began
     run.telling.row(run)
 

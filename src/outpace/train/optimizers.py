@@ -121,6 +121,15 @@ def settings_kept(optimizer: Given) -> Iterator[None]:
         optimizer.param_groups[:] = before
 
 
+def with_added_groups(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimizer's older state, and the groups that a callback has added since, which are not in it."""
+    if "param_groups" not in state:  # one that is made of others keeps theirs
+        return state
+    before = state["param_groups"]
+    added = optimizer.state_dict()["param_groups"][len(before) :]
+    return {**state, "param_groups": [*before, *added]}
+
+
 def groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Parameters that decay, and those that do not."""
     learned = [p for p in model.parameters() if p.requires_grad]

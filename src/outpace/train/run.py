@@ -21,7 +21,7 @@ from outpace.train.data import Batches
 from outpace.train.layers import copies_of, copy_of, fit_buffers
 from outpace.train.losses import Losses
 from outpace.train.objective import Objective
-from outpace.train.optimizers import Rates
+from outpace.train.optimizers import Rates, with_added_groups
 from outpace.train.progress import Telling
 from outpace.train.result import Best, Choice
 from outpace.train.strategies.base import Events
@@ -67,6 +67,8 @@ class Run:
     history: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     best: Best | None = None
+    earlier: Best | None = None
+    """the best before the validation that is told of"""
     reached_s: float | None = None
     """seconds of training after which the target was reached"""
     asked: bool = False
@@ -242,7 +244,7 @@ class Run:
             for name, tensor in self.of_loss().items():
                 tensor.copy_(state["loss"][name])
         # A copy: an optimizer takes the tensors that it is given for its own.
-        own = copied(state["optimizer"])
+        own = with_added_groups(copied(state["optimizer"]), self.optimizer)
         if self.shards is not None:
             own = self.shards.placed_state(own, self.optimizer)
         self.optimizer.load_state_dict(own)
@@ -283,6 +285,13 @@ class Run:
         kind = type(self.optimizer).__name__
         if state["kind"] != kind:  # torch would take the settings, and miss some at the first step
             raise ValueError(f"its optimizer is {state['kind']}, and this one's {kind}")
+        now = self.rates.each
+        then = state["rates"].get("each", now)  # an older checkpoint has none
+        if len(then) != len(now):
+            raise ValueError(
+                f"its optimizer has {len(then)} groups of weights, and this one's {len(now)}: those that a "
+                "callback had added are to be there before fit()"
+            )
         for name, buffer in self.module.named_buffers():
             before = state["model"].get(name)
             if before is not None and before.numel() < buffer.numel():  # they only grow

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from outpace.errors import DataError
+from outpace.errors import DataError, OutpaceError
 from outpace.plan.budget import duration
 from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
@@ -101,8 +101,11 @@ def resume(run: Run, path: Path, state: dict[str, Any]) -> None:
     before = copied(run.learned(but=[each.name for each in run.events.strategies]))
     try:
         run.load_state_dict(state, rank=ranks.number())
-    except (RuntimeError, KeyError, ValueError) as error:
+    except OutpaceError:
         run.load_learned(before)  # what was of the other one and fitted
+        raise
+    except (RuntimeError, KeyError, ValueError) as error:
+        run.load_learned(before)
         raise DataError(
             f"{path} is of another training: {error}",
             "name another folder for this one, or delete the checkpoints to begin anew",

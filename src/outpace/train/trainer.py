@@ -414,10 +414,12 @@ class Trainer:
 
     def data(self) -> tuple[Batches, Batches | None]:
         """Batches to learn from, and to validate on."""
-        if isinstance(self.train, Loader) and self.train is self.valid:
+        lasts = isinstance(self.train, Loader) or getattr(self.train, "persistent_workers", False)
+        if lasts and self.train is self.valid:
+            kind = type(self.train).__name__
             raise UsageError(
-                "train= and valid= are one Loader, whose place in the data is that of training",
-                "give valid= a Loader of its own, or the data set",
+                f"train= and valid= are one {kind}, whose place in the data is that of training",
+                f"give valid= a {kind} of its own, or the data set",
             )
         for each in (self.train, self.valid):
             if isinstance(each, Loader):

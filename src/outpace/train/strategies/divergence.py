@@ -85,7 +85,7 @@ class Divergence(Strategy):
             return
         (off,) = run.mean_of_ranks([float(not finite(run))])
         if off:
-            run.best = None
+            run.best = run.earlier
 
     def end(self, run: Run) -> None:
         """What came since the last look may not be kept, unless a validation has found it good."""

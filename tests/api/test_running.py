@@ -79,18 +79,19 @@ SCRIPT = """
     """
 
 
+@pytest.mark.parametrize(("deadline", "code"), [("10m", 0), ("1s", 3)])
 def test_a_training_goes_on_where_nobody_reads_its_progress(
-    script: Callable[..., Path],
+    script: Callable[..., Path], deadline: str, code: int
 ) -> None:
     path = script(SCRIPT)
-    command = [sys.executable, "-m", "outpace", "run", "--no-recipe", "--deadline", "10s", path]
+    command = [sys.executable, "-m", "outpace", "run", "--no-recipe", "--deadline", deadline, path]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
         command, cwd=path.parent, stdout=subprocess.PIPE, stderr=writer, text=True, check=False
     )
     os.close(writer)
-    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert (done.returncode, done.stdout) == (code, "trained\n")
 
 
 def test_a_process_on_another_machine_counts_by_the_calendar(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import NamedTuple
@@ -24,7 +25,8 @@ def tell(message: str, hint: str | None = None) -> None:
 
 
 def _line(head: str, color: str, text: str) -> None:
-    click.echo(click.style(head, fg=color, bold=True) + f": {text}", err=True, color=colors())
+    with contextlib.suppress(OSError):  # nobody reads it: the exit code says it too
+        click.echo(click.style(head, fg=color, bold=True) + f": {text}", err=True, color=colors())
 
 
 class Failure(NamedTuple):

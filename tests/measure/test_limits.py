@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from tests.conftest import evidence_of, with_entry
+from torch.utils.data import DataLoader
+from tqdm import tqdm
 
 from outpace.measure.course import Course
 
@@ -198,6 +201,27 @@ def test_what_is_no_limit_of_the_training_tells_nothing(train: Callable[[Trainin
     train(training)
     assert len(training.told) == 60
     assert set(training.told[1:]) == {60}
+
+
+def until_a_count(batches: Iterable[object]) -> list[int | None]:
+    """What is told after each step, where an epoch of a loader has twelve."""
+    course, told = Course(), []
+    for step, _batch in enumerate(batches):
+        course.note(step + 1)
+        told.append(course.total(12, 1))
+        if step >= 39:
+            break
+    return told
+
+
+def test_a_count_tells_more_than_an_epoch_where_the_loop_may_go_on_after_it() -> None:
+    assert until_a_count(itertools.cycle(BATCHES))[2:] == 38 * [40]
+
+
+@pytest.mark.parametrize("bar", [False, True])
+def test_a_loop_over_a_loader_ends_with_its_epoch(bar: bool) -> None:
+    loader = DataLoader(range(12))  # type: ignore[arg-type, var-annotated]
+    assert until_a_count(tqdm(loader) if bar else loader)[1:] == 11 * [12]
 
 
 @pytest.mark.parametrize(("ends", "epochs"), [("epoch in (6,)", None), ("epoch >= 6", 6)])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.conftest import evidence_of, with_entry
+from tqdm import tqdm
 
 from outpace.measure.length import Unknown, variable
 from outpace.measure.turns import Turns
@@ -87,6 +88,12 @@ def cut_short(training: Training) -> None:
             training.step()
 
 
+def over_a_bar_with_a_name(training: Training) -> None:
+    bar = tqdm(range(30))
+    for _index in bar:
+        training.step()
+
+
 def with_numbers(training: Training) -> None:
     for index, (_x, _y) in enumerate(BATCHES):
         if index % 2:
@@ -103,6 +110,7 @@ def with_numbers(training: Training) -> None:
         (over_anything, 21),
         (several_a_batch, 19),
         (with_numbers, 3),
+        (over_a_bar_with_a_name, 3),
         (cut_short, 6),
     ],
 )

@@ -70,9 +70,13 @@ class Course:
 
     def total(self, epoch: float | None, micro_steps: float) -> int | None:
         """Steps of the whole run, by those of an epoch and the batches of a step; None: unknown."""
-        steps = self.turns.total()
-        if steps is None:
+        steps, limit = self.turns.total(), self.limits.total()
+        if steps is None and not (limit is not None and self._may_go_on()):
             steps = total_steps(self.loops, epoch, micro_steps)
             steps = None if steps is None else self.before + steps
-        limit = self.limits.total()
         return steps if limit is None else min(limit, steps or limit)
+
+    def _may_go_on(self) -> bool:
+        """Whether the outermost loop may turn through many epochs, as over ``cycle(loader)``."""
+        outermost = self.loops[-1] if self.loops else None
+        return outermost is not None and outermost.turns is None and not outermost.loader

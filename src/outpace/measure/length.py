@@ -42,6 +42,8 @@ class Loop(NamedTuple):
     """else it is over batches, of which a step may take several"""
     while_: bool = False
     """it goes on until something is so"""
+    loader: bool = False
+    """it is over a DataLoader: once its epoch is over, so is the loop"""
 
 
 class Unknown(Exception):
@@ -153,10 +155,11 @@ def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     if isinstance(loop, ast.While):
         return Loop(None, False, while_=True)
     over = _unwrapped(loop.iter)
+    loader = _is_over_loader(over, frame)
     try:
-        return Loop(_count(over, frame), is_range(over))
+        return Loop(_count(over, frame), is_range(over), loader=loader)
     except Exception:
-        return Loop(None, False)
+        return Loop(None, False, loader=loader)
 
 
 def _count(over: ast.expr, frame: FrameType) -> int | None:
@@ -169,8 +172,25 @@ def _count(over: ast.expr, frame: FrameType) -> int | None:
         )
     if isinstance(over, ast.Call) and is_slice(over):
         return _turns_of_slice(over, frame)
-    value = evaluate(over, frame)
+    value = items_of(over, frame)
     return len(value) if isinstance(value, SIZED) else None
+
+
+def items_of(over: ast.expr, frame: FrameType) -> Any:
+    """What a loop is over that is evaluated so, without the progress bar that may be around it."""
+    value = evaluate(over, frame)
+    return value.iterable if type(value).__module__.split(".")[0] == "tqdm" else value
+
+
+def _is_over_loader(over: ast.expr, frame: FrameType) -> bool:
+    """Whether a loop draws from a DataLoader itself, alone or beside others."""
+    if isinstance(over, ast.Call) and _name(over.func) in ("zip", "islice"):
+        return any(_is_over_loader(_unwrapped(each), frame) for each in over.args)
+    try:
+        kinds = type(items_of(over, frame)).__mro__
+    except Exception:
+        return False
+    return any(kind.__module__ == DATA_LOADER for kind in kinds)
 
 
 def _limit(over: ast.expr, frame: FrameType) -> int | None:
@@ -181,10 +201,9 @@ def _limit(over: ast.expr, frame: FrameType) -> int | None:
     try:
         if (count := _count(_unwrapped(over), frame)) is not None:
             return count
-        value = evaluate(_unwrapped(over), frame)
     except Exception:
         return None
-    if type(value).__module__ == DATA_LOADER:
+    if _is_over_loader(_unwrapped(over), frame):
         raise Unknown
     return None
 

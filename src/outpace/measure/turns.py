@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from outpace.measure.length import (
     Unknown,
     bare,
-    evaluate,
     is_range,
+    items_of,
     loops_around,
     range_of,
     variable,
@@ -183,7 +183,7 @@ def _counted(loop: ast.For | ast.While, frame: FrameType) -> Counted | None:
     if not isinstance(name, ast.Name):
         return None
     try:
-        items = range_of(over, frame) if is_range(over) else evaluate(over, frame)
+        items = range_of(over, frame) if is_range(over) else items_of(over, frame)
         index = _in(range(len(items)) if numbered else items, first=first)
     except Exception:
         return None

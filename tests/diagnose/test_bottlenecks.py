@@ -658,6 +658,25 @@ def test_how_long_memory_that_grows_will_last(total: int | None, said: str | Non
     assert reason.endswith(said if said is not None else "a step")
 
 
+@pytest.mark.parametrize(
+    ("again_s", "count", "told"), [(None, 40, 1), (0.001, 40, 0), (0.001, 300, 1)]
+)
+def test_a_data_set_that_keeps_its_samples_is_full_after_an_epoch(
+    again_s: float | None, count: int, told: int
+) -> None:
+    memory = replace(
+        IMAGES.memory, growth_bytes_step=2e6, growth_low=1e6, rss_bytes=10**9, limit_bytes=7 * 10**9
+    )
+    facts = replace(
+        IMAGES,
+        memory=memory,
+        run=replace(IMAGES.run, total_steps=100_000),
+        steps=replace(IMAGES.steps, count=count),
+        input=replace(IMAGES.input, again_s=again_s, batches=188),
+    )
+    assert sum(f.cause == "leak" for f in findings(facts)) == told
+
+
 def test_how_long_a_gpus_memory_will_last() -> None:
     """20 of its 80 GB are left; how large the process is in the machine's own says nothing of that."""
     memory = replace(

@@ -69,6 +69,43 @@ def test_python_is_seen_beside_calls_that_let_go_of_the_lock(script: Callable[..
     assert python > 0.3 * sum(count for _, count in seen), seen
 
 
+BESIDE = """
+    import json, sys, threading, time
+    from outpace.measure import sampler as module
+
+    over = threading.Event()
+
+    def works():
+        while not over.is_set():
+            sum(range(1000))
+
+    module.QUIET_S = float(sys.argv[2])
+    interval = sys.getswitchinterval()
+    other = threading.Thread(target=works if sys.argv[1] == "works" else over.wait)
+    other.start()
+    sampler = module.Sampler(threading.get_ident(), lambda: "input")
+    sampler.start()
+    until = time.monotonic() + float(sys.argv[3])
+    while time.monotonic() < until and sys.getswitchinterval() == interval:
+        sum(range(1000))
+    print(json.dumps(sys.getswitchinterval() < interval))
+    over.set()
+    other.join()
+    sampler.end()
+    """
+
+
+@pytest.mark.parametrize(
+    ("does", "quiet", "most", "soon"), [("waits", 0.3, 30.0, True), ("works", 0.3, 1.5, False)]
+)
+def test_a_thread_that_only_waits_is_none_beside(
+    does: str, quiet: float, most: float, soon: bool, script: Callable[..., Path]
+) -> None:
+    command = [sys.executable, str(script(BESIDE)), does, str(quiet), str(most)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) is soon
+
+
 TORCH = str(Path(torch.__file__).parent)
 OTHER = str(Path(torch.__file__).parents[1] / "other.py")
 IMPORT = "<frozen importlib._bootstrap>"

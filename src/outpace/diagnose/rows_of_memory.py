@@ -94,12 +94,17 @@ def leak(evidence: Evidence) -> Iterator[Told]:
         return
     total, count = evidence.run.total_steps, evidence.steps.count
     left = max(1, (total or FAR * count) - count)
+    filling = data.again_s is not None and (data.batches or 0) - count * evidence.steps.micro_steps
+    if filling and filling > 0:  # a data set that keeps its samples has all of them after an epoch
+        left = filling
     on_gpu = evidence.compute.device != "cpu" and memory.peak_bytes
     held = memory.beside_bytes + memory.peak_bytes if on_gpu else memory.rss_bytes
     ends = held + memory.growth_bytes_step * left > memory.limit_bytes > 0
     lasts = max(0.0, memory.limit_bytes - held) / memory.growth_bytes_step
     what = f"; {memory.retained_name} keeps what it is given" if memory.retained_name else ""
     kept = memory.retained_name and memory.growth_bytes_step > HISTORY
+    if left == filling and not ends:
+        return
     if ends or memory.growth_bytes_step > 2**20 or kept:
         yield Told(
             of_step(evidence, 0.0, 0.0, 0.0),

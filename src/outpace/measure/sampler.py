@@ -46,6 +46,8 @@ LOADING = "<torch imports more of itself>"
 SET_TIMER_SLACK = 29
 """prctl(2): how late this thread may be woken, in ns; 50 us unless it asks"""
 MOST_WAIT_S = 1.0
+LOOK_EVERY_S, QUIET_S = 0.1, 2.0
+"""how often other threads are looked at, and for how long none of them works before this one is alone"""
 """for a sampler that was told to end; it takes milliseconds"""
 _PACKAGE = Path(__file__).parents[1]
 MEASURING = tuple(
@@ -81,6 +83,8 @@ class Sampler:
         self.told_to_end, self.ended = threading.Event(), threading.Event()
         self.ended.set()
         self.jitter = random.Random(0)
+        self.looked = self.beside = time.monotonic()
+        """when other threads were looked at, and when one of them worked"""
         self.own_interval = sys.getswitchinterval()
 
     def start(self) -> None:
@@ -99,7 +103,7 @@ class Sampler:
         with contextlib.suppress(OSError, AttributeError, TypeError):
             ctypes.CDLL(None).prctl(SET_TIMER_SLACK, 1, 0, 0, 0)
         while not self.told_to_end.is_set():
-            self.ask_soon(not self.paused and alone())
+            self.ask_soon(not self.paused and self.is_alone())
             after_s = INTERVAL_S * (0.5 + self.jitter.random())
             if self.paused:
                 self.told_to_end.wait(after_s)
@@ -115,11 +119,25 @@ class Sampler:
                 self.write()
         self.ask_soon(False)
 
+    def is_alone(self) -> bool:
+        """Whether no thread of Python's works but one: libraries have some that only wait."""
+        if threading.active_count() <= 1:
+            return True
+        now = time.monotonic()
+        if now - self.looked > LOOK_EVERY_S:
+            self.looked = now
+            stacks = [stack_of(each.ident or 0) for each in self.others()]
+            if not all(waits(stack) for stack in stacks if stack):
+                self.beside = now
+        return now - self.beside > QUIET_S
+
+    def others(self) -> list[threading.Thread]:
+        """The threads that `threading` knows, but the one that is looked at; ours is none of them."""
+        return [each for each in threading.enumerate() if each.ident not in (None, self.target)]
+
     def waited_for(self) -> list[tuple[CodeType, int]]:
         """The stack of a thread of the user's that works while the training waits; none where none does."""
-        for thread in threading.enumerate():
-            if thread.ident in (None, self.target):
-                continue
+        for thread in self.others():
             stack = stack_of(thread.ident or 0)
             if stack and not waits(stack) and not ticks(stack):
                 return stack
@@ -150,11 +168,6 @@ class Sampler:
             os.replace(part, self.dump)
         except OSError:
             self.dump = None
-
-
-def alone() -> bool:
-    """Whether no thread of Python's works but one, and ours that `threading` does not know."""
-    return threading.active_count() <= 1
 
 
 def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:

@@ -304,6 +304,10 @@ def test_one_value_in_pyproject_for_an_option_that_may_be_repeated(
         ("[tool.outpace", "cannot be read"),
         ("[tool]\noutpace = 3", "not a table"),
         ("[tool.outpace]\ntime = 'soon'", "'soon' is not a duration"),
+        ("[tool.outpace]\ntime = true", "--time takes a value"),
+        ("[tool.outpace]\noutput = ['a.html']", "output in "),
+        ("[tool.outpace]\nsteps = 30.5", "'30.5' is not a valid integer"),
+        ("tool = 5  # outpace", ""),
     ],
 )
 def test_mistakes_in_pyproject(
@@ -311,7 +315,41 @@ def test_mistakes_in_pyproject(
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     code, _, told = say("diagnose", "train.py")
-    assert (code, said in told) == (2, True), told
+    assert (code, said in told) == (2 if said else 0, True), told
+    assert "mistake in outpace" not in told
+
+
+def test_numbers_in_pyproject_are_read_as_they_would_be_typed(
+    called: Called, say: Say, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.outpace]\nsession = 5\njson = 1\nsteps = 40")
+    assert say("diagnose", "train.py")[0] == 0
+    assert (called["session"], called["steps"]) == (tmp_path / "5", 40)
+
+
+def test_a_variable_wins_over_pyproject_for_the_document_of_an_error(
+    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: Called
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.outpace]\njson = true")
+    for variable, printed in (("0", ""), ("1", '"outcome": "error"')):
+        monkeypatch.setenv("OUTPACE_JSON", variable)
+        code, out, _ = say("diagnose", "gone.py")
+        assert code == 2
+        assert printed in out if printed else not out
+
+
+def test_an_option_without_its_value_is_told(say: Say) -> None:
+    code, _, told = say("plan", "--flops")
+    assert code == 2
+    assert "'--flops' requires an argument" in told
+
+
+def test_a_report_that_cannot_be_written_is_told_before_anything_is_measured(
+    called: Called, say: Say
+) -> None:
+    code, _, told = say("diagnose", "-o", "/proc/report.html", "train.py")
+    assert (code, "cannot be written" in told) == (2, True), told
+    assert not called
 
 
 def test_every_option_can_be_set_in_pyproject() -> None:

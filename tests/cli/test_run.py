@@ -66,7 +66,9 @@ def test_the_command_that_makes_a_recipe_does(tmp_path: Path) -> None:
     (tmp_path / "my train.py").write_text("print('trains')\n")
     done = outpace("run", "--recipe", "fast.toml", "my train.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "outpace tune --recipe fast.toml 'my train.py' makes one" in done.stderr
+    assert (
+        "outpace tune --recipe fast.toml 'my train.py' makes one where a remedy pays" in done.stderr
+    )
     (tmp_path / "outpace.toml").write_text(RECIPE_ELSEWHERE)
     done = outpace("run", "my train.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "trains\n")

@@ -339,7 +339,11 @@ def quiet(**changes: object) -> Session:
         "command": "diagnose",
         "started": "2026-03-02T09:41:07+00:00",
         "seconds": 34.0,
-        "evidence": Evidence(machine=MACHINE, compute=Compute(flops=7.1e9)),
+        "evidence": Evidence(
+            machine=MACHINE,
+            compute=Compute(flops=7.1e9),
+            arms=(arm("seams_off", 0.061, measured(1.0, 0.99, 1.01), measured(1.0, 0.99, 1.01)),),
+        ),
     }
     return Session(**{**fields, **changes})  # type: ignore[arg-type]
 

@@ -55,5 +55,13 @@ def test_another_batch_size_is_compared_by_samples_a_second() -> None:
     assert "| wall time | 100 ms | 160 ms |  |" in said
 
 
+def test_what_was_not_measured_is_no_zero() -> None:
+    said = compare_markdown(made.no_training(), made.images_diagnosed()).splitlines()
+    for name in ("wall time", "samples a second", "input", "peak"):
+        (line,) = [line for line in said if line.startswith(f"| {name} |")]
+        _, _, first, _, change, _ = line.split("|")
+        assert (first.strip(), change.strip()) == ("—", ""), line
+
+
 def test_the_same_batch_is_compared_by_steps() -> None:
     assert headline(session(64, 0.1), session(64, 0.05)).startswith("A step takes 50.0 ms")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from outpace.records.session import Session
 from outpace.report.compare import compare, compare_markdown
-from outpace.report.markdown import code, fenced, render_markdown, text
+from outpace.report.markdown import code, fenced, render_markdown, table, text
 from tests.report import report_sessions as made
 
 
@@ -36,7 +36,11 @@ def test_rows_of_a_table_have_as_many_cells_as_its_head(make: type[Session]) -> 
 
 def test_markdown_escapes() -> None:
     assert text("a|b <b> *c* [d](e) `f`") == r"a\|b \<b\> \*c\* \[d\](e) \`f\`"
-    assert code("a`b|c") == r"`` a`b\|c ``"
+    assert code("a`b|c") == "`` a`b|c ``"
+    assert table(["x"], [[code("a|b")], [text("c|d")]]).splitlines()[2:] == [
+        r"| `a\|b` |",
+        r"| c\|d |",
+    ]
     assert code("") == ""
     assert fenced("a\n```\nb", "sh") == "````sh\na\n```\nb\n````"
 

@@ -126,3 +126,10 @@ def test_where_all_that_is_advised_is_done_by_hand_its_page_comes_next() -> None
         finding = replace(session.findings[0], remedies=remedies)
         found = sentences.next_steps(replace(session, findings=(finding,)))
         assert [step.command.startswith(command) for step in found] == [True] * bool(command)
+
+
+def test_a_tuning_without_a_recipe_sends_nobody_to_run_it() -> None:
+    tuned = replace(made.quiet(command="tune"), recipe=None)
+    (bare,) = sentences.next_steps(tuned)
+    assert bare.command == "python train.py"
+    assert "no recipe was made" in bare.why

@@ -11,6 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from outpace.records.evidence import Evidence
 from outpace.records.session import Session
 from outpace.report.terminal import print_session, spelled
 from tests.report import report_sessions as made
@@ -86,6 +87,14 @@ def test_none_comes_with_the_share_of_the_ceiling() -> None:
     said = " ".join(printed(made.quiet()).replace("┃", "").split())
     assert "No bottleneck was found." in said
     assert "A step reaches 63.3 % of this machine's float32 matrix speed" in said
+
+
+def test_where_nothing_was_tried_nothing_is_said_of_bottlenecks() -> None:
+    few = made.quiet(evidence=Evidence(machine=made.MACHINE))
+    said = printed(few)
+    assert "No experiment was made." in said
+    assert "bottleneck" not in said
+    assert "more than the noise" not in said
 
 
 def test_no_training_and_failed_say_so_and_what_to_try() -> None:

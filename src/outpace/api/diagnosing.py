@@ -95,6 +95,14 @@ def interpret(
         outcome = "failed"
     elif not evidence.steps.count:
         outcome = "no training"
+    if outcome == "done" and not evidence.experimented:
+        steps = (
+            f"{evidence.steps.count} step{'s were' if evidence.steps.count > 1 else ' was'} seen"
+        )
+        notes = [
+            *notes,
+            f"nothing was left out of any step to time it without: {steps}, too few for that",
+        ]
     first = found[0] if found else None
     return Diagnosis(
         outcome=outcome,

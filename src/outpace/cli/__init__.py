@@ -128,5 +128,5 @@ def json_wanted(words: list[str], given: dict[str, Any]) -> bool:
     command = importlib.import_module(f"outpace.cli.{name}").command
     if isinstance(command, TargetCommand):
         own = own[: command.target_at(own)]
-    settings = (os.environ.get("OUTPACE_JSON", ""), given.get(name, {}).get("json", False))
-    return "--json" in own or any(str(setting).lower() in TRUE for setting in settings)
+    setting = os.environ.get("OUTPACE_JSON") or given.get(name, {}).get("json", False)
+    return "--json" in own or str(setting).lower() in TRUE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,11 @@ def check_file(path: Path, force: bool, *, trace: bool = False) -> None:
     check_place(path, force=force, trace=trace)
     if not path.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", "make it first")
+    try:
+        tempfile.TemporaryFile(dir=path.absolute().parent).close()
+    except OSError as error:
+        said = f"{path} cannot be written: {error.strerror or error}"
+        raise UsageError(said, "name a file elsewhere") from error
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ class TargetCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Have Click see the target's words as words."""
         at = self.target_at(args)
-        dashes = [] if args[at : at + 1] == ["--"] else ["--"]
+        dashes = [] if args[at : at + 1] in (["--"], []) else ["--"]
         left = super().parse_args(ctx, [*args[:at], *dashes, *args[at:]])
         _let_stronger_rivals_win(ctx)
         _drop_what_lacks_its_deadline(ctx)

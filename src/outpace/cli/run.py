@@ -93,7 +93,7 @@ def command(
         if recipe is None and available is not None:
             chosen = None
         else:
-            hint = f"{tune_into(chosen, target)} makes one; --no-recipe runs without"
+            hint = f"{tune_into(chosen, target)} makes one where a remedy pays; --no-recipe runs without"
             raise RecipeError(f"there is no recipe {str(chosen)!r}", hint)
     from outpace.api import run
 

@@ -36,6 +36,8 @@ OPTIONS = {
 OTHER_MEANING = {("plan", "steps")}
 """commands and options that mean another thing to them: the length of a training, and not where to stop"""
 PATHS = ("session", "output", "recipe", "trace", "fit")
+SEVERAL = ("only", "skip", "reserve")
+"""may be lists"""
 
 
 def defaults(folder: Path | None = None) -> dict[str, Any]:
@@ -66,6 +68,9 @@ def of_command(command: click.Command, given: dict[str, Any]) -> dict[str, Any]:
             plain = _plain(name.lstrip("-"))
             if isinstance(param, click.Option) and plain in given:
                 value = given[plain]
+                if isinstance(value, bool) and not param.is_flag:
+                    said = f"{plain} = {str(value).lower()} in pyproject.toml"
+                    raise UsageError(said, f"--{plain} takes a value")
                 one = param.multiple and isinstance(value, str)
                 found[str(param.name)] = [value] if one else value
     return found
@@ -83,9 +88,10 @@ def _read(file: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        table = tomllib.loads(text).get("tool", {}).get("outpace", {})
+        tools = tomllib.loads(text).get("tool", {})
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file} cannot be read: {error}") from error
+    table = tools.get("outpace", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
         raise UsageError(f"tool.outpace in {file} is not a table")
     return table
@@ -96,7 +102,17 @@ def _plain(key: str) -> str:
 
 
 def _value(file: Path, key: str, value: Any) -> Any:
-    return str(file.parent / value) if key in PATHS and isinstance(value, str) else value
+    """As it would be typed: Click reads it, and says what is wrong with it."""
+    several = isinstance(value, list) and key in SEVERAL
+    if not all(
+        isinstance(each, str | bool | int | float) for each in (value if several else [value])
+    ):
+        raise UsageError(
+            f"{key} in {file} is {value!r}", "write it as on the command line, in quotes"
+        )
+    if several or isinstance(value, bool):
+        return value
+    return str(file.parent / str(value)) if key in PATHS else str(value)
 
 
 def _check(file: Path, table: str, keys: list[str], known: Collection[str]) -> None:

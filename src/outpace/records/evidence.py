@@ -516,6 +516,11 @@ class Evidence(msgspec.Struct, frozen=True):
         return next((a for a in self.arms if a.name == name and a.failed is None), None)
 
     @property
+    def experimented(self) -> bool:
+        """Whether anything could be left out of some steps, to time them without it."""
+        return any(arm.failed is None for arm in self.arms)
+
+    @property
     def slowed_by_half(self) -> tuple[float, float, float] | None:
         """Seconds that a step would be shorter by with its products in float32, at the least and at the most;
         None where that is no faster here.

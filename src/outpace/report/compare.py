@@ -6,6 +6,7 @@ on the machine counts as a change. The note below the table says so.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -126,17 +127,23 @@ def _groups(a: Session, b: Session) -> Iterator[tuple[str, list[Line]]]:
 
 def _steps(a: Session, b: Session) -> Iterator[Line]:
     pairs = (
-        ("wall time", a.steps.median_s, b.steps.median_s),
-        ("CPU time", a.steps.cpu_s, b.steps.cpu_s),
+        ("wall time", _of_steps(a, a.steps.median_s), _of_steps(b, b.steps.median_s)),
+        ("CPU time", _of_steps(a, a.steps.cpu_s), _of_steps(b, b.steps.cpu_s)),
     )
     for name, one, other in pairs:
         change = "" if _other_batch(a, b) else as_fast(ratio_of(one, other))
         yield Line(name, words.seconds(one), words.seconds(other), change)
-    one, other = a.steps.samples_per_s, b.steps.samples_per_s
+    rates = _of_steps(a, a.steps.samples_per_s), _of_steps(b, b.steps.samples_per_s)
+    one, other = rates
     change = as_fast(ratio_of(other, one))
     yield Line("samples a second", words.number(one), words.number(other), change)
     if a.speedup or b.speedup:
         yield Line("speed-up by its recipe", words.gain(a.speedup), words.gain(b.speedup))
+
+
+def _of_steps(session: Session, value: float) -> float | None:
+    """A figure of a session's steps; None where it has none."""
+    return value if session.steps.count else None
 
 
 def as_fast(ratio: float | None) -> str:
@@ -152,7 +159,7 @@ def _ledger(a: Session, b: Session) -> Iterator[Line]:
     one, other = _shares(a), _shares(b)
     known = [name for name in NAMES if name in one or name in other]
     for name in known + [name for name in {**one, **other} if name not in NAMES]:
-        first, second = one.get(name, 0.0), other.get(name, 0.0)
+        first, second = (each.get(name, 0.0) if each else math.nan for each in (one, other))
         points = 100 * (second - first)
         change = f"{points:+.1f} points" if words.finite(points) and abs(points) >= 0.05 else ""
         yield Line(words.plain(name), words.share(first), words.share(second), change)
@@ -204,7 +211,13 @@ def _memory(a: Session, b: Session) -> Iterator[Line]:
     for name, one, other in pairs:
         if one > 0 or other > 0:
             change = words.change(other / one) if one > 0 and other > 0 and one != other else ""
-            yield Line(name, words.size(one), words.size(other), change)
+            first, second = _of_memory(a, one), _of_memory(b, other)
+            yield Line(name, words.size(first), words.size(second), change)
+
+
+def _of_memory(session: Session, value: int) -> int | None:
+    """A part of a session's memory; None where it was not measured."""
+    return value if session.memory.peak_bytes > 0 else None
 
 
 def _remarks(a: Session, b: Session) -> Iterator[str]:

@@ -11,6 +11,7 @@ from outpace.records.trial import Trial
 from outpace.report import labels, sentences, words
 
 MARKER = "<!-- made by outpace -->"
+_BAR = re.compile(r"(?<!\\)\|")
 _SPECIAL = re.compile(r"([\\`*\[\]|<>&~])")
 
 
@@ -50,8 +51,8 @@ def text(said: str) -> str:
 
 
 def code(said: str) -> str:
-    """Text from outside as code within a line, also within a table."""
-    said = words.plain(said).replace("|", "\\|")
+    """Text from outside as code within a line."""
+    said = words.plain(said)
     if not said.strip():
         return ""
     longest = max((len(run) for run in re.findall("`+", said)), default=0)
@@ -68,15 +69,19 @@ def fenced(said: str, language: str) -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of cells that are Markdown already; empty where there is no row."""
-    head, lines = list(head), ["| " + " | ".join(row) + " |" for row in rows]
+    """A table of cells that are Markdown already; empty where there is no row.
+
+    A bar ends a cell within code too, where outside of tables a backslash before it would be read as itself.
+    """
+    cells = ([_BAR.sub(r"\\|", cell) for cell in row] for row in rows)
+    head, lines = list(head), ["| " + " | ".join(row) + " |" for row in cells]
     rule = "| " + " | ".join("---" for _ in head) + " |"
     return "\n".join(["| " + " | ".join(head) + " |", rule, *lines]) if lines else ""
 
 
 def _what(session: Session) -> str:
     steps = session.steps
-    facts = [code(f"outpace {session.command} {words.plain(' '.join(session.target.words))}")]
+    facts = [code(words.outpace(session.command, session.target))]
     if steps.count:
         facts += [
             f"{words.count(steps.count, 'step')} of {words.seconds(steps.median_s)}",

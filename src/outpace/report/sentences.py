@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from outpace.records.evidence import Overhead
 from outpace.records.finding import Finding, Learning
 from outpace.records.session import Session
+from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
 from outpace.report import words
 from outpace.report.labels import BOUNDS, CAUSES
@@ -69,19 +70,22 @@ def _until_then(session: Session) -> str:
 
 def _bound(session: Session) -> Verdict:
     if session.bound == "none":
-        return Verdict("No bottleneck was found.", _none(session), "plain")
+        return Verdict(bound_sentence(session), _none(session), "plain")
     return Verdict(bound_sentence(session), gain_sentence(session), "plain")
 
 
 def _none(session: Session) -> str:
     tried = "Nothing that was taken out of a step made it faster by more than the noise."
+    if not session.evidence.experimented:
+        tried = ""  # its notes say why
     return " ".join(filter(None, (tried, ceiling_sentence(session))))
 
 
 def bound_sentence(session: Session) -> str:
     """``Bound by I/O: decoding and parsing samples at train.py:48.``"""
     if session.bound == "none":
-        return "No bottleneck was found."
+        tried = session.evidence.experimented
+        return "No bottleneck was found." if tried else "No experiment was made."
     text = f"Bound by {BOUNDS.get(session.bound, session.bound)}"
     if session.cause:
         text += f": {CAUSES.get(session.cause, words.plain(session.cause))}"
@@ -255,17 +259,23 @@ def next_steps(session: Session, folder: Path | str | None = None) -> list[Next]
     return steps
 
 
+def bare_command(target: Target) -> str:
+    """The target as it is run without outpace."""
+    interpreter = [] if target.kind == "command" else ["python"]
+    return words.command(*interpreter, *target.words)
+
+
 def _next_commands(session: Session) -> list[Next]:
     target = session.target
     if session.outcome in ("failed", "no training"):
-        interpreter = [] if target.kind == "command" else ["python"]
-        bare = words.command(*interpreter, *target.words)
-        return [Next(bare, "does it train to its end by itself?")]
+        return [Next(bare_command(target), "does it train to its end by itself?")]
     if session.outcome == "interrupted":
         return [Next(words.outpace(session.command, target), "starts again")]
     if session.command == "tune" and session.recipe and any(t.accepted for t in session.trials):
         run = words.outpace("run", target, "--recipe", recipe_file(session))
         return [Next(run, "trains with the recipe, the script unchanged")]
+    if session.command == "tune":
+        return [Next(bare_command(target), "no recipe was made: nothing that was tried pays")]
     advised = [each for finding in session.findings for each in finding.remedies]
     if session.command == "diagnose" and any(not each.by_hand for each in advised):
         return [Next(words.outpace("tune", target), "measures the remedies and proves quality")]

@@ -227,6 +227,12 @@ def test_as_many_as_pay_are_taken() -> None:
     assert max(seen.rates) > 0.002
 
 
+def test_the_larger_rate_is_reached_in_a_tenth_of_the_steps_that_there_are_with_it() -> None:
+    _, _, seen = found(step_s=11.0)
+    reached = seen.rates.index(max(seen.rates))
+    assert 0.0 < reached <= 0.11 * len(seen.rates)
+
+
 def test_a_target_is_reached_sooner_where_steps_are_dear() -> None:
     """What it takes to find their number included."""
     seconds = []

@@ -111,6 +111,14 @@ def test_the_easiest_is_found_and_the_other_joins_it() -> None:
     assert any("first easy, then hard; gone of the loss in 10 steps" in n for n in result.notes)
 
 
+def test_the_easiest_is_found_where_losses_are_below_zero() -> None:
+    """As a log-likelihood of what is continuous may be."""
+    losses = {"hard": lambda o, t: hard(o, t) - 10.0, "easy": lambda o, t: easy(o, t) - 10.0}
+    strategy = TaskCurriculum()
+    curriculum(strategy, loss=losses)
+    assert strategy.order == ["easy", "hard"]
+
+
 def test_the_order_may_be_given() -> None:
     _, moved = curriculum(TaskCurriculum(until=0.4, order=["hard", "easy"]))
     assert moved.hard == list(range(200))

@@ -153,7 +153,7 @@ def learnt(run: Run, task: str, batches: Sequence[Any], steps: int) -> float:
             optimizer.step()
             optimizer.zero_grad()
         after = mean(run, model, loss, batches)
-    gone = 1.0 - after / before if before else 0.0
+    gone = (before - after) / abs(before) if before else 0.0
     return gone if math.isfinite(gone) else -math.inf  # what blows up is not easy
 
 

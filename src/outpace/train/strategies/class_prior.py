@@ -149,7 +149,7 @@ def heeded(losses: torch.Tensor, targets: Any, ignore: int) -> torch.Tensor:
     alike = isinstance(targets, torch.Tensor) and targets.shape == losses.shape
     if not alike or targets.is_floating_point():
         return torch.ones_like(losses, dtype=torch.bool)
-    found: torch.Tensor = targets != ignore
+    found: torch.Tensor = targets.long() != ignore  # among bytes -100 would be class 156
     return found
 
 
@@ -175,6 +175,7 @@ def counted(targets: Sequence[Any], size: int, loss: Any) -> Counted | None:
     flat = torch.cat([each.flatten() for each in targets])
     if flat.is_floating_point() or flat.dtype == torch.bool or size == 1:
         return None
+    flat = flat.long()  # among bytes -100 would be class 156
     counts = torch.bincount(flat[(flat >= 0) & (flat != ignored(loss))], minlength=size) + 1.0
     if len(counts) > size:
         return None

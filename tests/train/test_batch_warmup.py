@@ -98,6 +98,25 @@ def test_no_norm_of_batches_is_given_a_single_sample(norm: bool, smallest: int) 
     assert (look.seen[0], look.seen[-1]) == (smallest, 8)
 
 
+def test_a_budget_is_used_up_though_a_validation_is_worth_fewer_steps_as_they_grow() -> None:
+    time = Time()
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        time.s += len(targets) / 24 * (1.0 if torch.is_grad_enabled() else 0.3)
+        return F.cross_entropy(outputs, targets)
+
+    result = fit(
+        loss=loss,
+        train=points(4800),
+        valid=points(960, seed=1),
+        batch_size=24,
+        strategies=[BatchWarmup(), OneCycle(rate=0.03)],
+        budget=100.0,
+        now=time,
+    )
+    assert 0.9 * 100.0 < result.seconds <= 100.0
+
+
 def test_batches_whose_gradients_are_added_up_double_too() -> None:
     look = Samples()
     result = fit(

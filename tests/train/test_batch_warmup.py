@@ -201,6 +201,30 @@ def test_by_noise_they_double_where_gradients_have_become_noisy() -> None:
     assert max(seen[1.0]) > 256
 
 
+def test_the_noise_is_that_of_the_weights_that_are_learnt() -> None:
+    """Gradients of others add up from step to step, and would be taken for a signal."""
+    seen = []
+    for frozen in (True, False):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 3))
+        net[0].requires_grad_(not frozen)
+        look = Sizes()
+        chance = torch.Generator().manual_seed(0)
+        fit(
+            model=net,
+            train=(points(2400)[0], torch.randint(3, (2400,), generator=chance)),
+            batch_size=16,
+            valid=None,
+            optimizer=torch.optim.SGD(net[2].parameters(), 0.01),
+            strategies=[BatchWarmup("noise")],
+            callbacks=[look],
+            steps=3 * batch_warmup.EVERY,
+        )
+        seen.append(look.seen)
+    assert seen[0] == seen[1]
+    assert seen[0][-1] > seen[0][0]
+
+
 def test_small_batches_grow_to_the_noise() -> None:
     look = Sizes()
     steps = 6 * batch_warmup.EVERY

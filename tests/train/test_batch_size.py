@@ -137,6 +137,24 @@ def test_the_noise_is_that_of_the_weights_that_are_learnt() -> None:
     assert noise[0] == noise[1]
 
 
+def test_batches_that_take_long_are_not_waited_for() -> None:
+    time = Time()
+
+    def collate(samples: list[Any]) -> Any:
+        time.s += 1.0
+        return torch.utils.data.default_collate(samples)
+
+    result = fit(
+        train=Loader(data(), 24, executor="none", collate=collate),
+        valid=None,
+        strategies=[BatchSize(), Constant(rate=0.03)],
+        budget=40.0,
+        now=time,
+    )
+    assert "can't be told from so few batches (found in 2.0 s)" in result.notes[0]
+    assert result.steps > 30
+
+
 # --- it leaves no trace ----------------------------------------------------------------------
 
 

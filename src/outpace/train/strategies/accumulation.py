@@ -91,7 +91,8 @@ class Accumulation(Sizing):
 
     def found(self, run: Run, began: float) -> tuple[int, float, str]:
         """The number, the batches at which a gradient is as much noise as signal, and why."""
-        batches = alike(run.train.peek(BATCHES))
+        half = SHARE / 2  # the other one is for trying
+        batches = alike(run.train.peek(BATCHES, lambda found: run.clock.within(half, began)))
         samples = batch_size(batches[0]) * run.world
         twin = Twin(run)
         whole_s = twin.seconds(lambda: twin.step(batches[0]))

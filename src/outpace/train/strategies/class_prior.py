@@ -126,7 +126,7 @@ def first_targets(run: Run, most: int) -> tuple[Any, list[Any]]:
         pair = isinstance(batch, PAIRS) and len(batch) == 2 and isinstance(batch[1], torch.Tensor)
         targets.append(batch[1].cpu() if pair else None)
         del found[1:]  # many whole batches may be more than the device holds
-        return run.clock.read() - began < SHARE * run.clock.seconds
+        return run.clock.within(SHARE, began)
 
     return run.train.peek(most, go_on)[0], targets
 

@@ -26,7 +26,9 @@ from outpace.train.strategies import (
 from tests.train.test_batch_size import Costly, Noted, Shared, rate_for, regression
 from tests.train.toys import (
     Reader,
+    Slow,
     Stop,
+    Time,
     fit,
     goes_on_exactly,
     model,
@@ -227,6 +229,12 @@ def test_as_many_as_pay_are_taken() -> None:
     assert max(seen.rates) > 0.002
 
 
+def test_the_larger_rate_is_reached_in_a_tenth_of_the_steps_that_there_are_with_it() -> None:
+    _, _, seen = found(step_s=11.0)
+    reached = seen.rates.index(max(seen.rates))
+    assert 0.0 < reached <= 0.11 * len(seen.rates)
+
+
 def test_a_target_is_reached_sooner_where_steps_are_dear() -> None:
     """What it takes to find their number included."""
     seconds = []
@@ -257,6 +265,19 @@ def test_none_are_where_the_step_is_cheap() -> None:
     assert count == 1
     assert "accumulation: none: a step takes" in said
     assert set(seen.rates) == {0.001}
+
+
+def test_batches_that_take_long_are_not_waited_for() -> None:
+    time = Time()
+    result = fit(
+        train=Slow(ready(100 * 24), time, 1.0),
+        valid=None,
+        strategies=[Accumulation(), Constant(rate=0.03)],
+        budget=40.0,
+        now=time,
+    )
+    assert "can't be told from so few batches (found in 2.0 s)" in result.notes[0]
+    assert result.steps > 30
 
 
 def test_it_says_where_it_can_not_be_used() -> None:

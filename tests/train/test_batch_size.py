@@ -20,10 +20,12 @@ from outpace.errors import UsageError
 from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train.optimizers import times_the_rate
+from outpace.train.progress import Telling
 from outpace.train.run import Run
 from outpace.train.strategies import BatchSize, Constant, LrFinder, OneCycle, Strategy
 from outpace.train.strategies import batch_size as module
-from tests.train.toys import Size, Stop, Time, fit, model, points, ready, same
+from outpace.train.twin import Twin
+from tests.train.toys import Size, Stop, Time, fit, model, points, ready, same, trainer
 
 # --- against a grid --------------------------------------------------------------------------
 
@@ -120,6 +122,37 @@ def test_the_noise_is_told_as_it_is() -> None:
             patch.setattr(module, "climbed", noted)
             learnt(start, rate_for(start), BatchSize())
     assert noise == pytest.approx([WIDTH + 1] * 2, rel=0.5)
+
+
+def test_the_noise_is_that_of_the_weights_that_are_learnt() -> None:
+    """Gradients of others add up from step to step, and would be taken for a signal."""
+    noise = []
+    for frozen in (True, False):
+        net = model()
+        assert isinstance(net, nn.Sequential)
+        net[0].requires_grad_(not frozen)
+        given = {"model": net, "optimizer": torch.optim.SGD(net[3].parameters(), 0.01)}
+        twin = Twin(trainer(**given).put_together(Telling(quiet=True)))
+        noise.append(twin.noise_scale(ready(), 0.0, math.inf))
+    assert noise[0] == noise[1]
+
+
+def test_batches_that_take_long_are_not_waited_for() -> None:
+    time = Time()
+
+    def collate(samples: list[Any]) -> Any:
+        time.s += 1.0
+        return torch.utils.data.default_collate(samples)
+
+    result = fit(
+        train=Loader(data(), 24, executor="none", collate=collate),
+        valid=None,
+        strategies=[BatchSize(), Constant(rate=0.03)],
+        budget=40.0,
+        now=time,
+    )
+    assert "can't be told from so few batches (found in 2.0 s)" in result.notes[0]
+    assert result.steps > 30
 
 
 # --- it leaves no trace ----------------------------------------------------------------------

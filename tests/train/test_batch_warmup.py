@@ -98,6 +98,25 @@ def test_no_norm_of_batches_is_given_a_single_sample(norm: bool, smallest: int) 
     assert (look.seen[0], look.seen[-1]) == (smallest, 8)
 
 
+def test_a_budget_is_used_up_though_a_validation_is_worth_fewer_steps_as_they_grow() -> None:
+    time = Time()
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        time.s += len(targets) / 24 * (1.0 if torch.is_grad_enabled() else 0.3)
+        return F.cross_entropy(outputs, targets)
+
+    result = fit(
+        loss=loss,
+        train=points(4800),
+        valid=points(960, seed=1),
+        batch_size=24,
+        strategies=[BatchWarmup(), OneCycle(rate=0.03)],
+        budget=100.0,
+        now=time,
+    )
+    assert 0.9 * 100.0 < result.seconds <= 100.0
+
+
 def test_batches_whose_gradients_are_added_up_double_too() -> None:
     look = Samples()
     result = fit(
@@ -180,6 +199,30 @@ def test_by_noise_they_double_where_gradients_have_become_noisy() -> None:
     assert set(seen[0.0]) == {256}
     assert set(seen[1.0][: 2 * batch_warmup.EVERY]) == {256}
     assert max(seen[1.0]) > 256
+
+
+def test_the_noise_is_that_of_the_weights_that_are_learnt() -> None:
+    """Gradients of others add up from step to step, and would be taken for a signal."""
+    seen = []
+    for frozen in (True, False):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 3))
+        net[0].requires_grad_(not frozen)
+        look = Sizes()
+        chance = torch.Generator().manual_seed(0)
+        fit(
+            model=net,
+            train=(points(2400)[0], torch.randint(3, (2400,), generator=chance)),
+            batch_size=16,
+            valid=None,
+            optimizer=torch.optim.SGD(net[2].parameters(), 0.01),
+            strategies=[BatchWarmup("noise")],
+            callbacks=[look],
+            steps=3 * batch_warmup.EVERY,
+        )
+        seen.append(look.seen)
+    assert seen[0] == seen[1]
+    assert seen[0][-1] > seen[0][0]
 
 
 def test_small_batches_grow_to_the_noise() -> None:

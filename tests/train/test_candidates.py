@@ -158,3 +158,11 @@ def test_a_loss_may_say_that_it_leaves_no_class_out() -> None:
             return own_loss(outputs, targets)
 
     assert facts(model(), ready(), Dice()).classes == facts(model(), ready()).classes
+
+
+def test_classes_may_be_told_in_bytes() -> None:
+    """Class 156 is none that is left out, though -100 is the same byte."""
+    some = [(x, torch.where(y == 0, 156, y)) for x, y in ready()]
+    wide = nn.Linear(8, 157)
+    as_bytes = facts(wide, [(x, y.byte()) for x, y in some])
+    assert as_bytes.classes == facts(wide, some).classes

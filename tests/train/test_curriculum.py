@@ -125,14 +125,25 @@ def test_samples_come_as_often_as_the_formula_says() -> None:
 
 
 def test_a_sample_of_several_classes_comes_as_its_rarest() -> None:
-    several = [[0], [0, 1], [0], [0]] * 25
+    several: list[Any] = [[0], [0, 1], [0], [0]] * 25
+    tensors = [torch.tensor(each) for each in several]
+    lists = [list(each) for each in tensors]
     matrix = torch.tensor([[1, 0], [1, 1], [1, 0], [1, 0]] * 25)
     names = [["a"], ["a", "b"], ["a"], ["a"]] * 25
-    ways = [drawn(RepeatFactor(1.0, labels=each)) for each in (several, matrix, names)]
-    assert ways[0] == ways[1] == ways[2]
+    ways = [
+        drawn(RepeatFactor(1.0, labels=each)) for each in (several, matrix, names, tensors, lists)
+    ]
+    assert all(way == ways[0] for way in ways)
     counts = np.bincount(ways[0][0], minlength=100)
     assert (counts[1::4] == 2).all()  # the root of 1 / (1 / 4)
     assert (np.delete(counts, np.s_[1::4]) == 1).all()
+
+
+def test_labels_may_be_bytes_or_tensors_of_one_number() -> None:
+    y = imbalanced(100)[1]
+    wanted = drawn(RepeatFactor(labels=y), y=y)
+    for labels in ([b"%d.wav" % each for each in y.tolist()], list(y)):
+        assert drawn(RepeatFactor(labels=labels), y=y) == wanted
 
 
 class Named(Dataset[Any]):

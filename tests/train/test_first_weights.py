@@ -160,6 +160,16 @@ def test_class_prior_leaves_out_what_the_loss_ignores() -> None:
     assert same(bias, head_bias(model(), ClassPrior(), train=known))
 
 
+def test_class_prior_counts_classes_that_are_told_in_bytes() -> None:
+    """Class 156 is none that is left out, though -100 is the same byte."""
+    numbers = [(x, torch.where(y == 0, 156, y)) for x, y in rare()]
+    as_bytes = [(x, y.byte()) for x, y in numbers]
+    bias, wanted = (
+        head_bias(nn.Linear(8, 157), ClassPrior(), train=each) for each in (as_bytes, numbers)
+    )
+    assert same(bias, wanted)
+
+
 def test_a_loss_may_say_that_it_ignores_nothing() -> None:
     class Own:
         def __init__(self) -> None:

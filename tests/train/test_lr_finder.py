@@ -17,7 +17,7 @@ from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, LrFinder, OneCycle
-from tests.train.toys import Time, fit, model, points, ready, same
+from tests.train.toys import Slow, Time, fit, model, points, ready, same
 
 
 class Around:
@@ -138,6 +138,19 @@ def test_groups_stay_in_proportion() -> None:
 def test_a_training_that_is_too_short_keeps_its_rate() -> None:
     result = fit(strategies=["lr_finder", "one_cycle"], epochs=2)
     assert any("20 steps are too few to try rates: the rate stays 0.001" in n for n in result.notes)
+
+
+def test_batches_that_take_long_are_not_waited_for() -> None:
+    time = Time()
+    result = fit(
+        train=Slow(ready(100 * 24), time, 1.0),
+        valid=None,
+        strategies=["lr_finder", "one_cycle"],
+        budget=20.0,
+        now=time,
+    )
+    assert "3 batches in 14% of the time are too few to try rates" in result.notes[0]
+    assert result.steps > 10
 
 
 def test_a_model_that_cannot_be_copied_keeps_its_rate() -> None:

@@ -106,6 +106,18 @@ def test_what_is_ignored_may_be_no_class_at_all(counts: list[float] | None) -> N
     assert float(ours(outputs, padded)) == pytest.approx(float(wanted))
 
 
+def test_classes_may_be_told_in_bytes() -> None:
+    """Class 156 is none that is left out, though -100 is the same byte."""
+    y = torch.where(imbalanced(300)[1] == 0, 156, 1)
+    x = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
+    ours, numbers = (
+        learning(ClassWeights(0.99), model=nn.Linear(8, 157), train=[(x, each)])[0]
+        for each in (y.byte(), y)
+    )
+    outputs = torch.randn(300, 157, generator=torch.Generator().manual_seed(0))
+    assert float(ours(outputs, y.byte())) == pytest.approx(float(numbers(outputs, y)))
+
+
 def test_ones_and_zeros_of_each_output_are_two_classes() -> None:
     chance = torch.Generator().manual_seed(0)
     y = (torch.rand(200, 3, generator=chance) < torch.tensor([0.5, 0.1, 0.02])).float()
@@ -186,6 +198,15 @@ def test_focal_is_the_papers_equation(loss: Any) -> None:
     p = torch.where(targets == 1, outputs.sigmoid(), 1 - outputs.sigmoid())
     wanted = (-((1 - p) ** 2) * p.log()).mean()
     assert float(ours(outputs, targets)) == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_focal_may_be_told_classes_in_bytes() -> None:
+    """Class 156 is none that is left out, though -100 is the same byte."""
+    y = torch.where(imbalanced(300)[1] == 0, 156, 1)
+    x = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
+    ours, _ = learning(Focal(), model=nn.Linear(8, 157), train=[(x, y)])
+    outputs = torch.randn(300, 157, generator=torch.Generator().manual_seed(0))
+    assert float(ours(outputs, y.byte())) == pytest.approx(float(ours(outputs, y)))
 
 
 def test_focal_of_classes_is_the_papers_equation() -> None:

@@ -17,7 +17,7 @@ from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, TaskCurriculum
-from tests.train.toys import Stop, fit, same, size_loss
+from tests.train.toys import Slow, Stop, Time, fit, ready, same, size_loss
 
 BOTH = {"class": F.cross_entropy, "size": size_loss}
 
@@ -109,6 +109,24 @@ def test_the_easiest_is_found_and_the_other_joins_it() -> None:
     assert moved.easy == list(range(200))
     assert moved.hard == list(range(80, 200))
     assert any("first easy, then hard; gone of the loss in 10 steps" in n for n in result.notes)
+
+
+def test_the_easiest_is_found_where_losses_are_below_zero() -> None:
+    """As a log-likelihood of what is continuous may be."""
+    losses = {"hard": lambda o, t: hard(o, t) - 10.0, "easy": lambda o, t: easy(o, t) - 10.0}
+    strategy = TaskCurriculum()
+    curriculum(strategy, loss=losses)
+    assert strategy.order == ["easy", "hard"]
+
+
+def test_batches_that_take_long_are_not_waited_for() -> None:
+    time = Time()
+    train = Slow(ready(100 * 24), time, 1.0)
+    result, _ = curriculum(
+        TaskCurriculum(), train=train, valid=None, epochs=None, budget=40.0, now=time
+    )
+    assert "task_curriculum: trials take too long: first hard, then easy" in result.notes
+    assert result.steps > 30
 
 
 def test_the_order_may_be_given() -> None:

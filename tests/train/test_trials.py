@@ -20,9 +20,17 @@ from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.objective import Objective
 from outpace.train.run import Run
-from outpace.train.strategies import Ema, Focal, Lsuv, OneCycle, RepeatFactor, Strategy
+from outpace.train.strategies import (
+    ClassWeights,
+    Ema,
+    Focal,
+    Lsuv,
+    OneCycle,
+    RepeatFactor,
+    Strategy,
+)
 from outpace.train.trials import Parts, Purse, Trials, Variant, verdict
-from tests.train.toys import Time, accuracy, model, points, ready, same
+from tests.train.toys import Slow, Time, accuracy, model, points, ready, same
 
 CPU = torch.device("cpu")
 
@@ -241,6 +249,17 @@ def test_a_variant_that_draws_others_does_not_change_the_data() -> None:
         return float(torch.cat([batch[1] for batch in batches]).ne(0).float().mean())
 
     assert rare(found.resampled[repeated.arm]) > 1.5 * rare(found.batches)
+
+
+def test_what_strategies_look_at_is_not_drawn_again() -> None:
+    """It may take longer than all that trials are given."""
+    time = Time()
+    found = trials(train=Batches(Slow(ready(4800), time, 1.0), CPU))
+    began = time.s
+    weighted = at(0.03, ClassWeights(), name="class_weights")._replace(by_metric=True)
+    (tried,) = found.contest(at(0.03), [(weighted, "")])
+    assert tried.seeds
+    assert time.s == began
 
 
 def test_a_long_validation_is_not_used_in_part() -> None:

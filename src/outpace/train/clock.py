@@ -63,6 +63,10 @@ class Clock:
         self.elapsed = self.now() - self._began
         return self.elapsed
 
+    def within(self, share: float, began: float) -> bool:
+        """Whether less than that share of all seconds has gone by since ``began``, which `read` told."""
+        return self.read() - began < share * self.seconds
+
     def start(self) -> None:
         """Steps begin."""
         elapsed = self.read()

@@ -49,6 +49,8 @@ class Batches:
         self.together = 1
         """batches of the source in one step: more than one are given as `Together`"""
         self.stateful = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+        self.seen: Sequence[Any] = ()
+        """batches that were drawn before, which looks are at then: drawing others may take long"""
         self.exact = is_exact(source)
         """an epoch has as many batches as the source's length tells"""
         self.counted: int | None = None
@@ -206,17 +208,15 @@ class Batches:
         self, count: int, go_on: Callable[[list[Any]], bool] = lambda found: True
     ) -> list[Any]:
         """Some batches of an epoch, as if none had been drawn; no more where ``go_on`` tells not to."""
+        if self.seen:
+            return taken(self.seen, count, go_on)
         if isinstance(self.source, Loader):
             self.source.leave()  # else what another training had left of an epoch would be gone on with
         state = self.source.state_dict() if self.stateful else None  # type: ignore[attr-defined]
         self._looked_at = True
         with generators_kept(*self.generators):
             batches = iter(self.source)
-            found: list[Any] = []
-            for batch in itertools.islice(batches, count):
-                found.append(each(batch, self._moved))
-                if not go_on(found):
-                    break
+            found = taken((each(batch, self._moved) for batch in batches), count, go_on)
             if hasattr(batches, "close"):
                 batches.close()
         if self.stateful:
@@ -298,6 +298,16 @@ class Batches:
         self._random, self._drew = state.get("random"), state.get("drew", True)
         if self._random is not None:
             self._restore(self._random.get(NOW))
+
+
+def taken(batches: Iterable[Any], count: int, go_on: Callable[[list[Any]], bool]) -> list[Any]:
+    """The first ones, at most ``count``; no more where ``go_on`` tells not to."""
+    found: list[Any] = []
+    for batch in itertools.islice(batches, count):
+        found.append(batch)
+        if not go_on(found):
+            break
+    return found
 
 
 def samplers_of(source: Any) -> tuple[Any, ...]:

@@ -119,6 +119,7 @@ def classes_of(batches: Sequence[Any], ignore: int = -100) -> tuple[float, ...]:
     flat = torch.cat([each.flatten().cpu() for each in targets])
     if flat.is_floating_point() or flat.is_complex() or flat.dtype == torch.bool:
         return ()
+    flat = flat.long()  # among bytes -100 would be class 156
     counts = torch.unique(flat[(flat >= 0) & (flat != ignore)], return_counts=True)[1].tolist()
     if len(counts) > MOST_CLASSES:
         return ()

@@ -14,6 +14,7 @@ import torch
 from outpace.measure.generators import random_states, restore_random
 from outpace.records.training import Row
 from outpace.seams.layout import lay_states
+from outpace.serve.loader import Loader
 from outpace.train import ranks
 from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.clock import Ahead, Clock
@@ -108,7 +109,11 @@ class Run:
         self.clock.set_end(last, limit, self.step)
 
     def resize(self, samples: int) -> None:
-        """Have batches of so many samples from the next one on, and the clock know how many follow."""
+        """Have batches of so many samples from the next one on, and the clock know how many follow, and of
+        how many of them a validation takes the time.
+        """
+        assert isinstance(self.train.source, Loader)
+        self.clock.validation_steps *= self.train.source.batch_size / samples
         self.train.resize(samples)
         self.set_end()
 

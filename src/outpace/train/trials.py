@@ -208,12 +208,12 @@ class Trials:
             world=self.world,
             unused=self.unused,
         )
+        batches = run.train.seen = self.batches
         for strategy in strategies:
             strategy.prepare(run)
-        batches = self.batches
         if isinstance(source, Loader) and again.order is not source.order:
             if variant.arm not in self.resampled:
-                self.resampled[variant.arm] = run.train.peek(len(batches))
+                self.resampled[variant.arm] = Batches(again, device).peek(len(batches))
             batches = self.resampled[variant.arm]
         together = run.train.together
         run.train = Batches(Shuffled(batches, seed), device)

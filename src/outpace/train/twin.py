@@ -95,14 +95,20 @@ class Twin:
         noise = GradientNoise()
         for batch in seen:
             self.gradients(batch, alone=True)
-            noise.add([p.grad for p in self.module.parameters() if p.grad is not None])
-            self.module.zero_grad()
+            noise.add(own_gradients(self.optimizer))
+            self.optimizer.zero_grad()
         found = noise.scale(size)
         if self.run.world > 1:  # the middle of those that found one
             logs = [math.log(found) if found else 0.0, float(bool(found))]
             log, count = ranks.summed(logs, self.run.device)
             found = math.exp(log / count) if count else None
         return found
+
+
+def own_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Of its own weights: nothing clears those of others, which add up from step to step."""
+    weights = (weight for group in optimizer.param_groups for weight in group["params"])
+    return [weight.grad for weight in weights if weight.grad is not None]
 
 
 def _enough(taken: Sequence[float], enough_s: float) -> bool:

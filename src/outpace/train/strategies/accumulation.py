@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, final
 
 from outpace.errors import UsageError
@@ -77,19 +78,21 @@ class Accumulation(Sizing):
         began = run.clock.read()
         try:
             with generators_kept(), run.objective.kept():
-                count, said = self.found(run, began)
+                count, noise, said = self.found(run, began)
         except (RuntimeError, TypeError) as error:
             run.note(f"accumulation: none: no steps on a copy ({error})")
             return
         run.train.together = count
         run.clock.validation_steps /= count
+        more = self.scale_rate(run, 1, count, noise)  # over a part of the steps that there are now
         seconds = run.clock.read() - began
         number = f"{count} batches a step" if count > 1 else "none"
-        run.note(f"accumulation: {number}: {said} (found in {seconds:.1f} s)")
+        run.note(f"accumulation: {number}: {said}{more} (found in {seconds:.1f} s)")
 
-    def found(self, run: Run, began: float) -> tuple[int, str]:
-        """The number, and why."""
-        batches = alike(run.train.peek(BATCHES))
+    def found(self, run: Run, began: float) -> tuple[int, float, str]:
+        """The number, the batches at which a gradient is as much noise as signal, and why."""
+        half = SHARE / 2  # the other one is for trying
+        batches = alike(run.train.peek(BATCHES, lambda found: run.clock.within(half, began)))
         samples = batch_size(batches[0]) * run.world
         twin = Twin(run)
         whole_s = twin.seconds(lambda: twin.step(batches[0]))
@@ -98,18 +101,18 @@ class Accumulation(Sizing):
         until = began + SHARE * min(run.clock.seconds, run.steps_ahead * whole_s)
         noise = twin.noise_scale(batches, whole_s, max(0.0, until - run.clock.read()))
         if noise is None:
-            return 1, "the noise of gradients can't be told from so few batches"
+            return 1, math.inf, "the noise of gradients can't be told from so few batches"
 
         def cost(count: int) -> float:
             return time_to_quality(whole_s + (count - 1) * part_s, count * samples, noise)
 
         count = min(range(1, MOST + 1), key=cost)
-        more = self.scale_rate(run, samples, count * samples, noise)
         faster = f", {cost(1) / cost(count):.2g} times as fast, as predicted" if count > 1 else ""
-        return count, (
+        said = (
             f"a step takes {told(whole_s)}, its gradients {told(part_s)}, and they are half "
-            f"noise at {noise:,.0f} samples{faster}{more}"
+            f"noise at {noise:,.0f} samples{faster}"
         )
+        return count, noise / samples, said
 
     def state_dict(self) -> dict[str, Any]:
         """Their number."""

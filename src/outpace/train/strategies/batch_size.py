@@ -112,7 +112,8 @@ class BatchSize(Sizing):
 
     def found(self, run: Run, before: int, most: int, began: float) -> Size:
         """Try sizes."""
-        batches = alike(run.train.peek(BATCHES))
+        half = SHARE / 2  # the other one is for trying
+        batches = alike(run.train.peek(BATCHES, lambda found: run.clock.within(half, began)))
         batch = max(batches, key=bytes_of)
         twin = Twin(run)
         fits = Fits(twin, batch, most, SHARE * run.clock.seconds)

@@ -11,6 +11,7 @@ from outpace.measure.gradient_noise import GradientNoise
 from outpace.serve.loader import Loader
 from outpace.train.strategies.base import Strategy
 from outpace.train.strategies.batch_size import copies
+from outpace.train.twin import own_gradients
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -87,7 +88,7 @@ class BatchWarmup(Strategy):
         """Look at those that are to tell."""
         among = run.step % EVERY >= EVERY - LOOKED_AT
         if self.by == "noise" and self.done < self.doublings and among:
-            self.noise.add([p.grad for p in run.module.parameters() if p.grad is not None])
+            self.noise.add(own_gradients(run.optimizer))
 
     def step_end(self, run: Run) -> None:
         """Double where it is time to."""

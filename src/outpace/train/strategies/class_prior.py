@@ -126,7 +126,7 @@ def first_targets(run: Run, most: int) -> tuple[Any, list[Any]]:
         pair = isinstance(batch, PAIRS) and len(batch) == 2 and isinstance(batch[1], torch.Tensor)
         targets.append(batch[1].cpu() if pair else None)
         del found[1:]  # many whole batches may be more than the device holds
-        return run.clock.read() - began < SHARE * run.clock.seconds
+        return run.clock.within(SHARE, began)
 
     return run.train.peek(most, go_on)[0], targets
 
@@ -149,7 +149,7 @@ def heeded(losses: torch.Tensor, targets: Any, ignore: int) -> torch.Tensor:
     alike = isinstance(targets, torch.Tensor) and targets.shape == losses.shape
     if not alike or targets.is_floating_point():
         return torch.ones_like(losses, dtype=torch.bool)
-    found: torch.Tensor = targets != ignore
+    found: torch.Tensor = targets.long() != ignore  # among bytes -100 would be class 156
     return found
 
 
@@ -175,6 +175,7 @@ def counted(targets: Sequence[Any], size: int, loss: Any) -> Counted | None:
     flat = torch.cat([each.flatten() for each in targets])
     if flat.is_floating_point() or flat.dtype == torch.bool or size == 1:
         return None
+    flat = flat.long()  # among bytes -100 would be class 156
     counts = torch.bincount(flat[(flat >= 0) & (flat != ignored(loss))], minlength=size) + 1.0
     if len(counts) > size:
         return None

@@ -99,6 +99,7 @@ class ClassWeights(Strategy):
             if losses.dim() < targets.dim():  # probabilities of classes
                 weights = targets.to(self.weights).movedim(1, -1) @ self.weights
                 return (weights * losses).mean()
+            targets = targets.long()  # of bytes, -100 would be a class, and an index a mask
             known = (targets >= 0) & (targets != self.ignored)
             weights = self.weights[targets.where(known, 0)] * known
             return (weights * losses).sum() / known.sum()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from outpace.errors import UsageError
@@ -102,7 +103,14 @@ class LrFinder(Strategy):
     def look(self, run: Run, began: float) -> str:
         """Try rates; how, or why there is nothing found."""
         total = run.clock.steps
-        batches = run.train.peek(self.steps + held_of(self.steps)) if self.room(total) else []
+
+        def in_time(found: Sequence[Any]) -> bool:
+            return run.clock.within(LIMIT, began)
+
+        count = self.steps + held_of(self.steps)
+        batches = run.train.peek(count, in_time) if self.room(total) else []
+        if batches and not in_time(batches):
+            return f"{len(batches)} batches in {LIMIT:.0%} of the time are too few to try rates"
 
         def go_on(made: int) -> bool:
             taken = run.clock.read() - began

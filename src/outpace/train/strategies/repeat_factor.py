@@ -102,15 +102,16 @@ def pairs(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         samples, columns = np.nonzero(matrix.reshape(len(matrix), -1))
         return samples, np.unique(columns, return_inverse=True)[1]
     several = [
-        set(label) if isinstance(label, Collection) and not isinstance(label, str) else {label}
-        for label in plain(labels)
+        set(label)
+        if isinstance(label, Collection) and not isinstance(label, str | bytes)
+        else {label}
+        for label in map(plain, plain(labels))
     ]
     samples = np.repeat(np.arange(len(several)), [len(each) for each in several])
     classes = np.unique([label for each in several for label in each], return_inverse=True)[1]
     return samples, classes
 
 
-def plain(labels: Labels) -> Sequence[Any]:
-    """Python's numbers in the place of tensors."""
-    found: Sequence[Any] = labels.tolist() if hasattr(labels, "tolist") else labels
-    return found
+def plain(labels: Any) -> Any:
+    """Python's numbers in the place of a tensor or an array."""
+    return labels.tolist() if hasattr(labels, "tolist") else labels

@@ -107,15 +107,19 @@ class TaskCurriculum(Strategy):
             run.note(f"task_curriculum: {total} steps are too few for trials: {told(names)}")
             return names
         began = run.clock.read()
-        batches = run.train.peek(min(steps, BATCHES))
+
+        def in_time(found: Sequence[Any]) -> bool:
+            return run.clock.within(SHARE / 2, began)  # the other half is for trials
+
+        batches = run.train.peek(min(steps, BATCHES), in_time)
         gone: dict[str, float] = {}
-        for name in names:
+        for name in names if in_time(batches) else ():
             try:
                 gone[name] = learnt(run, name, batches, steps)
             except (RuntimeError, TypeError) as error:
                 run.note(f"task_curriculum: no trial on a copy ({error}): {told(names)}")
                 return names
-            if run.clock.read() - began > SHARE * run.clock.seconds:
+            if not run.clock.within(SHARE, began):
                 break
         if len(gone) < len(names):
             run.note(f"task_curriculum: trials take too long: {told(names)}")
@@ -153,7 +157,7 @@ def learnt(run: Run, task: str, batches: Sequence[Any], steps: int) -> float:
             optimizer.step()
             optimizer.zero_grad()
         after = mean(run, model, loss, batches)
-    gone = 1.0 - after / before if before else 0.0
+    gone = (before - after) / abs(before) if before else 0.0
     return gone if math.isfinite(gone) else -math.inf  # what blows up is not easy
 
 

@@ -430,7 +430,6 @@ class Host:
         if record is not None and record.drawn:
             # Fewer than passes, as of a GAN, whose two models learn from each batch.
             passes = min(passes, record.drawn)
-            record.drawn = 0
         return max(1, passes)
 
     def _next_rests(self) -> bool:

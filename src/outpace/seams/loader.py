@@ -442,11 +442,9 @@ class LoaderSeam:
         record.draws += 1
         if record.begun is not None and self.host.steps > record.begun:
             record.beside = True
-        if record.given == 1:
-            if record.starts:
-                record.starts[-1] += waited
-        else:
-            record.wait += waited
+        record.wait += waited
+        if record.given == 1 and record.starts:
+            record.starts[-1] += waited
         self.host.drawn.gave(record)
         if self.feeding.setup.feed.pin:
             found = (tensor.untyped_storage().data_ptr() for tensor in tensors_in(batch))

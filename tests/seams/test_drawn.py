@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 import torch
 from tests.remedies.trainings import hosted
 from torch import nn
@@ -68,3 +69,46 @@ def test_all_loaders_that_give_to_each_step_train() -> None:
         assert host.micro_steps == 1
         assert host.steps == 6
         assert [batches.dataset.made for batches in (labelled, unlabelled)] == made, "both are free"
+
+
+def judge(model: nn.Module, *loaders: DataLoader[torch.Tensor]) -> None:
+    model.eval()
+    with torch.no_grad():
+        for batches in loaders:
+            for x in batches:
+                model(x)
+    model.train()
+
+
+@pytest.mark.parametrize("at", ["before", "between", "after"])
+def test_what_is_only_judged_by_does_not_train_where_no_loader_feeds_the_steps(at: str) -> None:
+    model, learn = trained()
+    loaders = [loader(), loader()]
+    with hosted() as host:
+        if at == "before":
+            judge(model, *loaders)
+        for _ in range(2):
+            for index in range(4):
+                x = torch.randn(2, 3)
+                if at == "between" and index == 2:
+                    judge(model, *loaders)
+                learn(x)
+            if at == "after":
+                judge(model, *loaders)
+        assert [record_of(host, each).trains for each in loaders] == [False, False]
+        assert not host.fed
+
+
+@pytest.mark.parametrize("validates", [False, True])
+def test_a_loader_whose_batches_a_teacher_is_asked_about_first_trains(validates: bool) -> None:
+    _, learn = trained()
+    teacher, batches, others = nn.Linear(3, 1), loader(), loader()
+    with hosted() as host:
+        for x in batches:
+            with torch.no_grad():
+                teacher(x)
+            if validates:
+                judge(teacher, others)
+            learn(x)
+        assert record_of(host, batches).trains
+        assert not record_of(host, others).trains

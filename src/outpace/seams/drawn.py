@@ -25,7 +25,7 @@ class Drawn:
         self._unseen: Weak = None
         """the one that gave a batch to a step that was not looked into"""
         self._given: dict[int, weakref.ref[Record]] = {}
-        """those that gave a batch to the running step, by their id"""
+        """those that gave a batch to the running step, by their id; the one that gave last is the last"""
         self._given_before: dict[int, weakref.ref[Record]] = {}
         """the same of the step before"""
 
@@ -45,6 +45,7 @@ class Drawn:
 
     def gave(self, record: Record) -> None:
         """A loader gave a batch."""
+        self._given.pop(id(record), None)
         self._last = self._given[id(record)] = weakref.ref(record)
         if record is not self.learnt_from and not record.judges:
             self._before, self._learnt_from = self._learnt_from, self._last
@@ -52,6 +53,10 @@ class Drawn:
     def gave_unseen(self, record: Record) -> None:
         """A loader gave a batch to a step that is not looked into."""
         self._unseen = weakref.ref(record)
+
+    def ran_dry(self, record: Record) -> None:
+        """A loader has none left in its epoch: nothing more is learnt from those it gave."""
+        self._given.pop(id(record), None)
 
     def step_ended(self) -> None:
         """Of a step that was looked into."""
@@ -63,16 +68,18 @@ class Drawn:
     def set_apart(self) -> None:
         """The batch drawn last is validated on: so are its loader's others, unless it is known to train."""
         record = self.learnt_from
-        if record is not None:
-            record.mistaken()
-        if record is not None and not record.trains:
+        if record is None or record is not self.last:
+            return
+        record.mistaken()
+        if not record.trains:
             record.judges, self._learnt_from = True, self._before
 
     def learn(self) -> Record | None:
         """The loader that a backward pass learnt from: it trains, and so do those that give to each step."""
         record = self.learnt_from
         if record is None or not (record.drawn or record is _alive(self._unseen)):
-            record = self.last  # what was judged by before may be trained on all the same
+            # What was judged by before may be trained on all the same.
+            record = next(filter(None, map(_alive, reversed(self._given.values()))), None)
         if record is not None:
             for each in (record, *self._beside()):
                 each.trains, each.judges, each.taken_for = True, False, None

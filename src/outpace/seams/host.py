@@ -262,8 +262,9 @@ class Host:
 
     def saw_validation(self) -> None:
         """The model was called without learning."""
+        if self.mode != "startup":
+            self.drawn.set_apart()  # a validation may draw from several loaders
         if self.mode == "train":
-            self.drawn.set_apart()
             self.mode = "validation"
             totals = self.phases.totals
             self.phases.idle = "elsewhere"

@@ -427,6 +427,7 @@ class LoaderSeam:
             else:
                 batch = original(iterator)
         except StopIteration:
+            host.drawn.ran_dry(record)
             if record.trains:
                 phases.idle = "epoch_end"
             raise

@@ -292,7 +292,7 @@ class LoaderSeam:
             record.running = None  # persistent workers: the one iterator begins anew
         host.saw_no_step()
         if record.trains or host.mode == "startup":
-            host.saw_training()
+            host.saw_training(draws=True)
             host.epoch += 1
             host.dirty = True
         elif record.begun is None or host.steps > record.begun + 1:
@@ -410,7 +410,7 @@ class LoaderSeam:
         """One batch, timed, from whichever feed is in force."""
         host, phases = self.host, self.host.phases
         if record.trains and host.mode != "train":
-            host.saw_training()
+            host.saw_training(draws=True)
         if record.trains and not record.remembered:
             self._remember(record)
         if self.before_draw is not None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.measure.validation import LOSSES, ValidationLosses
 from outpace.seams.host import Host
@@ -50,6 +51,58 @@ def test_each_validation_has_its_loss(host: Host) -> None:
     assert [value for _, value in seen.read()] == pytest.approx(wanted, rel=1e-6)
     seen.end()
     assert {name: getattr(functional, name) for name in LOSSES} == before
+
+
+@pytest.mark.parametrize("first", ["training", "validation"])
+def test_batches_of_the_training_that_are_judged_are_left_out(host: Host, first: str) -> None:
+    """As a script that tells its loss on both after each epoch does."""
+    seen = ValidationLosses(host)
+    torch.manual_seed(0)
+    model = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train, valid = (
+        DataLoader(TensorDataset(torch.randn(rows, 8), torch.arange(rows) % 4), batch_size=16)
+        for rows in (64, 48)
+    )
+
+    def loss_on(loader: DataLoader[tuple[torch.Tensor, ...]]) -> float:
+        model.eval()
+        with torch.no_grad():
+            losses = [functional.cross_entropy(model(x), y).item() for x, y in loader]
+        model.train()
+        return sum(losses) / len(losses)
+
+    wanted = []
+    for _ in range(3):
+        for x, y in train:
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        if first == "training":
+            loss_on(train)
+        wanted.append(loss_on(valid))
+        if first == "validation":
+            loss_on(train)
+    assert [samples for samples, _ in seen.read()] == [64, 128, 192]
+    assert [value for _, value in seen.read()] == pytest.approx(wanted, rel=1e-5)
+    seen.end()
+
+
+def test_what_is_judged_between_a_batch_and_its_step_is_a_validation(host: Host) -> None:
+    """By tensors that no loader gave, though the batch drawn last is one of the training's."""
+    seen = ValidationLosses(host)
+    model = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    x, y = torch.randn(16, 8), torch.arange(16) % 4
+    train = DataLoader(TensorDataset(torch.randn(64, 8), torch.arange(64) % 4), batch_size=16)
+    for index, (rows, classes) in enumerate(train):
+        if index % 2:
+            with torch.no_grad():
+                functional.cross_entropy(model(x), y)
+        functional.cross_entropy(model(rows), classes).backward()
+        optimizer.step()
+    assert [samples for samples, _ in seen.read()] == [16, 48]
+    seen.end()
 
 
 def test_a_loss_that_is_a_sum_is_told_as_its_mean(host: Host) -> None:

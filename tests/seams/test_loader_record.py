@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
+from itertools import islice
 from time import perf_counter_ns
 
 import pytest
@@ -96,6 +97,22 @@ def test_a_validation_between_two_batches_is_seen(validates_at: int | None, insi
                 model(x)
             model.train()
         assert seam.record_of(batches).interrupted == inside
+
+
+@pytest.mark.parametrize("batches_judged", [3, 6])
+def test_a_validation_on_the_trainings_own_batches_is_between_epochs(batches_judged: int) -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = loader()
+    with hosted() as host:
+        for _ in range(3):
+            for (x,) in batches:
+                model(x).mean().backward()
+                optimizer.step()
+            with torch.no_grad():
+                for (x,) in islice(batches, batches_judged):
+                    model(x)
+        assert not seam_of(host).record_of(batches).interrupted
 
 
 @pytest.mark.parametrize("every", [1, 3])

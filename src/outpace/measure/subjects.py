@@ -18,11 +18,11 @@ FORWARD = 0.4
 
 
 def training_loader(host: Host) -> tuple[Any, Record] | None:
-    """The DataLoader that feeds the steps."""
+    """The DataLoader that feeds the steps; of several the one that they wait for most."""
     seam = host.seams.get("loader")
     if isinstance(seam, LoaderSeam):
         pairs = [(k, r) for k, r in list(seam.records.items()) if r.trains]
-        return max(pairs, key=lambda pair: pair[1].draws, default=None)
+        return max(pairs, key=lambda pair: pair[1].wait, default=None)
     return None
 
 

@@ -1,4 +1,7 @@
-"""The loss of each validation: what torch's loss functions give while the script validates."""
+"""The loss of each validation: what torch's loss functions give while the script validates.
+
+Where it judges by batches of the training's loader, those are left out.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +60,13 @@ class ValidationLosses:
             self.total = self.total + rows * (float(value) if value.device.type == "cpu" else value)
             self.rows += rows
 
-    def on_validation(self, begins: bool) -> None:
-        """The script begins to validate, or goes on training."""
+    def on_validation(self, begins: bool, own: bool = False) -> None:
+        """The script begins to validate, or goes on training; ``own``: after judging a batch of it."""
         for calls in self.seen:
             (calls.begin if begins else calls.end)()
         if not begins and self.rows:
-            self.passes.append((self.host.samples, self.total / self.rows))
+            if not own:
+                self.passes.append((self.host.samples, self.total / self.rows))
             self.total, self.rows = 0.0, 0
 
     def forget(self) -> None:

@@ -103,8 +103,9 @@ class Host:
     """told of each loss at once, while the weights are those that made it"""
     on_move: list[Callable[[], None]] = field(default_factory=list)
     """told when another thread, the calling one, is found to be the one that trains"""
-    on_validation: Callable[[bool], None] | None = None
-    """told when the script begins to validate, and when it goes on training"""
+    on_validation: Callable[[bool, bool], None] | None = None
+    """told when the script begins to validate, and when it goes on training; and whether it then turns out
+    that a batch of the training's was judged"""
     first_step_start: int | None = None
     roots: weakref.WeakKeyDictionary[torch.nn.Module, RootFacts] = field(
         default_factory=weakref.WeakKeyDictionary
@@ -262,8 +263,9 @@ class Host:
 
     def saw_validation(self) -> None:
         """The model was called without learning."""
+        if self.mode != "startup":
+            self.drawn.set_apart()  # a validation may draw from several loaders
         if self.mode == "train":
-            self.drawn.set_apart()
             self.mode = "validation"
             totals = self.phases.totals
             self.phases.idle = "elsewhere"
@@ -271,19 +273,29 @@ class Host:
                 totals["validation"] += totals[name]
                 totals[name] = 0
             if self.on_validation is not None:
-                self.guard("validation", self.on_validation, True)
+                self.guard("validation", self.on_validation, True, False)
 
-    def saw_training(self) -> None:
-        """Training goes on: a batch was drawn for it, or the model was called to learn."""
+    def saw_training(self, *, draws: bool = False) -> None:
+        """Training goes on: a batch is drawn (``draws``) from its loader, or the model was called to learn.
+
+        A script may judge by the training's batches too: then the next is drawn without a step between.
+        """
         if self.mode == "startup":
             self._begin()
         elif self.mode == "validation":
-            if (record := self.drawn.learnt_from) is not None and record.trains and record.within:
-                record.interrupted = True
+            record = self.drawn.learnt_from
+            if record is not None and record.trains and record.within:
+                record.interrupted |= not (draws and record.begun == self.steps)
             if self.on_validation is not None:
-                self.guard("validation", self.on_validation, False)
+                own = draws and self.training_batch_waits()
+                self.guard("validation", self.on_validation, False, own)
             self._close_validation()
         self.mode = "train"
+
+    def training_batch_waits(self) -> bool:
+        """Whether the batch drawn last is one of the training's that was not learnt from yet."""
+        record = self.drawn.last
+        return record is not None and record.trains and record.drawn > self.backwards_in_step
 
     def saw_no_step(self) -> None:
         """A loader begins an epoch: if no step was made yet, what was drawn before belongs to start-up."""
@@ -430,7 +442,6 @@ class Host:
         if record is not None and record.drawn:
             # Fewer than passes, as of a GAN, whose two models learn from each batch.
             passes = min(passes, record.drawn)
-            record.drawn = 0
         return max(1, passes)
 
     def _next_rests(self) -> bool:

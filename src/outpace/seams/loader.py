@@ -292,7 +292,7 @@ class LoaderSeam:
             record.running = None  # persistent workers: the one iterator begins anew
         host.saw_no_step()
         if record.trains or host.mode == "startup":
-            host.saw_training()
+            host.saw_training(draws=True)
             host.epoch += 1
             host.dirty = True
         elif record.begun is None or host.steps > record.begun + 1:
@@ -410,7 +410,7 @@ class LoaderSeam:
         """One batch, timed, from whichever feed is in force."""
         host, phases = self.host, self.host.phases
         if record.trains and host.mode != "train":
-            host.saw_training()
+            host.saw_training(draws=True)
         if record.trains and not record.remembered:
             self._remember(record)
         if self.before_draw is not None:
@@ -427,6 +427,7 @@ class LoaderSeam:
             else:
                 batch = original(iterator)
         except StopIteration:
+            host.drawn.ran_dry(record)
             if record.trains:
                 phases.idle = "epoch_end"
             raise
@@ -442,11 +443,9 @@ class LoaderSeam:
         record.draws += 1
         if record.begun is not None and self.host.steps > record.begun:
             record.beside = True
-        if record.given == 1:
-            if record.starts:
-                record.starts[-1] += waited
-        else:
-            record.wait += waited
+        record.wait += waited
+        if record.given == 1 and record.starts:
+            record.starts[-1] += waited
         self.host.drawn.gave(record)
         if self.feeding.setup.feed.pin:
             found = (tensor.untyped_storage().data_ptr() for tensor in tensors_in(batch))

@@ -86,7 +86,7 @@ class Record:
     stepped: int = 0
     """epochs that those steps are of"""
     wait: int = 0
-    """ns waited for the batches of this epoch and those before"""
+    """ns waited for all of its batches"""
     starts: list[int] = field(default_factory=list)
     """ns of each epoch's start: making the iterator and drawing the first batch"""
     recent: Recent = field(default_factory=Recent)

@@ -194,8 +194,7 @@ class ModuleSeam:
         if self.host.mode != "validation":
             return
         if module.training:
-            record = self.host.drawn.last
-            if record is not None and record.trains and record.drawn > self.host.backwards_in_step:
+            if self.host.training_batch_waits():
                 return  # the training's batches judge nothing: batch norms gather statistics of them
             if facts.behaves_otherwise is None:
                 facts.behaves_otherwise = behaves_otherwise(module)

@@ -253,6 +253,7 @@ def _compute(
         "backward_s": phases.get("backward", 0.0),
         "optimizer_s": phases.get("optimizer", 0.0) + own["optimizer"],
         "by_hand": by_hand,
+        "device": main_device(host),
         "threads": torch.get_num_threads(),
     }
     rooted = main_root(host)

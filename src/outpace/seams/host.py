@@ -494,6 +494,12 @@ class RootFacts:
     training_calls: int = 0
     learns: bool = False
     """called to learn since the first step: before it a model may be tried out"""
+    in_training: bool = False
+    """called to learn in training mode"""
+    taught: bool = False
+    """an optimizer that was stepped has parameters of it; known of models in evaluation mode alone"""
+    steppers: int = 0
+    """optimizers that had been stepped when that was asked"""
     where: str | None = None
     has_parameters: bool = False
     channels_last: bool = False

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from outpace.measure.arms import Contest
 from outpace.measure.collect import _calls, _fixed_cost, _loss
 from outpace.measure.found import Found
 from outpace.measure.statistics import Line
 from outpace.records.evidence import Sync
 from outpace.seams.host import Host
+from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.transfer import SYNCS, TRANSFERS, TransferSeam
 
 
@@ -33,9 +35,23 @@ def test_what_no_batch_changes_is_a_share_of_the_step() -> None:
     """Called alone the model takes 3 ms, 2 of them for any batch; in the step it took 6, its optimizer 2."""
     line = Line(1e-3, 0.0, 2e-3, intercept=2e-3, intercept_low=1e-3, intercept_high=math.inf)
     facts = {"forward_s": 2e-3, "backward_s": 4e-3, "optimizer_s": 2e-3}
-    fixed = _fixed_cost([], Found(by_batch=line), facts)["fixed"]
+    fixed = _fixed_cost([], Found(by_batch=line), facts, 0.06)["fixed"]
     assert fixed == pytest.approx((0.75, 0.5, 1.0))
-    assert _fixed_cost([], Found(), facts) == {}
+    assert _fixed_cost([], Found(), facts, 0.0) == {}
+
+
+@pytest.mark.parametrize("beside_s", [0.0, 0.06])
+def test_what_a_step_does_beside_computing_is_no_fixed_cost_of_it(beside_s: float) -> None:
+    """Computing takes 2 ms for any batch and 6 for this one; a step sleeps for as long as it will."""
+    scales = {"input_free": 1.0, "batch_half": 0.5, "batch_double": 2.0}
+    arms = {name: Setup(free_input=True, batch_scale=scale) for name, scale in scales.items()}
+    contest = Contest({"base": AS_IS, **arms}, 1.0)
+    for name, scale in scales.items():
+        contest.pairs[name] = [(0.0, beside_s + 2e-3 + 6e-3 * scale, 0.0, 0.0)] * 4
+    facts = {"forward_s": 3e-3, "backward_s": 4e-3, "optimizer_s": 1e-3}
+    fixed = _fixed_cost([contest], Found(), facts, beside_s)["fixed"]
+    assert fixed == pytest.approx((0.25, 0.25, 0.25))
+    assert _fixed_cost([contest], Found(), facts, beside_s + 1.0) == {}
 
 
 def test_copies_to_the_device_and_waits_for_it_are_told_apart() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from torch import nn
 from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader, TensorDataset
 
+from outpace.measure.subjects import main_device
+from outpace.seams.host import Host
 from outpace.seams.module import ModuleSeam
 from outpace.seams.setup import AS_IS
 
@@ -61,6 +64,58 @@ def test_only_what_judges_is_a_validation_in_training_mode(
         seam = host.seams["module"]
         assert isinstance(seam, ModuleSeam)
         assert seam.evaluations().in_training == told
+
+
+def test_a_model_in_evaluation_mode_learns_where_an_optimizer_steps_it() -> None:
+    """As one that transformers has loaded, of a script that never asks for the other mode."""
+    model, train, valid = nn.Linear(4, 4).eval(), loader(8), loader(2)
+    frozen = nn.Linear(4, 4).eval()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    forward: list[bool] = []
+    with hosted() as host:
+        model.register_forward_hook(lambda *_: forward.append(host.phases.current() == "forward"))
+        for _ in range(2):
+            for (x,) in train:
+                model(frozen(x)).square().mean().backward()
+                optimizer.step()
+            by_batches(model, train, valid)
+        rooted, seam = host.main_root(), host.seams["module"]
+        assert rooted is not None
+        assert rooted[0] is model
+        assert isinstance(seam, ModuleSeam)
+        assert (seam.evaluations().calls, seam.evaluations().with_grad) == (4, 0)
+        host.phases.resting = True
+        model(torch.randn(4, 4))
+        assert host.phases.resting, "steps that are not looked into have such calls"
+        with torch.no_grad():
+            model(torch.randn(4, 4))
+        assert not host.phases.resting
+    assert forward[:-2] == [False, *[True] * 7, *[False] * 2, *[True] * 8, *[False] * 2]
+
+
+def test_gradients_that_a_validation_forgot_to_turn_off_are_told() -> None:
+    model, train, valid = nn.Linear(4, 4), loader(8), loader(2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with hosted() as host:
+        for _ in range(3):
+            model.train()
+            for (x,) in train:
+                model(x).square().mean().backward()
+                optimizer.step()
+            model.eval()
+            for (x,) in valid:
+                model(x)
+        seam = host.seams["module"]
+        assert isinstance(seam, ModuleSeam)
+        assert (seam.evaluations().calls, seam.evaluations().with_grad) == (6, 6)
+
+
+def test_the_device_of_a_training_without_a_model_is_its_optimizers() -> None:
+    host = Host()
+    assert main_device(host) == "cpu"
+    optimizer = torch.optim.SGD([torch.zeros(2, device="meta", requires_grad=True)], 0.01)
+    host.main_optimizer = weakref.ref(optimizer)
+    assert main_device(host) == "meta"
 
 
 def test_what_judges_a_model_keeps_its_precision() -> None:

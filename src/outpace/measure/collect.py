@@ -247,11 +247,13 @@ def _compute(
     own: dict[str, float],
 ) -> Compute:
     """``own``: seconds of a step that the script's own lines take for a phase, by its name."""
+    beside_s = phases.get("elsewhere", 0.0) - sum(own.values())
     facts: dict[str, Any] = {
         "forward_s": phases.get("forward", 0.0) + own["forward"],
         "backward_s": phases.get("backward", 0.0),
         "optimizer_s": phases.get("optimizer", 0.0) + own["optimizer"],
         "by_hand": by_hand,
+        "device": main_device(host),
         "threads": torch.get_num_threads(),
     }
     rooted = main_root(host)
@@ -285,7 +287,7 @@ def _compute(
     steps = host.seams.get("optimizer")
     if isinstance(steps, OptimizerSeam):
         facts.update(set_to_none=not steps.zeroes, mislaid=steps.mislays)
-    facts.update(_fixed_cost(contests, found, facts))
+    facts.update(_fixed_cost(contests, found, facts, beside_s))
     device = facts.get("device", "cpu")
     facts["tf32"] = computed_in(device) == "tf32"
     facts["cudnn_benchmark"] = device == "cuda" and benchmarks()
@@ -322,10 +324,13 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
     }
 
 
-def _fixed_cost(contests: Sequence[Contest], found: Found, facts: dict[str, Any]) -> dict[str, Any]:
-    """What a step costs whatever its batch: by arms with half and twice of it, or by the model alone.
+def _fixed_cost(
+    contests: Sequence[Contest], found: Found, facts: dict[str, Any], beside_s: float
+) -> dict[str, Any]:
+    """What computing costs whatever the batch: by arms with half and twice of it, or by the model alone.
 
     A share: in the meantime, or in another run, a machine may have become a third faster.
+    ``beside_s``: seconds of a step beside its computing, which an arm's steps have too, for any batch.
     """
     sizes, times = [], []
     for contest in contests:
@@ -337,7 +342,9 @@ def _fixed_cost(contests: Sequence[Contest], found: Found, facts: dict[str, Any]
     fit = fit_line(sizes, times) if len(set(sizes)) > 1 else found.by_batch
     if fit is None:
         return {}
-    whole = fit.intercept + fit.slope
+    if fit is found.by_batch:
+        beside_s = 0.0
+    whole = fit.intercept + fit.slope - beside_s
     updating = facts["optimizer_s"]
     clocked = facts["forward_s"] + facts["backward_s"] + updating
     # The model alone was called without its optimizer, whose cost no batch changes.
@@ -345,7 +352,7 @@ def _fixed_cost(contests: Sequence[Contest], found: Found, facts: dict[str, Any]
     if whole <= 0:
         return {}
     limits = (fit.intercept, fit.intercept_low, fit.intercept_high)
-    shares = (min(1.0, max(0.0, limit) / whole) for limit in limits)
+    shares = (min(1.0, max(0.0, limit - beside_s) / whole) for limit in limits)
     fixed, low, high = (beside + (1 - beside) * share for share in shares)
     return {"fixed": (fixed, low, high)}
 

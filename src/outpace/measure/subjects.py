@@ -75,6 +75,9 @@ def main_root(host: Host) -> tuple[nn.Module, RootFacts] | None:
 
 
 def main_device(host: Host) -> str:
-    """The type of device that the model is on."""
+    """The type of device that the model is on; without one, that of what the main optimizer steps."""
     rooted = main_root(host)
-    return device_of(rooted[0]) if rooted is not None else "cpu"
+    if rooted is not None:
+        return device_of(rooted[0])
+    optimizer = host.main_optimizer() if host.main_optimizer is not None else None
+    return optimizer.param_groups[0]["params"][0].device.type if optimizer is not None else "cpu"

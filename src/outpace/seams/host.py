@@ -4,7 +4,7 @@ The host counts steps. Very short ones are noted in groups, and but one group in
 into, so that watching them costs little.
 
 A step ends where the first optimizer that was stepped ends its step, or, once that rests, another;
-a script that updates its weights by hand has steps from backward to backward.
+a script that updates its weights by hand, or within the backward pass, has steps from backward to backward.
 
 Whatever fails inside a seam of ours is told once on stderr, the seam is taken out, and the target
 goes on as if nothing had been there.
@@ -326,17 +326,18 @@ class Host:
         elif not self.optimizers and self.backwards >= self.by_hand_after:
             self.boundary = "backward"
 
-    def saw_optimizer_step(self, optimizer: Any) -> None:
-        """An optimizer ended its step."""
+    def saw_optimizer_step(self, optimizer: Any, *, within: bool = False) -> None:
+        """An optimizer ended its step; ``within``: a backward pass, with which the training's step ends."""
         self.unstepped = False
         if self.main_optimizer is None or self.main_optimizer() is None:
             self.main_optimizer = weakref.ref(optimizer)
-            self.boundary = "optimizer"
         if self.main_optimizer() is not optimizer and not self._takes_over(optimizer):
             return
+        self.boundary = "backward" if within else "optimizer"
         if self.stepped_since:
             self.stepped_since = {}
-        self.end_step()
+        if not within:
+            self.end_step()
 
     def saw_no_optimizer_step(self) -> None:
         """No optimizer stepped after a backward pass: what is learnt of next begins with the next batches."""
@@ -504,6 +505,12 @@ class RootFacts:
     training_calls: int = 0
     learns: bool = False
     """called to learn since the first step: before it a model may be tried out"""
+    in_training: bool = False
+    """called to learn in training mode"""
+    taught: bool = False
+    """an optimizer that was stepped has parameters of it; known of models in evaluation mode alone"""
+    steppers: int = 0
+    """optimizers that had been stepped when that was asked"""
     where: str | None = None
     has_parameters: bool = False
     channels_last: bool = False

@@ -1,8 +1,9 @@
 """The root module's call: the outermost module with parameters that the script itself calls.
 
 Which module that is is found, not told. A call with gradients in training mode is the forward pass
-of a step; any other is validation, or one of a model that helps in each step. Calls under
-torch.compile are traced as if the seam were absent.
+of a step, and so is one in evaluation mode of a model that an optimizer steps and that never was in
+the other; any other is validation, or one of a model that helps in each step. Calls under torch.compile
+are traced as if the seam were absent.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from outpace.seams.checkpoints import bring_checkpoints, recomputing
 from outpace.seams.helper import of_the_step
 from outpace.seams.host import Evaluations, Host, RootFacts
 from outpace.seams.layout import as_rows, lay_out, to_channels_last
+from outpace.seams.optimizer import held_by
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.unused import sparing
 from outpace.seams.where import caller, locals_of, user_frames
@@ -73,7 +75,7 @@ class ModuleSeam:
         def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if _is_compiling() or seam.inside or get_ident() != phases.owner:
                 return original(self, *args, **kwargs)
-            if phases.resting and seam.plain and (self.training or seam.helps(self)):
+            if phases.resting and seam.plain and (self.training or seam.of_steps(self)):
                 seam.inside = True
                 try:
                     return seam.call(self, *args, **kwargs)
@@ -157,7 +159,8 @@ class ModuleSeam:
             if facts.has_parameters:
                 bring_format(host, module, facts, self.setup.channels_last)
         facts.calls += 1
-        learns = module.training and torch.is_grad_enabled()
+        facts.in_training = facts.in_training or (module.training and torch.is_grad_enabled())
+        learns = self.learns(module, facts)
         if not facts.has_parameters:
             host.phases.push("forward" if host.mode == "train" else "validation")
         elif learns:
@@ -180,10 +183,27 @@ class ModuleSeam:
             host.phases.push("validation")
         return facts
 
-    def helps(self, module: nn.Module) -> bool:
-        """Whether a model's calls without learning belong to the steps."""
+    def learns(self, module: nn.Module, facts: RootFacts) -> bool:
+        """Whether a model is called to learn.
+
+        In evaluation mode only one that never learnt in the other: else gradients were forgotten there.
+        """
+        if module.training or facts.in_training or not torch.is_grad_enabled():
+            return module.training and torch.is_grad_enabled()
+        steppers = self.host.optimizers
+        if not facts.taught and facts.steppers != len(steppers):
+            facts.steppers = len(steppers)
+            held = set[int]().union(*map(held_by, steppers))
+            facts.taught = any(p.requires_grad and id(p) in held for p in module.parameters())
+            if facts.taught:  # its first calls, before an optimizer stepped, judged nothing
+                self.judged = [one for one in self.judged if one is not facts.evaluations]
+                facts.evaluations = Evaluations()
+        return facts.taught
+
+    def of_steps(self, module: nn.Module) -> bool:
+        """Whether a model's calls in evaluation mode belong to the steps."""
         facts = self.host.roots.get(module)
-        return facts is not None and facts.evaluations.helps
+        return facts is not None and (facts.evaluations.helps or self.learns(module, facts))
 
     def note_evaluation(self, module: nn.Module, facts: RootFacts) -> None:
         """A model was called without learning."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from threading import get_ident
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -22,6 +23,11 @@ from torch.optim.optimizer import (
 from outpace.seams.host import ACCUMULATED, Host
 from outpace.seams.layout import grads_lie_as_weights, laid_in_rows, lay_states
 from outpace.seams.setup import AS_IS, FOREACH, FUSED, FUSED_ON_CPU, Setup
+
+CLOSURES = (FunctionType, MethodType, functools.partial)
+"""what a closure is: whatever else can be called, as a model, an optimizer may want itself"""
+
+_current_graph_task_id = torch._C._current_graph_task_id
 
 
 class OptimizerSeam:
@@ -126,11 +132,11 @@ class OptimizerSeam:
         for optimizer in list(self.host.optimizers):
             self.bring(optimizer)
 
-    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """A step begins."""
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """A step begins; its arguments where a closure is among them, which is the script's own."""
         host = self.host
         if not host.trains_here():
-            return
+            return None
         if self.last() is not optimizer:
             self.last = weakref.ref(optimizer)
             if optimizer not in host.optimizers:
@@ -139,15 +145,50 @@ class OptimizerSeam:
                     host.guard("optimizer", self.bring, optimizer)
         if self.setup.fused or self.setup.channels_last:
             host.guard("optimizer", self.keep_alike, optimizer)
-        if not host.phases.resting:
-            host.phases.push("optimizer")
+        if host.phases.resting:
+            return None
+        host.phases.push("optimizer")
+        given = (*args, *kwargs.values())
+        if torch.compiler.is_compiling() or not any(isinstance(one, CLOSURES) for one in given):
+            return None
+        return (
+            tuple(self.beside_step(value) for value in args),
+            {name: self.beside_step(value) for name, value in kwargs.items()},
+        )
+
+    def beside_step(self, value: Any) -> Any:
+        """A closure that stops the optimizer's clock while it runs: it has phases of its own.
+
+        An exception of it ends the step, and leaves no phase running.
+        """
+        phases = self.host.phases
+        if not isinstance(value, CLOSURES):
+            return value
+
+        @functools.wraps(value)
+        def closure(*args: Any, **kwargs: Any) -> Any:
+            if get_ident() != phases.owner or phases.current() != "optimizer":
+                return value(*args, **kwargs)
+            phases.pop()
+            depth = len(phases.stack)
+            try:
+                result = value(*args, **kwargs)
+            finally:
+                phases.unwind(depth)
+            phases.push("optimizer")
+            return result
+
+        return closure
 
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step ended."""
         host = self.host
         if host.on_main_thread():
-            host.phases.unwind(0)
-            host.saw_optimizer_step(optimizer)
+            stack = host.phases.stack
+            within = _current_graph_task_id() != -1
+            # What an exception left of an earlier step goes too, the backward pass around this one does not.
+            host.phases.unwind(stack.index("backward") + 1 if "backward" in stack else 0)
+            host.saw_optimizer_step(optimizer, within=within)
 
     def keep_alike(self, optimizer: Optimizer) -> None:
         """Fused kernels go through weights, gradients and state by address, and do not look how they lie."""

@@ -85,6 +85,7 @@ def interpret(
     """What the evidence means."""
     from outpace.diagnose.bottlenecks import findings
     from outpace.diagnose.learning import learning
+    from outpace.report import words
     from outpace.tune.propose import with_advice
 
     found = with_advice(evidence, findings(evidence)) if evidence.steps.count else []
@@ -96,12 +97,10 @@ def interpret(
     elif not evidence.steps.count:
         outcome = "no training"
     if outcome == "done" and not evidence.experimented:
-        steps = (
-            f"{evidence.steps.count} step{'s were' if evidence.steps.count > 1 else ' was'} seen"
-        )
+        seen = f"{words.count(evidence.steps.count, 'step')} seen"
         notes = [
             *notes,
-            f"nothing was left out of any step to time it without: {steps}, too few for that",
+            f"nothing was left out of any step to time it without: {seen}, too few for that",
         ]
     first = found[0] if found else None
     return Diagnosis(

@@ -133,8 +133,7 @@ def _steps(a: Session, b: Session) -> Iterator[Line]:
     for name, one, other in pairs:
         change = "" if _other_batch(a, b) else as_fast(ratio_of(one, other))
         yield Line(name, words.seconds(one), words.seconds(other), change)
-    rates = _of_steps(a, a.steps.samples_per_s), _of_steps(b, b.steps.samples_per_s)
-    one, other = rates
+    one, other = (_of_steps(each, each.steps.samples_per_s) for each in (a, b))
     change = as_fast(ratio_of(other, one))
     yield Line("samples a second", words.number(one), words.number(other), change)
     if a.speedup or b.speedup:

@@ -117,10 +117,14 @@ class LossSeam:
 
 
 def scalar(loss: Any) -> torch.Tensor | None:
-    """A loss without its graph, if it is one number; apart from memory that a CUDA graph uses again."""
+    """A loss without its graph, if it is one number."""
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         return None
-    value = loss.detach()
-    if value.is_cuda:
-        value = value.clone()
+    value = apart(loss)
     return value.reshape(()) if value.dim() else value
+
+
+def apart(loss: torch.Tensor) -> torch.Tensor:
+    """Its value without its graph, nor in memory that a CUDA graph uses again at its next replay."""
+    value = loss.detach()
+    return value.clone() if value.is_cuda else value

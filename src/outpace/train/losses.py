@@ -7,6 +7,8 @@ from typing import Any, final
 
 import torch
 
+from outpace.seams.loss import apart
+
 TOGETHER = 32
 """losses that are read at once"""
 
@@ -59,9 +61,3 @@ class Losses:
         """Go on with it."""
         self.recent.extend(state["recent"])
         self._sum, self._count = state["sum"], state["count"]
-
-
-def apart(loss: torch.Tensor) -> torch.Tensor:
-    """Its value without its graph, nor in memory that a CUDA graph uses again at its next replay."""
-    value = loss.detach()
-    return value.clone() if value.is_cuda else value

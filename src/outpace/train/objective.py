@@ -18,8 +18,8 @@ import torch
 
 from outpace.errors import UsageError
 from outpace.seams.batch import batch_size, map_tensors, to_float32
+from outpace.seams.loss import apart
 from outpace.train import better
-from outpace.train.losses import apart
 
 PAIRS = (tuple, list)
 

@@ -66,6 +66,12 @@ def test_commands_and_their_options_are_known(page: Path) -> None:
                 assert SHORT.get(word, word.removeprefix("--")) in OPTIONS[command].split(), command
 
 
+def test_commands_and_python_are_found_in_the_pages() -> None:
+    texts = [path.read_text() for path in PAGES]
+    assert sum(len(list(calls(text))) for text in texts) > 20
+    assert sum(len(blocks(text)) for text in texts) > 5
+
+
 def test_options_are_those_of_some_command(page: Path) -> None:
     known = {option for options in OPTIONS.values() for option in options.split()} | OTHERS
     quoted = " ".join(WORDS.findall(page.read_text()))
@@ -86,7 +92,11 @@ def module(name: str) -> bool:
     return find_spec(f"outpace.{name}") is not None
 
 
+def blocks(text: str) -> list[str]:
+    """Those of Python."""
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
 def test_python_in_the_pages_can_be_read(page: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    for block in blocks:
+    for block in blocks(page.read_text()):
         compile(block, page.name, "exec")

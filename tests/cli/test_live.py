@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from outpace.adapters.folder import reserved
 from outpace.cli.live import _lines, _phases, changes, news
 from outpace.records.files import write_json
 from tests.report.report_sessions import images_tuned
@@ -106,6 +107,43 @@ def test_nothing_to_look_at(tmp_path: Path) -> None:
     done = subprocess.run(LOOK, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert "nothing has run in .outpace" in done.stderr
+
+
+def test_a_session_that_has_told_nothing_yet_is_waited_for(tmp_path: Path) -> None:
+    session = tmp_path / ".outpace" / "new"
+    with reserved(session, exactly=True):
+        child = subprocess.Popen(
+            LOOK, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert child.stderr is not None
+        assert "a session has begun" in child.stderr.readline()
+        tell(session, time.time(), phase="experiments")
+        assert child.stdout is not None
+        assert child.stdout.readline().startswith("experiments")
+        write_json(session / "session.json", images_tuned())
+    child.communicate(timeout=60)
+    assert child.returncode == 0
+
+
+def test_a_session_that_ends_before_it_tells_anything(tmp_path: Path) -> None:
+    with reserved(tmp_path / "new", exactly=True):
+        child = subprocess.Popen([*LOOK, "new"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert child.stderr is not None
+        assert "a session has begun" in child.stderr.readline()
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 2
+    assert "ended before it told anything" in said
+
+
+def test_a_session_whose_process_was_killed_is_not_waited_for(tmp_path: Path) -> None:
+    tell(tmp_path, time.time() - 60, phase="experiments", done=1, total=4)
+    done = subprocess.run([*LOOK, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stdout.endswith("its process is gone, and did not say how it ended\n")
+    with reserved(tmp_path / "busy", exactly=True):
+        tell(tmp_path / "busy", time.time() - 60, phase="experiments")
+        told = changes(tmp_path / "busy")
+        assert not any(next(told).gone for _ in range(2))
 
 
 def test_what_is_not_ours_is_no_news(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from outpace.report.trace import is_trace
 from tests.conftest import outpace
 
 TRAINING = """
@@ -63,6 +64,17 @@ def test_a_training_is_diagnosed(script: Callable[..., Path]) -> None:
     assert found["steps"]["count"] > 10
     assert found["overhead"]["step_ratio"] > 0
     assert "Traceback" not in told
+
+
+def test_a_trace_has_the_phases_of_steps(script: Callable[..., Path], tmp_path: Path) -> None:
+    path = script(variant(steps=100_000))
+    code, _, told = diagnose(path, "--trace", "t.json", seconds="2s")
+    assert code == 0, told
+    assert is_trace(tmp_path / "t.json")
+    names = {
+        event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    }
+    assert names >= {"forward", "backward", "optimizer"}
 
 
 def test_nothing_of_the_users_is_written(script: Callable[..., Path]) -> None:
@@ -219,7 +231,8 @@ def test_interrupt(script: Callable[..., Path]) -> None:
         start_new_session=True,
     )
     deadline = time.monotonic() + 60
-    while not list(path.parent.glob(".outpace/*/progress.json")) and time.monotonic() < deadline:
+    while not list(path.parent.glob(".outpace/*/progress.json")):
+        assert time.monotonic() < deadline, "it did not begin"
         time.sleep(0.2)
     os.killpg(child.pid, signal.SIGINT)
     child.communicate(timeout=60)

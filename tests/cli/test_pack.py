@@ -176,10 +176,11 @@ def test_interrupted_it_goes_on(here: Path) -> None:
         [sys.executable, "-c", SLOW, "slow"], cwd=here, stderr=subprocess.PIPE, text=True
     )
     journal = here / ".packed.partial/journal.json"
-    for _ in range(1000):
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and json.loads(journal.read_text())["done"] >= 4):
+        assert child.poll() is None
+        assert time.monotonic() < deadline, "it did not begin"
         time.sleep(0.01)
-        if journal.exists() and json.loads(journal.read_text())["done"] >= 4:
-            break
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=20)
     assert child.returncode == 130, err

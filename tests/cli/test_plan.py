@@ -96,6 +96,37 @@ def test_a_training_that_does_not_fit() -> None:
     assert found["price"].startswith("AWS")
 
 
+@pytest.mark.parametrize("text", ["much", "-5", "0usd", "5 eur"])
+def test_no_amount_of_money(text: str) -> None:
+    with pytest.raises(click.UsageError, match="is no amount of money; write 200usd"):
+        asked("--device", "h100", "--hours", "1", f"--cost={text}")
+
+
+def test_amounts_of_money() -> None:
+    words = (
+        "--device",
+        "h100",
+        "--params",
+        "7B",
+        "--tokens",
+        "140B",
+        "--deadline",
+        "400d",
+        "--cost",
+    )
+    costs = [document(*words, text)["forecast"]["cost"] for text in ("$200", "200usd", "200")]
+    assert costs == [200.0] * 3
+
+
+def test_a_format_has_the_rate_of_the_device_for_it() -> None:
+    words = ("--device", "h100", "--hours", "1")
+    whole = document(*words)["flops"]["total"]
+    assert document(*words, "--dtype", "bf16")["flops"]["total"] == whole
+    assert document(*words, "--dtype", "fp8")["flops"]["total"] == pytest.approx(
+        2 * whole, rel=0.01
+    )
+
+
 def test_compute_that_is_wasted_has_its_price() -> None:
     words = ("--params", "70B", "--tokens", "140B", "--device", "h100", "--count", "64")
     found = document(*words, "--hours", "1000")
@@ -343,7 +374,8 @@ def test_an_interrupt_while_memory_is_measured(script: Callable[..., Path]) -> N
         start_new_session=True,
     )
     begun = time.monotonic()
-    while not _begun(path.parent) and time.monotonic() - begun < 60:
+    while not _begun(path.parent):
+        assert time.monotonic() - begun < 60, "it did not begin"
         time.sleep(0.1)
     os.killpg(child.pid, signal.SIGINT)
     out, _ = child.communicate(timeout=60)

@@ -15,7 +15,6 @@ from tests.remedies.some_evidence import ALL, IMAGES
 
 replace = msgspec.structs.replace
 HEALTHY = Health(
-    looks=12,
     update_ratio=1e-3,
     first_update_ratio=3e-3,
     weakest_gradient=1e-3,

@@ -33,7 +33,7 @@ def test_the_step_of_the_first_bad_loss_where_there_is_one_loss_for_some_steps(
 
 def test_what_no_batch_changes_is_a_share_of_the_step() -> None:
     """Called alone the model takes 3 ms, 2 of them for any batch; in the step it took 6, its optimizer 2."""
-    line = Line(1e-3, 0.0, 2e-3, intercept=2e-3, intercept_low=1e-3, intercept_high=math.inf)
+    line = Line(1e-3, intercept=2e-3, intercept_low=1e-3, intercept_high=math.inf)
     facts = {"forward_s": 2e-3, "backward_s": 4e-3, "optimizer_s": 2e-3}
     fixed = _fixed_cost([], Found(by_batch=line), facts, 0.06)["fixed"]
     assert fixed == pytest.approx((0.75, 0.5, 1.0))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from outpace.measure.generators import moved, random_states
-from outpace.seams.generators import generators_kept
+from outpace.measure.generators import random_states
+from outpace.seams.generators import generators_kept, moved
 
 DRAWS: dict[str, Callable[[], Any]] = {
     "python": random.random,

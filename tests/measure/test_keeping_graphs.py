@@ -45,6 +45,31 @@ def validated(model: nn.Module, x: torch.Tensor) -> None:
     model.train()
 
 
+class Merging(nn.Module):
+    """What it has learnt is a part of its weight in evaluation mode alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.learnt = nn.Linear(4, 4), nn.Parameter(torch.ones(4, 4))
+
+    def train(self, mode: bool = True) -> Merging:
+        if mode != self.training:
+            self.layer.weight.data += self.learnt.detach() * (-1 if mode else 1)
+        return super().train(mode)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.layer(x)
+        return torch.as_tensor(found + x @ self.learnt.T if self.training else found)
+
+
+def test_what_a_layer_merges_to_be_evaluated_is_taken_back(host: Host) -> None:
+    model, x = nn.Sequential(Merging()), torch.randn(8, 4)
+    validated(model, x)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert times_with_graphs(host, 0.01) is not None
+    assert all(torch.allclose(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_it_is_tried_and_the_script_does_not_see_it(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,10 +157,14 @@ def test_a_loop_that_goes_on_until_something_is_so_is_no_epoch() -> None:
 TRAINING = """
 import sys
 
+def judge():
+    pass
+
 def train(step):
     for _ in range(7):
+        judge()
         return step(sys._getframe())
-    print("trained")
+    judge()
 """
 
 
@@ -184,6 +188,8 @@ def test_a_script_that_was_edited_since_it_was_started_is_not_what_is_running(
     edited = module_of(tmp_path / "edited.py", 8, since)
     assert kept.train(lambda _: loops_around_step())[0] == Loop(7, True)
     assert Loop(8, True) not in edited.train(lambda _: loops_around_step())
+    assert kept.train(evaluates_after) is True
+    assert any(each.frame.f_code is kept.train.__code__ for each in kept.train(ways_out)[0])
     assert parse(str(tmp_path / "edited.py")) is None
     assert not any(each.frame.f_code is edited.train.__code__ for each in edited.train(ways_out)[0])
     assert edited.train(evaluates_after) is False

@@ -16,7 +16,6 @@ from outpace.measure.statistics import (
     line,
     noise_of,
     paired_gain,
-    share_interval,
     slope,
 )
 from outpace.records.gain import NO_GAIN, Gain
@@ -170,14 +169,6 @@ def test_a_wider_confidence_is_a_wider_interval() -> None:
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
-def test_share_interval_is_wilsons() -> None:
-    assert share_interval(0, 0) == (0.0, 1.0)
-    assert share_interval(3, 10) == pytest.approx((0.1078, 0.6032), abs=1e-4)
-    low, high = share_interval(0, 50)
-    assert low == pytest.approx(0.0)
-    assert 0.0 < high < 0.1
-
-
 def test_slope_shrugs_off_outliers() -> None:
     x = list(range(20))
     y = [3.0 * one + 1.0 for one in x]
@@ -196,14 +187,11 @@ def test_three_points_exclude_no_slope() -> None:
 def test_line_covers_fixed_cost_and_cost_a_sample() -> None:
     rng = np.random.default_rng(3)
     sizes = np.tile([16.0, 32.0, 64.0], 6)
-    tries, covered = 300, np.zeros(2)
+    tries, covered = 300, 0
     for _ in range(tries):
         fit = line(sizes, (32.0 + sizes) * noise(rng, 1, sizes.size)[0])
-        covered += (
-            fit.slope_low <= 1.0 <= fit.slope_high,
-            fit.intercept_low <= 32.0 <= fit.intercept_high,
-        )
-    assert covered.min() / tries >= 0.9
+        covered += fit.intercept_low <= 32.0 <= fit.intercept_high
+    assert covered / tries >= 0.9
 
 
 def test_line_refuses_sizes_that_are_none() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from outpace.errors import UsageError
-from outpace.plan.fit import Runs, fit, fitted, read_runs, resampled
+from outpace.plan.fit import Runs, depends, fit, fitted, read_runs, resampled
 from outpace.plan.scaling import LAWS, Parametric
 
 TRUE = LAWS["besiroglu"]
@@ -41,6 +42,17 @@ def test_noise_and_a_hundredfold_extrapolation() -> None:
         for seed in range(24)
     ]
     assert math.exp(np.quantile(off, 0.9)) <= 1.2
+
+
+def test_losses_that_depend_on_nothing() -> None:
+    """One in twenty of them is taken for a law."""
+    rng = np.random.default_rng(0)
+    runs = [replace(runs_of(TRUE, 0.0), loss=rng.uniform(2, 4, 12)) for _ in range(40)]
+    assert sum(depends(each, fit(each)) for each in runs) <= 6
+    noisy = [runs_of(TRUE, 0.01, seed) for seed in range(12)]
+    assert all(depends(each, fit(each)) for each in noisy)
+    constant = replace(runs[0], loss=np.full(12, 3.0))
+    assert not depends(constant, fit(constant))
 
 
 def test_limits_hold_the_estimate() -> None:

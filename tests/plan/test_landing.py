@@ -94,6 +94,7 @@ def test_a_run_that_fits_is_left_as_it_is(script: Callable[[str], Path]) -> None
     path = script(LOADER + EPOCHS)
     plain = plainly(path, ["2"])
     before = torch.load(path.with_name("model.pt"), weights_only=True)
+    path.with_name("model.pt").unlink()
     done = outpace("run", "--deadline", "10m", "--land", "train.py", "2", cwd=path.parent)
     assert (done.returncode, done.stdout) == (0, plain.stdout)
     after = torch.load(path.with_name("model.pt"), weights_only=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outpace.errors import TargetError
 from outpace.plan.hardware import CONTEXT_BYTES, device
-from outpace.plan.room import law_of, memory_plan, step_flops
+from outpace.plan.room import LESS, law_of, memory_plan, next_to_try, step_flops
 from outpace.records.evidence import ByKind
 from outpace.records.plan import Layer, Plan, Sizes, StepSize
 from outpace.report.plan import memory_lines
@@ -201,6 +201,66 @@ def test_pieces_that_cannot_be_used_take_room_on_a_gpu() -> None:
     assert (at_most.fits, beyond.fits) == (True, False)
     on_gpu = msgspec.structs.replace(sizes(one, two, limit=limit), device="cuda")
     assert memory_plan(on_gpu, None, None, 1).largest_batch < found.largest_batch
+
+
+def on_gpu(*steps: StepSize, **known: int) -> Sizes:
+    return msgspec.structs.replace(
+        sizes(*steps, limit=1000 * MB), device="cuda", may_try=True, **known
+    )
+
+
+def test_a_gpu_is_tried_with_the_largest_batch_that_is_told() -> None:
+    """Until one that is hardly smaller ran."""
+    found = on_gpu(size(8), size(16))
+    batch = next_to_try(found)
+    assert batch == memory_plan(found, None, None, 1).largest_batch
+    assert batch is not None
+    assert next_to_try(found, most=100) == 100
+    assert next_to_try(on_gpu(size(8), size(16), size(batch), fitted=batch)) is None
+    assert next_to_try(sizes(size(8), size(16), limit=1000 * MB)) is None
+    assert next_to_try(on_gpu()) is None
+
+
+def test_a_try_tells_of_the_next() -> None:
+    """A step that takes more for small batches: what fits is more than they tell."""
+    wide = [msgspec.structs.replace(size(n), pieces=n * MB) for n in (8, 16)]
+    first = next_to_try(on_gpu(*wide))
+    assert first is not None
+    then = next_to_try(on_gpu(*wide, size(first), fitted=first))
+    assert then is not None
+    assert then > 1.5 * first
+
+
+def test_a_batch_that_did_not_fit_is_told_by_none() -> None:
+    steps = size(8), size(16)
+    told = memory_plan(on_gpu(*steps), None, None, 1).largest_batch
+    assert told is not None
+    failed = on_gpu(*steps, failed=told)
+    half = next_to_try(failed)
+    assert half == told // 2
+    plan = memory_plan(failed, told, None, 1)
+    assert (plan.fits, plan.largest_batch) == (False, 16)
+    from_there = on_gpu(*steps, size(half), fitted=half, failed=told)
+    assert next_to_try(from_there) == int(LESS * told)
+    assert memory_plan(from_there, half, None, 1).fits
+
+
+def test_a_batch_that_was_tried_is_told() -> None:
+    steps = size(8), size(16)
+    told = next_to_try(on_gpu(*steps))
+    assert told is not None
+    ran = int(LESS * told)
+    found = on_gpu(*steps, size(ran), fitted=ran, failed=told)
+    assert next_to_try(found) is None
+    plan = memory_plan(found, ran, None, 1)
+    assert (plan.fits, plan.largest_batch, plan.largest_tried) == (True, ran, True)
+    assert memory_plan(found, ran + 1, None, 1).fits is False
+    lines = list(memory_lines(Plan(memory=plan, flops=step_flops(9e9, 3e9, 0.1, 1e12)), "x.py"))
+    assert f"largest batch that fits: {ran:,}, tried" in lines
+    elsewhere = memory_plan(found, None, device("A100-40GB"), 1)
+    assert elsewhere.largest_batch is not None
+    assert elsewhere.largest_batch > told
+    assert not elsewhere.largest_tried
 
 
 def test_a_change_fits_only_where_what_cannot_be_used_finds_room_too() -> None:

@@ -11,7 +11,7 @@ from outpace.plan.time_left import (
     LAUNCHER_S,
     MARGIN,
     MARGIN_AFTER_S,
-    ONE_THREAD,
+    SLOWED_SHARE,
     UNSEEN,
     UNTOUCHED,
     VARY,
@@ -132,5 +132,5 @@ def test_on_a_machine_that_has_slowed_down_the_end_takes_longer() -> None:
         pace.note(step_s)
     assert pace.slowness == pytest.approx(2.0, rel=0.05)
     judged = VARY * 2 * VALIDATION_S
-    assert time.exiting() == pytest.approx((1 + ONE_THREAD) * EXIT_S, rel=0.05)
-    assert time.ending() == pytest.approx((1 + ONE_THREAD) * EXIT_S + judged, rel=0.05)
+    assert time.exiting() == pytest.approx((1 + SLOWED_SHARE) * EXIT_S, rel=0.05)
+    assert time.ending() == pytest.approx((1 + SLOWED_SHARE) * EXIT_S + judged, rel=0.05)

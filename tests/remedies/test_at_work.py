@@ -90,10 +90,8 @@ def test_slices_are_drawn_ahead(pictures: Path) -> None:
     assert threading.get_ident() not in draws.threads
 
 
-@pytest.mark.parametrize("kind", ["rows", "workers"])
-def test_workers_draw(kind: str, pictures: Path) -> None:
-    name = "loader_workers" if kind == "rows" else "persistent_workers"
-    draws = draws_under([name], kind, pictures)
+def test_workers_draw(pictures: Path) -> None:
+    draws = draws_under(["loader_workers"], "rows", pictures)
     assert draws.count <= 2 * 40, "only validation draws in this process, if anything"
 
 

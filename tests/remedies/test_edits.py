@@ -65,6 +65,10 @@ EDITS: list[Callable[[str, str], str]] = [
 ]
 
 
+OF_OTHERS = {5, 10, 14, *range(16, 21)}
+"""those that have nothing to do in mnist_cnn.py"""
+
+
 def parses(text: str) -> bool:
     try:
         ast.parse(text)
@@ -100,14 +104,15 @@ def test_edits_of_many_remedies_parse(name: str, chosen: list[str], evidence: st
 
 
 @pytest.mark.parametrize("index", range(len(EDITS)))
-def test_a_second_time_changes_nothing_or_little(index: int) -> None:
+def test_a_second_time_changes_nothing(index: int) -> None:
     """An edit that is made already is not made on top of itself."""
     source = SOURCES["mnist_cnn.py"]
     where = f"train.py:{line_with(source, 'loss = F.cross_entropy(model')}"
     once = EDITS[index](source, where)
     where = edits.moved(where, source, once) or ""
     twice = EDITS[index](once, where)
-    assert len(twice.splitlines()) - len(once.splitlines()) <= 1
+    assert (once == source) is (index in OF_OTHERS)
+    assert twice == once
 
 
 def line_with(source: str, part: str) -> int:

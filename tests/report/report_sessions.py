@@ -83,7 +83,7 @@ def arm(name: str, seconds: float, wall: Gain, cpu: Gain, failed: str | None = N
 def images_evidence() -> Evidence:
     return Evidence(
         machine=MACHINE,
-        run=Run(61.4, 3.4, False, 1560, 412.0, None),
+        run=Run(61.4, 3.4, False, 1560, 412.0),
         steps=Steps(212, 0.2313, 0.2391, 0.402, 276.7, 64, 1, "optimizer"),
         ledger=IMAGES_LEDGER,
         input=Input(

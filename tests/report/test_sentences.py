@@ -132,4 +132,6 @@ def test_a_tuning_without_a_recipe_sends_nobody_to_run_it() -> None:
     tuned = replace(made.quiet(command="tune"), recipe=None)
     (bare,) = sentences.next_steps(tuned)
     assert bare.command == "python train.py"
-    assert "no recipe was made" in bare.why
+    assert bare.why == "no recipe was made: nothing that was tried pays"
+    (bare,) = sentences.next_steps(without_recipe(*map(not_proven, made.IMAGES_TRIALS)))
+    assert bare.why == "no recipe was made: what is faster is not proven"

@@ -14,7 +14,7 @@ glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc a
 FAULTS = """
 import sys
 import numpy as np
-from outpace.serve.allocating import keep_freed, page_faults
+from outpace.serve.allocating import keep_freed, page_faults_of_thread
 
 def batch():
     blocks = [np.ones(3 << 20, np.uint8) for _ in range(20)]
@@ -23,10 +23,10 @@ def batch():
 if sys.argv[1] == "keep":
     keep_freed()
 batch()
-before = page_faults()
+before = page_faults_of_thread()
 for _ in range(3):
     batch()
-print(page_faults() - before)
+print(page_faults_of_thread() - before)
 """
 
 

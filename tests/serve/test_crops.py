@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from outpace.measure.generators import moved, random_states
+from outpace.measure.generators import random_states
+from outpace.seams.generators import moved
 from outpace.serve import crops
 from outpace.serve.crops import RandomCrop, weighed
 from outpace.serve.files import Files

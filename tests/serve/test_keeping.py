@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from outpace.errors import DataError, UsageError
-from outpace.measure.generators import moved, random_states
+from outpace.measure.generators import random_states
+from outpace.seams.generators import moved
 from outpace.serve.keeping import default_folder, files_of, shelf_for
 from outpace.serve.loader import Loader
 from outpace.serve.making import BatchMaker

@@ -81,20 +81,26 @@ def test_rates_never_fall_with_workers_nor_pass_the_cores() -> None:
 
 def test_memory_is_kept_to() -> None:
     facts = Facts(0.02, 0.02, 1.0, 50 * MIB, cores=16)
+    kinds = set()
     for ram in (200 * MIB, 800 * MIB, 3000 * MIB):
         for choice in candidates(facts, kinds=ALL, workers=None, prefetch_bytes=2**31, ram=ram):
+            kinds.add(choice.kind)
             if choice.kind != "none":
                 assert memory(facts.batch_bytes, *choice[:3]) <= ram
+    assert kinds == set(ALL)
 
 
 def test_places_in_shared_memory_are_within_the_limit() -> None:
     facts = Facts(0.02, 0.02, 1.0, MIB, cores=16)
+    most = 0
     for ram in range(100, 700, 20):
         kwargs: dict[str, Any] = {"workers": None, "prefetch_bytes": 2**31, "ram": ram * MIB}
         for kind, workers, depth, *_ in candidates(facts, kinds=("processes",), **kwargs):
+            most = max(most, workers)
             places = places_for(workers, ahead_of(workers, depth), facts.batch_bytes)
             assert places is not None
             assert PROCESS_BYTES * workers + places.memory.numel() <= ram * MIB, kind
+    assert most > 1
 
 
 def test_many_tensors_and_what_follows_count_against_processes() -> None:

@@ -118,15 +118,25 @@ class Life(NamedTuple):
 
 
 class Mortal:
-    """A callback that brings the end."""
+    """A callback that notes where a life begins, and brings its end."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Life, folder: Path) -> None:
         self.life, self.steps = life, 0
+        self.begun = begun_in(folder)
+
+    def begin(self, run: Run) -> None:
+        with self.begun.open("a") as file:
+            print(run.step, file=file)
 
     def step_end(self, run: Run) -> None:
         self.steps += 1
         if self.steps == self.life.killed_after:
             kill_soon(self.life.moment_s)
+
+
+def begun_in(folder: Path) -> Path:
+    """Where the steps are noted that lives begin with."""
+    return folder.with_suffix(".begun")
 
 
 def live(life: Life, folder: Path) -> None:
@@ -139,7 +149,7 @@ def live(life: Life, folder: Path) -> None:
         "train": Loader(TensorDataset(*points()), 16, executor=life.kind, workers=2),
         **TRAININGS[life.name],
     }
-    given["callbacks"] = [*given["callbacks"], Mortal(life)]
+    given["callbacks"] = [*given["callbacks"], Mortal(life, folder)]
     trainer(**given, epochs=EPOCHS, checkpoint=folder, every=life.every).fit(quiet=True)
 
 
@@ -171,7 +181,7 @@ def main() -> None:
     wanted: dict[str, dict[str, Any]] = {}
     lives: list[Life] = []
     unlike: list[str] = []
-    killed = cut_short = 0
+    killed = cut_short = went_on = 0
     for number, name in enumerate(itertools.cycle(TRAININGS)):
         if killed >= kills:
             break
@@ -192,9 +202,11 @@ def main() -> None:
             deaths += dead
             cut_short += any(path.glob("*.part"))
         killed += deaths
+        began = begun_in(path).read_text().split()
+        went_on += sum(int(step) > 0 for step in began)
         end = ended(path)
         unlike += [f"{name}: {part}" for part in end if not same(end[part], wanted[name][part])]
-    told = {"kills": killed, "cut_short": cut_short, "unlike": unlike}
+    told = {"kills": killed, "cut_short": cut_short, "went_on": went_on, "unlike": unlike}
     for field in ("name", "kind", "every"):
         told[field] = sorted({getattr(life, field) for life in lives})
     print(json.dumps(told))

@@ -25,7 +25,7 @@ from outpace.train.run import Run
 from outpace.train.strategies import BatchSize, Constant, LrFinder, OneCycle, Strategy
 from outpace.train.strategies import batch_size as module
 from outpace.train.twin import Twin
-from tests.train.toys import Size, Stop, Time, fit, model, points, ready, same, trainer
+from tests.train.toys import Size, Time, fit, goes_on_exactly, model, points, ready, same, trainer
 
 # --- against a grid --------------------------------------------------------------------------
 
@@ -216,22 +216,17 @@ def test_it_goes_on_with_the_size_that_it_found(
         BatchSize, "found", lambda self, *given: module.Size(next(sizes), "as is told", 500.0)
     )
 
-    def go(folder: Path, *callbacks: Any) -> Any:
+    def go(folder: Path, **given: Any) -> Any:
         train = Loader(data(), 24, executor="none")
         strategies = [BatchSize(), Constant(rate=0.02)]
         return fit(
             model=model(dropout=0.3, norm=True), train=train, strategies=strategies, epochs=2,
-            checkpoint=folder, every=0, callbacks=callbacks,
+            checkpoint=folder, every=0, **given,
         )  # fmt: skip
 
     whole = go(tmp_path / "whole")
     assert whole.steps == 100
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", Stop(at))
-    again = go(tmp_path / "cut")
-    assert same(dict(again.weights), dict(whole.weights))
-    rows = [[(r.step, r.train_loss, r.metric, r.rate) for r in x.history] for x in (again, whole)]
-    assert rows[0] == rows[1]
+    goes_on_exactly(go, tmp_path / "cut", at, whole)
 
 
 # --- what goes with the size -----------------------------------------------------------------

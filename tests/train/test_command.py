@@ -41,6 +41,9 @@ def missed():
     print("mine")
     return make(1.1, epochs=1)
 
+def long():
+    return make(1.1, epochs=100_000)
+
 def nothing():
     return 3
 
@@ -101,6 +104,11 @@ def test_json_and_a_target_that_is_missed(folder: Path) -> None:
     assert told["schema"] == 1
     assert told["stopped"] == "epochs"
     assert told["history"][0]["step"] == 10
+
+
+def test_a_budget_ends_it(folder: Path) -> None:
+    done = outpace("train", "--json", "--quiet", "--budget", "2s", "mine:long", cwd=folder)
+    assert (done.returncode, json.loads(done.stdout)["stopped"]) == (3, "budget")
 
 
 def test_it_leaves_a_session_and_says_how_to_make_a_report_of_it(folder: Path) -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from outpace.train.layers import evaluating, set_learning
+from outpace.seams.modes import evaluating
+from outpace.train.layers import set_learning
 from outpace.train.run import Run
 from outpace.train.strategies import Constant
 from tests.train.toys import fit, goes_on_exactly, points, ready

@@ -30,6 +30,8 @@ torch.set_num_threads(1)
 if ranks.met(torch.device("cpu")) == 1:
     distributed.init_process_group("gloo")
 class Stop:
+    def begin(self, run):
+        self.began = run.step
     def batch(self, run, batch):
         with open(f"{folder}/seen-{run.world}-{distributed.get_rank()}.txt", "a") as file:
             print(run.step, *run.train.source.indices.tolist(), file=file)
@@ -57,7 +59,7 @@ both = {"class": F.cross_entropy, "size": size_loss}
 result = Trainer(
     deep() if given.get("more") == "sampling" else model(),
     loss=both if given.get("more") == "tasks" else F.cross_entropy,
-    metric=accuracy, device="cpu", callbacks=[Stop()],
+    metric=accuracy, device="cpu", callbacks=[stop := Stop()],
     train=Loader(TensorDataset(*points(given.get("samples", 240))), given.get("size", 12), executor="none"),
     valid=Loader(TensorDataset(*points(120, 1)), 12, executor="none", shuffle=False),
     strategies=[Divergence(), *rate, *more], checkpoint=folder + "/checkpoints", every=0,
@@ -65,7 +67,7 @@ result = Trainer(
 ).fit(quiet=True)
 rank = distributed.get_rank()
 weights = {k: v.double().sum().item() for k, v in result.weights.items()}
-told = {**result.told(), "weights": weights}
+told = {**result.told(), "weights": weights, "began": stop.began}
 open(f"{folder}/{rank}.json", "w").write(json.dumps(told))
 distributed.destroy_process_group()
 """
@@ -91,6 +93,7 @@ def test_ranks_agree_and_go_on(tmp_path: Path, torchrun: list[str]) -> None:
     together(torchrun, tmp_path / "cut", epochs=6, stop=37)
     again, _ = together(torchrun, tmp_path / "cut", epochs=6)
     assert again["weights"] == one["weights"]
+    assert again["began"] in range(1, 38)
 
 
 def seen(folder: Path, world: int) -> list[tuple[int, list[int]]]:
@@ -162,6 +165,7 @@ def test_ranks_begin_alike_and_go_on(
     together(torchrun, tmp_path / "cut", epochs=epochs, stop=stop, more=more)
     again, _ = together(torchrun, tmp_path / "cut", epochs=epochs, more=more)
     assert again["weights"] == one["weights"]
+    assert again["began"] in range(1, stop + 1)
 
 
 @pytest.mark.slow
@@ -181,6 +185,7 @@ def test_ranks_double_their_batches_at_the_same_step(
     together(torchrun, tmp_path / "cut", epochs=3, more=by, stop=stop)
     again, _ = together(torchrun, tmp_path / "cut", epochs=3, more=by)
     assert (again["weights"], again["notes"]) == (one["weights"], one["notes"])
+    assert again["began"] in range(1, stop + 1)
 
 
 @pytest.mark.slow
@@ -196,6 +201,7 @@ def test_ranks_find_one_size_and_go_on_with_it(tmp_path: Path, torchrun: list[st
     again, other = together(torchrun, tmp_path / "cut", **given)
     assert again["weights"] == other["weights"]
     assert again["steps"] == other["steps"]
+    assert again["began"] in range(1, 8)
 
 
 @pytest.mark.slow

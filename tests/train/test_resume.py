@@ -19,6 +19,7 @@ from outpace.train.run import Run
 from outpace.train.strategies import Constant, EarlyStopping, Ema, OneCycle, Plateau
 from outpace.train.strategies.base import Course
 from tests.train.toys import (
+    Begun,
     Slow,
     Stop,
     Time,
@@ -96,7 +97,10 @@ def test_what_has_ended_gives_the_same_result_again(tmp_path: Path) -> None:
         {"strategies": [Constant(rate=0.0), EarlyStopping()], "epochs": 50},
     ):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        one, two = (fit(checkpoint=folder, **given) for _ in range(2))
+        begun = Begun()
+        one = fit(checkpoint=folder, **given)
+        two = fit(checkpoint=folder, callbacks=[begun], **given)
+        assert begun.step == one.steps
         assert (two.stopped, two.steps, two.metric) == (one.stopped, one.steps, one.metric)
         assert len(two.history) == len(one.history)
 
@@ -134,9 +138,10 @@ def test_an_epoch_is_ended_whose_last_step_was_saved(tmp_path: Path, at: int) ->
 
 def test_more_epochs_go_on_where_it_ended(tmp_path: Path) -> None:
     fit(checkpoint=tmp_path, epochs=2, strategies=[Constant(rate=0.02)])
-    longer = fit(checkpoint=tmp_path, epochs=4, strategies=[Constant(rate=0.02)])
+    begun, strategies = Begun(), [Constant(rate=0.02)]
+    longer = fit(checkpoint=tmp_path, epochs=4, strategies=strategies, callbacks=[begun])
     whole = fit(epochs=4, strategies=[Constant(rate=0.02)])
-    assert longer.steps == 40
+    assert (begun.step, longer.steps) == (20, 40)
     assert same(dict(longer.weights), dict(whole.weights))
 
 
@@ -291,12 +296,9 @@ def test_a_plateau_goes_on(tmp_path: Path) -> None:
         return fit(checkpoint=folder, every=0, epochs=40, strategies=strategies, **given)
 
     whole = go(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", callbacks=[Stop(305)])
-    again = go(tmp_path / "cut")
+    again = goes_on_exactly(go, tmp_path / "cut", 305, whole)
     assert any("plateau" in note for note in whole.notes)
     assert again.notes == whole.notes
-    assert same(dict(again.weights), dict(whole.weights))
 
 
 def test_early_stopping_counts_the_same_validations_again(tmp_path: Path) -> None:
@@ -356,16 +358,11 @@ def test_a_strategy_goes_on(tmp_path: Path, name: str, at: int) -> None:
     def go(folder: Path, **given: Any) -> Any:
         own = made(name)
         strategies = [own] if isinstance(own, Course) else [own, OneCycle(rate=0.03)]
-        return fit(**suited(name), strategies=strategies, checkpoint=folder, every=0, **given)
+        given = {**suited(name), "epochs": 3, **given}
+        return fit(strategies=strategies, checkpoint=folder, every=0, **given)
 
-    whole = go(tmp_path / "whole", epochs=3)
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", epochs=3, callbacks=[Stop(at)])
-    again = go(tmp_path / "cut", epochs=3)
-    assert same(dict(again.weights), dict(whole.weights))
-    assert again.notes == whole.notes
-    rows = [[(r.step, r.train_loss, r.metric, r.rate) for r in x.history] for x in (again, whole)]
-    assert rows[0] == rows[1]
+    whole = go(tmp_path / "whole")
+    assert goes_on_exactly(go, tmp_path / "cut", at, whole).notes == whole.notes
 
 
 class Centred(torch.nn.Module):

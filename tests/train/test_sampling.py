@@ -21,7 +21,17 @@ from outpace.train.strategies import Constant, LossSampling, OneCycle, Strategy,
 from outpace.train.strategies.loss_sampling import by_scores
 from outpace.train.trainer import Trainer
 from tests.train.test_curriculum import drawn, imbalanced
-from tests.train.toys import Stop, accuracy, fit, own_loss, points, same, trainer
+from tests.train.toys import (
+    Begun,
+    Stop,
+    accuracy,
+    fit,
+    goes_on_exactly,
+    own_loss,
+    points,
+    same,
+    trainer,
+)
 
 # --- loss_sampling ---------------------------------------------------------------------------
 
@@ -121,21 +131,16 @@ def test_targets_that_are_left_out_are_not_taken_for_learnt(by: Any) -> None:
 
 @pytest.mark.parametrize("at", [5, 15, 19, 25, 30, 38])
 def test_it_goes_on_with_the_very_samples(tmp_path: Path, at: int) -> None:
-    def go(folder: Path, *callbacks: Any) -> Any:
+    def go(folder: Path, **given: Any) -> Any:
         return fit(
             train=Loader(TensorDataset(*points(160)), 16, executor="none"),
             strategies=[LossSampling(), OneCycle(rate=0.03)],
             checkpoint=folder,
             every=0,
-            callbacks=callbacks,
+            **given,
         )
 
-    whole = go(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", Stop(at))
-    again = go(tmp_path / "cut")
-    assert same(dict(again.weights), dict(whole.weights))
-    assert [row.train_loss for row in again.history] == [row.train_loss for row in whole.history]
+    goes_on_exactly(go, tmp_path / "cut", at, go(tmp_path / "whole"))
 
 
 def mostly_easy(count: int, seed: int, noise: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -235,8 +240,9 @@ def test_the_same_trainer_goes_on_after_a_crash(tmp_path: Path, kind: type[Strat
     cut = make(tmp_path / "cut", Stop(25))
     with pytest.raises(KeyboardInterrupt):
         cut.fit(quiet=True)
-    cut.callbacks = ()
+    cut.callbacks = (begun := Begun(),)
     assert same(dict(cut.fit(quiet=True).weights), dict(whole.weights))
+    assert begun.step == 25
 
 
 # --- subset ----------------------------------------------------------------------------------

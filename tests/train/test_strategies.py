@@ -37,7 +37,7 @@ from outpace.train.strategies import (
 from outpace.train.strategies.base import EVENTS
 from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
 from outpace.train.trainer import Trainer
-from tests.train.toys import Stop, fit, made, model, ready, same, suited, trainer
+from tests.train.toys import Begun, Stop, fit, made, model, ready, same, suited, trainer
 
 # --- what holds for all ----------------------------------------------------------------------
 
@@ -435,8 +435,9 @@ def test_short_numbers_are_averaged_in_longer_ones(tmp_path: Path) -> None:
     assert all(float(weight.min()) > 1.23 for weight in whole.values())
     with pytest.raises(KeyboardInterrupt):
         go("cut", Stop(290))
-    go("cut", Kept())
+    go("cut", Kept(), begun := Begun())
     assert same(kept, whole)
+    assert 0 < begun.step <= 290
 
 
 class Keeping(nn.Module):

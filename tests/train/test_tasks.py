@@ -17,7 +17,7 @@ from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, TaskCurriculum
-from tests.train.toys import Slow, Stop, Time, fit, ready, same, size_loss
+from tests.train.toys import Slow, Time, fit, goes_on_exactly, ready, same, size_loss
 
 BOTH = {"class": F.cross_entropy, "size": size_loss}
 
@@ -227,17 +227,11 @@ def test_both_targets_are_reached_in_fewer_steps_than_together() -> None:
 
 @pytest.mark.parametrize("at", [1, 45, 79, 81])
 def test_it_goes_on(tmp_path: Path, at: int) -> None:
-    def go(folder: Path, *callbacks: Any) -> Any:
-        return curriculum(
-            TaskCurriculum(until=0.4), checkpoint=folder, every=0, callbacks=callbacks
-        )[0]
+    def go(folder: Path, **given: Any) -> Any:
+        return curriculum(TaskCurriculum(until=0.4), checkpoint=folder, every=0, **given)[0]
 
     whole = go(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path / "cut", Stop(at))
-    again = go(tmp_path / "cut")
-    assert again.notes == whole.notes
-    assert same(dict(again.weights), dict(whole.weights))
+    assert goes_on_exactly(go, tmp_path / "cut", at, whole).notes == whole.notes
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def test_history_has_a_row_an_epoch() -> None:
     for row in result.history:
         assert row.train_loss is not None
         assert row.valid_loss is not None
-        assert 0.0 <= (row.metric or 0.0) <= 1.0
+        assert row.metric is not None
+        assert 0.0 <= row.metric <= 1.0
     assert [row.seconds for row in result.history] == sorted(r.seconds for r in result.history)
     told = result.told()
     assert told["history"][0]["step"] == 10

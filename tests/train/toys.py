@@ -235,14 +235,27 @@ class Slow:
             yield batch
 
 
-def goes_on_exactly(go: Callable[..., Result], folder: Path, at: int, whole: Result) -> None:
-    """Assert that a training cut off at that step, and begun again, ends as ``whole`` did.
+class Begun:
+    """The step that a training goes on from: one that begins anew ends with the same bits too."""
 
-    ``go`` trains with checkpoints in a folder; it takes more callbacks.
+    def __init__(self) -> None:
+        self.step = 0
+
+    def begin(self, run: Run) -> None:
+        self.step = run.step
+
+
+def goes_on_exactly(go: Callable[..., Result], folder: Path, at: int, whole: Result) -> Result:
+    """Assert that a training cut off at that step goes on from there, and ends as ``whole`` did.
+
+    ``go`` trains with checkpoints in a folder; it takes more callbacks. Returns the result.
     """
     with pytest.raises(KeyboardInterrupt):
         go(folder, callbacks=[Stop(at)])
-    again = go(folder)
+    begun = Begun()
+    again = go(folder, callbacks=[begun])
+    assert 0 < begun.step <= at, "it did not go on"
     assert same(dict(again.weights), dict(whole.weights))
     rows = [[(r.step, r.train_loss, r.metric, r.rate) for r in x.history] for x in (again, whole)]
     assert same(*rows)
+    return again

@@ -79,6 +79,8 @@ def test_small_loops(variant: str, script: Callable[..., Path], tmp_path: Path) 
     plain = plainly(path)
     assert plain.returncode == 0, plain.stderr
     before = {name: (tmp_path / name).read_bytes() for name in ("weights.pt", "whole.pt")}
+    for name in before:
+        (tmp_path / name).unlink()
     code, printed = with_entry(path, tmp_path / "session")
     assert code == 0
     assert printed == plain.stdout
@@ -124,6 +126,7 @@ def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     plain = plainly(EXAMPLES / name, [*args, "--out", str(out)], cwd=tmp_path)
     assert plain.returncode == 0, plain.stderr
     before = torch.load(out)
+    out.unlink()
     code, printed = with_entry(
         EXAMPLES / name, tmp_path / "session", args=[*args, "--out", str(out)]
     )

@@ -319,6 +319,7 @@ def test_a_training_in_a_forked_process_goes_to_its_end(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:
     done = outpace("diagnose", "--time", "1s", str(script(FORKED)), cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
     assert "trained" in done.stdout, done.stderr
 
 

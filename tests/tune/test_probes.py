@@ -18,7 +18,7 @@ from outpace.tune.assemble import assemble
 from outpace.tune.probes import (
     MOST_KINDS,
     ModelCounter,
-    after_draw,
+    Snapshot,
     denormals,
     longest,
     probe_again,
@@ -173,7 +173,7 @@ def test_a_data_set_that_the_script_changes_from_step_to_step_is_seen(changes: s
                 model(batch).sum().backward()
                 optimizer.step()
                 data.level += changes == "each step"
-            snapshot = snapshot or after_draw(host)
+            snapshot = snapshot or Snapshot(host)
         assert snapshot is not None
         assert snapshot.made_by is not None
         assert snapshot.fed_back is (changes == "each step")

@@ -61,6 +61,23 @@ def reserved(folder: Path, *, exactly: bool) -> Iterator[Path]:
         os.close(lock)
 
 
+def in_use(folder: Path) -> bool | None:
+    """Whether a process has it reserved; None where it is not there, or nothing tells."""
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None  # a file system that has no locks
+    finally:
+        os.close(lock)
+    return False
+
+
 def _locked(folder: Path) -> int | None:
     """A lock on it, to be closed; None where another process has it."""
     lock = os.open(folder, os.O_RDONLY)

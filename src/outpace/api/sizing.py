@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outpace.adapters.work import Output, Progress, working
+import msgspec
+
+from outpace.adapters.work import Output, Progress, Work, working
 from outpace.errors import Interrupted, TargetError
-from outpace.records.files import read_json
+from outpace.measure.machine import free_memory
+from outpace.plan.room import next_to_try
+from outpace.records.files import read_json, write_json
 from outpace.records.plan import Sizes
 from outpace.records.target import Target
-from outpace.tune.files import SIZES
+from outpace.tune.files import SIZES, STEP
 
 SILENT = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 """torch's profiler writes of its own doings to stderr"""
+MOST_TRIES = 6
+"""each is a run of the script for some steps"""
+HOST_PART = 0.15
+"""of the machine's free memory that a batch that is tried may take: some are kept"""
 
 
 def sizes(
@@ -20,24 +28,30 @@ def sizes(
     *,
     session: Path,
     batch: int | None = None,
+    tries: bool = False,
     output: Output = "inherit",
     progress: Progress | None = None,
 ) -> Sizes:
     """Memory and arithmetic of a training's step, of a run that is thrown away.
 
-    ``batch``: samples of another one that is asked about.
+    ``batch``: samples of another one that is asked about. ``tries``: on a GPU the largest batch that fits is
+    run too, in further runs.
 
     Raises TargetError where the script trains nothing.
     """
     with working(target, session, output, progress) as work:
         work.tell("a step's memory", 0, 1)
-        (work.session / SIZES).unlink(missing_ok=True)
+        (work.session / STEP).unlink(missing_ok=True)
         code = work.launch("outpace.tune.sizes:begin", {"batch": batch}, work.session, SILENT)
         if code == Interrupted.exit_code:
             raise KeyboardInterrupt
         found = None
-        if (work.session / SIZES).exists():
-            found = read_json(work.session / SIZES, Sizes)
+        if (work.session / STEP).exists():
+            found = read_json(work.session / STEP, Sizes)
+        if found is not None and found.steps and tries:
+            found = tried(work, found)
+        if found is not None:
+            write_json(work.session / SIZES, found)
     if found is None or not found.steps:
         raise TargetError(
             f"{target.name} ended with exit code {code} before its steps could be measured"
@@ -46,3 +60,22 @@ def sizes(
             "see what `outpace diagnose` says of it",
         )
     return found
+
+
+def tried(work: Work, sizes: Sizes) -> Sizes:
+    """The same, with what is known once the largest batch was tried, and less where it did not fit."""
+    for _ in range(MOST_TRIES):
+        own = sizes.steps[0]
+        most = HOST_PART * free_memory() / max(1, own.data) * own.batch
+        batch = next_to_try(sizes, int(most))
+        if batch is None:
+            break
+        work.tell("the largest batch", 0, 1, f"{batch:,} samples are tried")
+        # So it stays where the process comes to its end.
+        write_json(work.session / STEP, msgspec.structs.replace(sizes, failed=batch))
+        spec = {"sizes": msgspec.to_builtins(sizes), "batch": batch}
+        code = work.launch("outpace.tune.tries:begin", spec, work.session, SILENT)
+        if code == Interrupted.exit_code:
+            raise KeyboardInterrupt
+        sizes = read_json(work.session / STEP, Sizes)
+    return sizes

@@ -24,12 +24,15 @@ NEWEST = Path(".outpace")
 
 
 class News(NamedTuple):
-    """Where a session is, the newest word of it, and how long ago that came."""
+    """Where a session is, the newest word of it, how long ago that came, and how it stands: it is over, or
+    its process is gone without having said so.
+    """
 
     session: Path
     told: dict[str, Any]
     age_s: float
     over: bool
+    gone: bool = False
 
 
 Show = Callable[[News], None]
@@ -51,10 +54,12 @@ def command(session: Path | None, as_json: bool) -> int:
     """
     folder = session or NEWEST
     if news(folder) is None:
-        raise SessionError(
-            f"nothing has run in {folder}",
-            "outpace diagnose, tune, and run --deadline tell how far they are",
-        )
+        if not begun(folder):
+            raise SessionError(
+                f"nothing has run in {folder}",
+                "outpace diagnose, tune, and run --deadline tell how far they are",
+            )
+        click.echo("a session has begun; nothing was told yet", err=True)
     drawn = sys.stdout.isatty() and not _ascii_only()
     way = _lines if as_json else _screen if drawn else _phases
     last = None
@@ -64,7 +69,9 @@ def command(session: Path | None, as_json: bool) -> int:
                 show(last)
     except KeyboardInterrupt:
         return 0
-    if last is not None and not as_json:
+    if last is None:
+        raise SessionError(f"what had begun in {folder} ended before it told anything")
+    if not as_json:
         _end(last)
     return 0
 
@@ -88,6 +95,14 @@ def news(folder: Path, now: float | None = None) -> News | None:
     return News(session, told, max(0.0, (now or time.time()) - when), over)
 
 
+def begun(folder: Path) -> bool:
+    """Whether a session is at work there."""
+    from outpace.adapters.folder import in_use
+
+    folders = folder.glob("*/") if folder.name == NEWEST.name else [folder]
+    return any(map(in_use, folders))
+
+
 def _is_ours(told: Any) -> bool:
     """Whether it says how far a session is: another program's file may have that name too."""
     try:
@@ -98,20 +113,28 @@ def _is_ours(told: Any) -> bool:
 
 
 def changes(folder: Path) -> Iterator[News]:
-    """The news, a few times a second until the session is over.
+    """The news, a few times a second until the session is over, or its process gone.
 
     Of several that run at once the first one found is followed, as long as it tells anything.
     """
+    from outpace.adapters.folder import in_use
     from outpace.report.live import SILENT_S
 
     followed: Path | None = None
     while True:
         found = news(followed or folder)
-        if found is not None:
-            yield found
-            if found.over:
+        if found is None:
+            if not begun(folder):
                 return
-            followed = found.session if found.age_s <= SILENT_S else None
+        else:
+            silent = found.age_s > SILENT_S
+            newest = news(folder) if silent and not found.over else None
+            of_all = newest is not None and newest.session == found.session
+            gone = of_all and in_use(found.session) is False
+            yield found._replace(gone=gone)
+            if found.over or gone:
+                return
+            followed = None if silent else found.session
         time.sleep(EVERY_S)
 
 
@@ -199,6 +222,9 @@ def _say(line: str) -> None:
 
 def _end(last: News) -> None:
     """How it ended."""
+    if last.gone:
+        _say(f"{last.session}: its process is gone, and did not say how it ended")
+        return
     if "steps" in last.told:
         _say(f"{last.session}: {_seen(last.told).note}, then it ended")
         return

@@ -62,7 +62,7 @@ def check_report(path: Path, force: bool, suffixes: tuple[str, ...] = REPORTS) -
 
 def check_file(path: Path, force: bool, *, trace: bool = False) -> None:
     """The same for a file of any name."""
-    from outpace.report import check_place
+    from outpace.report import check_place, not_written
 
     check_place(path, force=force, trace=trace)
     if not path.absolute().parent.is_dir():
@@ -70,8 +70,7 @@ def check_file(path: Path, force: bool, *, trace: bool = False) -> None:
     try:
         tempfile.TemporaryFile(dir=path.absolute().parent).close()
     except OSError as error:
-        said = f"{path} cannot be written: {error.strerror or error}"
-        raise UsageError(said, "name a file elsewhere") from error
+        raise not_written(path, error, "name a file elsewhere") from error
 
 
 @contextlib.contextmanager

@@ -204,6 +204,7 @@ def show_packed(dest: Path, meta: Meta) -> None:
 def show_verified(dest: Path, verified: Verified) -> None:
     """What is wrong, else that nothing is."""
     from outpace.report.words import count
+    from outpace.serve.parts import listed
 
     meta, anew = verified.meta, f"pack it anew: outpace pack --force SOURCE {dest}"
     if verified.damaged:
@@ -242,9 +243,3 @@ def as_document(dest: Path, packed: Meta | None, verified: Verified | None) -> d
     names = ("right", "damaged", "missing", "changed", "source")
     found = {name: getattr(verified, name) for name in names}
     return {**document, "packed": verified.meta, "verified": found}
-
-
-def listed(names: tuple[str, ...]) -> str:
-    """The first of them."""
-    more = ", ..." if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

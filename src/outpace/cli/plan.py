@@ -191,7 +191,8 @@ def command(
     law = None
     if asked.memory:
         target = parse_target(words)
-        plan = of_memory(asked, *measured_sizes(target, asked.batch, as_json, quiet))
+        here = asked.device is None
+        plan = of_memory(asked, *measured_sizes(target, asked.batch, here, as_json, quiet))
         lines = report.memory_lines(plan, target.name)
     elif words:
         session = measure(parse_target(words), time_s, as_json, quiet)
@@ -253,9 +254,9 @@ def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> 
 
 
 def measured_sizes(
-    target: Target, batch: int | None, as_json: bool, quiet: bool
+    target: Target, batch: int | None, here: bool, as_json: bool, quiet: bool
 ) -> tuple[Sizes, Machine]:
-    """A script's step, and the machine."""
+    """A script's step, and the machine; ``here``: it is this machine's memory that is asked about."""
     from outpace.api import sizes
     from outpace.cli.measuring import kept
     from outpace.measure.ceilings import ceilings
@@ -264,7 +265,14 @@ def measured_sizes(
     folder = session_folder(None, target.name)
     output: Literal["stderr", "inherit"] = "stderr" if as_json else "inherit"
     with kept(folder, quiet=quiet) as progress:
-        found = sizes(target, session=folder, batch=batch, output=output, progress=progress)
+        found = sizes(
+            target,
+            session=folder,
+            batch=batch,
+            tries=here,
+            output=output,
+            progress=progress,
+        )
         machine = describe()
         return found, msgspec.structs.replace(machine, ceilings=ceilings(machine))
 

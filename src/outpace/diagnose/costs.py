@@ -186,12 +186,12 @@ def beyond_making(evidence: Evidence) -> float:
         return 0.0
     side_by_side = max(1, min(data.workers, evidence.machine.cores))
     made = data.fetch_cpu_s if data.made_here_s is None else min(data.fetch_cpu_s, data.made_here_s)
-    making = made / side_by_side * slowed_by_others(evidence) + data.storage_s / data.workers
+    making = made / side_by_side * times_slower_by_others(evidence) + data.storage_s / data.workers
     making *= max(1, evidence.steps.micro_steps)
     return max(0.0, 1 - MAKING_ERROR * making / cost.seconds)
 
 
-def slowed_by_others(evidence: Evidence) -> float:
+def times_slower_by_others(evidence: Evidence) -> float:
     """Times as long as workers take for what they compute because other programs use the cores.
 
     Beyond what follows from their own number, and from the threads that train.
@@ -377,8 +377,6 @@ def ceiling_seconds(evidence: Evidence) -> float:
 
 def best_products(evidence: Evidence) -> float:
     """FLOP/s of the machine's best matrix product in the model's dtype; 0: not known."""
-    ceilings, compute = evidence.machine.ceilings, evidence.compute
-    if ceilings is None:
-        return 0.0
-    formats = (compute.products,) if compute.products is not None else ("float32", "tf32")
-    return max(ceilings.matmul_flops.get(each, 0.0) for each in formats)
+    own = evidence.compute.products
+    formats = (own,) if own is not None else ("float32", "tf32")
+    return max(evidence.machine.products.get(each, 0.0) for each in formats)

@@ -264,9 +264,8 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
 
 def _times_slower(evidence: Evidence) -> str:
     """Times as long as in float32 that a matrix product takes."""
-    assert evidence.machine.ceilings is not None
     assert evidence.compute.products is not None
-    rates = evidence.machine.ceilings.matmul_flops
+    rates = evidence.machine.products
     times = rates["float32"] / rates[evidence.compute.products]
     return f"{times:.0f} times" if times >= 10 else f"{times:.1f} times"
 

@@ -76,8 +76,6 @@ class Contest:
     narrow: float = 0.02
     most_rounds: dict[str, int] = field(default_factory=dict)
     """arms that are not worth more rounds than so many"""
-    keep_all: bool = False
-    """go on with arms that are decided"""
     pairs: dict[str, list[tuple[float, float, float, float]]] = field(default_factory=dict)
     """arm -> (base wall, arm wall, base CPU, arm CPU) of each round"""
     spare: dict[str, Spare] = field(default_factory=dict)
@@ -277,7 +275,7 @@ class Scheduler:
     def _begin_round(self) -> None:
         contest = self.contest
         assert contest is not None
-        live = self._others() if contest.keep_all else self._undecided()
+        live = self._undecided()
         if self.round % 2:
             live.reverse()
         self.order = []
@@ -341,7 +339,7 @@ class Scheduler:
             self.progress(contest)
         late = contest.spent >= contest.seconds
         over = late and (self.round >= FEWEST_ROUNDS or contest.spent >= 2 * contest.seconds)
-        if over and not self.open and not contest.keep_all:
+        if over and not self.open:
             self.open = [name for name in self._undecided() if self._seems_to_pay(name)]
             self.until = contest.spent + MORE * contest.seconds
         if self.open:

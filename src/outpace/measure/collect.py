@@ -33,7 +33,7 @@ from outpace.measure.machine import free_memory, memory_limit
 from outpace.measure.recurring import ends_of_epochs, recurring, starts_of_epochs
 from outpace.measure.sampler import Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
-from outpace.measure.subjects import main_device, main_root, training_loader, validation_on_others
+from outpace.measure.subjects import main_device, training_loader, validation_on_others
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import (
     Arm,
@@ -77,7 +77,6 @@ def collect(
     session: Path,
     finished: bool,
     loading_s: float,
-    exit_code: int | None = None,
 ) -> Evidence:
     """All evidence there is by now. ``loading_s``: the import of torch, and us."""
     early, recorded = watcher.first_epoch, watcher.steps
@@ -134,7 +133,6 @@ def collect(
             others_cores=found.others_cores,
             leaves=tuple(watcher.course.limits.others()),
             estimated_s=sum(r.seconds for r in rows) if total or finished else None,
-            exit_code=exit_code,
         ),
         steps=_steps(host, steps, micro, mean, cpu, device),
         ledger=tuple(rows),
@@ -256,10 +254,10 @@ def _compute(
         "device": main_device(host),
         "threads": torch.get_num_threads(),
     }
-    rooted = main_root(host)
+    rooted = host.main_root()
     if rooted is not None:
         facts.update(_model_facts(*rooted))
-    optimizer = host.main_optimizer() if host.main_optimizer is not None else None
+    optimizer = host.main_optimizer()
     if optimizer is not None:
         group = optimizer.param_groups[0]
         facts["optimizer"] = type(optimizer).__name__

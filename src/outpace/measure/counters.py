@@ -8,22 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 CPUCLOCK_SCHED = 2
 """What the kernel calls the clock that counts a process's time on the CPU (posix-timers.h)."""
-
-
-class IoBytes(NamedTuple):
-    """Bytes that a process has read: by its read calls, and those that came from storage."""
-
-    read_calls: int
-    """``rchar``: page-cache hits, pipes and terminals included; reads of a memory map are not"""
-    storage: int
-    """``read_bytes``: what was really fetched from a block device, memory maps included"""
 
 
 def process_cpu_ns() -> int:
@@ -71,26 +60,6 @@ def cpu_ns(pid: int) -> int | None:
         except OSError:
             pass
     return _cpu_ns_from_proc(pid)
-
-
-def children_cpu_ns(pids: Iterable[int]) -> dict[int, int]:
-    """CPU time by process id, without those that are gone.
-
-    It is kept apart by process because the time of one that ends leaves a sum: compare a process
-    with itself.
-    """
-    times = ((pid, cpu_ns(pid)) for pid in pids)
-    return {pid: spent for pid, spent in times if spent is not None}
-
-
-def io_bytes(pid: int | str = "self") -> IoBytes | None:
-    """Bytes read since the process began; another user's process does not tell."""
-    try:
-        with open(f"/proc/{pid}/io", "rb") as file:
-            counts = dict(line.split(b": ") for line in file.read().splitlines())
-        return IoBytes(int(counts[b"rchar"]), int(counts[b"read_bytes"]))
-    except (OSError, KeyError, ValueError):
-        return None
 
 
 def disk_waits_s() -> float | None:

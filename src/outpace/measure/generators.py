@@ -8,8 +8,6 @@ import torch
 
 from outpace.seams.generators import put_back, states_taken
 
-NAMES = ("python", "numpy", "torch")
-
 
 def random_states() -> dict[str, Any]:
     """States of the generators, as tensors and plain values: what a checkpoint can hold."""
@@ -31,16 +29,3 @@ def restore_random(states: dict[str, Any]) -> None:
         kind, keys, *rest = states["numpy"]
         states["numpy"] = (kind, keys.numpy().astype("uint32"), *rest)
     put_back(states)
-
-
-def moved(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Those of the CPU that were drawn from in between."""
-    return {name for name in NAMES if not _same(before.get(name), after.get(name))}
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return all(_same(*parts) for parts in zip(one, other, strict=True))
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return torch.equal(one, other)
-    return bool(one == other)

@@ -53,7 +53,6 @@ class Trend(NamedTuple):
     bytes_per_step: float
     low: float
     high: float
-    witness: Witness
 
     @property
     def grows(self) -> bool:
@@ -138,7 +137,7 @@ def trend(steps: Sequence[int], held: Sequence[float], witness: Witness) -> Tren
     rise, low, high = slope(at.tolist(), bytes_.tolist())
     if not _rises_throughout(at, bytes_, EVEN[witness]) or rise * (at[-1] - at[0]) < FLOOR_BYTES:
         low = min(low, 0.0)
-    return Trend(rise, low, high, witness)
+    return Trend(rise, low, high)
 
 
 def _rises_throughout(

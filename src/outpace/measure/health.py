@@ -24,7 +24,7 @@ from torch.utils.data import IterableDataset, SequentialSampler
 from outpace.measure.dispatch import Operator, OperatorWatch, capturing, name_of, phase, tensors_in
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.not_finite import who_made_it
-from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.subjects import training_loader
 from outpace.records.health import Health
 from outpace.seams.changes import changes
 from outpace.seams.host import Evaluations, Host
@@ -55,7 +55,6 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     def __init__(self, host: Host) -> None:
         super().__init__()
         self.host = host
-        self.looks = 0
         self.ratios: list[float] = []
         self.stepped: set[int] = set()
         """optimizers (id) that made a step"""
@@ -148,7 +147,6 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 self.__exit__(None, None, None)
                 if torch.autograd.backward is watched:
                     torch.autograd.backward = backward
-            self.looks += 1
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -218,7 +216,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     # --- gradients and updates -------------------------------------------------------------------
 
     def _parameters(self) -> list[tuple[str, nn.Parameter]]:
-        rooted = main_root(self.host)
+        rooted = self.host.main_root()
         return [] if rooted is None else list(rooted[0].named_parameters())
 
     def _taught(self) -> set[frozenset[int]]:
@@ -273,7 +271,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 self.idle.setdefault(name, (parameter, changes(parameter), self.host.steps))
         # As it is now: the first looks of a training with a warm-up are always in it.
         self.warming_up = any(map(_restrained, self.host.optimizers))
-        if optimizer is (self.host.main_optimizer and self.host.main_optimizer()):
+        if optimizer is self.host.main_optimizer():
             grads = [p.grad for _, p in named if p.grad is not None and not p.grad.is_sparse]
             self.noise.add([_part(grad).float() for grad in grads])
         for name, parameter in named:
@@ -313,7 +311,6 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         module = self.host.seams.get("module")
         judged = module.evaluations() if isinstance(module, ModuleSeam) else Evaluations()
         return Health(
-            looks=self.looks,
             update_ratio=median(self.ratios) if self.ratios else None,
             first_update_ratio=median(self.ratios[:FIRST]) if self.ratios else None,
             warming_up=self.warming_up,

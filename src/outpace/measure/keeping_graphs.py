@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from statistics import median
 from time import perf_counter
 
 import torch
-from torch import nn
 
 from outpace.measure.again import Call, last_judgement, unseen
 from outpace.measure.arms import settled
 from outpace.seams.host import Host
+from outpace.seams.modes import evaluating
 
 FEWEST_ROUNDS, MOST_ROUNDS = 3, 30
 SECONDS = 0.5
@@ -48,15 +46,3 @@ def timed(call: Call, graphs: bool) -> float:
     del made
     settled()
     return perf_counter() - begun
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode; each part is in its own again afterwards."""
-    before = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in before:
-            part.training = training

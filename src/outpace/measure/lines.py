@@ -78,7 +78,7 @@ def input_lines(
         for _ in range(3):
             for node in ast.walk(tree):
                 targets, value = _assignment(node)
-                if value is None or not targets & wanted or _calls_model_on(value, wanted):
+                if value is None or not targets & wanted or _calls_model(value):
                     continue
                 if isinstance(node, ast.For) and node.body[0].lineno == node.lineno:
                     continue  # what it draws and what it does are on one line
@@ -100,8 +100,8 @@ def _assignment(node: ast.AST) -> tuple[set[str], ast.expr | None]:
     return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}, value
 
 
-def _calls_model_on(value: ast.expr, wanted: set[str]) -> bool:
-    """Whether this assignment is made from the input by a model: ``x = model(x)``."""
+def _calls_model(value: ast.expr) -> bool:
+    """Whether a value is what a model gives, by its name: ``x = model(x)``."""
     return (
         isinstance(value, ast.Call)
         and isinstance(value.func, ast.Name)

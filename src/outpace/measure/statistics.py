@@ -46,11 +46,9 @@ ALONE = Noise(0.0, 0)
 
 
 class Line(NamedTuple):
-    """A straight line through points, with the limits of its slope and of its value at zero."""
+    """A straight line through points, with the limits of its value at zero."""
 
     slope: float
-    slope_low: float
-    slope_high: float
     intercept: float
     intercept_low: float
     intercept_high: float
@@ -115,17 +113,6 @@ def enough(gain: Gain, narrow: float = 0.02) -> bool:
     return half <= narrow or beyond > 1.5 * half
 
 
-def share_interval(count: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval of the share ``count / total``; (0, 1) where nothing was counted."""
-    if total <= 0:
-        return 0.0, 1.0
-    z = _normal_quantile(1.0 - confidence)
-    share, spread = count / total, z * z / total
-    middle = (share + spread / 2.0) / (1.0 + spread)
-    half = z * math.sqrt(share * (1.0 - share) / total + spread / (4.0 * total)) / (1.0 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def slope(
     x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95
 ) -> tuple[float, float, float]:
@@ -139,7 +126,7 @@ def slope(
 
 
 def line(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95) -> Line:
-    """Slope and intercept of ``y`` (times) over ``x`` (positive sizes), each with its interval.
+    """Slope and intercept of ``y`` (times) over ``x`` (positive sizes), that with its interval.
 
     Noise of times is proportional to them, so the intercept is got as the slope of y/x over 1/x:
     the far end of the sizes, where the noise is large, then weighs little. On simulated timings
@@ -150,7 +137,7 @@ def line(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95) ->
     if sizes.size == 0 or float(sizes.min()) <= 0.0:
         raise ValueError("sizes must be positive")
     steep = _theil_sen(sizes, times, confidence)
-    return Line(*steep, *_theil_sen(1.0 / sizes, times / sizes, confidence))
+    return Line(steep[0], *_theil_sen(1.0 / sizes, times / sizes, confidence))
 
 
 def _log_ratios(base: Sequence[float], arm: Sequence[float]) -> Floats:
@@ -179,14 +166,15 @@ def _binomial_cut(count: int, miss: float) -> tuple[int, float, float]:
     """Largest cut whose order statistics still cover, their cover, and that of the next cut in."""
     below, cut = 0.0, 0
     while True:
-        weight = math.exp(_log_choose(count, cut) - count * math.log(2.0))
+        weight = math.exp(log_choose(count, cut) - count * math.log(2.0))
         if 2.0 * (below + weight) > miss:
             return cut, 1.0 - 2.0 * below, 1.0 - 2.0 * (below + weight)
         below += weight
         cut += 1
 
 
-def _log_choose(count: int, chosen: int) -> float:
+def log_choose(count: int, chosen: int) -> float:
+    """The logarithm of how many ways there are to choose so many of a count."""
     return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
 
 

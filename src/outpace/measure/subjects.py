@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torch import nn
-
 from outpace.measure.course import Course
-from outpace.seams.host import Host, RootFacts
+from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.module import device_of
@@ -69,15 +67,10 @@ def validation_on_others(
     return share * step_s * samples / max(1.0, batch)
 
 
-def main_root(host: Host) -> tuple[nn.Module, RootFacts] | None:
-    """The model, as the host knows it."""
-    return host.main_root()
-
-
 def main_device(host: Host) -> str:
     """The type of device that the model is on; without one, that of what the main optimizer steps."""
-    rooted = main_root(host)
+    rooted = host.main_root()
     if rooted is not None:
         return device_of(rooted[0])
-    optimizer = host.main_optimizer() if host.main_optimizer is not None else None
+    optimizer = host.main_optimizer()
     return optimizer.param_groups[0]["params"][0].device.type if optimizer is not None else "cpu"

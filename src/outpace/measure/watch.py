@@ -11,7 +11,7 @@ from outpace.measure.ledger import WARM_UP
 from outpace.measure.losses import Losses
 from outpace.measure.recurring import Came
 from outpace.measure.retained import Look, find_retained, look
-from outpace.measure.subjects import forget_epochs, main_root, steps_of_epoch, training_loader
+from outpace.measure.subjects import forget_epochs, steps_of_epoch, training_loader
 from outpace.measure.validation import ValidationLosses
 from outpace.records.ledger import NOW_AND_THEN
 from outpace.seams.fetch import LOADERS, Fetches, FetchSeam, counted_as
@@ -64,7 +64,7 @@ class Watcher:
     def on_step(self, step: Step) -> None:
         """A step ended."""
         if step.index in KEEP_AT:
-            self.kept = [training_loader(self.host), main_root(self.host)]
+            self.kept = [training_loader(self.host), self.host.main_root()]
         if step.index == 1:
             self.fetch_begin = self._fetches()
         begins = self._epoch is not None and self.host.epoch > self._epoch
@@ -98,7 +98,7 @@ class Watcher:
 
     def _forget_other_training(self) -> None:
         """Losses of a model that is not trained any more, a teacher or a fold before, are another curve."""
-        optimizer = self.host.main_optimizer and self.host.main_optimizer()
+        optimizer = self.host.main_optimizer()
         if optimizer is None or optimizer is self.taught():
             return
         parameters = [p for group in optimizer.param_groups for p in group["params"]]

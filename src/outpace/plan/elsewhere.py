@@ -44,7 +44,7 @@ class Reckoned(NamedTuple):
 def rates_here(evidence: Evidence) -> Rates | None:
     """What was measured of this machine; None where its arithmetic was not."""
     ceilings, compute = evidence.machine.ceilings, evidence.compute
-    rates = ceilings.matmul_flops if ceilings is not None else {}
+    rates = evidence.machine.products
     top = rates.get(compute.products or "") or rates.get(compute.dtype)  # float16 on a CPU has none
     if ceilings is None or not top:
         return None

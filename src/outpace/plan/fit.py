@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares, nnls
+from scipy.special import fdtrc
 
 from outpace.errors import UsageError
 from outpace.plan.scaling import Parametric
@@ -36,6 +37,8 @@ BOUNDS = (0.01, 2.0)
 """of both exponents"""
 MOST_TOGETHER = 0.995
 """correlation of log N and log D, above which no law can be told"""
+BY_CHANCE = 0.05
+"""how probable it may be that losses which depend on nothing are as near to a law"""
 EXPONENTS = (0.2, 0.35, 0.5, 0.7)
 COLUMNS = {
     "parameters": ("parameters", "params", "n"),
@@ -143,6 +146,19 @@ def _polished(runs: Runs, start: np.ndarray) -> Parametric:
     )
     e, a, b = (float(value) for value in np.exp(found.x[:3]))
     return Parametric("fitted", e, a, b, float(found.x[3]), float(found.x[4]))
+
+
+def depends(runs: Runs, law: Parametric) -> bool:
+    """Whether the losses follow the law beyond chance: an F test of what it leaves of their variance."""
+    logs = np.log(runs.loss)
+    left = float(np.square(logs - np.log(slopes(law, runs)[0])).sum())
+    whole = float(np.square(logs - logs.mean()).sum())
+    free = len(logs) - CONSTANTS
+    if left <= 0.0:
+        return whole > 0.0
+    return bool(
+        fdtrc(CONSTANTS - 1, free, max(0.0, whole / left - 1) * free / (CONSTANTS - 1)) < BY_CHANCE
+    )
 
 
 def slopes(law: Parametric, runs: Runs) -> tuple[np.ndarray, np.ndarray]:

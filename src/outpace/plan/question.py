@@ -14,7 +14,7 @@ from outpace.errors import UsageError
 from outpace.plan import scaling
 from outpace.plan.elsewhere import step_on
 from outpace.plan.epochs import notes
-from outpace.plan.fit import between, fit, fitted, read_runs, resampled
+from outpace.plan.fit import between, depends, fit, fitted, read_runs, resampled
 from outpace.plan.forecast import Objective, finish, options, steps_of, steps_seen, terms
 from outpace.plan.hardware import Device, device
 from outpace.plan.room import memory_plan, step_flops
@@ -206,6 +206,11 @@ def chosen(asked: Question) -> Chosen:
         return Chosen(asked.law, scaling.LAWS[asked.law])
     runs = read_runs(asked.fit)
     law = fit(runs)
+    if not depends(runs, law):
+        raise UsageError(
+            f"{asked.fit}: the losses depend on neither size nor data by more than chance",
+            "no law can be told of them: add runs that are further apart, or less noisy",
+        )
     several = resampled(runs, law)
     return Chosen("fitted", law, fitted(runs, several, law), tuple(several))
 
@@ -294,8 +299,8 @@ def _of_script(asked: Question, measured: Session) -> Plan:
 def of_memory(asked: Question, sizes: Sizes, machine: Machine) -> Plan:
     """What a step's memory and arithmetic are, here or on the device that was asked about."""
     wanted = device(asked.device) if asked.device is not None else None
-    rates = machine.ceilings.matmul_flops if machine.ceilings is not None else {}
-    step = step_flops(sizes.flops, sizes.flops_forward, sizes.step_s, rates.get(sizes.dtype))
+    peak = machine.products.get(sizes.dtype)
+    step = step_flops(sizes.flops, sizes.flops_forward, sizes.step_s, peak)
     return Plan(
         flops=step,
         memory=memory_plan(sizes, asked.batch, wanted, asked.count),
@@ -304,8 +309,7 @@ def of_memory(asked: Question, sizes: Sizes, machine: Machine) -> Plan:
 
 def peak_of(machine: Machine, compute: Compute) -> float | None:
     """FLOP/s of this machine's matrix products in a model's format, as measured; None: not known."""
-    rates = machine.ceilings.matmul_flops if machine.ceilings is not None else {}
-    return rates.get(compute.products) if compute.products is not None else None
+    return machine.products.get(compute.products) if compute.products is not None else None
 
 
 def hours_of(asked: Question) -> float | None:

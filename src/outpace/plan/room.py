@@ -5,6 +5,8 @@ optimizer's step; the higher one is the peak. What came from outside of the step
 measured at two batch sizes, where the script's batches can be given again in part; else what is not the
 model's own is taken to be in proportion.
 
+On a GPU the largest batch is tried besides: its libraries take other scratch memory for other sizes.
+
 States over n devices: ZeRO 1 shares out the optimizer's, 2 the gradients as well, 3 the parameters as
 well (Rajbhandari et al. 2020, arXiv 1910.02054).
 """
@@ -30,6 +32,10 @@ MOST_BATCH = 1 << 30
 GPU_WHOLE, GPU_PIECES = 0.96, 40 << 20
 """part of a GPU's memory, and bytes less, that tensors can have beside the pieces that were seen to be of no
 use: torch takes it by 2 and 20 MiB, and with those alone 2 of 7 batches that were told to fit did not"""
+NEAR = 1.05
+"""so many times as large a batch as one that ran is worth a try"""
+LESS = 0.9
+"""of a batch that did not fit is tried next"""
 
 
 @dataclass(frozen=True)
@@ -108,16 +114,53 @@ def _through(small: StepSize, large: StepSize, value: object) -> Line:
     return Line(value(large) - slope * large.batch, slope)
 
 
+def usable(sizes: Sizes) -> int | None:
+    """Bytes that tensors can have on the device that was measured; None where nothing tells."""
+    if sizes.limit is None or sizes.device != "cuda":
+        return sizes.limit
+    return int(GPU_WHOLE * sizes.limit) - GPU_PIECES
+
+
+def largest_told(sizes: Sizes) -> int:
+    """The largest batch that fits on a device whose memory is known: by what was measured, and less than one
+    that failed.
+    """
+    limit = usable(sizes)
+    assert limit is not None
+    largest = law_of(sizes).largest(limit)
+    return largest if sizes.failed is None else min(largest, int(LESS * sizes.failed))
+
+
+def next_to_try(sizes: Sizes, most: int = MOST_BATCH) -> int | None:
+    """The batch that a GPU is to be tried with, of no more samples than ``most``; None where one that is
+    hardly smaller ran, or none can be told. After one that failed it is half of that, from which the rest is
+    told again.
+    """
+    if not sizes.may_try or usable(sizes) is None or not sizes.steps:
+        return None
+    ran = max(size.batch for size in sizes.steps)
+    batch = min(largest_told(sizes), most)
+    if sizes.failed is not None and ran < sizes.failed // 2:
+        batch = min(batch, sizes.failed // 2)
+    return batch if batch >= NEAR * ran else None
+
+
 def memory_plan(sizes: Sizes, batch: int | None, device: Device | None, count: int) -> MemoryPlan:
     """The peak with so many samples, whether it fits, and what would make room."""
     law = law_of(sizes)
     own = sizes.steps[0]
     asked = batch or own.batch
-    limit = sizes.limit if device is None else device.room_bytes
-    if limit is not None and device is None and sizes.device == "cuda":
-        limit = int(GPU_WHOLE * limit) - GPU_PIECES
+    limit = usable(sizes) if device is None else device.room_bytes
     how: How = "measured" if asked == own.batch and device is None else "predicted"
     peak = own.peak if asked == own.batch else law.peak(asked)
+    fits = None if limit is None else peak + round(law.pieces.at(asked)) <= limit
+    largest, tried = None if limit is None else law.largest(limit), False
+    if limit is not None and device is None and (sizes.fitted or sizes.failed):
+        # Where a larger one failed nothing is told that did not run.
+        ran, largest = max(size.batch for size in sizes.steps), largest_told(sizes)
+        tried = sizes.failed is not None or largest < NEAR * ran
+        largest = min(largest, ran) if tried else largest
+        fits = asked <= max(largest, ran)
     scale = asked / max(1, own.batch)
     changes = [
         Room(change, bytes_, None if limit is None else bytes_ + unused <= limit, time, known)
@@ -134,9 +177,10 @@ def memory_plan(sizes: Sizes, batch: int | None, device: Device | None, count: i
         how=how,
         device=device.name if device is not None else None,
         limit_bytes=limit,
-        fits=None if limit is None else peak + round(law.pieces.at(asked)) <= limit,
-        largest_batch=None if limit is None else law.largest(limit),
+        fits=fits,
+        largest_batch=largest,
         changes=tuple(changes),
+        largest_tried=tried,
     )
 
 

@@ -14,7 +14,7 @@ EXIT_S, QUICKEST_EXIT_S = 1.1, 0.4
 EXIT_OF_IMPORT = 0.9
 """of the CPU time that the import of torch takes: seen were 0.8 to 1.1 s where that took 1.0; where it took
 1.2 to 2.1 the end took no longer"""
-ONE_THREAD = 0.7
+SLOWED_SHARE = 0.7
 """of how much more time steps take on a busy machine, whose threads wait for each other"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
@@ -85,7 +85,7 @@ class TimeLeft:
     def exiting(self) -> float:
         """For the process to end."""
         pace = self.outlook.pace
-        slower = 1.0 + ONE_THREAD * (pace.slowness - 1.0) if pace.slowness > FAR else 1.0
+        slower = 1.0 + SLOWED_SHARE * (pace.slowness - 1.0) if pace.slowness > FAR else 1.0
         return min(MOST_SLOWER, slower) * (self.exit_s + (LAUNCHER_S if self.ranks > 1 else 0.0))
 
     def finish(self) -> Estimate | None:

@@ -443,7 +443,6 @@ class Run(msgspec.Struct, frozen=True):
     total_steps: int | None = None
     """steps of the whole run where its length could be found"""
     estimated_s: float | None = None
-    exit_code: int | None = None
     loading_s: float = 0.0
     """part of start-up in which torch was imported, or imported more of itself: no training is
     without it"""
@@ -527,8 +526,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
         By the machine's own speed in either. In float32 products reach a third of it, or a tenth to all.
         """
-        ceilings, compute = self.machine.ceilings, self.compute
-        rates = ceilings.matmul_flops if ceilings is not None else {}
+        rates, compute = self.machine.products, self.compute
         own, full = rates.get(compute.products or "", 0.0), rates.get("float32", 0.0)
         counted = sum(each.seconds for each in compute.spent)
         if compute.products not in HALF or not own or full < CLEARLY * own or not counted:

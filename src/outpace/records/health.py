@@ -6,9 +6,8 @@ import msgspec
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Gradients, updates, activations and labels of ``looks`` steps."""
+    """Gradients, updates, activations and labels of the steps looked at."""
 
-    looks: int = 0
     update_ratio: float | None = None
     """|change of the weights| / |weights| a step: median over weight matrices, then over looks
 

@@ -38,3 +38,8 @@ class Machine(msgspec.Struct, frozen=True):
     python: str = ""
     torch: str = ""
     ceilings: Ceilings | None = None
+
+    @property
+    def products(self) -> dict[str, float]:
+        """FLOP/s of large matrix products by format; empty where they were not measured."""
+        return self.ceilings.matmul_flops if self.ceilings is not None else {}

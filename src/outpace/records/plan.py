@@ -175,12 +175,14 @@ class Sizes(msgspec.Struct, frozen=True):
     """What was measured of a step's memory and arithmetic; FLOPs and seconds are a step's.
 
     ``limit``: bytes that the device has for the step, all that it held already included; None where nothing
-    tells. ``micro_steps``: batches of one step. ``dtype``: that most of its FLOPs are done in.
+    tells. ``micro_steps``: batches of one step. ``dtype``: that most of its FLOPs are done in. ``may_try``:
+    whether larger batches can be made, of a GPU on which nobody else is at work; ``fitted``: the largest that
+    was tried, and ran; ``failed``: the smallest that did not.
     """
 
     device: str
     steps: tuple[StepSize, ...]
-    """as the script is, with its own batch and, where that can be, with another"""
+    """as the script is, with its own batch and, where that can be, with others"""
     bf16: StepSize | None
     checkpointed: StepSize | None
     layers: tuple[Layer, ...]
@@ -191,6 +193,9 @@ class Sizes(msgspec.Struct, frozen=True):
     limit: int | None = None
     micro_steps: int = 1
     dtype: str = "float32"
+    may_try: bool = False
+    fitted: int | None = None
+    failed: int | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -208,7 +213,8 @@ class MemoryPlan(msgspec.Struct, frozen=True):
     """Memory of a step, in bytes; ``device`` and ``limit_bytes`` where one was asked about.
 
     ``batch``: samples that go through the model at once, ``micro_steps`` times in a step; ``own_batch``:
-    those of the script, with which it was measured.
+    those of the script, with which it was measured. ``largest_tried``: whether the largest batch, or a larger
+    one, was run.
     """
 
     batch: int
@@ -223,6 +229,7 @@ class MemoryPlan(msgspec.Struct, frozen=True):
     fits: bool | None
     largest_batch: int | None
     changes: tuple[Room, ...]
+    largest_tried: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True):

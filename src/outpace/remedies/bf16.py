@@ -41,8 +41,7 @@ class Bf16(Remedy):
             return Verdict(False, "LBFGS compares losses that bfloat16 cannot tell apart")
         if compute.root is None:
             return Verdict(False, "no model was seen")
-        ceilings = evidence.machine.ceilings
-        rates = ceilings.matmul_flops if ceilings is not None else {}
+        rates = evidence.machine.products
         if rates.get("float32") and rates.get("bfloat16"):
             ratio = rates["bfloat16"] / rates["float32"]
             if ratio < WORTH:

@@ -34,14 +34,14 @@ class Fp16(Remedy):
 
     def applies(self, evidence: Evidence) -> Verdict:
         """A CUDA device with fast float16 and no fast bfloat16."""
-        compute, ceilings = evidence.compute, evidence.machine.ceilings
+        compute = evidence.compute
         if compute.device != "cuda":
             return Verdict(False, "the model is not on a CUDA device")
         if compute.optimizer == "LBFGS":
             return Verdict(False, "LBFGS compares losses that float16 cannot tell apart")
         if compute.autocast or compute.dtype != "float32":
             return Verdict(False, f"the model already runs in {compute.dtype} or under autocast")
-        rates = ceilings.matmul_flops if ceilings is not None else {}
+        rates = evidence.machine.products
         single, half, brain = (rates.get(k, 0.0) for k in ("float32", "float16", "bfloat16"))
         if not single or not half:
             return Verdict(False, "the speed of float16 products was not measured")
@@ -55,8 +55,7 @@ class Fp16(Remedy):
         self, evidence: Evidence, settings: Settings | None = None, accepted: Setup = AS_IS
     ) -> Gain:
         """Up to the ratio of the products' speeds; most steps gain half of it."""
-        ceilings = evidence.machine.ceilings
-        rates = ceilings.matmul_flops if ceilings is not None else {}
+        rates = evidence.machine.products
         if not rates.get("float32") or not rates.get("float16") or accepted.autocast:
             return NO_GAIN
         ratio = max(1.0, min(4.0, rates["float16"] / rates["float32"]))

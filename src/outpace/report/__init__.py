@@ -46,12 +46,17 @@ def check_place(path: Path, *, force: bool, trace: bool = False) -> None:
         )
 
 
+def not_written(path: Path, error: OSError, hint: str | None = None) -> UsageError:
+    """What is told where a file that was asked for cannot be."""
+    return UsageError(f"{path} cannot be written: {error.strerror or error}", hint)
+
+
 def written(path: Path, text: str) -> None:
     """Write a file that was asked for, whole or not at all. Raises UsageError."""
     try:
         write_text(path, text)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise not_written(path, error) from error
 
 
 def _renderer(session: Session | Training, path: Path) -> Callable[[], str]:

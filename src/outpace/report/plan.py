@@ -64,7 +64,7 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
     shown = found[:MOST_OPTIONS]
     width = max((len(option.change) for option in shown), default=0)
     for option in shown:
-        yield f"  {_mark(asked, option)}{option.change:<{width}}  {_option(asked, option)}"
+        yield f"  {_mark(asked, option)}{option.change:<{width}}  {_option(option)}"
     if len(found) > len(shown):
         yield f"  and {len(found) - len(shown)} more with --json"
     if found:
@@ -97,7 +97,7 @@ def _mark(asked: Question, option: Option) -> str:
     return "too late " if late else "too dear " if dear else "fits     "
 
 
-def _option(asked: Question, option: Option) -> str:
+def _option(option: Option) -> str:
     hours = option.hours
     text = (
         f"{duration(3600 * hours.estimate)} ({duration(3600 * hours.low)} to "
@@ -135,7 +135,8 @@ def memory_lines(plan: Plan, name: str) -> Iterator[str]:
             how += f" with {words.count(memory.own_batch, 'sample')}, in proportion"
         yield f"kept for the backward pass, {how}: {kept}"
     if memory.largest_batch is not None:
-        yield f"largest batch that fits: {memory.largest_batch:,}, predicted"
+        how = "tried" if memory.largest_tried else "predicted"
+        yield f"largest batch that fits: {memory.largest_batch:,}, {how}"
     width = max((len(room.change) for room in memory.changes), default=0)
     for room in memory.changes:
         fits = "" if room.fits is None else "fits     " if room.fits else "too large "

@@ -275,7 +275,10 @@ def _next_commands(session: Session) -> list[Next]:
         run = words.outpace("run", target, "--recipe", recipe_file(session))
         return [Next(run, "trains with the recipe, the script unchanged")]
     if session.command == "tune":
-        return [Next(bare_command(target), "no recipe was made: nothing that was tried pays")]
+        why = (
+            "what is faster is not proven" if _unproven(session) else "nothing that was tried pays"
+        )
+        return [Next(bare_command(target), f"no recipe was made: {why}")]
     advised = [each for finding in session.findings for each in finding.remedies]
     if session.command == "diagnose" and any(not each.by_hand for each in advised):
         return [Next(words.outpace("tune", target), "measures the remedies and proves quality")]

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from outpace.seams.changes import changes
-from outpace.seams.generators import beside_torch, drawn_from, put_back
+from outpace.seams.generators import beside_torch, moved, put_back
 from outpace.seams.setup import Setup
 
 SMALL = 1 << 16
@@ -125,7 +125,7 @@ class Again:
         """After the forward pass only what it may have moved is still held."""
         yield
         self.held = [each for each in self.held if each.may_have_moved]
-        drawn = drawn_from(self.random, beside_torch())
+        drawn = moved(self.random, beside_torch())
         self.random = {name: self.random[name] for name in drawn}
 
     def __enter__(self) -> None:

@@ -113,7 +113,7 @@ class DecodeSeam:
         @functools.wraps(original)
         def load(image: Any) -> Any:
             if not getattr(image, "tile", None):
-                if image.readonly and caller() not in WITHIN:
+                if image.readonly and calling_module() not in WITHIN:
                     seam._detach(image)
                 return original(image)
             start = perf_counter_ns()
@@ -121,7 +121,7 @@ class DecodeSeam:
                 setup = seam.setup
                 if setup.decoder != "pillow" or setup.decoded_bytes:
                     seam._fill(image, setup, original)
-                    if image.readonly and caller() not in WITHIN:
+                    if image.readonly and calling_module() not in WITHIN:
                         seam._detach(image)
                 return original(image)
             finally:
@@ -179,7 +179,7 @@ class DecodeSeam:
 
         @functools.wraps(original)
         def method(image: Any, *args: Any, **kwargs: Any) -> Any:
-            if image.readonly and caller() not in unless:
+            if image.readonly and calling_module() not in unless:
                 seam._detach(image)
             return original(image, *args, **kwargs)
 
@@ -204,6 +204,6 @@ class DecodeSeam:
         return decode
 
 
-def caller() -> str:
+def calling_module() -> str:
     """The module that called the function that asks."""
     return str(sys._getframe(2).f_globals.get("__name__", ""))

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+NAMES = ("python", "numpy", "torch")
+"""those of the CPU"""
+
 
 @contextmanager
 def generators_kept(*others: torch.Generator | None) -> Iterator[None]:
@@ -56,10 +59,11 @@ def put_back(states: dict[str, Any]) -> None:
         sys.modules["numpy"].random.set_state(states["numpy"])
 
 
-def drawn_from(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Those of `beside_torch` that were drawn from in between."""
-    return {name for name in before if _plain(before[name]) != _plain(after[name])}
+def moved(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """Those of the CPU that ``before`` has and that were drawn from in between."""
+    return {n for n in NAMES if n in before and _plain(before[n]) != _plain(after[n])}
 
 
-def _plain(state: Any) -> list[Any]:
-    return [part.tolist() if hasattr(part, "tolist") else part for part in state]
+def _plain(state: Any) -> Any:
+    parts = state if isinstance(state, tuple) else (state,)
+    return [part.tolist() if hasattr(part, "tolist") else part for part in parts]

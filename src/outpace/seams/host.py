@@ -116,7 +116,7 @@ class Host:
     """those that were made, of which some may be stepped later"""
     by_hand_after: int = HAND_WRITTEN_AFTER
     """backward passes without a step of an optimizer after which weights are taken to be stepped by hand"""
-    main_optimizer: Any = None
+    main_optimizer: Callable[[], Any] = field(default_factory=lambda: lambda: None)
     stepped_since: dict[int, int] = field(default_factory=dict)
     """steps of each other optimizer, by its id, since the last one of the main one"""
     batch_size: int = 0
@@ -329,7 +329,7 @@ class Host:
     def saw_optimizer_step(self, optimizer: Any, *, within: bool = False) -> None:
         """An optimizer ended its step; ``within``: a backward pass, with which the training's step ends."""
         self.unstepped = False
-        if self.main_optimizer is None or self.main_optimizer() is None:
+        if self.main_optimizer() is None:
             self.main_optimizer = weakref.ref(optimizer)
         if self.main_optimizer() is not optimizer and not self._takes_over(optimizer):
             return
@@ -501,7 +501,6 @@ class Evaluations:
 class RootFacts:
     """A module that the script calls itself, as it was seen."""
 
-    calls: int = 0
     training_calls: int = 0
     learns: bool = False
     """called to learn since the first step: before it a model may be tried out"""

@@ -158,7 +158,6 @@ class ModuleSeam:
             facts.has_parameters = next(module.parameters(), None) is not None
             if facts.has_parameters:
                 bring_format(host, module, facts, self.setup.channels_last)
-        facts.calls += 1
         facts.in_training = facts.in_training or (module.training and torch.is_grad_enabled())
         learns = self.learns(module, facts)
         if not facts.has_parameters:

@@ -32,7 +32,7 @@ def keep_freed() -> None:
     tell(TOP_PAD, 1 << 26)
 
 
-def page_faults() -> int:
+def page_faults_of_thread() -> int:
     """Pages of fresh memory that this thread has been given so far; 0 where that is not told."""
     try:
         import resource

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from outpace.measure.doctor import start_method
 from outpace.measure.objects import Copied, copied_on_write
+from outpace.measure.statistics import log_choose
 from outpace.serve.worker_seeds import Seeds, generators, worker_seeds
 
 __all__ = [
@@ -108,17 +109,13 @@ def expected_distinct(counts: Iterable[int], size: int) -> float:
     counts = [count for count in counts if count > 0]
     total = sum(counts)
     size = min(size, total)
-    whole = _log_choose(total, size)
+    whole = log_choose(total, size)
     missing = (
-        math.exp(_log_choose(total - count, size) - whole)
+        math.exp(log_choose(total - count, size) - whole)
         for count in counts
         if total - count >= size
     )
     return len(counts) - sum(missing)
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def _labels(batch: Any) -> Any:

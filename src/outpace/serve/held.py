@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from outpace.measure.generators import NAMES
-from outpace.seams.generators import generators_kept
+from outpace.seams.generators import NAMES, generators_kept
 from outpace.serve.order import generator, seed_process
 from outpace.serve.worker_seeds import generators
 

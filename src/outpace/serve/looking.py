@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from outpace.serve.allocating import page_faults
+from outpace.serve.allocating import page_faults_of_thread
 from outpace.serve.crossing import crossing_s
 from outpace.serve.executors import AS_MADE, fetch_threads
 from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
@@ -126,14 +126,14 @@ def _timed(
     make: Callable[[Request], Made], requests: Sequence[Request], most: int, seconds: float = LOOK_S
 ) -> Timed:
     """Of ``requests`` made in turn for so long; once there are ``most``, for LEAST_S only."""
-    rounds, faults, count = cycle(requests), page_faults(), 0
+    rounds, faults, count = cycle(requests), page_faults_of_thread(), 0
     begun, cpu, queued = time.perf_counter(), time.thread_time(), _queued()
     while not count or time.perf_counter() - begun < (seconds if count < most else LEAST_S):
         make(next(rounds))
         count += 1
     cpu = time.thread_time() - cpu
     wall = time.perf_counter() - begun - (_queued() - queued)
-    faults = page_faults() - faults
+    faults = page_faults_of_thread() - faults
     return Timed(max(wall, cpu) / count, cpu / count, faults / count, count)
 
 

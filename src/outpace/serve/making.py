@@ -20,7 +20,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, default_collate
 
 from outpace.errors import DataError, OutpaceError
-from outpace.measure.generators import moved, random_states
+from outpace.measure.generators import random_states
+from outpace.seams.generators import moved
 from outpace.serve.batches import Slices, same_bits
 from outpace.serve.changes import state_of
 from outpace.serve.held import all_kept, held_by, seed_all

@@ -50,10 +50,6 @@ class Places:
             self.used[number] = 1
         return number
 
-    def give_back(self, number: int) -> None:
-        """In a worker: nothing was written there."""
-        self.used[number] = 0
-
     def lend(self, number: int) -> Place:
         """Where the batch arrives: the place, which is free again when nothing looks at it."""
         self._take_back()

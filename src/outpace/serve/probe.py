@@ -16,8 +16,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from outpace.measure.generators import moved, random_states
-from outpace.seams.generators import generators_kept
+from outpace.measure.generators import random_states
+from outpace.seams.generators import generators_kept, moved
 from outpace.serve.batches import Slices, Unlike, by_items, same_bits
 from outpace.serve.cache import SampleCache, flatten
 from outpace.serve.open_files import none_opened

@@ -30,8 +30,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from outpace.measure.objects import Walk
+from outpace.seams.generators import NAMES
 
-PACKAGES = ("python", "numpy", "torch")
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 SHARED = [getattr(f, "__self__", None) for f in (random.random, np.random.random)] + [
     torch.default_generator
@@ -60,7 +60,7 @@ class Seeds(NamedTuple):
     @property
     def faulty(self) -> tuple[str, ...]:
         """Those that have samples of two workers draw alike."""
-        used = PACKAGES if self.used is None else self.used
+        used = NAMES if self.used is None else self.used
         return tuple(name for name in self.same if name in used)
 
 

@@ -16,7 +16,8 @@ import torch
 
 from outpace.plan.schedule import rate as share
 from outpace.seams.generators import generators_kept
-from outpace.train.layers import evaluating, set_learning
+from outpace.seams.modes import evaluating
+from outpace.train.layers import set_learning
 from outpace.train.optimizers import Rates
 from outpace.train.rate import LONG, Climb, Point, hardly, horizon, sound, usual_rate
 

@@ -16,8 +16,9 @@ import torch
 from outpace.measure.statistics import paired_gain
 from outpace.records.gain import Gain
 from outpace.seams.generators import generators_kept
+from outpace.seams.modes import evaluating
 from outpace.train.clock import Clock, done
-from outpace.train.layers import evaluating, set_learning
+from outpace.train.layers import set_learning
 from outpace.train.loop import gradients
 from outpace.train.run import Run
 from outpace.train.strategies.dropout_off import dropped

@@ -17,19 +17,13 @@ from torch.optim import Optimizer
 
 from outpace.seams.batch import tensors_in
 from outpace.seams.generators import generators_kept
+from outpace.seams.modes import modes_kept, set_modes
 
 if TYPE_CHECKING:
     from outpace.train.objective import Objective
 
-KINDS = (
-    nn.Linear,
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 Look = Callable[[str, nn.Module, tuple[Any, ...], torch.Tensor], torch.Tensor | None]
 """name, layer, what it was given, what it gave -> what is taken for that instead, unless it is None"""
 
@@ -42,35 +36,6 @@ def set_learning(model: nn.Module) -> None:
     modes = {inner: inner.training for layer in still for inner in layer.modules()}
     model.train()
     set_modes(modes)
-
-
-def set_modes(modes: Mapping[nn.Module, bool]) -> None:
-    """Of layers, outer ones first. Their own ``train`` may do more than to set a flag: merge what is learnt
-    into a weight, empty what was kept.
-    """
-    for layer, mode in modes.items():
-        if layer.training != mode:
-            layer.train(mode)
-    for layer, mode in modes.items():
-        layer.training = mode
-
-
-@contextmanager
-def modes_kept(model: nn.Module) -> Iterator[None]:
-    """Afterwards layers are in training or in evaluation mode as they were."""
-    modes = {layer: layer.training for layer in model.modules()}
-    try:
-        yield
-    finally:
-        set_modes(modes)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Inside, all of it is in evaluation mode."""
-    with modes_kept(model):
-        model.eval()
-        yield
 
 
 @contextmanager

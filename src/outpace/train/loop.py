@@ -18,10 +18,11 @@ from outpace.plan.budget import duration
 from outpace.records.training import Row
 from outpace.seams.batch import batch_size
 from outpace.seams.generators import generators_kept
+from outpace.seams.modes import evaluating
 from outpace.train import ranks
 from outpace.train.checkpoint import copied
 from outpace.train.data import Together
-from outpace.train.layers import evaluating, set_learning
+from outpace.train.layers import set_learning
 from outpace.train.result import Best
 from outpace.train.run import Run
 

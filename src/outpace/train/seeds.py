@@ -26,10 +26,10 @@ import torch
 from outpace.errors import UsageError
 from outpace.plan.budget import duration, seconds_of
 from outpace.seams.generators import generators_kept
+from outpace.seams.modes import evaluating
 from outpace.train import ranks
 from outpace.train.auto import is_auto, own_of
 from outpace.train.checkpoint import versioned
-from outpace.train.layers import evaluating
 from outpace.train.progress import Telling
 from outpace.train.result import Choice, Kept, Result
 

@@ -21,6 +21,7 @@ from outpace.plan.countdown import since_boot
 from outpace.plan.safety import write
 from outpace.records.training import Tried
 from outpace.seams.generators import generators_kept
+from outpace.seams.modes import modes_kept
 from outpace.seams.optimizer import held_by
 from outpace.serve.loader import Loader
 from outpace.train import given, ranks
@@ -30,7 +31,7 @@ from outpace.train.choose import compared, settled
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
 from outpace.train.facts import has_batch_norm
-from outpace.train.layers import fit_buffers, modes_kept
+from outpace.train.layers import fit_buffers
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept

@@ -55,6 +55,10 @@ WATCHED = {
 """evidence that a run gives while it is watched as it is, whole or by its parts"""
 
 
+Tell = Callable[[str, float, float, str], None]
+"""phase, done, total, and what of it"""
+
+
 class Launch(Protocol):
     """Run the target to its end, or to ours; the exit code, as a shell would see it."""
 
@@ -361,6 +365,3 @@ def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
 def _gain(final: Mapping[str, Any], name: str) -> Gain | None:
     found = final.get(name)
     return None if found is None else msgspec.convert(found["gain"], Gain)
-
-
-Tell = Callable[[str, float, float, str], None]

@@ -20,7 +20,7 @@ from outpace.measure.health import HealthWatch
 from outpace.measure.keeping_graphs import times_with_graphs
 from outpace.measure.others import Others, said
 from outpace.measure.paging import Paging
-from outpace.measure.subjects import main_root, training_loader
+from outpace.measure.subjects import training_loader
 from outpace.measure.workers import WorkerMemory
 from outpace.records.evidence import ONE_THREAD, Evidence
 from outpace.remedies.base import Remedy
@@ -34,7 +34,7 @@ from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.files import CONTESTS, MARKER, read, write
 from outpace.tune.observed import Observed
 from outpace.tune.probes import (
-    after_draw,
+    Snapshot,
     probe_images,
     probe_input,
     probe_memory,
@@ -332,7 +332,7 @@ class Experiment:
 
     def probe_parts(self) -> Iterator[None]:
         """Which parts of the model can be left out."""
-        rooted = main_root(self.host)
+        rooted = self.host.main_root()
         if rooted is None:
             return
         passing = PassingThrough(rooted[0])
@@ -343,7 +343,7 @@ class Experiment:
 
     def _probe_streams(self) -> Iterator[None]:
         streams: set[str] = set()
-        snapshot = after_draw(self.host)
+        snapshot = Snapshot(self.host)
         for _ in range(2):
             yield None
             streams |= step_streams(snapshot)
@@ -386,7 +386,7 @@ class Experiment:
         """The model with less to do: one part of each kind left out, dropout, half of it frozen."""
         base = replace(AS_IS, free_input=loaded)
         arms: dict[str, Setup] = {"input_free" if loaded else "as_is": base}
-        rooted = main_root(self.host)
+        rooted = self.host.main_root()
         if rooted is None:
             return arms
         root = rooted[0]

@@ -17,6 +17,8 @@ LOSSES = "losses.json"
 CONTESTS = "contests.json"
 TRACE = "trace-events.json"
 SIZES = "sizes.json"
+STEP = "step.json"
+"""sizes, as far as they are known"""
 CHECKPOINT = "safety.pt"
 WARM_UP = 5
 """steps of a run that is timed, the first, that do not count"""

@@ -8,7 +8,6 @@ each; the order turns about from pair to pair.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
 from outpace.remedies.catalog import setup_of
-from outpace.tune.children import Launch, run_for_losses
+from outpace.tune.children import Launch, Tell, run_for_losses
 from outpace.tune.environment import environment_of
 from outpace.tune.files import WARM_UP
 from outpace.tune.propose import SMALLEST, Candidate, best, candidates, in_steps
@@ -39,7 +38,7 @@ def try_new_processes(
     time_s: float,
     only: tuple[str, ...],
     skip: tuple[str, ...],
-    tell: Callable[[str, float, float, str], None],
+    tell: Tell,
 ) -> list[Trial]:
     """The trials, and those of remedies that need new processes, as far as the time reaches."""
     deadline = monotonic() + time_s
@@ -97,7 +96,7 @@ def _compare(
     candidate: Candidate,
     length: Length,
     folder: Path,
-    tell: Callable[[str, float, float, str], None],
+    tell: Tell,
 ) -> Gain | None:
     name = candidate.remedy.name
     sides = (accepted, [*accepted, (name, candidate.settings)])

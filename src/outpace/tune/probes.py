@@ -22,15 +22,16 @@ from outpace.measure.capacity import tightest
 from outpace.measure.dispatch import capturing, name_of
 from outpace.measure.first_epoch import KEPT, kept
 from outpace.measure.flops import StepCount, StepCounter
-from outpace.measure.generators import moved, random_states
+from outpace.measure.generators import random_states
 from outpace.measure.gradients_read import Readings, named_in_script
 from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
-from outpace.measure.subjects import main_device, main_root, training_loader
+from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.waste import Waste
 from outpace.records.evidence import Images, Memory, Operators
 from outpace.seams.changes import changes
 from outpace.seams.decode import DecodeSeam
+from outpace.seams.generators import moved
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -58,7 +59,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         super().__init__()
         self.host = host
         self.waste = Waste()
-        rooted = main_root(host)
+        rooted = host.main_root()
         parameters = list(rooted[0].parameters()) if rooted is not None else []
         self.own, self.stepping = OwnOperators(parameters), OwnOperators(parameters)
         """what runs outside of all phases, and in the step of an optimizer of the script's own"""
@@ -182,7 +183,7 @@ def probe_trace(observed: Observed) -> Iterator[None]:
 
 def probe_memory(observed: Observed) -> Iterator[None]:
     """Memory of one step, by kind."""
-    rooted = main_root(observed.host)
+    rooted = observed.host.main_root()
     memory = StepMemory([rooted[0]] if rooted else [], list(observed.host.optimizers))
     observed.host.group, observed.host.dirty = 1, True
     limit = tightest(main_device(observed.host))
@@ -204,7 +205,7 @@ def probe_memory(observed: Observed) -> Iterator[None]:
 
 def denormals(host: Host) -> float:
     """Largest share of denormal numbers in a parameter."""
-    rooted = main_root(host)
+    rooted = host.main_root()
     worst = 0.0
     if rooted is not None:
         for parameter in rooted[0].parameters():
@@ -255,11 +256,6 @@ class Snapshot:
         """Keep none any more."""
         if self.seam is not None:
             self.seam.on_draw = self.seam.before_draw = None
-
-
-def after_draw(host: Host) -> Snapshot:
-    """Begin to keep states."""
-    return Snapshot(host)
 
 
 def step_streams(snapshot: Snapshot) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -15,7 +14,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.trial import Proof, Settings, Trial
 from outpace.remedies.catalog import setup_of
 from outpace.seams.setup import AS_IS
-from outpace.tune.children import Launch, run_for_losses
+from outpace.tune.children import Launch, Tell, run_for_losses
 from outpace.tune.environment import environment_of
 from outpace.tune.prove import FEWEST_STEPS, Losses, Runner, prove, prove_equal, shortfall
 from outpace.tune.trials import cold, without
@@ -34,7 +33,7 @@ def prove_recipe(
     time_s: float,
     seeds: int,
     margin: float,
-    tell: Callable[[str, float, float, str], None],
+    tell: Tell,
 ) -> tuple[Proof | None, list[Trial]]:
     """Prove what was accepted; the trials come back with what could not be proven left out."""
     accepted = [t for t in trials if t.accepted]
@@ -96,7 +95,7 @@ def _prove_equal(
     exact: list[Trial],
     trials: list[Trial],
     folder: Path,
-    tell: Callable[[str, float, float, str], None],
+    tell: Tell,
 ) -> tuple[Proof | None, list[Trial]]:
     """Check that the exact remedies keep the bits; if they do not, none of them is kept.
 
@@ -150,7 +149,7 @@ def _runner(
     base: list[Trial],
     recipe: list[Trial],
     folder: Path,
-    tell: Callable[[str, float, float, str], None],
+    tell: Tell,
     total: int,
 ) -> Runner:
     done = 0

@@ -23,7 +23,7 @@ from outpace.measure.arms import settled
 from outpace.measure.capacity import Limit, tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.memory import StepMemory
-from outpace.measure.subjects import main_device, main_root, training_loader
+from outpace.measure.subjects import main_device, training_loader
 from outpace.records.files import write_json
 from outpace.records.plan import Layer, Sizes, StepSize
 from outpace.seams.alter import parts_of
@@ -32,7 +32,7 @@ from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.tf32 import computed_in
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
-from outpace.tune.files import SIZES, STATUS, has_steps, write
+from outpace.tune.files import STATUS, STEP, has_steps, write
 
 WATCHED = 8
 """steps that are timed"""
@@ -44,6 +44,8 @@ ROOMY = 4
 """times the memory of a step that must be there for one with twice the batch to be tried"""
 MOST_SCALE = 16.0
 """times as large a batch as the script's is tried on a GPU at the most"""
+OTHERS = 2 << 30
+"""bytes of a GPU, contexts included, beyond which others are at work there"""
 NEEDED = {"loader", "module", "loss", "optimizer", "backend"}
 
 
@@ -65,6 +67,7 @@ class Measuring:
         self.samples = 0
         """of the batches that are followed"""
         self.limit: int | None = None
+        self.may_try = False
         self.dtype = "float32"
         self.pid = os.getpid()
         host.most_in_group = 1
@@ -114,6 +117,7 @@ class Measuring:
                 yield from self.follow(base, self.other_scale(roomy, limit), "steps")
         yield from self.follow(replace(base, autocast="bfloat16"), 1.0, "bf16")
         yield from self.follow(replace(base, checkpointed=True), 1.0, "checkpointed")
+        self.may_try = bool(recent and recent.scalable and own_gpu(main_device(self.host)))
 
     def launched(self) -> Iterator[None]:
         """Steps until kernels are chosen and memory is taken; from here on the clock counts."""
@@ -138,7 +142,7 @@ class Measuring:
         host.switch(replace(setup, batch_scale=scale))
         for _ in range(SETTLED):
             yield None
-        rooted = main_root(host)
+        rooted = host.main_root()
         root = rooted[0] if rooted else None
         models = [root] if root is not None else []
         models += [model for model in host.roots if model is not root]
@@ -185,7 +189,7 @@ class Measuring:
         if os.getpid() != self.pid or (not self.host.steps and has_steps(self.session)):
             return
         write_json(
-            self.session / SIZES,
+            self.session / STEP,
             Sizes(
                 device=main_device(self.host),
                 steps=tuple(self.steps),
@@ -199,10 +203,22 @@ class Measuring:
                 limit=self.limit,
                 micro_steps=self.host.micro_steps,
                 dtype=self.dtype,
+                may_try=self.may_try,
                 notes=tuple(self.notes),
             ),
         )
         write(self.session / STATUS, {"stopped": stopped, "steps": self.host.steps})
+
+
+def own_gpu(device: str) -> bool:
+    """Whether a step may take all that a GPU has left, or all of this process's share of it: nobody else, and
+    no other rank, is there to want it too.
+    """
+    if device != "cuda" or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return False
+    free, total = torch.cuda.mem_get_info()
+    ours = torch.cuda.memory_reserved()
+    return total - free - ours < OTHERS or tightest(device).bytes < free + ours
 
 
 def learnt(models: Iterable[torch.nn.Module]) -> int:
@@ -227,13 +243,18 @@ def follow_layers(root: Any, memory: StepMemory, found: list[Layer]) -> list[Any
     return hooks
 
 
-def begin(spec: dict[str, Any]) -> None:
-    """Measure the target that is about to run in this process."""
+def host_of(spec: dict[str, Any]) -> Host:
+    """The seams that sizes are measured through; to be installed."""
     host = assemble(started_ns=spec.get("started_ns"), switching=True)
     for name in host.seams.keys() - NEEDED:
         del host.seams[name]
+    return host
+
+
+def begin(spec: dict[str, Any]) -> None:
+    """Measure the target that is about to run in this process."""
+    host, batch = host_of(spec), spec.get("batch") or 0
     in_command = spec.get("command", False)
-    batch = spec.get("batch") or 0
     measuring = Measuring(host, Path(spec["session"]), in_command=in_command, batch=batch)
     host.install()
     atexit.register(measuring.write)

@@ -26,12 +26,12 @@ from outpace.train.compress.judging import Judging, Loss
 from outpace.train.compress.layouts import Slot
 from outpace.train.compress.result import Made
 from outpace.train.compress.rules import NORMS
+from outpace.train.layers import TRANSPOSED
 
 LEVELS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """shares that are tried of a group's channels"""
 CLOSE = 1e-3
 """of the largest output that rounding may change an output by"""
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 BY_OUTPUT = ("bias", "running_mean", "running_var")
 Removed = Mapping[str, torch.Tensor]
 """indices of the channels to remove, by the name of their group"""

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from outpace.train.layers import look_at, shared
+from outpace.train.layers import TRANSPOSED, look_at, shared
 from outpace.train.strategies.base import Strategy
 from outpace.train.strategies.lsuv import drawn_seed
 
@@ -33,7 +33,6 @@ FORWARD = {
 """activations after which He's rule keeps the size of signals"""
 BOTH = {"tanh": 5 / 3, "sigmoid": 1.0}
 """those after which Glorot's does, of signals and of gradients, and their gains as torch has them"""
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 POINTS = 10_000
 """that a gain is reckoned from"""
 

@@ -12,12 +12,11 @@ from torch.optim import AdamW, Optimizer
 
 from outpace.errors import UsageError
 from outpace.train.optimizers import RATE, fusible, groups
+from outpace.train.rate import EMBEDDINGS
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
-
-EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
 @final

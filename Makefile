@@ -35,8 +35,9 @@ demo: $(STAMP) $(IMAGES)
 	$(BIN)/outpace tune --time 4m --force --recipe .outpace/demo.toml examples/image_classifier.py
 	$(BIN)/outpace report .outpace/latest -o report.html
 	@echo
-	@echo "The report is in report.html. Train with the recipe, next:"
-	@echo "  $(BIN)/outpace run --recipe .outpace/demo.toml examples/image_classifier.py"
+	@echo "The report is in report.html."
+	@test ! -e .outpace/demo.toml || echo "Train with the recipe, next:"
+	@test ! -e .outpace/demo.toml || echo "  $(BIN)/outpace run --recipe .outpace/demo.toml examples/image_classifier.py"
 
 # Threads that wait sleep instead of spinning: beside another process two spinning ones crawl.
 test: export OMP_WAIT_POLICY := passive

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,20 @@ def test_two_at_once_have_a_folder_each(tmp_path: Path) -> None:
             pass
     with reserved(folder, exactly=True) as again:
         assert again == folder
+
+
+def test_one_that_only_looks_whether_it_is_in_use_takes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = claimed(tmp_path / "last-run")
+    looking = os.open(folder, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
+    try:
+        with reserved(folder, exactly=True) as own:
+            assert own == folder
+    finally:
+        os.close(looking)
 
 
 def test_two_diagnoses_do_not_share_a_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -410,3 +411,27 @@ def test_where_nobody_tells_whose_processes_are_the_target_is_asked_to_end(
         assert child.poll() is None
     stop(child)
     assert (tmp_path / "asked").exists()
+
+
+ABANDONS = """
+    import os, signal, torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    batches = iter(DataLoader(TensorDataset(torch.zeros(64, 1)), batch_size=2, num_workers=2))
+    next(batches)
+    for worker in batches._workers:
+        print(worker.pid, flush=True)
+        os.kill(worker.pid, signal.SIGSTOP)
+    os._exit(3)
+    """
+
+
+def test_workers_that_an_experiment_had_stopped_end_with_a_target_that_dies(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(ABANDONS))
+    child, log = started(Target("script", "train.py", (), str(tmp_path)), tmp_path / "session")
+    assert wait(child) == 3
+    workers = [int(line) for line in log.read_text().split()]
+    assert len(workers) == 2
+    for worker in workers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert psutil.Process(worker).status() == psutil.STATUS_ZOMBIE

@@ -50,6 +50,18 @@ def test_what_is_another_here_is_told_as_such(
     assert "with another GPU, or other memory" in warned(tmp_path, capfd, fingerprint="x")
 
 
+def test_a_launcher_is_not_what_was_measured(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    launched = "torchrun --nproc-per-node 2"
+    assert warned(tmp_path, capfd, target=f"{launched} train.py") == ""
+    assert "proven with other.py" in warned(tmp_path, capfd, target=f"{launched} other.py")
+    path, words = tmp_path / "outpace.toml", tuple(f"{launched} train.py".split())
+    write_recipe(path, msgspec.structs.replace(RECIPE, target=f"{launched} other.py"))
+    _checked(path, Target("command", words[0], words[1:], str(tmp_path)))
+    assert "proven with other.py" in capfd.readouterr().err
+
+
 def test_a_quote_that_was_left_open(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert warned(tmp_path, capfd, target="train.py --name it's") == ""
     assert "proven with other.py" in warned(tmp_path, capfd, target="other.py --name it's")

@@ -35,7 +35,7 @@ def test_ctrl_c_in_the_trials_leaves_a_session(
         write(found.session / "trials" / TRIALS, told)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
     monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
     monkeypatch.setattr(tuning, "_try", cut_off)
     target = Target("script", "train.py", (), str(tmp_path))
@@ -85,7 +85,7 @@ def test_a_recipe_that_none_takes_the_place_of_is_set_aside(
     recipe = tmp_path / "outpace.toml"
     recipe.write_text("old")
     proof = Proof(True, False, reason="no")
-    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
     monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
     monkeypatch.setattr(tuning, "_try", lambda *_: ([], {}))
     monkeypatch.setattr(tuning, "_try_anew", lambda *_: [])
@@ -115,7 +115,7 @@ def test_a_recipe_that_came_meanwhile_is_left_alone(
     recipe = tmp_path / "outpace.toml"
     gain = Gain(2.0, 1.9, 2.1, "measured")
     trial = Trial("bf16", {}, "numerics", gain, gain, True, "it is faster")
-    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
     monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
     monkeypatch.setattr(tuning, "_try", lambda *_: ([trial], {}))
     monkeypatch.setattr(tuning, "_try_anew", lambda *_: [trial])
@@ -148,7 +148,7 @@ def test_a_recipe_that_was_not_compared_as_a_whole_gains_by_its_trials(
     exact, other = trial("set_to_none", "exact", 2.0), trial("bf16", "numerics", 1.5)
     both = {"recipe": {"gain": msgspec.to_builtins(Gain(3.0, 3.0, 3.0, "measured"))}}
     left = [exact, other if proven == 2 else msgspec.structs.replace(other, accepted=False)]
-    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
     monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
     monkeypatch.setattr(tuning, "_try", lambda *_: ([exact, other], both if compared else {}))
     monkeypatch.setattr(tuning, "_try_anew", lambda *_: [exact, other])
@@ -168,7 +168,7 @@ def test_a_recipe_that_makes_the_whole_run_slower_is_not_written(
     gain = Gain(1.2, 1.1, 1.3, "measured")
     trial = Trial("bf16", {}, "numerics", gain, gain, True, "it is faster")
     whole = {"recipe": {"gain": msgspec.to_builtins(Gain(speedup, 0.9, 1.1, "measured"))}}
-    monkeypatch.setattr(work, "ceilings", lambda machine: Ceilings())
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
     monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
     monkeypatch.setattr(tuning, "_try", lambda *_: ([trial], whole))
     monkeypatch.setattr(tuning, "_try_anew", lambda *_: [trial])

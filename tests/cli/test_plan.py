@@ -201,6 +201,7 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--memory", "--by", "06:00", "train.py"), "--by has nothing to do with memory"),
         (("--memory", "--cost", "200usd", "train.py"), "--cost has nothing to do with memory"),
         (("--objective", "cost", "train.py"), "what does an hour of this machine cost?"),
+        (("--objective", "scale", "train.py"), "in what time is most to be trained?"),
         (("--params", "1B", "--tokens", "1T", "--unique-tokens", "0"), "--unique-tokens 0 is"),
         (("--flops", "1e21", "train.py"), "--flops is not of a script"),
         (("--hours", "3", "train.py"), "--hours is not of a script"),
@@ -301,7 +302,7 @@ def test_a_script_that_fails(script: Callable[..., Path]) -> None:
         check=False,
     )
     assert done.returncode == 7
-    assert "see `outpace diagnose`" in done.stderr
+    assert "`outpace diagnose` tells more of it" in done.stderr
     assert json.loads(done.stdout)["exit_code"] == 7
 
 

@@ -18,6 +18,7 @@ from outpace.diagnose.costs import (
     moving_seconds,
     of_step,
 )
+from outpace.diagnose.rows_of_run import outside
 from outpace.records.evidence import (
     FED,
     ONE_THREAD,
@@ -29,6 +30,7 @@ from outpace.records.evidence import (
     Memory,
     Operators,
     Rank,
+    Recurring,
     Sync,
 )
 from outpace.records.finding import Finding
@@ -1000,3 +1002,28 @@ def test_reading_counts_as_storage_where_it_takes_the_cpu_too() -> None:
     """Small files in the page cache: no waiting, but opening and reading."""
     facts = {"decode_s": 0.0, "images": None, "storage_s": 0.0, "read_s": 0.2}
     assert causes(with_input(**facts))[0] == ("io", "storage")
+
+
+def test_what_came_once_is_told_at_most() -> None:
+    """A validation after the first of 250 steps may come each 250, or each 1,000 of 100,000."""
+    came = Recurring("validation", 10.0, 1, 0, 250.0, sure=False)
+    run = replace(IMAGES.run, total_steps=100_000, recurring=(came,))
+    rows = (Row("backward", 20_000.0, 0.83), Row("validation", 4000.0, 0.17))
+    evidence = replace(IMAGES, run=run, ledger=rows)
+    (told,) = outside("validation")(evidence)
+    assert "at most: it came once so far" in told.reason
+    assert told.cost.low < 0.01 * told.cost.seconds
+    assert told.cost.how == "predicted"
+    assert not [each for each in findings(evidence) if each.cause == "validation"]
+    (sure,) = outside("validation")(replace(evidence, run=replace(run, recurring=())))
+    assert "at most" not in sure.reason
+    assert sure.cost.low > 0.9 * sure.cost.seconds
+
+
+def test_workers_that_could_not_be_looked_into_are_not_said_to_transform() -> None:
+    evidence = with_input(
+        workers=2, fetch_s=0.0, ipc_s=0.0, collate_s=0.0, storage_s=0.0, parse_s=0.0
+    )
+    reasons = [each.reason for each in findings(evidence) if each.bound == "io"]
+    assert reasons
+    assert all("could not be looked into" in reason for reason in reasons)

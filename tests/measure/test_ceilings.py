@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from outpace.measure import ceilings as module
 from outpace.measure import peaks
@@ -79,6 +80,12 @@ def test_a_machine_that_is_never_quiet_is_not_measured_for_ever(
     children = measured_by(monkeypatch, *[Measured(POOR)] * module.MOST_TRIES)
     assert {repr(ceilings(MACHINE)) for _ in range(9)} == {repr(POOR)}
     assert children.started == module.MOST_TRIES
+
+
+def test_the_ceilings_of_a_gpu_are_none_of_a_training_on_the_cpu() -> None:
+    machine = replace(MACHINE, ceilings=replace(GOOD, device="cuda"))
+    assert machine.training_on("cuda") == machine
+    assert machine.training_on("cpu").ceilings == Ceilings({}, 0.0, 1e9, 2e8, 0.0)
 
 
 def test_a_child_that_fails_costs_only_the_figures(

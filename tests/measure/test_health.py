@@ -406,3 +406,71 @@ def test_looks_change_no_bit(host: Host) -> None:
 def test_labels_that_the_model_chose_are_not_counted(host: Host) -> None:
     health = looked_at(host, nn.Linear(8, 4), by_its_own_guesses)
     assert health.labels == (96, 96, 96, 96)
+
+
+def test_the_output_of_one_of_several_batches_is_no_hidden_layer(host: Host) -> None:
+    """As where gradients are accumulated: the next batch's first layer follows on it."""
+
+    def twice(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        optimizer.zero_grad()
+        for _ in range(2):
+            loss = nn.functional.binary_cross_entropy(
+                model(torch.randn(64, 8)), torch.zeros(64, 16)
+            )
+            loss.backward()
+        return loss
+
+    model = nn.Sequential(nn.Linear(8, 16), nn.Sigmoid())
+    nn.init.constant_(model[0].bias, -20.0)
+    assert looked_at(host, model, twice).saturated_layer is None
+
+
+def of_heads(*asked: tuple[torch.Tensor, int]) -> Step:
+    """A loss of several heads, each with labels of so many classes."""
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        out, at, losses = model(torch.randn(64, 8)), 0, []
+        for labels, classes in asked:
+            losses.append(nn.functional.cross_entropy(out[:, at : at + classes], labels))
+            at += classes
+        loss = torch.stack(losses).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    return step
+
+
+EVEN = torch.tensor([i % 4 for i in range(64)])
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        of_heads((EVEN % 2, 2), (EVEN, 4)),
+        of_heads((EVEN, 4), (EVEN % 2, 2)),
+    ],
+    ids=["the smaller first", "the larger first"],
+)
+def test_labels_are_of_one_head(host: Host, step: Step) -> None:
+    health = looked_at(host, nn.Linear(8, 6), step)
+    assert (health.labels, health.classes) == ((96, 96, 96, 96), 4)
+
+
+def test_labels_that_are_ignored_are_none(host: Host) -> None:
+    few = torch.where(torch.tensor([i < 16 for i in range(64)]), EVEN, -100)
+    health = looked_at(host, nn.Linear(8, 4), of_heads((few, 4)))
+    assert (health.labels, health.purity) == ((24, 24, 24, 24), 0.25)
+
+
+def test_labels_that_are_made_up_tell_nothing(host: Host) -> None:
+    """As where a sample is to be told from all others of its batch."""
+
+    def contrast(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        wanted = torch.zeros(64, dtype=torch.long)
+        loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    assert looked_at(host, net(), contrast).labels == ()

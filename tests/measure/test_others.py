@@ -10,6 +10,7 @@ import pytest
 
 from outpace.measure import others
 from outpace.measure.others import Others, said
+from outpace.tune.ranks import started
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -36,3 +37,13 @@ def test_own_work_is_not_others(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = Others(list)
     assert measured.cores() == pytest.approx(0.0)
     assert said(0.0) is None
+
+
+@linux
+def test_processes_that_this_one_started_are_its_own() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert child.pid in started()
+    finally:
+        child.communicate(b"\n")
+    assert child.pid not in started()

@@ -123,3 +123,45 @@ def test_what_follows_each_epoch_has_a_row_and_its_line(
     line = path.read_text().splitlines().index("    time.sleep(0.2)  # a metric, say") + 1
     assert row.where == (f"{path.name}:{line}" if not left_by_break else None)
     assert found.now_and_then_s >= row.seconds
+
+
+JUDGES = """
+    import time
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    loader = DataLoader(TensorDataset(torch.ones(80, 2)), batch_size=4)
+    held_out = DataLoader(TensorDataset(torch.ones(40, 2)), batch_size=4)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(50):
+        for (x,) in loader:
+            model(x).sum().backward()
+            optimizer.step()
+        time.sleep(0.2)  # a metric of the training
+        with torch.set_grad_enabled(GRADIENTS):
+            model.train(GRADIENTS)
+            for (x,) in held_out:
+                time.sleep(0.02)
+                model(x)
+            model.train()
+    """
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_validation_begins_where_its_data_are_drawn(
+    script: Callable[[str], Path], tmp_path: Path, gradients: bool
+) -> None:
+    """What comes between is the epoch's end; also before a validation that forgot to be one."""
+    path = script(JUDGES.replace("GRADIENTS", str(gradients)))
+    code, text = with_entry(
+        path, tmp_path / "session", "outpace.tune.experiment:begin", time_s=20.0, steps=90
+    )
+    assert code == 0, text
+    rows = {row.name: row for row in evidence_of(tmp_path / "session").ledger}
+    assert 8.0 < rows["validation"].seconds < 14.0
+    assert 8.0 < rows["epoch_end"].seconds < 14.0
+    line = (
+        path.read_text().splitlines().index("    time.sleep(0.2)  # a metric of the training") + 1
+    )
+    assert rows["epoch_end"].where == f"{path.name}:{line}"

@@ -100,7 +100,8 @@ def test_columns_go_by_several_names(tmp_path: Path, mark: str) -> None:
         ("parameters,tokens,loss\n1e6,1e9,-3\n", "line 2: '-3'"),
         ("parameters,tokens,loss\n1e6,1e9,3\n\n\n1e6,x,3\n", "line 5: 'x'"),
         ("parameters,tokens,loss\n1e6,1e9\n", "line 2: None"),
-        ("parameters,tokens,loss\n" + "1e6,1e9,3\n" * 9, "9 runs of 1 sizes"),
+        ("parameters,tokens,loss\n" + "1e6,1e9,3\n" * 9, "runs 9, sizes of models 1, of data 1"),
+        ("parameters,tokens,loss\n", "runs 0, sizes of models 0, of data 0"),
         (
             "parameters,tokens,loss\n"
             + "".join(f"{n}e6,{20 * n}e6,{3 - n / 9}\n" for n in range(1, 9)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from outpace.records.evidence import Evidence, Overhead, Rank, Recurring
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Forecast, Plan
-from outpace.report.plan import _mark, script_lines
+from outpace.report.plan import mark, script_lines
 from tests.remedies.some_evidence import IMAGES
 from tests.report.report_sessions import images_diagnosed
 
@@ -156,7 +158,7 @@ def test_what_is_made_to_fit_fits(whole: float, part: float) -> None:
     for option in (o for o in found if o.change.endswith(" % of the steps")):
         percent = float(option.change.split()[0])
         assert 0.9 * 100 * part * (part < 0.01) <= percent <= 100 * part * (1 + 1e-9)
-        assert _mark(asked, option) == "fits     "
+        assert mark(asked, option) == "fits     "
     scaled = options(evidence, (), seconds, available, None, "scale")
     assert not [option for option in scaled if option.change.endswith(" % of the steps")]
 
@@ -199,6 +201,23 @@ def test_a_remedy_speeds_up_the_steps_alone() -> None:
     finding = replace(session.findings[0], remedies=(quick,))
     found = options(evidence, (finding,), finish(evidence), None, None)
     assert found[0].hours.estimate * 3600 == pytest.approx(200 + 800 / 16)
+
+
+@pytest.mark.parametrize(
+    ("gain_of", "seconds"),
+    [("steps", 200 + 800 / 2), ("epochs", 100 + 900 / 2), ("run", 1000 / 2)],
+)
+def test_a_remedy_leaves_as_it_is_what_its_gain_is_not_of(gain_of: Any, seconds: float) -> None:
+    session = images_diagnosed()
+    evidence = seen(count=50, total=1000)
+    advice = replace(
+        session.findings[0].remedies[0],
+        predicted=Gain(2.0, 2.0, 2.0, "predicted"),
+        gain_of=gain_of,
+    )
+    finding = replace(session.findings[0], remedies=(advice,))
+    found = options(evidence, (finding,), finish(evidence), None, None)
+    assert found[0].hours.estimate * 3600 == pytest.approx(seconds)
 
 
 def test_epochs_starts_are_no_part_of_the_steps() -> None:
@@ -288,7 +307,7 @@ def test_money_pays_for_a_part_of_the_steps_too(available_s: float | None, perce
     fewer = [option for option in found if option.change.endswith(" % of the steps")]
     assert [option.change for option in fewer] == [f"{percent} % of the steps"]
     asked = Question(cost=5.5, usd_per_hour=36.0)
-    assert _mark(asked, fewer[0]) == "fits     "
+    assert mark(asked, fewer[0]) == "fits     "
 
 
 def test_a_device_that_is_asked_about() -> None:

@@ -70,6 +70,9 @@ def test_verdicts() -> None:
     assert judged(law, 175e9, 300e9).verdict == "compute-inefficient"
     assert judged(law, 8e9, 15e12).verdict == "data-inefficient"
     assert judged(LAWS["hoffmann-1"], 175e9, 300e9).verdict == "compute-inefficient"
+    # A hundred epochs are worth 16: it is not for its size that the rest is lost.
+    assert judged(law, 5e8, 16.4e9, seen=100e9).verdict == "data-inefficient"
+    assert judged(law, 5e9, 16.4e9, seen=100e9).verdict == "compute-inefficient"
 
 
 def test_repeated_data() -> None:

@@ -34,7 +34,7 @@ GPU = msgspec.structs.replace(
     fingerprint="one-gpu",
     cores=16,
     accelerators=(Accelerator("some GPU", 16 * GIB),),
-    ceilings=Ceilings({"float32": 1e13, "float16": 8e13}, 9e11, 1e9, 1e8, 8e-6),
+    ceilings=Ceilings({"float32": 1e13, "float16": 8e13}, 9e11, 1e9, 1e8, 8e-6, "cuda"),
 )
 EMPTY = Evidence(machine=Machine("", "", "", 0, 0))
 MEMORY = Memory(int(1.2 * GIB), ByKind(activations=GIB), 24 * GIB, GIB)

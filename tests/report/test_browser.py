@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace as replace_asked
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from msgspec.structs import replace
 
+from outpace.plan.question import Question, answer
 from outpace.records.session import Session
 from outpace.records.training import Training
 from outpace.report import write_report
+from outpace.report.plan_html import render_plan
 from tests.report import report_sessions as made
 from tests.report import report_trainings as trainings
 from tests.report.test_html import SECTIONS
+from tests.report.test_plan_html import PLAN, option
 from tests.report.test_training_html import SECTIONS as OF_TRAINING
 
 if TYPE_CHECKING:
@@ -68,6 +73,32 @@ def test_opens_cleanly(
 ) -> None:
     path = tmp_path / "report.html"
     write_report(make(), path)
+    check(browser, path, sections, scheme, width)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1200])
+def test_a_plan_opens_cleanly(
+    browser: Browser, tmp_path: Path, scheme: Literal["light", "dark"], width: int
+) -> None:
+    asked = Question(params=1e9, tokens=40e9)
+    plan, law = answer(asked)
+    long = option(" ".join(["a change with a name that goes on"] * 4), 1.0, 40.0)
+    plan = replace(plan, forecast=PLAN.forecast, options=(long, *(PLAN.options or ())))
+    said = ["as said", "  " + "its parts " * 30]
+    path = tmp_path / "plan.html"
+    path.write_text(render_plan(replace_asked(asked, usd_per_hour=2.0), plan, law, said))
+    check(browser, path, ("verdict", "pareto", "options", "isoloss"), scheme, width)
+
+
+def check(
+    browser: Browser,
+    path: Path,
+    sections: Sequence[str],
+    scheme: Literal["light", "dark"],
+    width: int,
+) -> None:
+    """A page says nothing on the console, asks for nothing, and lies within its window."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     said: list[str] = []
     asked: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from outpace.plan.budget import budget
 from outpace.plan.question import Question, answer
 from outpace.records.plan import Estimate, Forecast, Option, Plan
 from outpace.report.plan import lines, script_lines
@@ -100,3 +101,26 @@ def test_what_was_asked_lies_where_the_lines_have_its_loss() -> None:
     assert fresh is not None
     assert dot.y == 100 - fresh
     assert plan.given.fresh_tokens < 0.5 * plan.given.tokens
+
+
+def test_a_page_has_all_that_was_said() -> None:
+    """The parts of a step's memory, for one, of which there is no table."""
+    said = ["a step takes 2 GiB, measured", "  <activations>  1.5 GiB", "a step computes 3 GFLOP"]
+    page = render_plan(Question(), Plan(), None, said)
+    assert "<h1>a step takes 2 GiB, measured</h1>" in page
+    assert "&lt;activations&gt;  1.5 GiB" in page
+    assert "a step computes 3 GFLOP" in page
+
+
+def test_a_page_says_what_fits() -> None:
+    time, scaled = budget(3 * 3600.0, {}), replace(option("four machines", 2.0, 9.0), scale=3.5)
+    plan = Plan(forecast=PLAN.forecast, options=(scaled, *PLAN.options))
+    page = render_plan(Question(time=time, cost=20.0, usd_per_hour=2.0), plan, None, ["as said"])
+    for name, judged in (
+        ("four machines", "fits"),
+        ("soon and dear", "too dear"),
+        ("late and cheap", "too late"),
+        ("&lt;b&gt;of no price&lt;/b&gt;", "no price"),
+    ):
+        assert f"<td>{name}</td><td>{judged}</td>" in page
+    assert "<td>3.50x</td>" in page

@@ -40,6 +40,22 @@ class Own:
         self.name, self.x = "own", x
 
 
+class Two(tuple[torch.Tensor, torch.Tensor]):
+    """One that a script's collate function may give."""
+
+    labels = property(lambda self: self[1])
+
+
+class Slim(tuple[torch.Tensor, torch.Tensor]):
+    """Another, without attributes."""
+
+    __slots__ = ()
+
+
+class Listed(list[torch.Tensor]):
+    """Another."""
+
+
 X, Y = torch.randn(4, 3), torch.arange(4)
 
 
@@ -49,6 +65,8 @@ X, Y = torch.randn(4, 3), torch.arange(4)
         *(X, (X, Y), [X, {"y": Y}], Pair(X, Y), {"x": X, "n": 3}, OrderedDict(x=X, y=[Y])),
         Sampled(X, {"y": Y}),
         UserDict(x=X, y=Y),  # as the tokenizers of transformers give
+        *(Two((X, Y)), Slim((X, Y)), Listed([X, Y]), torch.max(X, 1)),
+        {"x": X, "size": X.shape},
     ],
     ids=lambda batch: type(batch).__name__,
 )
@@ -135,3 +153,22 @@ def test_arguments_are_as_they_were_after_an_error() -> None:
     with pytest.raises(KeyError), changed_within((kept,), lambda tensor: tensor * 2):
         raise KeyError
     assert kept[0] is X
+
+
+def test_a_tuple_of_the_scripts_own_class_stays_one_within_a_call() -> None:
+    with changed_within(((Two((X, Y)),), {}), lambda tensor: tensor * 2) as ((batch,), _):
+        assert type(batch) is Two
+        assert torch.equal(batch.labels, 2 * Y)
+
+
+def test_a_size_stays_one() -> None:
+    changed = map_tensors({"x": X, "size": X.shape}, lambda tensor: tensor * 2)
+    assert changed["size"] is not None
+    assert type(changed["size"]) is torch.Size
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_samples_of_a_nested_tensor_are_counted_and_not_cut_out() -> None:
+    nested = torch.nested.nested_tensor([X, X[:2]])
+    assert batch_size(nested) == 2
+    assert not scalable(nested)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.conftest import outpace, plainly
+import torch
+from tests.conftest import evidence_of, outpace, plainly, with_entry
+from tests.remedies.trainings import hosted
+from torch import nn
 
 from outpace.seams.compiled import compiled_again
+from outpace.seams.setup import AS_IS
 
 SCRIPT = """
     import json
@@ -60,3 +67,43 @@ def test_compiling_again_and_again_is_told_apart(
     (finding,) = (f for f in told["findings"] if "compiled again" in f["reason"])
     assert (finding["bound"], finding["cause"]) == ("compute", "dispatch")
     assert finding["where"].endswith(":8")
+
+
+def test_a_model_that_is_compiled_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a cross-validation are, fold after fold."""
+    monkeypatch.setattr(torch, "compile", lambda forward: forward)
+    with hosted(replace(AS_IS, compiled=True)):
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+        gone = weakref.ref(model)
+        del model, optimizer
+        gc.collect()
+        assert gone() is None
+
+
+COMPILED = """
+    import torch
+    from torch import nn
+    model = torch.compile(nn.Linear(4, 4), backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for step in range(1000):
+        loss = model(torch.randn(8, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    """
+
+
+def test_the_compilation_that_each_model_needs_is_start_up(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    entry, session = "outpace.tune.experiment:begin", tmp_path / "session"
+    code, text = with_entry(script(COMPILED), session, entry, time_s=20.0, steps=100)
+    assert code == 0, text
+    rows = {row.name: row.seconds for row in evidence_of(session).ledger}
+    assert "compiling" not in rows
+    assert rows["startup"] > 0

@@ -224,3 +224,21 @@ def test_of_models_of_one_size_the_newest_is_the_one_that_is_trained() -> None:
     found = host.main_root()
     assert found is not None
     assert found[0] is models[2]
+
+
+def test_a_stderr_that_nobody_takes_ends_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("sys.stderr", Gone())
+
+    def fails(step: Step) -> None:
+        raise ZeroDivisionError
+
+    host, seen = training()
+    host.listeners.insert(0, fails)
+    host.boundary = "optimizer"
+    host.end_step()
+    assert len(seen) == 1
+    assert "step" in host.broken

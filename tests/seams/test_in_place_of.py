@@ -14,6 +14,9 @@ import torch
 from tests.conftest import with_entry
 from tests.remedies.trainings import hosted
 
+from outpace.seams.host import Host
+from outpace.seams.save import SaveSeam
+
 FUNCTIONS: list[tuple[Any, str]] = [
     *((torch, name) for name in ("set_num_threads", "set_anomaly_enabled", "manual_seed", "save")),
     *((random, "seed"), (np.random, "seed"), (np.random, "default_rng")),
@@ -52,3 +55,33 @@ def test_a_process_that_is_spawned_with_one(script: Callable[[str], Path], tmp_p
     )
     assert code == 0, printed
     assert printed.splitlines()[-1] == "[1]"
+
+
+def test_methods_of_tensors_are_found_again() -> None:
+    plain = torch.Tensor.numpy
+    with hosted():
+        pickled = pickle.dumps(torch.Tensor.numpy)
+        assert pickle.loads(pickled) is torch.Tensor.numpy
+    assert pickle.loads(pickled) is plain
+
+
+def test_what_a_script_put_there_since_stays() -> None:
+    """It may call ours, which then stays too."""
+    plain, seam = torch.save, SaveSeam(Host())
+
+    def own(*args: Any, **kwargs: Any) -> None:
+        ours(*args, **kwargs)
+
+    try:
+        seam.install()
+        ours = torch.save
+        torch.save = own
+        seam.remove()
+        assert torch.save is own
+        seam.install()
+        assert torch.save is own
+        torch.save = ours
+        seam.remove()
+        assert torch.save is plain
+    finally:
+        torch.save = plain

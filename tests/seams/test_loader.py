@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.remedies.trainings import hosted
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
+from outpace.seams.generators import generators_in
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS, Feed
@@ -109,11 +111,20 @@ def test_two_iterators_of_one_loader(others: bool) -> None:
 class Buckets(Sampler[list[int]]):
     """Knows how many batches there are once it has made them, by chance."""
 
-    def __init__(self) -> None:
-        self.generator = torch.Generator().manual_seed(0)
+    def __init__(self, kind: str) -> None:
+        self.rng: Any = {
+            "torch": lambda: torch.Generator().manual_seed(0),
+            "python": lambda: random.Random(0),
+            "numpy": lambda: np.random.default_rng(0),
+            "numpy's older": lambda: np.random.RandomState(0),
+        }[kind]()
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = torch.randperm(12, generator=self.generator).tolist()
+        order = list(range(12))
+        if isinstance(self.rng, torch.Generator):
+            order = torch.randperm(12, generator=self.rng).tolist()
+        else:
+            self.rng.shuffle(order)
         random.shuffle(order)
         yield from (order[begin : begin + 2] for begin in range(0, 12, 2))
 
@@ -121,11 +132,11 @@ class Buckets(Sampler[list[int]]):
         return sum(1 for _ in self)
 
 
-def drawn() -> list[list[float]]:
+def drawn(kind: str) -> list[list[float]]:
     random.seed(0)
     learn = learner()
     data = TensorDataset(torch.arange(12.0)[:, None].expand(12, 3))
-    batches: DataLoader[Any] = DataLoader(data, batch_sampler=Buckets())
+    batches: DataLoader[Any] = DataLoader(data, batch_sampler=Buckets(kind))
     seen = []
     for _ in range(3):
         for (x,) in batches:
@@ -134,11 +145,12 @@ def drawn() -> list[list[float]]:
     return seen
 
 
+@pytest.mark.parametrize("kind", ["torch", "python", "numpy", "numpy's older"])
 @pytest.mark.parametrize("switching", [False, True])
-def test_a_length_that_draws_random_numbers_changes_nothing(switching: bool) -> None:
-    plain = drawn()
+def test_a_length_that_draws_random_numbers_changes_nothing(switching: bool, kind: str) -> None:
+    plain = drawn(kind)
     with hosted(switching=switching):
-        assert drawn() == plain
+        assert drawn(kind) == plain
 
 
 def test_a_class_that_compares_its_loaders() -> None:
@@ -171,3 +183,50 @@ def test_a_class_that_makes_iterators_of_its_own(capsys: pytest.CaptureFixture[s
         assert len(list(Own(Pool(4)))) == 2
         assert set(host.broken) == {"loader"}
     assert "the target goes on" in capsys.readouterr().err
+
+
+class Kept(Sampler[list[int]]):
+    """Draws its batches when it is asked for the first time, and keeps them until they were given."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] | None = None
+
+    def made(self) -> list[list[int]]:
+        if self.batches is None:
+            order = torch.randperm(12).tolist()
+            self.batches = [order[begin : begin + 2] for begin in range(0, 12, 2)]
+        return self.batches
+
+    def __len__(self) -> int:
+        return len(self.made())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from self.made()
+        self.batches = None
+
+
+@pytest.mark.parametrize("switching", [False, True])
+def test_a_length_that_is_kept_changes_nothing(switching: bool) -> None:
+    def seen() -> list[list[float]]:
+        torch.manual_seed(0)
+        learn, found = learner(), []
+        data = TensorDataset(torch.arange(12.0)[:, None].expand(12, 3))
+        loader: DataLoader[Any] = DataLoader(data, batch_sampler=Kept())
+        for _ in range(3):
+            for (x,) in loader:
+                found.append(x[:, 0].tolist())
+                learn(x)
+        return found
+
+    plain = seen()
+    with hosted(switching=switching):
+        assert seen() == plain
+
+
+def test_the_systems_own_generator_has_no_state_to_keep() -> None:
+    class Held:
+        def __init__(self) -> None:
+            self.system, self.own = random.SystemRandom(), random.Random(0)
+
+    held = Held()
+    assert generators_in(held) == [held.own]

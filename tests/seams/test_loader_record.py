@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from outpace.seams.host import MIXED_AFTER, Host
 from outpace.seams.loader import LoaderSeam
-from outpace.seams.loader_record import Record
+from outpace.seams.loader_record import Record, Start
 from outpace.seams.setup import AS_IS, Feed
 
 
@@ -429,3 +429,10 @@ def test_an_epoch_within_another_is_none() -> None:
     assert not record.runs
     record.begin_epoch(10)
     assert record.steps_of_epoch(1) == 10
+
+
+def test_starts_of_epochs_in_arms_are_not_the_scripts_own() -> None:
+    """With free input an epoch begins at once."""
+    own, arms = [Start(150, True)], [Start(20, False)]
+    assert Record(starts=[*own, *arms]).own_starts == own
+    assert Record(starts=arms).own_starts == arms

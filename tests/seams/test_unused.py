@@ -221,3 +221,19 @@ def test_parameters_made_in_inference_mode() -> None:
         assert not host.broken
         host.listeners.clear()  # as where a step fails
     assert torch.optim.Optimizer.add_param_group is plain
+
+
+def test_a_group_that_is_added_by_its_name() -> None:
+    with hosted(SPARED):
+        one = Distilled()
+        one.optimizer.add_param_group(param_group={"params": one.teacher.parameters()})
+        assert len(one.optimizer.param_groups) == 2
+
+
+def test_an_argument_of_the_models_that_is_called_module() -> None:
+    class Named(nn.Linear):
+        def forward(self, x: torch.Tensor, module: str = "") -> torch.Tensor:
+            return super().forward(x) if module == "first" else x
+
+    with hosted(SPARED):
+        assert Named(4, 2)(torch.ones(3, 4), module="first").shape == (3, 2)

@@ -9,7 +9,7 @@ import sysconfig
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 
 import pytest
 from tests.conftest import plainly
@@ -75,3 +75,24 @@ def test_a_working_directory_that_is_gone(script: Callable[[str], Path]) -> None
     path = script(GONE)
     done = plainly(path.absolute())
     assert done.stdout.split() == ["True", "/a/b.py", "True"], done.stderr
+
+
+def test_a_debugger_that_shows_a_function_leaves_it_its_variables() -> None:
+    """Up to Python 3.12 what a trace function is shown is written back after it."""
+
+    def work() -> int:
+        value = 3
+        other = value + 1
+        return value + other
+
+    def look(frame: FrameType, event: str, arg: object) -> object:
+        locals_of(frame)
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, *_: look if frame.f_code is work.__code__ else None)
+    try:
+        found = work()
+    finally:
+        sys.settrace(before)
+    assert found == 7

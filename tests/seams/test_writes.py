@@ -456,3 +456,60 @@ def test_in_a_target(tmp_path: Path) -> None:
     assert child.thrown_away is not None
     assert sorted(child.thrown_away.written) == [str(project / "out" / n) for n in names]
     assert "out/deep" not in child.notes[0]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_call_is_pickled_as_what_it_replaces() -> None:
+    """Pools are handed such functions."""
+    import pickle
+
+    import torch
+
+    calls = [os.listdir, os.stat, os.remove, os.open, builtins.open, io.open, torch.load]
+    assert [pickle.loads(pickle.dumps(call)) for call in calls] == calls
+
+
+def test_scratch_beneath_the_working_folder_is_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    undo = install(tmp_path / ".outpace" / "session" / "scratch", [tmp_path / ".outpace"])
+    try:
+        Path("out/new.pt").write_text("new")
+        assert sorted(map(str, Path(".").rglob("*.pt"))) == ["out/model.pt", "out/new.pt"]
+        assert sum("new.pt" in files for _, _, files in os.walk(".")) == 1
+        shutil.copytree(".", "copied", ignore=shutil.ignore_patterns("copied"))
+        assert Path("copied/out/new.pt").read_text() == "new"
+    finally:
+        undo()
+        posix.chdir(tmp_path)
+    assert not Path("out/new.pt").exists()
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("folder", ["/proc/self/fd", "/dev/fd"])
+def test_pipes_by_their_numbers(folder: str) -> None:
+    """As `/dev/stdout` in a pipeline, or what a shell gives for <(command)."""
+    Path("log.txt").write_text("something was written")
+    reads, writes = os.pipe()
+    with open(f"{folder}/{writes}", "w") as file:
+        file.write("told")
+    os.close(writes)
+    with open(f"{folder}/{reads}") as file:
+        assert file.read() == "told"
+    os.close(reads)
+
+
+def test_tables_by_pyarrow(project: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pa.table({"x": [1, 2, 3]})
+    parquet.write_table(table, "data/t.parquet")
+    assert parquet.read_table("data/t.parquet").equals(table)
+    with pa.OSFile("data/t.arrow", "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    with pa.memory_map("data/t.arrow") as source:
+        assert pa.ipc.open_file(source).read_all().equals(table)
+    assert sorted(posix.listdir(project / "data")) == ["x.txt"]

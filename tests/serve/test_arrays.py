@@ -15,7 +15,7 @@ from outpace.serve.arrays import Arrays, Rows
 from outpace.serve.batches import same_bits
 from outpace.serve.loader import Loader
 from outpace.serve.pack import pack
-from outpace.serve.rows import Uneven, split
+from outpace.serve.rows import Uneven, leaves, split
 from tests.serve.test_records import flip
 
 Packs = Callable[[Callable[[int], Any]], Arrays]
@@ -125,3 +125,30 @@ def test_samples_unlike_the_first(other: Any, message: str) -> None:
 def test_what_is_no_row(sample: Any) -> None:
     with pytest.raises(DataError, match="cannot be packed"):
         split(sample)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_flipped_bits_of_a_head_are_told(arrays: Packs) -> None:
+    """As an error, and never as other samples."""
+    found = arrays(SAMPLES["tuple"])
+    path, rows = found.folder / "0.npy", [0, 50, 99]
+    right, wanted = path.read_bytes(), found.batch(rows)
+    told = 0
+    for bit in range(8 * 128):
+        data = bytearray(right)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            damaged = Arrays(found.folder)
+            assert same_bits(damaged.batch(rows), wanted), bit
+            assert same_bits(damaged[50], found[50]), bit
+        except DataError:
+            told += 1
+    assert told > 500
+
+
+def test_names_that_differ_in_case_alone_have_a_file_each() -> None:
+    """Some file systems do not tell them apart."""
+    structure, _ = split({"x": 1, "X": 2, "x_": 3})
+    names = [leaf["leaf"].lower() for leaf in leaves(structure)]
+    assert len(set(names)) == 3

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections import namedtuple
+from collections import deque, namedtuple
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from outpace.serve.executors import Kind, Threads, fetch_threads, start
+from outpace.serve.executors import Kind, Threads, _OnItsWay, fetch_threads, start
 from outpace.serve.making import Made, Request
 from outpace.serve.processes import SHARED, shared_free
 
@@ -82,6 +84,20 @@ def test_one_is_always_made_beside_the_one_that_is_handed_out(depth: int) -> Non
             assert time.monotonic() < until
             time.sleep(0.01)
         assert [made.batch for made in batches] == [1, 2, 3]
+    finally:
+        threads.close()
+
+
+def test_a_batch_that_was_taken_back_is_asked_for_again() -> None:
+    """Also where one after it is made already, as when there are more threads by now."""
+    maker: Any = Waiting()
+    threads, made = Threads(maker, 1, 4), Future[Made]()
+    made.set_result(Made(1))
+    requests = [Request(i, np.zeros(0, np.int64)) for i in range(2)]
+    on_their_way = deque(_OnItsWay(request, os.getpid()) for request in requests)
+    on_their_way[1].future = made
+    try:
+        assert [threads._taken(on_their_way).batch for _ in range(2)] == [0, 1]
     finally:
         threads.close()
 

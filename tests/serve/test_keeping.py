@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections import namedtuple
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,22 @@ def test_the_shelf_is_named_by_what_is_on_it(tmp_path: Path) -> None:
         BatchMaker(Squares(), seed=0, prepare=lambda s: s["x"]),
     )
     assert one not in [shelf_for(other, tmp_path, None)[0].folder for other in others]
+
+
+def test_another_way_to_prepare_the_same_few_samples_is_another_shelf(tmp_path: Path) -> None:
+    """A mistake that only some others had is mended by it, for one."""
+
+    def wrong(sample: dict[str, Any]) -> dict[str, Any]:
+        return sample | {"wrong": False}
+
+    def mended(sample: dict[str, Any]) -> dict[str, Any]:
+        return sample | {"wrong": not sample}
+
+    folders = [
+        shelf_for(BatchMaker(Squares(), seed=0, prepare=each), tmp_path, None)[0].folder
+        for each in (wrong, partial(wrong), mended, partial(mended))
+    ]
+    assert folders[0] == folders[1] != folders[2] == folders[3]
 
 
 def test_random_samples_are_not_kept(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from outpace.errors import DataError, OutpaceError, UsageError
 from outpace.serve import packing
 from outpace.serve.pack import Forecast, pack
 from outpace.serve.packing import in_order
-from outpace.serve.partial import partial
-from outpace.serve.records import Records, RecordsWriter
-from outpace.serve.sources import open_source
+from outpace.serve.partial import LOCK, partial
+from outpace.serve.records import INDEX, Records, RecordsWriter
+from outpace.serve.sources import JOURNAL, open_source
 from outpace.serve.tars import Tars
 from outpace.serve.verify import verify
 from tests.serve.test_records import flip
@@ -41,6 +41,9 @@ class Even:
 
     def __getitem__(self, index):
         return np.full(50, index, np.float32), index
+
+def ends():
+    raise SystemExit(3)
 
 class Uneven(Even):
     def __getitem__(self, index):
@@ -485,6 +488,36 @@ def test_what_is_in_the_way(images: Path, tmp_path: Path) -> None:
     assert (tmp_path / ".other.partial/mine").exists()
 
 
+@pytest.mark.parametrize("name", ["0.tar", "t.csv"])
+def test_a_source_that_lies_in_what_it_would_replace_is_not_lost(tmp_path: Path, name: str) -> None:
+    source = tmp_path / name
+    if name == "0.tar":
+        tar(source, {"1.cls": b"3"})
+    else:
+        source.write_text("x\n3\n")
+    pack([source], tmp_path / "packed")
+    moved = source.rename(tmp_path / "packed" / name)
+    with pytest.raises(UsageError, match="lies inside of"):
+        pack([moved], tmp_path / "packed", force=True)
+    assert moved.exists()
+
+
+def test_what_tells_of_the_others_goes_first(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed meanwhile leaves no journal of what is not there."""
+    gone, unlink = list[str](), Path.unlink
+
+    def noted(path: Path, missing_ok: bool = False) -> None:
+        gone.append(path.name)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", noted)
+    pack(images, tmp_path / "packed")
+    assert [name for name in gone if name in (JOURNAL, INDEX, LOCK)] == [JOURNAL, INDEX, LOCK]
+    assert LOCK not in contents(tmp_path / "packed")
+
+
 def test_what_a_link_leads_to_is_replaced(images: Path, tmp_path: Path) -> None:
     (tmp_path / "large").mkdir()
     pack(images, tmp_path / "large/packed")
@@ -592,6 +625,11 @@ def test_a_data_set_of_the_users(module: str, tmp_path: Path) -> None:
     assert open_source("text")[9] == {"text": "number 9"}
     assert pack(f"{module}:Even", "records", "records").kind == "records"
     assert verify("even", lambda phase, done, total: None).source == "code"
+
+
+def test_a_data_set_whose_code_ends_the_program(module: str) -> None:
+    with pytest.raises(DataError, match="ended the program, with exit code 3"):
+        pack(f"{module}:ends", "packed")
 
 
 def test_a_sample_of_another_shape_makes_them_records(module: str) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from outpace.errors import DataError
+from outpace.errors import DataError, UsageError
 from outpace.serve import table_files
 from outpace.serve.loader import Loader
 from outpace.serve.pack import Forecast, pack
@@ -260,3 +261,31 @@ def test_a_folder_without_a_table(tmp_path: Path) -> None:
     (tmp_path / "1.jpg").write_bytes(b"x")
     with pytest.raises(DataError, match="there is no table in it"):
         Table(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "write"), [("t.csv", as_csv), ("t.parquet", as_parquet)])
+def test_floats_of_64_bits_as_32(
+    tmp_path: Path, name: str, write: Callable[[Path, Any], None]
+) -> None:
+    """Those that ``float()`` makes of them, overflow and gaps included."""
+    rng = np.random.default_rng(0)
+    wide = np.concatenate([rng.normal(size=997) * 10.0 ** rng.integers(-44, 44, 997), [1e300, 0.1]])
+    path = tmp_path / name
+    write(path, pa.table({"wide": wide, "count": np.arange(999), "name": ["a"] * 999}))
+    meta = pack(path, tmp_path / "packed", float32=True)
+    assert (meta.grade, meta.options["float32"]) == ("exact", True)
+    before, after = Table(path).batch(range(999)), Table(tmp_path / "packed").batch(range(999))
+    narrow = torch.from_numpy(before["wide"]).float()
+    assert np.isinf(after["wide"][997])
+    assert after["wide"].tobytes() == narrow.numpy().tobytes()
+    assert after["count"].tobytes() == before["count"].tobytes()
+    assert after["name"] == before["name"]
+    assert verify(tmp_path / "packed", lambda *_: None).right
+
+
+def test_only_a_table_that_is_packed_as_one_has_its_floats_made_smaller(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    as_csv(path, pa.table({"x": np.arange(9.0)}))
+    with pytest.raises(UsageError, match="--float32 is of a table"):
+        pack(path, tmp_path / "packed", "records", float32=True)
+    assert not (tmp_path / "packed").exists()

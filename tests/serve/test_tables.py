@@ -334,3 +334,15 @@ def test_batches_of_a_loader_are_as_samples_collated(tmp_path: Path) -> None:
     with contextlib.closing(Loader(table, 10, shuffle=False, executor="none")) as loader:
         for _ in range(2):
             assert same_bits(next(iter(loader)), by_item)
+
+
+def test_columns_with_nothing_in_them(tmp_path: Path) -> None:
+    """Of a buffer without bytes nobody says where it lies."""
+    count = 20_000
+    empty = {"text": [""] * count, "none": pa.nulls(count, pa.string()), "list": [[]] * count}
+    table = pa.table({"i": np.arange(count), **empty})
+    as_parquet(tmp_path / "t.parquet", table)
+    pack(tmp_path / "t.parquet", tmp_path / "packed")
+    found = Table(tmp_path / "packed").batch([0, count - 1])
+    assert found["i"].tolist() == [0, count - 1]
+    assert (found["text"], found["none"]) == (["", ""], [None, None])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import pickle
 import tarfile
 from pathlib import Path
@@ -184,3 +185,30 @@ def test_a_member_of_a_shard_that_is_not_there(shards: list[Path], tmp_path: Pat
     np.save(tmp_path / "index/members.npy", members)
     with pytest.raises(DataError, match=r"its index is damaged: members\.npy is not as it was"):
         Tars.packed(tmp_path / "index")
+
+
+def test_a_class_may_be_none(tmp_path: Path) -> None:
+    path = tar(tmp_path / "a.tar", {"1.cls": b"-1\n", "2.cls": b" 3 ", "3.cls": b"x"})
+    assert [sample["cls"] for sample in Tars([path])] == [-1, 3, b"x"]  # type: ignore[attr-defined]
+
+
+def test_members_that_are_links_are_not_left_out_without_a_word(tmp_path: Path) -> None:
+    path = tar(tmp_path / "a.tar", {"1.jpg": b"picture"})
+    with tarfile.open(path, "a") as file:
+        link = tarfile.TarInfo("2.jpg")
+        link.type, link.linkname = tarfile.LNKTYPE, "1.jpg"
+        file.addfile(link)
+    with pytest.raises(DataError, match=r"member 2\.jpg is a link to 1\.jpg"):
+        Tars([path])
+
+
+def test_names_that_an_index_cannot_hold_are_told_before_it_is_made(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"no\xe9l")
+    path = tar(tmp_path / "a.tar", {f"{odd}/1.jpg": b"1", "dog/1.jpg": b"2"})
+    with pytest.raises(DataError, match="not UTF-8"):
+        pack([path], tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+    (tmp_path / odd).mkdir()
+    path = tar(tmp_path / odd / "a.tar", {"1.jpg": b"1"})
+    with pytest.raises(DataError, match="not UTF-8"):
+        pack([path], tmp_path / "index")

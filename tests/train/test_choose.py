@@ -12,11 +12,14 @@ from torch import nn
 from outpace.errors import UsageError
 from outpace.train import choose, trainer
 from outpace.train.candidates import Candidate
+from outpace.train.clock import Clock
+from outpace.train.progress import Telling
 from outpace.train.rate import Found
 from outpace.train.result import Choice, Result
 from outpace.train.run import Run
 from outpace.train.strategies import (
     STRATEGIES,
+    Accumulation,
     Constant,
     Divergence,
     LrFinder,
@@ -457,3 +460,32 @@ def test_short_trainings_of_batch_norm_have_no_batch_of_one_sample() -> None:
     (tried,) = asking.compare(variants, steps=10)
     assert tried.seeds
     asking.suggestions(seconds=0.1)
+
+
+def chosen_by(**given: Any) -> tuple[Choice, list[str]]:
+    return toys.trainer(epochs=EPOCHS, **given).choose(Telling(quiet=True))
+
+
+def test_the_rate_of_batches_that_grow_is_left_to_lr_finder() -> None:
+    """Trials have batches of one size, which want another rate than the first small ones."""
+    data = {"train": points(), "valid": points(120, seed=1), "batch_size": 24}
+    choice, _ = chosen_by(strategies=["auto", "batch_warmup"], **data)
+    assert choice.rate is None
+    assert chosen_by(strategies="auto", **data)[0].rate is not None
+
+
+def test_an_optimizer_of_weights_that_it_is_not_given_is_not_tried_with() -> None:
+    """A copy that it knows nothing of would not learn."""
+    net = model()
+    own = list(net.parameters())
+    choice, notes = chosen_by(
+        model=net, strategies="auto", optimizer=lambda _: torch.optim.AdamW(own)
+    )
+    assert choice == Choice()
+    assert any("of other weights than those it is given" in note for note in notes)
+
+
+def test_trials_count_steps_of_as_many_batches_as_the_training_does() -> None:
+    made = toys.trainer(epochs=EPOCHS, strategies=["auto", Accumulation(4)])
+    train, valid = made.data()
+    assert made.parts(train, valid, Clock(None, None)).total == EPOCHS * 3

@@ -55,6 +55,9 @@ def noisy():
 def broken():
     raise ZeroDivisionError("mine")
 
+def ends():
+    raise SystemExit(0)
+
 def calls_back():
     trainer = make(epochs=1)
     trainer.callbacks = (lambda run: 1 / 0,)
@@ -186,6 +189,15 @@ def test_what_the_users_code_raises_is_not_our_mistake(name: str, folder: Path) 
     assert "Traceback" in done.stderr
     assert "mine.py" in done.stderr
     assert done.stderr.splitlines()[-1] == f"error: mine:{name} raised ZeroDivisionError"
+
+
+def test_what_ends_the_program_is_told(folder: Path) -> None:
+    """As the usage error of a script that parses our words, which has nothing to do with them."""
+    done = outpace("train", "--json", "--quiet", "mine:ends", cwd=folder)
+    found = json.loads(done.stdout)
+    assert done.returncode == found["exit_code"] == 1
+    assert found["message"] == "mine:ends ended the program, with exit code 0"
+    assert "__main__" in found["hint"]
 
 
 def test_nor_is_a_module_that_cannot_be_imported(folder: Path) -> None:

@@ -188,3 +188,78 @@ def test_several_seeds_are_for_one_process(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="a launcher has started several"):
         best_of(lambda seed: trainer(seed=seed), seeds=2)
+
+
+OTHERS = """
+import json, os, sys
+import torch
+from torch import distributed
+from torch.nn import functional as F
+from outpace.errors import UsageError
+from outpace.train import ranks
+from outpace.train.strategies import Constant
+from outpace.train.trainer import Trainer
+from tests.train.toys import Stop, model, ready
+
+folder, rank = sys.argv[1], int(os.environ["RANK"])
+torch.set_num_threads(1)
+ranks.met(torch.device("cpu"))
+told = {}
+
+class Stream:
+    "Batches of this rank's, as many as it has: nobody is told how many."
+    def __init__(self, count):
+        self.count, self.at, self.first = count, 0, 0
+    def __iter__(self):
+        self.at, self.first = self.first, 0
+        while self.at < self.count:
+            self.at += 1
+            yield ready()[self.at % 10]
+    def state_dict(self):
+        return {"at": self.at, "of": rank}
+    def load_state_dict(self, state):
+        told.setdefault("of", state["of"])
+        self.first = state["at"]
+
+class Late:
+    "Has the first layer learn from the second epoch on."
+    def epoch_begin(self, run):
+        run.module[0].requires_grad_(run.epoch > 0)
+
+def train(source, *callbacks, epochs=3, **more):
+    net = model()
+    net[0].requires_grad_(False)
+    return Trainer(
+        net, loss=F.cross_entropy, device="cpu", callbacks=callbacks, seed=1, train=source,
+        batch_size=None, optimizer=torch.optim.SGD(net.parameters(), 0.05), strategies=[Constant()],
+        epochs=epochs, **more,
+    ).fit(quiet=True)
+
+try:
+    train(ready()[:6 + rank])
+except UsageError as error:
+    told["unequal"] = error.message
+found = train(Stream(6 + rank), Late())
+told["steps"] = found.steps
+told["weights"] = {name: each.double().sum().item() for name, each in found.weights.items()}
+try:
+    train(Stream(6), Stop(4), checkpoint=folder + "/checkpoints", every=0, epochs=1)
+except KeyboardInterrupt:
+    distributed.barrier()
+train(Stream(6), checkpoint=folder + "/checkpoints", every=0, epochs=1)
+open(f"{folder}/{rank}.json", "w").write(json.dumps(told))
+distributed.destroy_process_group()
+"""
+
+
+def test_ranks_step_together_whatever_each_has(tmp_path: Path, torchrun: list[str]) -> None:
+    """Batches of other numbers, weights that are learnt later, and streams in places of their own."""
+    script = tmp_path / "train.py"
+    script.write_text(OTHERS)
+    launch(torchrun, 2, script, tmp_path)
+    one, two = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert one["unequal"] == two["unequal"]
+    assert "have 6 and 7 of them an epoch" in one["unequal"]
+    assert one["steps"] == two["steps"] == 18
+    assert one["weights"] == two["weights"]
+    assert (one["of"], two["of"]) == (0, 1)

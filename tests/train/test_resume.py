@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
@@ -150,6 +151,53 @@ def test_what_is_added_to_a_course_that_is_over_would_teach_nothing(tmp_path: Pa
     with pytest.raises(DataError, match="end of its rate's course"):
         fit(checkpoint=tmp_path, epochs=4, strategies=[OneCycle(rate=0.02)])
     assert fit(checkpoint=tmp_path, epochs=2, strategies=[OneCycle(rate=0.02)]).steps == 20
+
+
+def test_the_last_steps_may_be_of_smaller_batches(tmp_path: Path) -> None:
+    """They are more, and yet no more is asked for."""
+
+    def go(size: int, *callbacks: Any) -> Any:
+        data = {"train": points(), "valid": points(120, seed=1), "batch_size": size}
+        return fit(checkpoint=tmp_path, every=0, callbacks=callbacks, **data)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(24, Stop(39))
+    begun = Begun()
+    found = go(8, begun)
+    assert 30 < begun.step <= 39
+    assert (found.stopped, found.epochs) == ("epochs", 4)
+    assert found.steps == begun.step + 3 * (40 - begun.step)
+
+
+def test_a_course_sets_the_momentum_anew_where_the_optimizer_is_an_older_one() -> None:
+    course = OneCycle(rate=0.03)
+    course.cell = 7
+    course.load_state_dict(course.state_dict())
+    assert course.cell is None
+
+
+def noisy(sample: Any, rng: np.random.Generator) -> Any:
+    """Other noise in each epoch."""
+    x, y = sample
+    return x + torch.from_numpy(rng.normal(size=x.shape)).float(), y
+
+
+@pytest.mark.parametrize("way", ["Loader", "own generator"])
+def test_validations_go_on_in_their_own_data(tmp_path: Path, way: str) -> None:
+    """Where each sees other numbers, or the samples in another order."""
+
+    def go(folder: Path, **given: Any) -> Any:
+        data = TensorDataset(*points(120, seed=1))
+        own = torch.Generator().manual_seed(3)
+        valid = {
+            "Loader": lambda: Loader(data, 24, transform=noisy, executor="none"),
+            "own generator": lambda: DataLoader(data, 24, shuffle=True, generator=own),
+        }[way]()
+        first = {"Loader": None, "own generator": lambda outputs, _: outputs[0].mean()}[way]
+        metric = {"metric": first} if first is not None else {}
+        return fit(valid=valid, checkpoint=folder, every=0, epochs=4, **metric, **given)
+
+    goes_on_exactly(go, tmp_path / "cut", 25, go(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize("way", ["Loader", "DataLoader", "own generator", "batch sampler"])

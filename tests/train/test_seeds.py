@@ -108,6 +108,14 @@ def test_a_target_ends_all() -> None:
     assert (result.metric or 0.0) >= 0.5
 
 
+def test_a_target_that_is_reached_as_a_round_ends_ends_all() -> None:
+    """The round is what ended that training, and the target is reached all the same."""
+    steps = Steps()
+    result = best_of(maker(steps, target=0.01, steps=12), seeds=4, quiet=True)
+    assert result.time_to_target_s is not None
+    assert list(steps.of) == [0]
+
+
 def around(centre: dict[str, torch.Tensor], seed: int) -> torch.nn.Module:
     """A model whose weights lie to one side of a good one's, the other seed's to the other."""
     net = model()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -24,10 +26,22 @@ from outpace.records.training import Row
 from outpace.report import write_report
 from outpace.serve.loader import Loader
 from outpace.train.progress import Telling
+from outpace.train.result import Result
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, Ema, OneCycle, Strategy, Target
 from outpace.train.trainer import Trainer
-from tests.train.toys import Slow, Time, accuracy, fit, model, points, ready, same, trainer
+from tests.train.toys import (
+    Slow,
+    Time,
+    accuracy,
+    fit,
+    goes_on_exactly,
+    model,
+    points,
+    ready,
+    same,
+    trainer,
+)
 
 
 def test_it_learns_and_keeps_the_best_weights() -> None:
@@ -609,3 +623,84 @@ def test_a_recipe_holds_while_it_trains(tmp_path: Path) -> None:
     assert torch.autograd.backward is before
     with pytest.raises(RecipeError, match="does not exist"):
         fit(recipe=tmp_path / "none.toml")
+
+
+def test_a_target_is_reached_whatever_else_ends_the_training() -> None:
+    class Enough:
+        def step_end(self, run: Run) -> None:
+            if run.step == 5:
+                run.stop("enough")
+
+    result = fit(target=0.01, callbacks=[Enough()])
+    assert (result.stopped, result.steps) == ("enough", 5)
+    assert result.time_to_target_s is not None
+
+
+def test_a_target_that_is_met_exactly_is_reached_in_float32() -> None:
+    """0.94 of it is 0.93999999761."""
+    result = fit(metric=lambda outputs, _: torch.tensor(0.94), target=0.94)
+    assert (result.stopped, result.epochs) == ("target", 1)
+
+
+@pytest.mark.parametrize("every", [None, 10, 5])
+def test_a_row_tells_the_epochs_that_are_behind(every: int | None) -> None:
+    result = fit(epochs=3, validate_every=every)
+    assert [row.epoch for row in result.history if row.step % 10 == 0] == [1, 2, 3]
+    assert [row.epoch for row in result.history if row.step % 10] == [0, 1, 2] * (every == 5)
+
+
+def test_only_methods_of_a_callback_are_events() -> None:
+    class Curve:
+        def __init__(self) -> None:
+            self.loss: list[float | None] = []
+
+        def epoch_end(self, run: Run) -> None:
+            self.loss.append(run.history[-1].train_loss)
+
+    curve = Curve()
+    fit(epochs=3, callbacks=[curve])
+    assert len(curve.loss) == 3
+
+
+def test_a_model_that_cannot_be_copied_learns_without_what_copies_it() -> None:
+    net = model()
+    net.lock = threading.Lock()  # type: ignore[assignment]
+    result = fit(model=net, strategies="auto", target=2.0, epochs=2)
+    assert result.epochs == 2
+    assert any("ema: left out, as the model cannot be copied" in note for note in result.notes)
+
+
+class Remembering(torch.nn.Linear):
+    """Its buffer comes with the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 3)
+        self.mean: torch.Tensor | None
+        self.register_buffer("mean", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.mean is None:
+            self.mean = x.detach().mean(0)
+        return super().forward(x - self.mean)
+
+
+def test_a_buffer_that_comes_with_the_first_batch(tmp_path: Path) -> None:
+    def go(folder: Path, **given: Any) -> Result:
+        torch.manual_seed(0)
+        return fit(model=Remembering(), checkpoint=folder, every=0, **given)
+
+    goes_on_exactly(go, tmp_path / "cut", 25, go(tmp_path / "whole"))
+
+
+def test_a_checkpoint_that_nobody_could_go_on_from_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Odd(list[Any]):
+        def state_dict(self) -> dict[str, Any]:
+            return {"chance": np.random.default_rng(0).bit_generator.state, "at": np.arange(3)}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            raise AssertionError
+
+    trainer(train=Odd(ready()), checkpoint=tmp_path, every=0, epochs=1).fit()
+    assert capsys.readouterr().err.count("cannot be read again") == 1

@@ -243,6 +243,8 @@ def test_a_variant_that_draws_others_does_not_change_the_data() -> None:
     repeated = at(0.03, RepeatFactor(), name="repeat_factor")._replace(by_metric=True)
     (tried,) = found.contest(at(0.03), [(repeated, "")])
     assert tried.seeds
+    assert tried.cost is not None
+    assert 0.0 <= tried.cost <= 1.0, "the accuracy that it came to"
     assert loader.order is order
 
     def rare(batches: list[Any]) -> float:

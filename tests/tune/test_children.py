@@ -61,6 +61,13 @@ def test_starts_of_epochs_stay_as_they_are() -> None:
     assert gain.speedup == pytest.approx(600 / (600 - 280 + 280 / 2))
 
 
+def test_compiling_comes_to_the_run() -> None:
+    gain = total_gain(IMAGES, {**compared("recipe", 2.0), "compiling_s": 30.0})
+    assert gain is not None
+    assert gain.speedup == pytest.approx(600 / (600 - 480 + 30 + 480 / 2))
+    assert gain.how == "predicted"
+
+
 def test_images_that_are_not_kept_are_decoded_as_before() -> None:
     final = {**compared("recipe", 4.0), **compared("cold", 1.0), "kept": 0.25}
     gain = total_gain(IMAGES, final)
@@ -250,6 +257,21 @@ def test_ranks_are_compared_within_one_run(tmp_path: Path) -> None:
     assert len(runs) == 1
 
 
+def test_ctrl_c_in_an_arm_is_no_fault_of_the_arm(tmp_path: Path) -> None:
+    runs = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(entry)
+        write_json(folder / EVIDENCE, IMAGES)
+        write(folder / STATUS, {"over": False})
+        write(folder / MARKER, {"arm": "bf16"})
+        return 130
+
+    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    assert (len(runs), found.exit_code, found.notes) == (1, 130, [])
+    assert found.evidence is not None
+
+
 def test_a_target_that_fails_when_remedies_are_tried_is_told(tmp_path: Path) -> None:
     found = try_remedies(lambda *_: 1, {"time_s": 5.0}, tmp_path)
     assert found.trials == []
@@ -257,7 +279,8 @@ def test_a_target_that_fails_when_remedies_are_tried_is_told(tmp_path: Path) -> 
     assert "exit code 1 when it was run again to try remedies" in note
 
 
-def test_a_recipe_that_a_target_dies_of_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arm", ["recipe", "accepted", "without"])
+def test_a_recipe_that_a_target_dies_of_is_none(tmp_path: Path, arm: str) -> None:
     """There is nothing to leave out of another run."""
     gain = Gain(2.0, 1.9, 2.1, "measured")
     trial = Trial("bf16", {}, "numerics", gain, gain, True, "measured 2.00x [1.90, 2.10]")
@@ -266,14 +289,14 @@ def test_a_recipe_that_a_target_dies_of_is_none(tmp_path: Path) -> None:
     def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
         runs.append(entry)
         write(folder / TRIALS, {"trials": [msgspec.to_builtins(trial)], "final": {"recipe": {}}})
-        write(folder / MARKER, {"arm": "recipe"})
+        write(folder / MARKER, {"arm": arm})
         return 1
 
     found = try_remedies(launch, {"time_s": 1000.0}, tmp_path)
     assert len(runs) == 1
     assert found.final == {}
     assert [one.accepted for one in found.trials] == [False]
-    assert "exit code 1 under the whole recipe" in found.trials[0].reason
+    assert "exit code 1 under all that was accepted" in found.trials[0].reason
 
 
 def test_a_remedy_that_a_target_dies_of_is_told_when_the_time_is_up(tmp_path: Path) -> None:

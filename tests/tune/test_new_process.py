@@ -14,6 +14,7 @@ from outpace.remedies.allocator import Allocator
 from outpace.remedies.base import Remedy
 from outpace.remedies.persistent_workers import PersistentWorkers
 from outpace.tune import new_process
+from outpace.tune.children import tried_by_now
 from outpace.tune.new_process import (
     EPOCHS,
     FEWEST_STEPS,
@@ -64,6 +65,8 @@ def test_what_costs_memory_has_to_pay_more(
         for evidence in ALL.values()
     ]  # fmt: skip
     trial = next(trial for trials in tried for trial in trials if trial.remedy == name)
+    last = next(trials for trials in reversed(tried) if trials)
+    assert tried_by_now(tmp_path) == last, "those that Ctrl-C would leave"
     assert trial.accepted == accepted
     assert trial.reason.endswith("less than 1.10x") != accepted
 

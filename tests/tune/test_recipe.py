@@ -22,7 +22,8 @@ LASTING = trial("persistent_workers", 3.0, {"workers": 2, "batches": 2})
 
 
 def speedups(accepted: list[Trial]) -> dict[str, Any]:
-    return {name: part["gain"].speedup for name, part in by_trials(accepted).items()}
+    found = by_trials(accepted)
+    return {name: part["gain"].speedup for name, part in found.items() if name != "compiling_s"}
 
 
 def test_gains_are_multiplied() -> None:
@@ -33,6 +34,11 @@ def test_gains_are_multiplied() -> None:
 
 def test_what_keeps_samples_gives_nothing_in_the_first_epoch() -> None:
     assert speedups([SOONER, KEPT]) == {"recipe": 6.0, "epochs": 1.0, "cold": 1.5}
+
+
+def test_compiling_is_paid_for() -> None:
+    assert by_trials([SOONER])["compiling_s"] == 0.0
+    assert by_trials([SOONER, trial("compile_model", 1.1)])["compiling_s"] > 0.0
 
 
 def test_gains_of_whole_epochs_are_no_gains_of_steps() -> None:

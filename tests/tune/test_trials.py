@@ -72,3 +72,11 @@ def test_a_cache_that_the_run_is_too_short_for_is_taken_back(epochs: int, kept: 
     assert measured == pytest.approx(2.4 if kept else 1.1, rel=0.01)
     if not kept:
         assert "and the whole run no faster: 0." in trials.trials[0].reason
+
+
+@pytest.mark.parametrize(("speedup", "outlasts"), [(1.02, False), (1.2, True)])
+def test_compiling_is_to_be_won_back(speedup: float, outlasts: bool) -> None:
+    """Half a minute, of a run of ten."""
+    trials = Trials.__new__(Trials)
+    trials.evidence = IMAGES
+    assert trials.outlasts_compiling(Gain(speedup, speedup, speedup)) is outlasts

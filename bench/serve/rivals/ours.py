@@ -49,14 +49,16 @@ def samples() -> Samples:
 
 def convert(work: Workload, source: Path, folder: Path) -> None:
     table = work.change is kit.row
-    pack(work, source, folder, str(source / work.file) if table else "rivals.ours:samples")
+    # As all others have it, a row's numbers have the 32 bits that the training takes them in.
+    wanted = ["--float32", str(source / work.file)] if table else ["rivals.ours:samples"]
+    pack(work, source, folder, *wanted)
 
 
-def pack(work: Workload, source: Path, folder: Path, wanted: str) -> None:
+def pack(work: Workload, source: Path, folder: Path, *wanted: str) -> None:
     """By the command."""
     folder.rmdir()  # `outpace pack` makes it
     path = {"PYTHONPATH": str(Path(__file__).parents[1]), SOURCE: f"{work.name}:{source}"}
-    command = [sys.executable, "-m", "outpace", "pack", wanted, str(folder)]
+    command = [sys.executable, "-m", "outpace", "pack", *wanted, str(folder)]
     subprocess.run(command, env={**os.environ, **path}, check=True)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from outpace.errors import SessionError
 
 SPEC = "spec-{mode}.json"
 OURS = SPEC.format(mode="*")
+LOOKING_S = 0.02
+"""more than `in_use`, which locks it too, has it for"""
 
 
 def not_made(folder: Path, error: OSError) -> SessionError:
@@ -81,11 +84,14 @@ def in_use(folder: Path) -> bool | None:
 def _locked(folder: Path) -> int | None:
     """A lock on it, to be closed; None where another process has it."""
     lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    except OSError:
-        pass  # a file system that has no locks
-    return lock
+    for _ in range(2):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOKING_S)
+        except OSError:
+            return lock  # a file system that has no locks
+        else:
+            return lock
+    os.close(lock)
+    return None

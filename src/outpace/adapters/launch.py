@@ -36,7 +36,9 @@ TICK_S = 0.2
 GRACE_S = 5.0
 INTERRUPT_GRACE_S = 2.0
 """time that an interrupt sent to us alone waits for the target to have got it too"""
-PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT")
+WATCHED = "OUTPACE_CHILD"
+"""variable that names the spec"""
 
 Output = Literal["inherit", "stderr"] | Path
 
@@ -49,6 +51,8 @@ class Child(subprocess.Popen[bytes]):
     interrupted: bool = False
     told_to_end: bool = False
     thrown_away: ThrownAway | None = None
+    spec: str = ""
+    """of its environment, which its forks have too"""
 
     @property
     def notes(self) -> list[str]:
@@ -72,7 +76,7 @@ def environment(spec_file: Path, extra: Mapping[str, str]) -> dict[str, str]:
     if before is not None:
         env["OUTPACE_PYTHONPATH"] = before
     env["PYTHONPATH"] = os.pathsep.join([str(SITE), *([before] if before else [])])
-    env["OUTPACE_CHILD"] = str(spec_file)
+    env[WATCHED] = str(spec_file)
     return env
 
 
@@ -111,7 +115,7 @@ def start(
     log.debug("starting %s (spec: %s)", " ".join(command_of(target)), spec_file)
     with _streams(output) as streams:
         child = _open(target, variables, {**streams, "stdin": stdin}, thrown_away)
-    child.thrown_away = thrown_away
+    child.thrown_away, child.spec = thrown_away, variables[WATCHED]
     return child
 
 
@@ -175,6 +179,8 @@ def wait(
     code = child.wait()
     child.interrupted = bool(interrupts)
     if child.thrown_away is not None:
+        if code != 0:
+            _end(_left_by(child))
         child.thrown_away.end()
         if interrupts:
             # Also where the target met it and went on to a good end: its run was cut short.
@@ -208,6 +214,8 @@ def _signals(child: Child, interrupts: list[float]) -> Iterator[None]:
         interrupts.append(time.monotonic())
 
     def passed_on(number: int, frame: object) -> None:
+        if number == signal.SIGQUIT and _is_foreground():
+            return  # by its key, which the target gets too
         child.told_to_end = child.told_to_end or number in (signal.SIGTERM, signal.SIGHUP)
         child.send_signal(number)
 
@@ -252,6 +260,17 @@ def stop(child: Child) -> None:
     _end(family)
     if child.thrown_away is not None:
         child.thrown_away.end()
+
+
+def _left_by(child: Child) -> list[psutil.Process]:
+    """What outlives a target that died: workers that an experiment had stopped do not notice."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            own = process.pid not in (os.getpid(), child.pid)
+            if own and process.environ().get(WATCHED) == child.spec:
+                found.append(process)
+    return found
 
 
 def _started_by(pid: int) -> list[psutil.Process]:

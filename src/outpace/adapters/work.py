@@ -16,7 +16,7 @@ import msgspec
 from outpace.adapters.folder import reserved
 from outpace.adapters.launch import start, stop, wait
 from outpace.adapters.thrown_away import ThrownAway
-from outpace.measure.ceilings import ceilings
+from outpace.measure.ceilings import MEASURING, ceilings
 from outpace.measure.machine import describe
 from outpace.records.machine import Machine
 from outpace.records.target import Target
@@ -57,7 +57,12 @@ class Work:
     """the newest run, and what became of the target's files in all of them"""
 
     def __post_init__(self) -> None:
-        self.machine = msgspec.structs.replace(self.machine, ceilings=ceilings(self.machine))
+        def measuring() -> None:
+            if self.progress is not None:
+                self.progress(MEASURING, 0, 1, "")
+
+        top = ceilings(self.machine, measuring)
+        self.machine = msgspec.structs.replace(self.machine, ceilings=top)
 
     def launch(
         self, entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]

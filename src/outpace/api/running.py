@@ -156,7 +156,8 @@ def _checked(path: Path, target: Target) -> Recipe:
         measured = shlex.split(recipe.target)
     except ValueError:  # a quote that a person left open
         measured = recipe.target.split()
-    proven = next((word for word in measured if word != "-m"), "")
+    first = next((word for word in measured if word != "-m"), "")
+    proven = next((word for word in measured if word.endswith(".py")), first)  # not its launcher
     again = tune_into(path, target, "--force")
     if proven and Path(proven).name not in {Path(word).name for word in target.words}:
         print(

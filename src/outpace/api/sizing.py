@@ -74,7 +74,7 @@ def tried(work: Work, sizes: Sizes) -> Sizes:
         # So it stays where the process comes to its end.
         write_json(work.session / STEP, msgspec.structs.replace(sizes, failed=batch))
         spec = {"sizes": msgspec.to_builtins(sizes), "batch": batch}
-        code = work.launch("outpace.tune.tries:begin", spec, work.session, SILENT)
+        code = work.launch("outpace.tune.largest_batch:begin", spec, work.session, SILENT)
         if code == Interrupted.exit_code:
             raise KeyboardInterrupt
         sizes = read_json(work.session / STEP, Sizes)

@@ -126,7 +126,9 @@ def _try(
 ) -> tuple[list[Trial], Mapping[str, Any]]:
     from outpace.remedies.catalog import remedy
     from outpace.tune.children import try_remedies
+    from outpace.tune.files import TRIALS
 
+    (work.session / "trials" / TRIALS).unlink(missing_ok=True)
     if evidence.together:
         return [], {}
     for each in map(remedy, only):

@@ -21,7 +21,7 @@ of them, with real photographs.
 """
 HERE = """\
 You are in the repository: `make demo` does all of this on examples/image_classifier.py, with real
-photographs. Shorter, with data that packages ship:
+photographs. Shorter, with data that packages ship (pip install '.[demo]'):
 
   outpace tune examples/mnist_cnn.py
 """

@@ -46,7 +46,8 @@ def command(
     """Find by experiment what a training is bound by.
 
     The target runs in a process of its own, watched and experimented upon; its results are thrown
-    away and what it writes goes to a scratch folder, so that nothing of yours is changed.
+    away and what it writes goes to a scratch folder, so that nothing of yours is changed but temporary
+    files and caches.
     """
     from outpace.cli.measuring import check_file, given, kept, show
 

@@ -22,14 +22,17 @@ def command(start: bool, as_json: bool) -> int:
     """This machine, the most it gives (measured once and kept), and what data loading meets here."""
     import msgspec
 
+    from outpace.cli.progress import ProgressLine
     from outpace.cli.telling import colors
-    from outpace.measure.ceilings import ceilings
+    from outpace.measure.ceilings import MEASURING, ceilings
     from outpace.measure.doctor import data_loading, hints
     from outpace.measure.machine import describe
     from outpace.records.files import to_json
 
     machine = describe()
-    machine = msgspec.structs.replace(machine, ceilings=ceilings(machine))
+    with ProgressLine() as progress:
+        top = ceilings(machine, lambda: progress(MEASURING, 0, 1))
+    machine = msgspec.structs.replace(machine, ceilings=top)
     loading = data_loading()
     if start:
         loading = with_starts(loading)

@@ -57,7 +57,7 @@ def command(session: Path | None, as_json: bool) -> int:
         if not begun(folder):
             raise SessionError(
                 f"nothing has run in {folder}",
-                "outpace diagnose, tune, and run --deadline tell how far they are",
+                "outpace diagnose, tune, plan, and run --deadline tell how far they are",
             )
         click.echo("a session has begun; nothing was told yet", err=True)
     drawn = sys.stdout.isatty() and not _ascii_only()

@@ -33,7 +33,7 @@ NAMED = 3
 Examples:
   outpace pack data/train packed/train
   outpace pack --resize 256 --on-error skip photos packed/photos
-  outpace pack flights.csv packed/flights
+  outpace pack --float32 flights.csv packed/flights
   outpace pack shards/*.tar packed/index
   outpace pack mypkg.data:train_set packed/train
   outpace pack --verify packed/train""",
@@ -53,6 +53,11 @@ Examples:
     "keeps its format: PNG stays PNG, which takes more room than JPEG.",
 )
 @option("--quality", type=click.IntRange(1, 100), help="Of resized JPEG and WebP (default: 90).")
+@option(
+    "--float32",
+    is_flag=True,
+    help="Floats of 64 bits in a table as 32: half the bytes, and what float() would make of a batch.",
+)
 @option("--verify", "check", is_flag=True, help="Check every checksum, and the source for changes.")
 @option(
     "--on-error",
@@ -75,6 +80,7 @@ def command(
     wanted: Any,
     resize: int | None,
     quality: int | None,
+    float32: bool,
     check: bool,
     on_error: str,
     jobs: int | None,
@@ -108,6 +114,7 @@ def command(
                 wanted,
                 resize=resize,
                 quality=quality or 90,
+                float32=float32,
                 skip=on_error == "skip",
                 force=force,
                 jobs=jobs,

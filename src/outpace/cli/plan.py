@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from outpace.cli.options import (
     session_folder,
     target_argument,
 )
-from outpace.errors import TargetError, TargetFailed, UsageError
+from outpace.errors import Interrupted, TargetError, TargetFailed, UsageError
 from outpace.plan.forecast import Objective
 from outpace.records.machine import Machine
 from outpace.records.plan import Plan, Sizes
@@ -50,7 +51,10 @@ class Count(click.ParamType[float]):
         found = NUMBER.fullmatch(str(value).strip().lower())
         if found is None:
             self.fail(f"{value!r} is not a count; write 70B, 1.4T or 5.76e23", param, ctx)
-        return float(found[1]) * SCALES[found[2]]
+        number = float(found[1]) * SCALES[found[2]]
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is more than can be reckoned with", param, ctx)
+        return number
 
 
 class Money(click.ParamType[float]):
@@ -86,16 +90,25 @@ Examples:
 @option("--flops", type=Count(), help="A compute budget, such as 5.76e23.")
 @option("--params", type=Count(), help="Parameters of a model, such as 70B.")
 @option("--tokens", type=Count(), help="Tokens that it is trained on, such as 1.4T.")
-@option("--unique-tokens", type=Count(), help="Tokens there are, where they are seen again.")
+@option(
+    "--unique-tokens",
+    type=Count(),
+    help="Different tokens that the data have, where they are seen again.",
+)
 @option("--served-tokens", type=Count(), help="Tokens that the model will serve in its life.")
 @option("--device", help="An accelerator, such as h100; its rate and price are looked up.")
-@option("--count", type=click.IntRange(min=1), default=1, help="So many of it (default: 1).")
+@option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=1,
+    help="How many accelerators, or machines like this one (default: 1).",
+)
 @option("--hours", type=Number(min=0, min_open=True), help="Hours of training.")
 @option(
     "--mfu",
     type=Number(min=0, max=1, min_open=True),
     default=0.4,
-    help="Share of the device's dense peak that is reached (default: 0.4).",
+    help="Share of the device's peak that you expect to reach (default: 0.4); without a script only.",
 )
 @option("--dtype", default="bf16", help="Format of the products: fp32, tf32, bf16, fp16, fp8.")
 @option("--law", type=click.Choice(LAWS), default=LAWS[0], help="Scaling law (default: besiroglu).")
@@ -108,10 +121,10 @@ Examples:
     "--steps",
     command="plan",
     type=click.IntRange(min=1),
-    help="Steps of the script, where they are not found.",
+    help="Length of the training in steps, where it is not found.",
 )
-@option("--epochs", type=click.IntRange(min=1), help="Or its epochs; before its name.")
-@option("--samples", type=click.IntRange(min=1), help="Or the samples that it sees.")
+@option("--epochs", type=click.IntRange(min=1), help="Or in epochs; before the script's name.")
+@option("--samples", type=click.IntRange(min=1), help="Or in samples.")
 @option(
     "--time",
     "time_s",
@@ -133,7 +146,11 @@ Examples:
     default="time",
     help="What comes first: the soonest (default), the cheapest, or most training in the time.",
 )
-@option("--usd-per-hour", type=Number(min=0), help="Price of this machine.")
+@option(
+    "--usd-per-hour",
+    type=Number(min=0),
+    help="USD for an hour of this machine; without a script, of one --device.",
+)
 @option(
     "--output",
     "-o",
@@ -157,10 +174,11 @@ def command(
     quiet: bool,
     **given: Any,
 ) -> int:
-    """What fits a deadline: of a script, or of the model and data that a scaling law advises.
+    """When a training will end, whether that fits, and what would end it sooner.
 
-    A script is run as `outpace diagnose` runs it, for a short while and with its results thrown away.
-    The exit code is 3 where the training that was asked about does not fit the time, or the device.
+    With a script: it is run for one to four minutes as `outpace diagnose` runs it, its results thrown away.
+    Without one: what a compute budget can train, by a scaling law. The exit code is 3 where the training that
+    was asked about does not fit the time, the money, or the device.
     """
     from outpace.adapters.target import parse_target
     from outpace.plan.question import Question, answer, of_memory
@@ -211,6 +229,7 @@ def command(
         from outpace.report.plan_html import render_plan
 
         written(output, render_plan(asked, plan, law, said))
+        click.echo(f"wrote {output}", err=True)
     return show(plan, said, as_json, measured=bool(words))
 
 
@@ -259,7 +278,7 @@ def measured_sizes(
     """A script's step, and the machine; ``here``: it is this machine's memory that is asked about."""
     from outpace.api import sizes
     from outpace.cli.measuring import kept
-    from outpace.measure.ceilings import ceilings
+    from outpace.measure.ceilings import MEASURING, ceilings
     from outpace.measure.machine import describe
 
     folder = session_folder(None, target.name)
@@ -274,7 +293,8 @@ def measured_sizes(
             progress=progress,
         )
         machine = describe()
-        return found, msgspec.structs.replace(machine, ceilings=ceilings(machine))
+        top = ceilings(machine, lambda: progress(MEASURING, 0, 1))
+        return found, msgspec.structs.replace(machine, ceilings=top)
 
 
 def measure(target: Target, time_s: float | None, as_json: bool, quiet: bool) -> Session:
@@ -300,6 +320,12 @@ def measure(target: Target, time_s: float | None, as_json: bool, quiet: bool) ->
 def check_measured(session: Session) -> None:
     """Raises TargetFailed, with its exit code, where the script came to no good."""
     if session.outcome != "done":
-        error = TargetFailed(f"{session.target.name}: {session.outcome}; see `outpace diagnose`")
+        if session.outcome == "interrupted":
+            raise Interrupted(
+                "interrupted", "what was measured by then: outpace report .outpace/latest"
+            )
+        error = TargetFailed(
+            f"{session.target.name}: {session.outcome}", "`outpace diagnose` tells more of it"
+        )
         error.exit_code = session.exit_code or TargetError.exit_code
         raise error

@@ -24,7 +24,7 @@ OPTIONS = {
     "plan": "deadline by reserve flops params tokens unique-tokens served-tokens device count hours "
     "mfu dtype law fit steps epochs samples time memory batch cost objective usd-per-hour output "
     "force json quiet",
-    "pack": "as resize quality verify on-error jobs force json quiet",
+    "pack": "as resize quality float32 verify on-error jobs force json quiet",
     "live": "json",
     "report": "output force",
     "compare": "markdown",
@@ -82,7 +82,10 @@ def _nearest(start: Path) -> Path | None:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    text = file.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
     if "outpace" not in text:
         return {}
     import tomllib

@@ -130,6 +130,11 @@ def own_mistakes(name: str) -> Iterator[None]:
         yield
     except OutpaceError:
         raise
+    except SystemExit as end:
+        raise TargetFailed(
+            f"{name} ended the program, with exit code {end.code or 0}",
+            "keep what only a script does below: if __name__ == '__main__':",
+        ) from None
     except Exception as error:
         if not is_users(error):
             raise

@@ -35,7 +35,10 @@ def parse(evidence: Evidence) -> Iterator[Told]:
 
 def augment(evidence: Evidence) -> Iterator[Told]:
     """Work of the data set's own code on each sample."""
-    yield from _input(evidence, "augment", "works on each sample in the data set's own code")
+    what = "works on each sample in the data set's own code"
+    if evidence.input.workers and not evidence.input.fetch_s:
+        what = "is made in workers that could not be looked into, as they are not forked"
+    yield from _input(evidence, "augment", what)
     seconds = evidence.input.reworked_s
     if seconds:
         low, high = (1 - REWORKED_ERROR) * seconds, (1 + REWORKED_ERROR) * seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from outpace.diagnose.costs import ERROR, of_run
 from outpace.diagnose.told import Row, Told
@@ -31,11 +32,28 @@ def outside(name: str, said: str | None = None) -> Row:
     """The row for what the ledger has under a name, and how that is called."""
 
     def row(evidence: Evidence) -> Iterator[Told]:
+        doubted = doubted_s(evidence, name)
         for entry in evidence.ledger:
             if entry.name == name:
-                yield _taken(evidence, said or name, entry.where, entry.seconds)
+                told = _taken(evidence, said or name, entry.where, entry.seconds)
+                if doubted:
+                    low = (1 - ERROR) * max(0.0, entry.seconds - doubted)
+                    cost = replace(told.cost, low=low, how="predicted")
+                    told = told._replace(
+                        cost=cost, reason=f"{told.reason} at most: it came once so far"
+                    )
+                yield told
 
     return row
+
+
+def doubted_s(evidence: Evidence, name: str) -> float:
+    """Seconds of a run that are told of what came once, and may come less often than that."""
+    total = evidence.run.total_steps
+    if total is None:
+        return 0.0
+    unsure = (one for one in evidence.run.recurring if one.name == name and not one.sure)
+    return sum(max(0.0, one.seconds(total) - one.so_far_s) for one in unsure)
 
 
 def elsewhere(evidence: Evidence) -> Iterator[Told]:

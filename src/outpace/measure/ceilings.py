@@ -16,6 +16,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -26,10 +27,12 @@ from outpace.measure.peaks import Measured
 from outpace.records.files import read_json, write_json
 from outpace.records.machine import Ceilings, Machine
 
-VERSION = 2
+VERSION = 3
 """Goes up where a figure comes to mean something else: older files are then measured anew."""
 MOST_TRIES = 5
 """On a machine that is never quiet, what was seen in so many sessions is taken for its best."""
+MEASURING = "measuring this machine, once"
+"""what is told meanwhile"""
 PATIENCE_S = 120.0
 """A child that takes longer is given up."""
 
@@ -43,8 +46,8 @@ class Kept(msgspec.Struct, frozen=True):
     tries: int = 0
 
 
-def ceilings(machine: Machine) -> Ceilings:
-    """The ceilings of this machine: from the cache, or measured now.
+def ceilings(machine: Machine, measuring: Callable[[], None] = lambda: None) -> Ceilings:
+    """The ceilings of this machine: from the cache, or measured now, before which ``measuring`` is called.
 
     Whatever fails (no child process, no room for the file) costs only the figures or the cache: a
     figure that is not known is 0 or missing, and nothing is raised.
@@ -53,6 +56,7 @@ def ceilings(machine: Machine) -> Ceilings:
     before = _kept(path, machine)
     if before.measured.quiet or before.tries >= MOST_TRIES:
         return before.measured.ceilings
+    measuring()
     now = _measure_in_child()
     found = Measured(best_of(before.measured.ceilings, now.ceilings), now.quiet)
     if found.ceilings.matmul_flops:
@@ -73,6 +77,7 @@ def best_of(one: Ceilings, other: Ceilings) -> Ceilings:
         disk_read_bytes_s=max(one.disk_read_bytes_s, other.disk_read_bytes_s),
         jpeg_decode_pixels_s=max(one.jpeg_decode_pixels_s, other.jpeg_decode_pixels_s),
         dispatch_s=min(costs, default=0.0),
+        device=(other if other.matmul_flops else one).device,
     )
 
 

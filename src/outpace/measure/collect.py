@@ -119,7 +119,7 @@ def collect(
     by_hand = _by_hand(seen, phases)
     mean, cpu = mean_of(steps)
     return Evidence(
-        machine=machine,
+        machine=machine.training_on(device),
         run=Run(
             wall_s=(now - host.started) / 1e9,
             startup_s=startup,
@@ -194,16 +194,18 @@ def _recurring(
     for name, came in watcher.outside.items():
         if came.count and name == "epoch_end" and epoch:
             yield ends_of_epochs(came, epoch)
+        elif name == "compiling" and came.count == 1:
+            yield Recurring(name, came.ns / 1e9, 1, came.first, None)  # that it recurs is not seen
         elif came.count:
             yield recurring(name, came, host.steps)
     if loaded is not None and loaded[1].starts and not host.mingled:
         record = loaded[1]
         begun = mean_phases(clean_steps(list(first or later))).get("input", 0.0)
         usual = mean_phases(clean_steps(list(later))).get("input", 0.0)
-        drawing = begun + usual * (len(record.starts) - 1)
-        seconds = max(0.0, sum(record.starts) / 1e9 - drawing)
-        seconds += forked_s * len(record.starts)
-        yield starts_of_epochs(seconds, len(record.starts), epoch)
+        starts = record.own_starts
+        drawing = (begun + usual * (len(starts) - 1)) / max(1, micro)  # a start has one batch in it
+        seconds = max(0.0, sum(start.ns for start in starts) / 1e9 - drawing)
+        yield starts_of_epochs(seconds + forked_s * len(starts), len(starts), epoch)
     longer = first_epoch(first, later, epoch) if epoch else None
     if longer is not None:
         yield longer

@@ -62,7 +62,9 @@ def collect_input(
     collates = frozenset({collate} if "default" not in collate else ())
     share = kinds(watched, collates)
     usual = phases.get("input", 0.0)
-    starts = [ns / 1e9 for ns in record.starts[1:] or record.starts]
+    own = record.own_starts
+    start_s = median([start.ns / 1e9 for start in own[1:] or own])
+    batch_s = usual / max(1, host.micro_steps)
     restarts = host.mingled and record.restarts
     forked = 0.0 if restarts else _forking_s(loader, host, watcher, phases)
     facts: dict[str, Any] = {
@@ -78,7 +80,7 @@ def collect_input(
         "batches": record.length,
         "epochs": _epochs(watcher, record.steps_of_epoch(host.micro_steps), host.micro_steps),
         "wait_s": usual,
-        "epoch_start_s": usual if restarts else max(0.0, median(starts) - usual) + forked,
+        "epoch_start_s": usual if restarts else max(0.0, start_s - batch_s) + forked,
         "forked_s": forked,
         "step_streams": (),
         "interrupted": record.interrupted,

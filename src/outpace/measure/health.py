@@ -26,10 +26,10 @@ from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.not_finite import who_made_it
 from outpace.measure.subjects import training_loader
 from outpace.records.health import Health
-from outpace.seams.changes import changes
 from outpace.seams.host import Evaluations, Host
 from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import held_by
+from outpace.seams.version_of import version_of
 
 MOST_NUMBERS = 1 << 16
 """of one parameter whose change is looked at"""
@@ -46,6 +46,8 @@ FEWEST_ROWS = 32
 PRODUCTS = ("addmm", "mm", "bmm", "convolution", "linear", "baddbmm", "embedding_bag")
 CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
 """operators that a script has a model choose its own labels by"""
+MADE_UP = ("zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like")
+"""and of which it makes labels that tell nothing of the data, as where samples are told from each other"""
 LIMITS = {"sigmoid": (0.001, 0.999), "tanh": (-0.999, 0.999)}
 
 
@@ -157,9 +159,14 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         name = name_of(operator).rstrip("_")
         if self._captured():
             return
+        if name in MADE_UP and isinstance(out, torch.Tensor) and not out.is_floating_point():
+            self.guesses.append(out.untyped_storage())
         if name in CHOICES and not _is_binary(args[0]):
             chosen = (made for made in tensors_in(out) if not made.is_floating_point())
             self.guesses += [made.untyped_storage() for made in chosen]
+        if phase() == "backward":  # no layer follows any more: what waits is the output
+            self.pending.clear()
+            self.seen.clear()
         if phase() != "forward":
             return
         if name in ("relu", *LIMITS) and isinstance(out, torch.Tensor) and out.dim() > 1:
@@ -169,7 +176,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             self._judge_pending(out)
         elif name == "nll_loss_forward" and args[1].shape == (self.host.batch_size,):
             # One label a sample: words of a text are as rare as they are.
-            self._see_labels(args[1], int(args[0].shape[1]))
+            self._see_labels(args[1], int(args[0].shape[1]), int(args[4]))
         elif name.startswith("binary_cross_entropy") and args[1].numel() == self.host.batch_size:
             self.classes = max(self.classes, 2)
 
@@ -191,12 +198,19 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 self.dead.setdefault(layer, []).append(dead if narrows else 0.0)
         self.pending.clear()
 
-    def _see_labels(self, labels: torch.Tensor, classes: int) -> None:
+    def _see_labels(self, labels: torch.Tensor, classes: int, ignored: int) -> None:
+        """Of several heads those of the one with the most classes; labels that are ``ignored`` are none."""
         if labels.untyped_storage().data_ptr() in {guess.data_ptr() for guess in self.guesses}:
             return
-        counts = Counter(labels.tolist())
-        self.labels.update(counts)
+        if classes > self.classes:
+            self.labels.clear()
+            self.purities.clear()
         self.classes = max(self.classes, classes)
+        counts = Counter(labels.tolist())
+        counts.pop(ignored, None)
+        if classes < self.classes or not counts:
+            return
+        self.labels.update(counts)
         if counts.total() >= 8:
             self.purities.append(max(counts.values()) / counts.total())
 
@@ -268,7 +282,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             if parameter.grad is not None:
                 self.reached.add(name)
             elif parameter.requires_grad and id(parameter) in own:
-                self.idle.setdefault(name, (parameter, changes(parameter), self.host.steps))
+                self.idle.setdefault(name, (parameter, version_of(parameter), self.host.steps))
         # As it is now: the first looks of a training with a warm-up are always in it.
         self.warming_up = any(map(_restrained, self.host.optimizers))
         if optimizer is self.host.main_optimizer():
@@ -344,7 +358,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             name
             for name, (parameter, before, at) in self.idle.items()
             if name not in self.reached
-            and changes(parameter) == before
+            and version_of(parameter) == before
             and steps - at >= FEWEST_STEPS
         )
 

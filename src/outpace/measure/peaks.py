@@ -63,6 +63,7 @@ def measure(cores: int, folder: Path, seconds: dict[str, float] | None = None) -
         disk_read_bytes_s=_or_zero(disk_read, folder, spend["disk"]),
         jpeg_decode_pixels_s=_or_zero(jpeg_decode, spend["jpeg"]),
         dispatch_s=_or_zero(dispatch, device, spend["dispatch"]),
+        device=device,
     )
     # Who else is busy on a GPU no process is told of.
     return Measured(found, quiet=device == "cpu" and had >= 1.0 - BUSY)

@@ -75,7 +75,8 @@ def seconds_until(by: str, now: datetime) -> float:
             f"{by!r} is no time that a clock here shows", "name a nearer one"
         ) from None
     if left <= 0:
-        raise UsageError(f"{by} is past: it is {now:%Y-%m-%dT%H:%M} now", "name a time to come")
+        there = now.astimezone(at.tzinfo)
+        raise UsageError(f"{by} is past: it is {there:%Y-%m-%dT%H:%M} now", "name a time to come")
     return left
 
 

@@ -50,7 +50,8 @@ def _came_once(evidence: Evidence, steps: int) -> Iterator[str]:
         more = one.seconds(steps) - one.each_s
         if not one.sure and one.every is not None and more > ALIKE * whole:
             yield (
-                f"one {SAID.get(one.name, one.name)} was seen, after {one.first:,} steps: with one every "
+                f"one {SAID.get(one.name, one.name)} was seen, after {one.first:,} "
+                f"step{'s' * (one.first != 1)}: with one every "
                 f"{round(one.every):,} steps {duration(more)} of that are for those to come"
             )
 

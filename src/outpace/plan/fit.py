@@ -64,9 +64,10 @@ def read_runs(path: Path) -> Runs:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             rows = [(reader.line_num, row) for row in reader]  # blank lines give none
+            header = reader.fieldnames or ()
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    names = {name.strip().lower(): name for name in (rows[0][1] if rows else {}) if name}
+    names = {name.strip().lower(): name for name in header if name}
     found = {}
     for column, spellings in COLUMNS.items():
         spelled = next((names[s] for s in spellings if s in names), None)
@@ -79,7 +80,8 @@ def read_runs(path: Path) -> Runs:
     distinct = [len(set(values.tolist())) for values in (runs.parameters, runs.tokens)]
     if len(rows) < FEWEST or min(distinct) < 3:
         raise UsageError(
-            f"{path} holds {len(rows)} runs of {distinct[0]} sizes and {distinct[1]} amounts of data",
+            f"{path} is not enough for a law: runs {len(rows)}, sizes of models {distinct[0]}, of data "
+            f"{distinct[1]}",
             f"a law has five constants: give {FEWEST} runs or more, of 3 sizes and amounts at least",
         )
     together = abs(float(np.corrcoef(np.log(runs.parameters), np.log(runs.tokens))[0, 1]))

@@ -14,7 +14,7 @@ from outpace.plan.changes import How, changes
 from outpace.plan.epochs import steps_of_epoch, validations
 from outpace.plan.hardware import Device
 from outpace.records.evidence import Evidence
-from outpace.records.finding import Advice, Finding
+from outpace.records.finding import Advice, Finding, GainOf
 from outpace.records.gain import Gain
 from outpace.records.ledger import ONCE
 from outpace.records.plan import Estimate, Option
@@ -34,7 +34,7 @@ def steps_of(
 ) -> int | None:
     """Steps of a training that is said to be so long; None where nothing is said.
 
-    Raises UsageError where epochs are said, and how many batches one has is not known.
+    Raises UsageError where epochs or samples are said, and how many steps that is is not known.
     """
     seen = evidence.steps
     if steps is not None:
@@ -47,8 +47,12 @@ def steps_of(
             )
         return max(1, round(epochs * epoch))
     if samples is not None:
+        if not seen.batch_size:
+            raise UsageError(
+                "how many samples a step has could not be found", "say the length with --steps"
+            )
         together = seen.batch_size * seen.micro_steps * max(1, len(evidence.ranks))
-        return max(1, round(samples / max(1, together)))
+        return max(1, round(samples / together))
     return None
 
 
@@ -140,19 +144,17 @@ def options(
     """
     fixed = evidence.once_s
     outside = _outside(evidence, steps or steps_seen(evidence))
-    found = [
-        _option(
-            advice.name, advice.keeps, _sped_up(seconds, advice.predicted, outside), usd_per_hour
-        )
-        for advice in _advised(findings)
-    ]
+    found = []
+    for advice in _advised(findings):
+        sooner = _sped_up(seconds, advice.predicted, outside[advice.gain_of])
+        found.append(_option(advice.name, advice.keeps, sooner, usd_per_hour))
     for change in changes(evidence, device, count):
         if change.speedup <= LEAST:
             continue
         gain = Gain(change.speedup, change.low, change.high, "predicted")
         price = change.device.usd_per_hour if change.device is not None else usd_per_hour
         price = price * change.count if price is not None else None
-        sped_up = _sped_up(seconds, gain, outside)
+        sped_up = _sped_up(seconds, gain, outside["steps"])
         whose = change.device.price if change.device is not None else None
         found.append(_option(change.name, change.keeps, sped_up, price, change.how, whose))
     if objective == "scale" and available_s is not None:
@@ -192,11 +194,16 @@ def _percent(share: float) -> str:
     return f"{math.floor(percent * 10**digits) / 10**digits:.{digits}f}"
 
 
-def _outside(evidence: Evidence, steps: int) -> float:
-    """Share of the whole run outside of steps: what is spent once, and what grows with the steps."""
+def _outside(evidence: Evidence, steps: int) -> dict[GainOf, float]:
+    """Share of the whole run that a gain leaves as it is: of steps, all that is outside of them."""
     found = terms(evidence, steps)
-    whole = sum(found.values())
-    return min(1.0, max(0.0, 1.0 - found.get("steps", 0.0) / whole)) if whole > 0 else 0.0
+    whole = max(LEAST_S, sum(found.values()))
+    inside: dict[GainOf, float] = {
+        "steps": found.get("steps", 0.0),
+        "epochs": whole - evidence.once_s,
+        "run": whole,
+    }
+    return {of: min(1.0, max(0.0, 1.0 - seconds / whole)) for of, seconds in inside.items()}
 
 
 def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:

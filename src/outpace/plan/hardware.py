@@ -20,7 +20,10 @@ CONTEXT_BYTES = 800_000_000
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One accelerator. Rates in TFLOP/s, memory in GB, bandwidths in GB/s; None: not known."""
+    """One accelerator. Rates in TFLOP/s, memory in GB, bandwidths in GB/s; None: not known.
+
+    ``link_gb_s``: of all links together, in one direction.
+    """
 
     name: str
     year: int

@@ -392,7 +392,8 @@ class Landing:
         """The time is up."""
         self.over = True
         leads = self.crew is None or self.crew.leads
-        text = f"the time is up after {self.host.steps} steps"
+        steps = self.host.steps
+        text = f"the time is up after {steps} step{'s' * (steps != 1)}"
         if self.descent.final_rate is not None:
             text += f", the rate at {100 * self.descent.final_rate:.1f} % of what it was"
         if leads and self.save():

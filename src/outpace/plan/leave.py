@@ -21,6 +21,7 @@ import dis
 import sys
 import threading
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,22 +38,10 @@ ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 MANY = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 """which may call something again and again"""
 PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
-PASS_ON = frozenset(
-    [
-        "absl",
-        "accelerate",
-        "click",
-        "contextlib",
-        "fire",
-        "functools",
-        "hydra",
-        "outpace",
-        "runpy",
-        "torch",
-        "typer",
-    ]
-)
-"""libraries that have nothing left to do once what they call ends"""
+PASS_ON = frozenset(["absl", "accelerate", "functools", "outpace", "runpy", "torch"])
+"""libraries that have nothing left to do once what they call ends; others call one command after the other,
+or the rest of a generator
+"""
 Way = tuple[int, ...]
 """lines to go to, one after the other"""
 OVER: Way = ()
@@ -162,8 +151,12 @@ def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
                 return begin_over_nothing(here.anew, frame, None if over else then or _nothing)
             if here.way == OVER:
                 raise SystemExit(0)
-            for line in here.way:
-                frame.f_lineno = line  # type: ignore[misc]
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", RuntimeWarning
+                )  # of names without a value, since 3.12
+                for line in here.way:
+                    frame.f_lineno = line  # type: ignore[misc]
         except ValueError:
             sys.settrace(None)  # the interpreter knows better: the loop goes on
             return None

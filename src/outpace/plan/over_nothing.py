@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -75,7 +76,9 @@ def begin_over_nothing(loop: Anew, frame: FrameType, then: Trace | None) -> Trac
         return then(frame, event, arg)
 
     try:
-        frame.f_lineno = loop.head[0]  # type: ignore[misc]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of names without a value, since 3.12
+            frame.f_lineno = loop.head[0]  # type: ignore[misc]
     except ValueError:
         restore(frame, name)
         raise

@@ -112,6 +112,8 @@ class Question:
             )
         if self.usd_per_hour is None and (self.cost is not None or self.objective == "cost"):
             raise UsageError("what does an hour of this machine cost?", "say --usd-per-hour")
+        if self.objective == "scale" and self.time is None and not self.memory:
+            raise UsageError("in what time is most to be trained?", "say --deadline or --by")
 
     def check_law(self) -> None:
         """Raise UsageError where something is said that the answer would leave out."""
@@ -299,7 +301,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
 def of_memory(asked: Question, sizes: Sizes, machine: Machine) -> Plan:
     """What a step's memory and arithmetic are, here or on the device that was asked about."""
     wanted = device(asked.device) if asked.device is not None else None
-    peak = machine.products.get(sizes.dtype)
+    peak = machine.training_on(sizes.device).products.get(sizes.dtype)
     step = step_flops(sizes.flops, sizes.flops_forward, sizes.step_s, peak)
     return Plan(
         flops=step,

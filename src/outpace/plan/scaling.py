@@ -121,7 +121,7 @@ def judged(law: Law, parameters: float, tokens: float, seen: float | None = None
         if not value > 0 or not math.isfinite(value):
             raise UsageError(f"{value:g} {name} make no training", "name a number such as 70B")
     flops = PER_PARAMETER_AND_TOKEN * parameters * (seen or tokens)
-    best = optimal(law, flops)
+    best = optimal(law, PER_PARAMETER_AND_TOKEN * parameters * tokens)
     wasted = _wasted(law, parameters, tokens, flops)
     near = wasted < BALANCED if wasted is not None else abs(math.log(tokens / best.tokens)) < 0.1
     if near:

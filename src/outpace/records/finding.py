@@ -10,10 +10,12 @@ from outpace.records.gain import Gain
 
 Bound = Literal["io", "compute", "memory", "communication", "outside", "none"]
 Keeps = Literal["exact", "numerics", "learning"]
+GainOf = Literal["steps", "epochs", "run"]
+"""what becomes faster: steady steps; whole epochs, their starts included; or the whole run"""
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """A remedy for a finding with the gain it is predicted to give to the whole run.
+    """A remedy for a finding with the gain it is predicted to give.
 
     ``by_hand``: `outpace tune` cannot try it.
     """
@@ -23,6 +25,7 @@ class Advice(msgspec.Struct, frozen=True):
     predicted: Gain
     reason: str = ""
     by_hand: bool = False
+    gain_of: GainOf = "steps"
 
 
 class Finding(msgspec.Struct, frozen=True):

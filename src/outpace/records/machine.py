@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 
 class Accelerator(msgspec.Struct, frozen=True):
@@ -16,7 +17,8 @@ class Ceilings(msgspec.Struct, frozen=True):
     """The most that this machine gives, measured once: FLOP/s, bytes/s, seconds.
 
     ``matmul_flops`` maps a dtype name ("float32", "bfloat16") to FLOP/s of a large matrix product;
-    ``dispatch_s`` is what one tiny operation costs the CPU, forward and backward.
+    ``dispatch_s`` is what one tiny operation costs the CPU, forward and backward. These and
+    ``memory_bytes_s`` are those of ``device``.
     """
 
     matmul_flops: dict[str, float] = {}
@@ -24,6 +26,7 @@ class Ceilings(msgspec.Struct, frozen=True):
     disk_read_bytes_s: float = 0.0
     jpeg_decode_pixels_s: float = 0.0
     dispatch_s: float = 0.0
+    device: str = "cpu"
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -43,3 +46,11 @@ class Machine(msgspec.Struct, frozen=True):
     def products(self) -> dict[str, float]:
         """FLOP/s of large matrix products by format; empty where they were not measured."""
         return self.ceilings.matmul_flops if self.ceilings is not None else {}
+
+    def training_on(self, device: str) -> Machine:
+        """Without the ceilings of another device than that."""
+        top = self.ceilings
+        if top is None or top.device == device:
+            return self
+        own = replace(top, matmul_flops={}, memory_bytes_s=0.0, dispatch_s=0.0, device=device)
+        return replace(self, ceilings=own)

@@ -30,11 +30,11 @@ class Row(msgspec.Struct, frozen=True):
 class Tried(msgspec.Struct, frozen=True):
     """What came of a short trial of ``what`` in the place of ``against``, ``seeds`` of each.
 
-    ``cost`` and ``base``: what they ended at on held-out batches, mean over seeds, smaller is better;
-    ``gain``: their difference as a share of what ``against`` learnt, above 0 where ``what`` is better.
-    None: infinite, as JSON has it. ``verdict``: better, ahead (after one seed), not clear, no difference,
-    worse, or why it failed. ``seconds``: that it took, those of ``against`` included where they were not
-    known.
+    ``cost`` and ``base``: what they ended at on held-out batches, mean over seeds: the loss, or the metric
+    where the loss cannot tell; ``gain``: their difference as a share of what ``against`` learnt, above 0
+    where ``what`` is better. None: infinite, as JSON has it. ``verdict``: better, ahead (after one seed), not
+    clear, no difference, worse, or why it failed. ``seconds``: that it took, those of ``against`` included
+    where they were not known.
     """
 
     what: str

@@ -32,6 +32,7 @@ class AsyncCheckpoint(Remedy):
     treats = ("checkpoint",)
     keeps = "exact"
     advice_only = True
+    gain_of = "run"
 
     def applies(self, evidence: Evidence) -> Verdict:
         """Checkpoints must take a visible part of the run."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from outpace.records.evidence import FED, Evidence
-from outpace.records.finding import Keeps
+from outpace.records.finding import GainOf, Keeps
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings
 from outpace.remedies.model import predicted_gain
@@ -46,8 +46,8 @@ class Remedy(ABC):
     crowds: ClassVar[bool] = False
     """it takes cores from what makes batches, or gives it some: its arm is measured beside that too"""
 
-    whole_epochs: ClassVar[bool] = False
-    """its gain lies outside of steady steps: only whole epochs, in new processes, measure it"""
+    gain_of: ClassVar[GainOf] = "steps"
+    """what it makes faster; that of "epochs" only whole ones, in new processes, measure"""
 
     least: ClassVar[float] = 1.0
     """measured speed-up below which it is not worth what it costs besides time"""
@@ -79,7 +79,7 @@ class Remedy(ABC):
     def predict(
         self, evidence: Evidence, settings: Settings | None = None, accepted: Setup = AS_IS
     ) -> Gain:
-        """Speed-up of a steady step, on top of a Setup that is accepted already."""
+        """Speed-up of what `gain_of` says, on top of a Setup that is accepted already."""
         chosen = self.settings(evidence) if settings is None else settings
         after = self.setup(accepted, chosen)
         if self.crowds and accepted == AS_IS:

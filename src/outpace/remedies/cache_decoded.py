@@ -18,9 +18,14 @@ LEAST_KEPT = 0.3
 
 OPENED = '''
 @functools.cache
-def opened(path):
-    """An image file as RGB, decoded once."""
+def opened_once(path):
+    """An image file as RGB, once."""
     return Image.open(path).convert("RGB")
+
+
+def opened(path):
+    """The same, to be changed at will."""
+    return opened_once(path).copy()
 '''
 
 

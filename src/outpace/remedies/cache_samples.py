@@ -8,7 +8,7 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import insert_after_imports, wrap_data_set
+from outpace.remedies.edits import insert_after_imports, made_here, wrap_data_set
 from outpace.remedies.slice_batches import beside
 from outpace.seams.setup import Setup
 
@@ -85,7 +85,9 @@ class CacheSamples(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set goes through a function that draws it whole."""
-        changed = wrap_data_set(source, evidence.input.where, "in_memory")
+        data = evidence.input
+        changed = wrap_data_set(source, data.where, "in_memory")
+        changed = made_here(source, changed, data.where, data.workers)
         if changed == source:
             return source
         return insert_after_imports(changed, IN_MEMORY)

@@ -8,7 +8,7 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import after_model, change_input, moved
+from outpace.remedies.edits import after_model
 from outpace.seams.setup import Setup
 
 
@@ -42,10 +42,6 @@ class ChannelsLast(Remedy):
         return replace(base, channels_last=True)
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
-        """The model and its input are laid out where the model is made and called."""
-        where, layout = evidence.compute.where, "memory_format=torch.channels_last"
-        changed = after_model(source, where, f"{{name}} = {{name}}.to({layout})")
-        if changed == source:
-            return source
-        below = moved(where, source, changed)
-        return change_input(changed, below, f"{{name}}.to({layout})")
+        """The weights are laid out where the model is made: convolutions take the layout from them."""
+        line = "{name} = {name}.to(memory_format=torch.channels_last)"
+        return after_model(source, evidence.compute.where, line)

@@ -15,9 +15,15 @@ WORTH = 1.05
 """decoding must be this much faster for a trial"""
 OPEN_JPEG = '''
 def open_jpeg(path):
-    """A JPEG file as an RGB image with the pixels that Pillow would give."""
+    """An image file as RGB with the pixels that Pillow would give."""
     with open(path, "rb") as file:
-        return Image.fromarray(simplejpeg.decode_jpeg(file.read(), colorspace="RGB"))
+        image = Image.open(file)
+        if image.format != "JPEG" or image.mode not in ("RGB", "L"):
+            return image.convert("RGB")
+        file.seek(0)
+        found = Image.fromarray(simplejpeg.decode_jpeg(file.read(), colorspace="RGB"))
+    found.info = dict(image.info)
+    return found
 '''
 
 

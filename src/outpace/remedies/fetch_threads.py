@@ -10,7 +10,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import add_import, add_method, insert_after_imports
+from outpace.remedies.edits import add_import, add_method, insert_after_imports, made_here
 from outpace.remedies.prefetch import the_same_sooner
 from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
 from outpace.seams.setup import Setup
@@ -100,7 +100,10 @@ class FetchThreads(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set draws the samples of a batch with a pool of threads."""
+        data = evidence.input
         changed = add_method(source, "__getitem__", MANY)
+        # A worker that was forked after the pool began would wait for threads that it does not have.
+        changed = made_here(source, changed, data.where, data.workers)
         if changed == source:
             return source
         pool = f"FETCHERS = ThreadPoolExecutor({settings['threads']})"

@@ -10,6 +10,7 @@ from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import set_loader_arguments
+from outpace.remedies.edits.loaders import OF_WORKERS
 from outpace.remedies.model import batch_bytes
 from outpace.remedies.room import edit_room, keeps_threads, ways, with_room
 from outpace.seams.setup import Executor, Setup
@@ -17,8 +18,6 @@ from outpace.seams.setup import Executor, Setup
 CHANGED = (
     "the script changes what samples are made by from batch to batch, which workers would not see"
 )
-OF_WORKERS = ("prefetch_factor", "timeout", "multiprocessing_context")
-"""arguments that a DataLoader without workers refuses"""
 LARGE = 1 << 18
 """bytes of a batch whose pages are worth a place that is used again"""
 

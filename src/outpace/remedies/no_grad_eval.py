@@ -33,6 +33,7 @@ class NoGradEval(Remedy):
     treats = ("validation", "capacity")
     keeps = "exact"
     advice_only = True
+    gain_of = "run"
 
     def applies(self, evidence: Evidence) -> Verdict:
         """The model must have been called in evaluation mode with gradients on."""

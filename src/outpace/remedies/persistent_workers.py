@@ -39,7 +39,7 @@ class PersistentWorkers(Remedy):
     treats = ("ipc", "startup")
     keeps = "exact"
     stage = 3
-    whole_epochs = True
+    gain_of = "epochs"
 
     def applies(self, evidence: Evidence) -> Verdict:
         """The script must start workers again and again, for short epochs."""

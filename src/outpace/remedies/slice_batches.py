@@ -8,7 +8,7 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import draw_slices
+from outpace.remedies.edits import draw_slices, made_here
 from outpace.seams.setup import Executor, Feed, Setup
 
 
@@ -48,7 +48,8 @@ class SliceBatches(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """A batch sampler in the sampler's place."""
-        return draw_slices(source, evidence.input.where)
+        data = evidence.input
+        return made_here(source, draw_slices(source, data.where), data.where, data.workers)
 
 
 def beside(feed: Feed) -> Executor:

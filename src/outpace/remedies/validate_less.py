@@ -34,6 +34,7 @@ class ValidateLess(Remedy):
     treats = ("validation",)
     keeps = "learning"
     advice_only = True
+    gain_of = "run"
 
     def applies(self, evidence: Evidence) -> Verdict:
         """Validation must take a good part of the run, more than once."""

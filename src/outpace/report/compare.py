@@ -78,7 +78,7 @@ def compared(a: Session | Training, b: Session | Training) -> Compared:
         which = "first" if isinstance(a, Training) else "second"
         raise UsageError(
             f"the {which} session is a training of outpace train, and the other one is not",
-            "compare two trainings, or two sessions of diagnose, tune or run",
+            "compare two trainings, or two sessions of diagnose, tune or plan",
         )
     return Compared(headline(a, b), list(_groups(a, b)), list(_remarks(a, b)))
 

@@ -64,7 +64,7 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
     shown = found[:MOST_OPTIONS]
     width = max((len(option.change) for option in shown), default=0)
     for option in shown:
-        yield f"  {_mark(asked, option)}{option.change:<{width}}  {_option(option)}"
+        yield f"  {mark(asked, option)}{option.change:<{width}}  {_option(option)}"
     if len(found) > len(shown):
         yield f"  and {len(found) - len(shown)} more with --json"
     if found:
@@ -85,7 +85,7 @@ def _pace(steps_per_s: float) -> str:
     return f"{per:,.0f} a {unit}" if per >= 100 else f"{per:.3g} a {unit}"
 
 
-def _mark(asked: Question, option: Option) -> str:
+def mark(asked: Question, option: Option) -> str:
     """Whether it is in time, and within the money."""
     if asked.time is None and asked.cost is None:
         return ""
@@ -93,8 +93,9 @@ def _mark(asked: Question, option: Option) -> str:
     # One that was made to fit may be a rounding error over.
     late = asked.time is not None and 3600 * hours > (1 + 1e-9) * asked.time.available_s
     most = (1 + 1e-9) * asked.cost if asked.cost is not None else None
-    dear = most is not None and (option.usd is None or option.usd.estimate > most)
-    return "too late " if late else "too dear " if dear else "fits     "
+    unknown = most is not None and option.usd is None
+    dear = most is not None and option.usd is not None and option.usd.estimate > most
+    return "too late " if late else "no price " if unknown else "too dear " if dear else "fits     "
 
 
 def _option(option: Option) -> str:
@@ -144,7 +145,8 @@ def memory_lines(plan: Plan, name: str) -> Iterator[str]:
             f"; a step takes {room.time:.2f}x as long, predicted" if room.time is not None else ""
         )
         yield f"  {fits}{room.change:<{width}}  {words.size(room.peak_bytes)}, {room.how}{time}"
-    yield arithmetic_of(plan.flops)
+    own = "" if memory.batch == memory.own_batch else words.count(memory.own_batch, "sample")
+    yield arithmetic_of(plan.flops, f" with {own}" if own else "")
 
 
 def _against(memory: MemoryPlan) -> str:
@@ -154,15 +156,15 @@ def _against(memory: MemoryPlan) -> str:
     if memory.device is None:
         return f"; it {fits} in the {words.size(memory.limit_bytes)} that there are for it"
     return (
-        f"; it {fits} in the {words.size(memory.limit_bytes)} of {memory.device}, less "
-        f"{words.size(CONTEXT_BYTES)} for its context"
+        f"; it {fits} in the {words.size(memory.limit_bytes + CONTEXT_BYTES)} of {memory.device}, "
+        f"less {words.size(CONTEXT_BYTES)} for its context"
     )
 
 
-def arithmetic_of(step: StepFlops) -> str:
+def arithmetic_of(step: StepFlops, of: str = "") -> str:
     """FLOPs of a step, and the shares of the peak."""
     text = (
-        f"a step computes {words.rate(step.model, 'FLOP')}, "
+        f"a step{of} computes {words.rate(step.model, 'FLOP')}, "
         f"{words.rate(step.forward, 'FLOP')} of it forward"
     )
     if step.hardware > 1.01 * step.model:
@@ -233,8 +235,9 @@ def _judgement(asked: Question, law: Chosen, given: Given, best: Optimal) -> Ite
     worth = ""
     if asked.unique_tokens is not None and asked.tokens is not None:
         epochs = asked.tokens / asked.unique_tokens
+        unit = "epoch" if epochs == 1 else "epochs"
         worth = (
-            f" ({epochs:.3g} epochs of {short(asked.unique_tokens)} tokens, worth "
+            f" ({epochs:.3g} {unit} of {short(asked.unique_tokens)} tokens, worth "
             f"{short(given.fresh_tokens)} fresh ones)"
         )
     lost = f": {100 * given.wasted:.0f} % of the compute is wasted" if given.wasted else ""

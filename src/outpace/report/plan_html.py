@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from outpace.plan.question import Chosen, Question
 from outpace.plan.scaling import Parametric
-from outpace.records.plan import Plan
+from outpace.records.plan import Forecast, MemoryPlan, Plan
 from outpace.report import words
 from outpace.report.axis import Axis, log_axis
 from outpace.report.html import GENERATOR, environment
-from outpace.report.plan import KEEPS, money, short
+from outpace.report.plan import KEEPS, mark, money, short
 
 COMPUTE = (0.01, 0.1, 1.0, 10.0, 100.0)
 """times the compute whose best losses the lines of equal loss are drawn for"""
@@ -52,13 +52,19 @@ class Chart(NamedTuple):
 
 def render_plan(asked: Question, plan: Plan, law: Chosen | None, lines: Sequence[str]) -> str:
     """The plan as one self-contained document; ``lines`` say it in words."""
+    options = plan.options or ()
     return (
         environment()
         .get_template("plan.html.j2")
         .render(
             generator=GENERATOR,
             lines=lines,
-            options=plan.options or (),
+            title=lines[0] if lines else "outpace plan",
+            tone="warn" if does_not_fit(plan) else "plain",
+            options=options,
+            judged=asked.time is not None or asked.cost is not None,
+            mark=lambda option: mark(asked, option).strip(),
+            scaled=any(option.scale is not None for option in options),
             keeps=KEEPS,
             money=money,
             pareto=pareto(asked, plan),
@@ -66,6 +72,13 @@ def render_plan(asked: Question, plan: Plan, law: Chosen | None, lines: Sequence
             law=law.name if law is not None else "",
         )
     )
+
+
+def does_not_fit(plan: Plan) -> bool:
+    """Whether a training is too long or too dear, or a step too large, for what was asked."""
+    forecast, memory = plan.forecast, plan.memory
+    too_long = isinstance(forecast, Forecast) and not forecast.fits
+    return too_long or (isinstance(memory, MemoryPlan) and memory.fits is False)
 
 
 def pareto(asked: Question, plan: Plan) -> Chart | None:

@@ -124,7 +124,7 @@ def _as_fast(finding: Finding) -> str:
 def ceiling_sentence(session: Session) -> str:
     """The share of the machine's matrix-product speed that a step reaches; empty where unknown."""
     compute, step = session.evidence.compute, session.steps.median_s
-    ceilings = session.machine.ceilings or session.evidence.machine.ceilings
+    ceilings = session.evidence.machine.ceilings
     form = compute.products
     top = ceilings.matmul_flops.get(form, 0.0) if ceilings and form else 0.0
     if not (

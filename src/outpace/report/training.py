@@ -20,10 +20,10 @@ ENDED = {
 }
 HISTORY = ("epoch", "step", "after", "training loss", "validation loss")
 """columns of a table of the history; then a metric's, and the rate"""
-TRIED = ("tried", "against", "loss", "for", "steps", "seeds", "came of it", "why", "took")
+TRIED = ("tried", "against", "ended at", "for", "steps", "seeds", "came of it", "why", "took")
 ABOUT_TRIED = (
-    "Short trainings of copies, judged by their loss on held-out batches; what is better beyond doubt "
-    "was taken."
+    "Short trainings of copies, judged by their loss on held-out batches, or by the metric where what is "
+    "tried changes the loss; what is better beyond doubt was taken."
 )
 NOTHING_TRIED = "Nothing was tried in short trainings."
 SEEDS = ("seed", "step", "after")

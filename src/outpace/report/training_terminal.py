@@ -32,7 +32,7 @@ def _parts(
         yield title("How it went", f"{words.count(len(found.history), 'row')}, from first to last")
         yield _curves(curves, width)
     if found.tried:
-        yield title("What auto tried", "held-out loss after a short training")
+        yield title("What auto tried", "on held-out batches, after short trainings")
         yield _tried(found)
     if found.kept:
         yield title("Seeds", "those that were trained to their end, best first")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import fields
 from dataclasses import is_dataclass as is_of_dataclass
@@ -25,10 +25,16 @@ def map_tensors(value: Any, change: Any, *, dataclasses: bool = True) -> Any:
         return map_tensors(item, change, dataclasses=dataclasses)
 
     if isinstance(value, tuple):
-        items = map(mapped, value)
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        items = list(map(mapped, value))
+        if all(one is other for one, other in zip(items, value, strict=True)):
+            return value  # without tensors, as a torch.Size
+        return tuple_like(value, items)
     if isinstance(value, list):
-        return list(map(mapped, value))
+        if type(value) is list:
+            return list(map(mapped, value))
+        same_kind = copy.copy(value)
+        same_kind[:] = map(mapped, value)
+        return same_kind
     if isinstance(value, MutableMapping):
         found = {k: mapped(v) for k, v in value.items()}
         if type(value) is dict:
@@ -44,6 +50,20 @@ def map_tensors(value: Any, change: Any, *, dataclasses: bool = True) -> Any:
             object.__setattr__(copied, name, changed)  # it may be frozen
         return copied
     return value
+
+
+def tuple_like(value: tuple[Any, ...], items: Iterable[Any]) -> tuple[Any, ...]:
+    """Items as a tuple of the same class: a named one, one of torch's results, or one of the script's."""
+    kind: Any = type(value)
+    if kind is tuple:
+        return tuple(items)
+    if hasattr(kind, "_fields"):
+        return kind(*items)  # type: ignore[no-any-return]
+    if hasattr(kind, "n_fields"):
+        return kind(tuple(items))  # type: ignore[no-any-return]
+    made: tuple[Any, ...] = tuple.__new__(kind, items)
+    getattr(made, "__dict__", {}).update(getattr(value, "__dict__", {}))  # it may have slots
+    return made
 
 
 @contextmanager
@@ -63,7 +83,7 @@ def changed_within(value: Any, change: Any) -> Iterator[Any]:
             items = list(map(changed, value))
             if all(one is other for one, other in zip(items, value, strict=True)):
                 return value
-            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+            return tuple_like(value, items)
         if isinstance(value, (list, MutableMapping)):
             holders.append(value)
             for key, item in items_of(value):
@@ -131,7 +151,7 @@ def first_tensor(value: Any) -> torch.Tensor | None:
 def batch_size(batch: Any) -> int:
     """Samples in a batch: the length of its first tensor."""
     tensor = first_tensor(batch)
-    return int(tensor.shape[0]) if tensor is not None else 1
+    return tensor.size(0) if tensor is not None else 1  # nested tensors have no shape
 
 
 def scalable(batch: Any) -> bool:
@@ -140,7 +160,7 @@ def scalable(batch: Any) -> bool:
     What a class of the script's own makes of its tensors is not known.
     """
     plain = list(tensors_in(batch, dataclasses=False))
-    if len(plain) < sum(1 for _ in tensors_in(batch)):
+    if len(plain) < sum(1 for _ in tensors_in(batch)) or any(each.is_nested for each in plain):
         return False
     return len({tensor.shape[0] for tensor in plain if tensor.dim()}) == 1
 

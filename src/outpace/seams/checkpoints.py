@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
-from outpace.seams.changes import changes
 from outpace.seams.generators import beside_torch, moved, put_back
 from outpace.seams.setup import Setup
+from outpace.seams.version_of import version_of
 
 SMALL = 1 << 16
 """elements of a buffer that is not worth a look, as statistics are"""
@@ -94,7 +94,7 @@ class Held(NamedTuple):
         return (
             self.buffer.numel() <= SMALL
             or getattr(self.part, self.name, None) is not self.buffer
-            or changes(self.buffer) != self.changed
+            or version_of(self.buffer) != self.changed
         )
 
 
@@ -113,7 +113,7 @@ class Again:
     def __init__(self, block: nn.Module) -> None:
         self.random = beside_torch()
         self.held = [
-            Held(part, name, buffer, changes(buffer), buffer.detach().clone())
+            Held(part, name, buffer, version_of(buffer), buffer.detach().clone())
             for part in block.modules()
             for name, buffer in part.named_buffers(recurse=False)
         ]

@@ -15,19 +15,48 @@ NAMES = ("python", "numpy", "torch")
 
 
 @contextmanager
-def generators_kept(*others: torch.Generator | None) -> Iterator[None]:
+def generators_kept(*others: Any) -> Iterator[None]:
     """What draws random numbers inside leaves those outside as they would have been.
 
     ``others``: generators of the script's own that are kept as well; None for one that is not there.
     """
     states = states_taken()  # not as tensors: a batch may be made in here
-    own = [(other, other.get_state()) for other in others if other is not None]
+    own = [(other, state_of(other)) for other in others if other is not None]
     try:
         yield
     finally:
         put_back(states)
         for other, state in own:
-            other.set_state(state)
+            set_state(other, state)
+
+
+def generators_in(thing: Any) -> list[Any]:
+    """Those that are attributes of it: of Python's kind, numpy's or torch's."""
+    kinds: tuple[type, ...] = (torch.Generator, random.Random)
+    if "numpy" in sys.modules:
+        numpy = sys.modules["numpy"].random
+        kinds = (*kinds, numpy.Generator, numpy.RandomState)
+    held = getattr(thing, "__dict__", {}).values()
+    # The system's own has no state.
+    return [e for e in held if isinstance(e, kinds) and not isinstance(e, random.SystemRandom)]
+
+
+def state_of(generator: Any) -> Any:
+    """That of a generator of any kind."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    numbers = getattr(generator, "bit_generator", None)
+    return generator.get_state() if numbers is None else numbers.state
+
+
+def set_state(generator: Any, state: Any) -> None:
+    """Give it that state again."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
 
 
 def states_taken() -> dict[str, Any]:

@@ -12,6 +12,7 @@ goes on as if nothing had been there.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 import weakref
@@ -125,6 +126,9 @@ class Host:
     backwards_elsewhere: int = 0
     """those of other threads, before the first step"""
     backwards_in_step: int = 0
+    begun: tuple[int, dict[str, int]] = (0, {})
+    """how many backward passes there were, and the phases' totals, when loaders began that nothing was learnt
+    from since"""
     unstepped: bool = False
     """no optimizer stepped since the last backward pass"""
     micro_steps: int = 1
@@ -195,17 +199,16 @@ class Host:
         if name in self.broken:
             return
         self.broken[name] = f"{type(error).__name__}: {error}"
-        print(
+        on_stderr(
             f"outpace: the {name} seam failed ({self.broken[name]}); it is taken out and the "
-            "target goes on",
-            file=sys.stderr,
+            "target goes on"
         )
         seam = self.seams.get(name)
         if seam is not None:
             try:
                 seam.remove()
             except Exception as second:
-                print(f"outpace: and could not be taken out: {second}", file=sys.stderr)
+                on_stderr(f"outpace: and could not be taken out: {second}")
 
     def switch(self, setup: Setup) -> None:
         """Run the steps from here on as ``setup`` says."""
@@ -268,8 +271,8 @@ class Host:
         if self.mode == "train":
             self.mode = "validation"
             totals = self.phases.totals
-            self.phases.idle = "elsewhere"
-            for name in ("input", "transfer", "sync", "epoch_end", "elsewhere"):
+            self.phases.idle, self.begun = "elsewhere", (0, {})
+            for name in ("input", "transfer", "sync", "elsewhere"):
                 totals["validation"] += totals[name]
                 totals[name] = 0
             if self.on_validation is not None:
@@ -302,13 +305,24 @@ class Host:
         if self.mode == "train" and not self.steps and not self.backwards:
             self.mode, self.first_step_start = "startup", None
 
-    def saw_epoch(self) -> None:
-        """An epoch of training begins: what came since the last step followed the epoch before."""
-        self.phases.idle = "elsewhere"
-        if self.first_step_start is not None and not self.in_group and not self.mingled:
-            totals = self.phases.totals
-            totals["epoch_end"] += totals["elsewhere"]
-            totals["elsewhere"] = 0
+    def saw_epoch(self, *, trains: bool) -> None:
+        """A loader begins an epoch: if it trains, what came since the last step followed an epoch.
+
+        Calls of the model as if to learn, of which nothing was learnt, were a validation in training mode.
+        """
+        phases, (backwards, before) = self.phases, self.begun
+        phases.idle = "elsewhere"
+        if trains and self.first_step_start is not None and not self.mingled:
+            totals = phases.totals
+            if before and backwards == self.backwards and totals["forward"] > before["forward"]:
+                for name in ("elsewhere", "input", "transfer", "sync", "forward"):
+                    totals["validation"] += totals[name] - before[name]
+                    totals[name] = before[name]
+            if not self.in_group:
+                totals["epoch_end"] += totals["elsewhere"]
+                totals["elsewhere"] = 0
+        if trains or backwards != self.backwards:
+            self.begun = self.backwards, dict(phases.totals)
 
     def saw_backward(self, loss: torch.Tensor | None) -> None:
         """A backward pass ended."""
@@ -414,12 +428,17 @@ class Host:
         self._wall = self.phases.mark = perf_counter_ns()
 
     def _note_compiling(self, totals: dict[str, int]) -> None:
-        """Whether the script's model was compiled once more, for other shapes."""
+        """Whether the script's model was compiled: for the first step, which is start-up, or once more, for
+        other shapes.
+        """
         before, self.graphs = self.graphs, graphs_compiled()
         if self.graphs > before and self.first_step_start is not None and self.setup == AS_IS:
-            for name in ("forward", "backward"):
-                totals["compiling"] += totals[name]
-                totals[name] = 0
+            took = totals["forward"] + totals["backward"]
+            totals["forward"] = totals["backward"] = 0
+            if self.steps > 1:
+                totals["compiling"] += took
+            else:
+                self.first_step_start += took
 
     def _note_mixed(self, other: bool) -> None:
         """Whether something other than training was in the group that ended."""
@@ -482,6 +501,12 @@ class Host:
         if pending and self.on_loss is not None:
             total = pending[0] if len(pending) == 1 else sum(pending[1:], pending[0])
             self.on_loss(self.samples, total)
+
+
+def on_stderr(message: str) -> None:
+    """Say it, unless nobody takes it any more, or a disk is full: that is none of the training's business."""
+    with contextlib.suppress(OSError, ValueError):
+        print(message, file=sys.stderr, flush=True)
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""A function in the place of one of a module's, as which it is pickled: a script may hand it to a process."""
+"""A function in the place of another, and out of it again.
+
+One in the place of a module's is pickled as that: a script may hand it to a process.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,14 @@ import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+
+def put_back(owner: Any, name: str, ours: Any, original: Any) -> bool:
+    """Unless the script has put something in its place since, which may call ours: then ours stays."""
+    if vars(owner).get(name) is not ours:
+        return False
+    setattr(owner, name, original)
+    return True
 
 
 def in_place_of(owner: ModuleType, name: str) -> Callable[[Callable[..., Any]], Any]:

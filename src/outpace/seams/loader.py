@@ -8,6 +8,7 @@ iterator's ``__next__`` (a batch is drawn). `outpace.seams.feeding` gives batche
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import itertools
 import sys
@@ -16,7 +17,6 @@ from collections.abc import Callable, Iterator, MutableMapping
 from threading import get_ident
 from typing import Any, NamedTuple
 
-import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 from torch.utils.weak import WeakIdKeyDictionary
@@ -24,9 +24,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 from outpace.seams.batch import batch_size, tensors_in
 from outpace.seams.epoch_end import Longer, ends_here, lengthened
 from outpace.seams.feeding import Feeding, MakeFeed
-from outpace.seams.generators import generators_kept
+from outpace.seams.generators import generators_in, generators_kept
 from outpace.seams.host import Host
-from outpace.seams.loader_record import Line, Record
+from outpace.seams.loader_record import Line, Record, Start
 from outpace.seams.recent import Recent
 from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
@@ -42,7 +42,7 @@ class Fed(NamedTuple):
     kind: type
     length: int | None
     recent: Recent
-    starts: list[int]
+    starts: list[Start]
     line: Line
 
     def replaced(self, record: Record, dataset: Any) -> bool:
@@ -150,17 +150,15 @@ class LoaderSeam:
         return record
 
     def _ask_length(self, loader: DataLoader[Any], record: Record) -> None:
-        """How many batches an epoch has; a sampler of the script's may draw random numbers to tell."""
-        # A loader notes that its length was asked for, and warns where it then gives more.
-        asked = getattr(loader, "_IterableDataset_len_called", None)
-        parts = (loader, loader.sampler, loader.batch_sampler)
-        drawn = [getattr(part, "generator", None) for part in parts]
-        with generators_kept(*(each for each in drawn if isinstance(each, torch.Generator))):
+        """How many batches an epoch has, as a copy tells: a sampler of the script's may draw random numbers
+        for that, and keep what it drew; and a loader that was asked warns where it then gives more.
+        """
+        parts = (loader, loader.dataset, loader.sampler, loader.batch_sampler)
+        with generators_kept(*itertools.chain.from_iterable(map(generators_in, parts))):
             try:
-                record.length = len(loader)
+                record.length = len(apart(loader))
             except Exception:
                 record.length = None
-        loader._IterableDataset_len_called = asked
         record.asked = True
 
     def loader_of(self, record: Record) -> DataLoader[Any] | None:
@@ -202,8 +200,7 @@ class LoaderSeam:
             if not seam.looks:
                 return seam.begin_own(loader, record)
             phases.push("input")
-            if record.trains:
-                host.saw_epoch()
+            host.saw_epoch(trains=record.trains)
             start = phases.mark
             try:
                 made = seam.serve(loader, record)
@@ -214,7 +211,9 @@ class LoaderSeam:
                 return made
             finally:
                 phases.pop()
-                record.starts.append(phases.mark - start)
+                setup = seam.feeding.setup
+                own = setup.feed == AS_IS.feed and not setup.free_input
+                record.starts.append(Start(phases.mark - start, own))
 
         DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
 
@@ -445,7 +444,7 @@ class LoaderSeam:
             record.beside = True
         record.wait += waited
         if record.given == 1 and record.starts:
-            record.starts[-1] += waited
+            record.starts[-1].ns += waited
         self.host.drawn.gave(record)
         if self.feeding.setup.feed.pin:
             found = (tensor.untyped_storage().data_ptr() for tensor in tensors_in(batch))
@@ -456,6 +455,15 @@ class LoaderSeam:
             self.host.batch_size = batch_size(batch)
         if self.on_draw is not None:
             self.on_draw(record, batch)
+
+
+def apart(thing: Any) -> Any:
+    """A copy of a loader with copies of its samplers, or of one of them."""
+    own = copy.copy(thing)
+    for name in ("batch_sampler", "sampler"):
+        if name in vars(own):
+            vars(own)[name] = apart(vars(own)[name])
+    return own
 
 
 class Epoch:

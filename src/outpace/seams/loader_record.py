@@ -48,6 +48,16 @@ class Line:
 
 
 @dataclass
+class Start:
+    """An epoch's: ns of making the iterator and drawing the first batch. ``own``: as the script has it, and
+    not in an arm that has another input, or a free one.
+    """
+
+    ns: int
+    own: bool
+
+
+@dataclass
 class Record:
     """What is known of one DataLoader."""
 
@@ -87,8 +97,7 @@ class Record:
     """epochs that those steps are of"""
     wait: int = 0
     """ns waited for all of its batches"""
-    starts: list[int] = field(default_factory=list)
-    """ns of each epoch's start: making the iterator and drawing the first batch"""
+    starts: list[Start] = field(default_factory=list)
     recent: Recent = field(default_factory=Recent)
     runners: dict[Feed, Runner] = field(default_factory=dict)
     parts: tuple[Any, ...] = ()
@@ -104,6 +113,11 @@ class Record:
     """what the script draws this epoch's batches from, weakly"""
     counted: Any = None
     """what gave the batches that are counted, weakly: a script may draw from several in turns"""
+
+    @property
+    def own_starts(self) -> list[Start]:
+        """Those of epochs that began as the script has them; all where none did."""
+        return [start for start in self.starts if start.own] or self.starts
 
     @property
     def anew(self) -> bool:

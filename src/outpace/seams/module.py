@@ -23,6 +23,7 @@ from outpace.seams.batch import changed_within, map_tensors, tensors_in, to_floa
 from outpace.seams.checkpoints import bring_checkpoints, recomputing
 from outpace.seams.helper import of_the_step
 from outpace.seams.host import Evaluations, Host, RootFacts
+from outpace.seams.in_place_of import put_back
 from outpace.seams.layout import as_rows, lay_out, to_channels_last
 from outpace.seams.optimizer import held_by
 from outpace.seams.setup import AS_IS, Setup
@@ -48,6 +49,7 @@ class ModuleSeam:
         self.inside = False
         self.plain = True
         self.original: Any = None
+        self.ours: Any = None
         self.call: Any = None
         """the original, or one in which parameters are spared their gradients"""
         self.callers: list[tuple[str, str, int, tuple[str, ...]]] = []
@@ -100,13 +102,12 @@ class ModuleSeam:
                 seam.inside = False
                 phases.unwind(depth)
 
-        nn.Module.__call__ = __call__  # type: ignore[method-assign]
+        nn.Module.__call__ = self.ours = __call__  # type: ignore[method-assign]
 
     def remove(self) -> None:
         """Take it out."""
         self.reconcile(AS_IS)
-        if self.original is not None:
-            nn.Module.__call__ = self.call = self.original  # type: ignore[method-assign]
+        if self.original is not None and put_back(nn.Module, "__call__", self.ours, self.original):
             self.original = None
 
     def reconcile(self, setup: Setup) -> None:
@@ -122,7 +123,7 @@ class ModuleSeam:
                 bring_checkpoints(module, wanted=False)
         self.bring_altered(setup.altered)
 
-    def call_sparing(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call_sparing(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         """Call a model while those parameters ask for no gradient that no optimizer has."""
         with sparing(self.host):
             return self.original(module, *args, **kwargs)
@@ -168,7 +169,7 @@ class ModuleSeam:
             facts.training_calls += 1
             facts.learns = facts.learns or host.steps > 0
             if facts.training_calls <= 3:
-                self.look_at_caller(facts, args)
+                self.look_at_caller(facts, args, kwargs)
             if host.on_backward is not None:
                 self.given = given(module, args, kwargs)
             host.phases.push("forward")
@@ -237,10 +238,12 @@ class ModuleSeam:
             ),
         )
 
-    def look_at_caller(self, facts: RootFacts, args: tuple[Any, ...]) -> None:
+    def look_at_caller(
+        self, facts: RootFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Where the model is called, with which of the caller's variables, on how many samples."""
         facts.where = caller()
-        tensors = {id(tensor) for tensor in tensors_in(args)}
+        tensors = {id(tensor) for tensor in tensors_in((args, kwargs))}
         self.callers = []
         for frame in user_frames(sys._getframe(1)):
             variables = locals_of(frame) or {}
@@ -248,9 +251,10 @@ class ModuleSeam:
             code = frame.f_code
             if names:
                 self.callers.append((code.co_filename, code.co_name, frame.f_lineno, names))
-        tensor = next((a for a in args if isinstance(a, torch.Tensor) and a.dim()), None)
+        passed = (*args, *kwargs.values())
+        tensor = next((a for a in passed if isinstance(a, torch.Tensor) and a.dim()), None)
         if tensor is not None and (self.host.drawn.last is None or not self.host.batch_size):
-            self.host.batch_size = tensor.shape[0]  # its first call may be one to try it out
+            self.host.batch_size = tensor.size(0)  # its first call may be one to try it out
 
     def run(
         self,
@@ -265,18 +269,16 @@ class ModuleSeam:
         # it does, and another mode and other batches would be compiled for.
         judges = self.host.phases.current() == "validation"
         call = self.call
-        if (
-            setup.compiled
-            and not judges
-            and not (module._forward_hooks or module._forward_pre_hooks)
-        ):
-            if facts.compiled is None:
-                facts.compiled = torch.compile(module.forward)
+        if setup.compiled and not judges and not has_hooks(module):
+            forward: Any = module.forward
+            bound = getattr(forward, "__self__", None) is module
+            if facts.compiled is None:  # a bound one would keep its model for good
+                facts.compiled = torch.compile(forward.__func__ if bound else forward)
             compiled = facts.compiled
 
-            def call(_: nn.Module, *a: Any, **k: Any) -> Any:
+            def call(model: nn.Module, /, *a: Any, **k: Any) -> Any:
                 with sparing(self.host):
-                    return compiled(*a, **k)
+                    return compiled(model, *a, **k) if bound else compiled(*a, **k)
 
         kind = device_of(module)
         own = torch.is_autocast_enabled(kind)
@@ -299,6 +301,12 @@ class ModuleSeam:
         if wanted not in (None, "float32"):
             out = map_tensors(out, to_float32)
         return map_tensors(out, as_rows) if setup.channels_last else out
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether something is called with the model, that its compiled forward would leave out."""
+    forward = module._forward_hooks or module._forward_pre_hooks
+    return bool(forward or module._backward_hooks or module._backward_pre_hooks)
 
 
 def behaves_otherwise(module: nn.Module) -> bool:

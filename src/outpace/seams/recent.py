@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from outpace.seams.batch import batch_size, map_tensors, scalable, scale_batch, tensors_in
-from outpace.seams.changes import changes
+from outpace.seams.version_of import version_of
 
 KEPT = 3
 APART = (4, 12)
@@ -88,4 +88,4 @@ def apart(batch: Any, *, copied: bool) -> Any:
 
 def versions(batch: Any) -> int:
     """How often its tensors were changed where they are, together."""
-    return sum(map(changes, tensors_in(batch)))
+    return sum(map(version_of, tensors_in(batch)))

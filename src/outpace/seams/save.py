@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from outpace.seams.host import Host
-from outpace.seams.in_place_of import in_place_of
+from outpace.seams.in_place_of import in_place_of, put_back
 from outpace.seams.setup import Setup
 from outpace.seams.where import caller
 
@@ -20,6 +20,7 @@ class SaveSeam:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.original: Any = None
+        self.ours: Any = None
         self.count = 0
         self.where: str | None = None
 
@@ -42,12 +43,11 @@ class SaveSeam:
             finally:
                 host.phases.pop()
 
-        torch.save = save
+        torch.save = self.ours = save
 
     def remove(self) -> None:
         """Take it out."""
-        if self.original is not None:
-            torch.save = self.original
+        if self.original is not None and put_back(torch, "save", self.ours, self.original):
             self.original = None
 
     def reconcile(self, setup: Setup) -> None:

@@ -14,7 +14,7 @@ import numpy
 import torch
 
 from outpace.seams.host import Host
-from outpace.seams.in_place_of import in_place_of
+from outpace.seams.in_place_of import in_place_of, put_back
 from outpace.seams.setup import Setup
 
 MODULUS = 2**32
@@ -29,7 +29,8 @@ class SeedingSeam:
         self.host = host
         self.shift = shift
         self.seeded: list[str] = []
-        self.originals: list[tuple[Any, str, Any]] = []
+        self.originals: list[tuple[Any, str, Any, Any]] = []
+        """where they were, and what stands there"""
 
     def install(self) -> None:
         """Put the seam in."""
@@ -44,8 +45,9 @@ class SeedingSeam:
             (torch.cuda, "manual_seed_all"),
         ):
             original = getattr(owner, name)
-            self.originals.append((owner, name, original))
-            setattr(owner, name, self.wrap(owner, name, original))
+            ours = self.wrap(owner, name, original)
+            self.originals.append((owner, name, original, ours))
+            setattr(owner, name, ours)
 
     def wrap(self, owner: ModuleType, name: str, original: Any) -> Any:
         """``original`` called with another seed."""
@@ -63,16 +65,20 @@ class SeedingSeam:
 
     def seed_unseeded(self, base: int) -> None:
         """Seed the generators of a process before its target begins."""
-        plain = {f"{owner.__name__}.{name}": original for owner, name, original in self.originals}
+        plain = {
+            f"{owner.__name__}.{name}": original for owner, name, original, _ in self.originals
+        }
         plain["random.seed"](base)
         plain["numpy.random.seed"](base % MODULUS)
         plain["torch.manual_seed"](base)
 
     def remove(self) -> None:
         """Take it out."""
-        for owner, name, original in self.originals:
-            setattr(owner, name, original)
-        self.originals = []
+        self.originals = [
+            (owner, name, original, ours)
+            for owner, name, original, ours in self.originals
+            if not put_back(owner, name, ours, original)
+        ]
 
     def reconcile(self, setup: Setup) -> None:
         """Nothing here is run in another way."""

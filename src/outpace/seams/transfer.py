@@ -56,6 +56,9 @@ class InPlace:
     def __eq__(self, other: object) -> bool:
         return other is self or other is self.__wrapped__  # type: ignore[attr-defined]
 
+    def __reduce__(self) -> Any:
+        return getattr, (torch.Tensor, self.__wrapped__.__name__)  # type: ignore[attr-defined]
+
     def __hash__(self) -> int:
         return hash(self.__wrapped__)  # type: ignore[attr-defined]
 

@@ -19,11 +19,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from outpace.seams.changes import changes
 from outpace.seams.host import Host, RootFacts, Step
 from outpace.seams.optimizer import held_by
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.setup import Setup
+from outpace.seams.version_of import version_of
 
 FIRST = 4
 """steps after which all models of a training were called"""
@@ -57,8 +57,8 @@ class UnusedGradients:
         seam, host = self, self.host
 
         @functools.wraps(original)
-        def add_param_group(optimizer: Optimizer, group: dict[str, Any]) -> None:
-            original(optimizer, group)
+        def add_param_group(optimizer: Optimizer, param_group: dict[str, Any]) -> None:
+            original(optimizer, param_group)
             host.guard("unused", seam.take, optimizer)
 
         Optimizer.add_param_group = add_param_group  # type: ignore[method-assign, assignment]
@@ -88,7 +88,9 @@ class UnusedGradients:
         """A step ended."""
         if step.index <= 1:
             modules = list(self.host.roots)
-            self.versions = {id(p): changes(p) for module in modules for p in module.parameters()}
+            self.versions = {
+                id(p): version_of(p) for module in modules for p in module.parameters()
+            }
         elif self.wanted and step.index <= FIRST:
             self._spare(True)
 
@@ -135,6 +137,6 @@ def unused(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter]]:
         if facts.training_calls:
             for parameter in module.parameters():
                 got = parameter.requires_grad and parameter.grad is not None
-                as_it_was = seam.versions.get(id(parameter)) == changes(parameter)
+                as_it_was = seam.versions.get(id(parameter)) == version_of(parameter)
                 if got and as_it_was and id(parameter) not in held:
                     yield facts, parameter

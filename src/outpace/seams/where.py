@@ -84,7 +84,9 @@ def locals_of(frame: FrameType) -> dict[str, Any] | None:
     """
     if not is_functions(frame.f_code):
         return frame.f_locals  # a module's namespace itself
-    if takes_locals(frame.f_code):
+    # What is shown to a trace function, as to a debugger's, is written back to the variables after it.
+    traced = frame.f_trace is not None and sys.gettrace() is not None
+    if traced or takes_locals(frame.f_code):
         return None
     shown = frame.f_locals
     found = dict(shown)

@@ -37,6 +37,14 @@ class Arrays:
         names = [leaf["leaf"] for leaf in leaves(self.structure)]
         files = read_checksums(self.folder)
         self.arrays = {name: load_array(self.folder / f"{name}.npy") for name in names}
+        for leaf in leaves(self.structure):
+            array, shape = self.arrays[leaf["leaf"]], (self.meta.count, *leaf["shape"])
+            alike = array.dtype.str == leaf["dtype"] and array.shape == shape
+            if not (alike and array.flags.c_contiguous):
+                raise DataError(
+                    f"{self.folder / leaf['leaf']}.npy: its head is not as it was written",
+                    "copy or pack it anew",
+                )
         self.blocks = {name: files[f"{name}.npy"] for name in names}
         self._places = {
             name: (self.blocks[name].size - array.nbytes, array.nbytes // max(1, len(array)))

@@ -177,7 +177,7 @@ class Threads:
 
     def _ask(self, on_their_way: deque[_OnItsWay]) -> None:
         """For as many as there is room for, and for the next one in any case."""
-        if not on_their_way or on_their_way[-1].future is not None:
+        if all(one.future is not None for one in on_their_way):
             return
         if self.pool is None:
             self.pool = fetch_threads(self.workers)

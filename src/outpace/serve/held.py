@@ -45,13 +45,8 @@ def seed_all(seed: int, epoch: int, index: int, held: Mapping[str, Any], copy: i
 @contextmanager
 def all_kept(held: Mapping[str, Any]) -> Iterator[None]:
     """What is drawn inside, from them or from the process's, is drawn again after."""
-    states = {name: _state(one) for name, one in held.items()}
-    with generators_kept():
-        try:
-            yield
-        finally:
-            for name, state in states.items():
-                _put_back(held[name], state)
+    with generators_kept(*held.values()):
+        yield
 
 
 def in_words(streams: Sequence[str]) -> str:
@@ -61,18 +56,3 @@ def in_words(streams: Sequence[str]) -> str:
     plural = "s" if len(own) > 1 else ""
     first = [f"the process's {' and '.join(own)} generator{plural}"] if own else []
     return " and ".join([*first, *others])
-
-
-def _state(one: Any) -> Any:
-    if isinstance(one, random.Random):
-        return one.getstate()
-    return one.bit_generator.state if isinstance(one, np.random.Generator) else one.get_state()
-
-
-def _put_back(one: Any, state: Any) -> None:
-    if isinstance(one, random.Random):
-        one.setstate(state)
-    elif isinstance(one, np.random.Generator):
-        one.bit_generator.state = state
-    else:
-        one.set_state(state)

@@ -1,14 +1,16 @@
 """The shelf for prepared samples: under a name by what they are, not by where, and only if it is repaid.
 
-The name is made of the samples themselves, some of them prepared anew, and of the names, sizes and times
-of the source's files where it has any: so another data set, another size or another way to prepare them
-is another shelf, and a restart finds its own. Of a data set in Python only those few samples tell.
+The name is made of the samples themselves, some of them prepared anew, of the text of ``prepare``, and of
+the names, sizes and times of the source's files where it has any: so another data set, another size or
+another way to prepare them is another shelf, and a restart finds its own. Of a data set in Python, and of
+what ``prepare`` calls, only those few samples tell.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import inspect
 import os
 import stat
 import tempfile
@@ -59,6 +61,7 @@ def shelf_for(
         return None, "samples are not kept: their source gives whole batches"
     size = len(maker.source)
     name = hashlib.sha256(f"{size} {files_of(maker.source)}".encode())
+    name.update(text_of(maker.prepare).encode("utf-8", "replace"))
     bytes_of_some = 0
     samples, made_s = list[Any](), list[float]()
     with generators_kept():
@@ -143,6 +146,17 @@ def lost(sample: Any, kept: Any) -> str:
         return next(filter(None, map(lost, *parts)), "")
     whole = kind not in (torch.Tensor, np.ndarray) or same_bits(sample, kept)
     return "" if whole else f"a {kind.__qualname__} comes back with other values"
+
+
+def text_of(function: Any) -> str:
+    """A function as it was written; "" of none, and where nobody wrote it down."""
+    if function is None:
+        return ""
+    function = inspect.unwrap(getattr(function, "func", function))  # of a partial
+    try:
+        return inspect.getsource(function if inspect.isroutine(function) else type(function))
+    except (OSError, TypeError):
+        return ""
 
 
 def files_of(source: Any) -> str:

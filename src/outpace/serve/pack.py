@@ -29,7 +29,13 @@ from outpace.serve.records import INDEX, RecordsWriter
 from outpace.serve.remote import Remote
 from outpace.serve.rows import Uneven
 from outpace.serve.sources import JOURNAL
-from outpace.serve.table_files import PARSED, GoesOnOtherwise, batches_of, check_memory
+from outpace.serve.table_files import (
+    PARSED,
+    GoesOnOtherwise,
+    as_float32,
+    batches_of,
+    check_memory,
+)
 from outpace.serve.tables import write_table
 from outpace.serve.tars import CHECKSUMS, MEMBER, TarsWriter
 
@@ -69,6 +75,7 @@ def pack(
     *,
     resize: int | None = None,
     quality: int = 90,
+    float32: bool = False,
     skip: bool = False,
     force: bool = False,
     jobs: int | None = None,
@@ -77,6 +84,7 @@ def pack(
 ) -> Meta:
     """Pack a source into the folder ``dest``; what its meta.json then says.
 
+    ``float32``: of a table, floats of 64 bits as 32.
     ``skip``: leave out what cannot be read, and list it. ``jobs``: threads that make samples; one
     unless given where the source is code of the user's, 8 for an address, else as many as there are
     cores. ``begin`` is told the forecast, ``progress`` the phase, what is done of it, and of how much.
@@ -87,10 +95,15 @@ def pack(
     check_free(target, force=force)
     how = How(skip, jobs, begin, progress)
     with partial(target) as folder:
-        found = plan(spec, wanted, resize, quality, skip=skip)
+        found = plan(spec, wanted, resize, quality, float32=float32, skip=skip)
         root = os.path.realpath(found.origin)
         if os.path.isdir(root) and Path(os.path.realpath(target)).is_relative_to(root):
             raise UsageError(f"{dest} lies inside of {found.origin}", "pack to another place")
+        if os.path.lexists(target) and _lies_in(found, target):
+            raise UsageError(
+                f"{found.origin} lies inside of {dest}, which would be replaced",
+                "move it out of there, or pack to another place",
+            )
         try:
             meta = (_table if found.source is None else _samples)(found, folder, how)
             if found.listing is not None:
@@ -100,6 +113,16 @@ def pack(
         except OSError as error:
             raise unwritable(folder, error) from error
     return meta
+
+
+def _lies_in(found: Plan, target: Path) -> bool:
+    """Whether a file of the source does."""
+    listing = found.listing
+    if listing is None:
+        return False
+    inside = Path(os.path.realpath(target))
+    folders = {os.path.dirname(os.path.join(listing.root, name)) for name in listing.names}
+    return any(Path(os.path.realpath(folder)).is_relative_to(inside) for folder in folders)
 
 
 def _samples(found: Plan, folder: Path, how: How) -> Meta:
@@ -222,7 +245,8 @@ def _written(found: Plan, folder: Path, how: How, note: str, *, whole: bool) -> 
     clear(folder)
     skipped: list[Skipped] = []
     leave_out = skipped if how.skip else None
-    schema, batches, count = batches_of(Path(found.origin), leave_out, whole=whole)
+    table = batches_of(Path(found.origin), leave_out, whole=whole)
+    schema, batches, count = as_float32(table) if found.options.get("float32") else table
     first = next(batches, None)
     if first is None:
         raise DataError(f"{found.origin}: there are no rows in it")

@@ -85,8 +85,10 @@ def publish(folder: Path, dest: Path, leftovers: tuple[str, ...]) -> None:
     """Give a complete folder its name; what was there under that name goes."""
     for path in folder.iterdir():
         _sync(path)
+    for name in leftovers:  # the first tells of the others
+        (folder / name).unlink(missing_ok=True)
     for path in folder.iterdir():
-        if path.name in (*leftovers, LOCK) or path.name.startswith("."):
+        if path.name.startswith("."):
             path.unlink()
     _sync(folder)
     old = old_of(dest)
@@ -99,6 +101,7 @@ def publish(folder: Path, dest: Path, leftovers: tuple[str, ...]) -> None:
         if old.exists():
             old.rename(dest)
         raise
+    (dest / LOCK).unlink(missing_ok=True)  # until now nobody could take the folder
     _sync(dest.parent)
     shutil.rmtree(old, ignore_errors=True)
 

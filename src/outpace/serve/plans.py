@@ -89,6 +89,8 @@ class Plan:
         """Whether a training learns the same from what is packed, and why."""
         if self.kind == "tars":
             return "exact", "nothing is copied"
+        if self.options.get("float32"):
+            return "exact", "floats of 64 bits are rounded to 32, as torch's float() rounds them"
         if self.resize is None:
             return "exact", "samples stay as they are"
         side, quality = self.resize
@@ -98,7 +100,9 @@ class Plan:
         )
 
 
-def plan(spec: Spec, wanted: As, resize: int | None, quality: int, *, skip: bool) -> Plan:
+def plan(
+    spec: Spec, wanted: As, resize: int | None, quality: int, *, float32: bool, skip: bool
+) -> Plan:
     """Look at a source. Raises DataError where it cannot be packed, UsageError where not like this."""
     if not isinstance(spec, str | os.PathLike) and len(spec) == 1:
         spec = spec[0]
@@ -112,9 +116,13 @@ def plan(spec: Spec, wanted: As, resize: int | None, quality: int, *, skip: bool
         if wanted in ("auto", "table"):
             origin, parts = _single(path, files)
             reason = "it is a table" + (f" in {len(files):,} parts" if len(files) > 1 else "")
+            if float32:
+                options["float32"] = True
             return Plan("table", reason, origin, parts.digest(), options, parts)
     if wanted == "table":
         raise UsageError("--as table is for tables", f"their names end in {', '.join(TABLES)}")
+    if float32:
+        raise UsageError("--float32 is of a table that is packed as one", "leave it out")
     skipped: list[Skipped] = []
     source = open_source(spec, skipped=skipped if skip else None)
     if not len(source):

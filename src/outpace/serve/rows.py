@@ -44,9 +44,9 @@ def _split(value: Any, path: tuple[str, ...], rows: list[Row], taken: set[str]) 
     name, row = _leaf(value)
     rows.append(row)
     field = re.sub(r"^\.|[^\w.-]", "_", ".".join(path)) or ONE  # no hidden file
-    while field in taken:
+    while field.lower() in taken:  # a file system may tell them apart by no more
         field += "_"
-    taken.add(field)
+    taken.add(field.lower())
     return {"leaf": field, "as": name, "dtype": row.dtype.str, "shape": list(row.shape)}
 
 

@@ -78,7 +78,7 @@ def refused(value: Any) -> DataError:
 def _plain(value: Any) -> Any:
     kind = type(value)
     if kind in PLAIN:
-        return value if kind is not str or _is_text(value) else _name(value)
+        return value if kind is not str or is_text(value) else _name(value)
     if kind is dict:
         return {key: _plain(inner) for key, inner in value.items()}
     if kind is list:
@@ -95,7 +95,8 @@ def _plain(value: Any) -> Any:
     raise refused(value)
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
+    """Whether UTF-8 has it: names of files need not be."""
     if value.isascii():
         return True
     try:

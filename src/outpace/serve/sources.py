@@ -164,6 +164,11 @@ def named(spec: str) -> Source:
             found = getattr(found, part)
         if not hasattr(found, "__getitem__") or isinstance(found, type):
             found = found()
+    except SystemExit as end:
+        raise DataError(
+            f"{spec}: its module ended the program, with exit code {end.code or 0}",
+            "keep what only a script does below: if __name__ == '__main__':",
+        ) from None
     except Exception as error:
         raise DataError(f"{spec}: {type(error).__name__}: {error}") from error
     for needed in ("__len__", "__getitem__"):

@@ -277,6 +277,18 @@ def _as(schema: Any, batch: Any) -> Any:
     return pyarrow().RecordBatch.from_arrays(columns, schema=schema)
 
 
+def as_float32(found: Batches) -> Batches:
+    """Floats of 64 bits as 32, rounded as torch's ``float()`` rounds them."""
+    pa = pyarrow()
+    schema, batches, count = found
+    fields = [
+        field.with_type(pa.float32()) if pa.types.is_float64(field.type) else field
+        for field in schema
+    ]
+    narrow = pa.schema(fields, schema.metadata)
+    return narrow, (_as(narrow, batch) for batch in batches), count
+
+
 def check_columns(files: Sequence[Path], schemas: Sequence[Any]) -> None:
     """Raises DataError where two columns have one name, or parts other columns."""
     for file, schema in zip(files, schemas, strict=False):

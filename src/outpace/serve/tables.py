@@ -244,7 +244,7 @@ def _is_plain(chunks: list[Any]) -> bool:
 def _places(column: Any, base: int) -> Iterator[tuple[int, int]]:
     """Where in a mapped file the buffers of a column are."""
     for buffer in column.buffers():
-        if buffer is not None:
+        if buffer is not None and buffer.size:  # an empty one lies anywhere
             yield buffer.address - base, buffer.size
 
 

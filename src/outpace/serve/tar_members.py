@@ -77,6 +77,11 @@ def _members(shard: str | Path, tar: TarFile) -> Iterator[tuple[str, str, int, i
     for member in tar:
         tar.members = []  # type: ignore[attr-defined]  # They would all be kept.
         name = NAME.fullmatch(member.name)
+        if name is not None and (member.islnk() or member.issym()):
+            raise DataError(
+                f"{shard}: member {member.name} is a link to {member.linkname}",
+                "write the tar with --dereference --hard-dereference",
+            )
         if not member.isreg() or name is None:
             continue
         if member.issparse():

@@ -7,6 +7,7 @@ sample, as WebDataset has it. Compressed tars cannot be read so.
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,12 +20,14 @@ from outpace.errors import DataError
 from outpace.serve.flags import shared_flags
 from outpace.serve.meta import Meta, load_array, read_meta
 from outpace.serve.reading import ReadAt, Which
+from outpace.serve.samples import is_text
 from outpace.serve.strings import PackedStrings, position
 from outpace.serve.tar_members import folders_of, scanned
 
 MEMBER = np.dtype(
     [("shard", "<u4"), ("field", "<u4"), ("offset", "<u8"), ("size", "<u8"), ("checksum", "<u4")]
 )
+NUMBER = re.compile(rb"\s*-?[0-9]+\s*")
 MOST_OPEN = 256
 CHECKSUMS = "checksums.part"
 
@@ -100,7 +103,7 @@ class Tars:
         for number in range(int(self.first[at]), int(self.first[at + 1])):
             data = self.member(number)
             name = self.fields[int(self.members[number]["field"])]
-            sample[name] = int(data) if name == "cls" and data.strip().isdigit() else data
+            sample[name] = int(data) if name == "cls" and NUMBER.fullmatch(data) else data
         if self.classes is not None:
             folders = key.split("/")
             if len(folders) <= self.level or folders[self.level] not in self._number:
@@ -179,6 +182,12 @@ class TarsWriter:
     """Writes the index; checksums come sample by sample, ``kept`` of them are there already."""
 
     def __init__(self, folder: Path, kept: int, source: Tars) -> None:
+        for name in (*map(os.path.abspath, source.shards), *(source.classes or ())):
+            if not is_text(name):
+                raise DataError(
+                    f"{name!r}: an index cannot hold a name that is not UTF-8",
+                    "rename it, or pack it --as records",
+                )
         self.folder, self.source, self.count = folder, source, kept
         path = folder / CHECKSUMS
         self.file = path.open("r+b" if path.exists() else "w+b")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 
-from outpace.errors import UsageError
+from outpace.errors import DataError, UsageError
 from outpace.serve.allocating import WORTH, worth_trying
 from outpace.serve.executors import AS_MADE, Kind, start
 from outpace.serve.held import in_words
@@ -48,9 +48,12 @@ def tried(
 ) -> float:
     """Batches a second of a choice at work, its beginning left out; 0 where it fails."""
     kind, workers, depth = choice[:3]
-    executor = start(
-        kind, maker, workers, depth, batch_bytes, arrival, keeps_freed=choice.keeps_freed
-    )
+    try:
+        executor = start(
+            kind, maker, workers, depth, batch_bytes, arrival, keeps_freed=choice.keeps_freed
+        )
+    except RuntimeError:  # the system gives no more threads
+        return 0.0
     made: Iterator[Made] = executor.made(cycle(requests))
     until = time.perf_counter() + seconds
     try:
@@ -62,6 +65,8 @@ def tried(
                 return 0.0
             count += 1
         return count / (time.perf_counter() - begun)
+    except (DataError, OSError):  # of workers that have ended, or could not begin
+        return 0.0
     finally:
         if hasattr(made, "close"):
             made.close()

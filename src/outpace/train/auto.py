@@ -40,7 +40,8 @@ WHY_MADE = (
 class Known(NamedTuple):
     """What is known before the first step. ``rate_given``: the user's own optimizer sets it;
     ``batch_norm``: the model has layers of it; ``by_function``: a function of the user's makes the
-    optimizer, and nobody can tell whether its rate is meant or torch's default.
+    optimizer, and nobody can tell whether its rate is meant or torch's default; ``copies``: the model can be
+    copied.
     """
 
     end: bool
@@ -49,6 +50,7 @@ class Known(NamedTuple):
     target: float | None
     batch_norm: bool = False
     by_function: bool = False
+    copies: bool = True
 
 
 Asked = str | Sequence[str | Strategy]
@@ -148,7 +150,9 @@ def aiming(
     found: list[Strategy] = [Restarts(rate)]
     reasons = ["restarts: a target may be reached long before a fall over the whole budget ends"]
     # Statistics of BatchNorm are of the trained weights: with averaged ones a target was missed.
-    if not known.batch_norm and not any(clash(each, Ema()) for each in own):
+    if not known.copies:
+        reasons.append("ema: left out, as the model cannot be copied")
+    elif not known.batch_norm and not any(clash(each, Ema()) for each in own):
         found.append(Ema())
         reasons.append("ema: averaged weights may reach the target before the rate falls")
     return found, reasons

@@ -26,7 +26,7 @@ BEST = "best.pt"
 STEP = f"step-{'[0-9]' * 10}"
 """of the names of checkpoints; what else is in their folder is the user's"""
 KEPT = 2
-FORMAT = 4
+FORMAT = 5
 RETRY_S = 30.0
 UNREADABLE = (OSError, RuntimeError, pickle.UnpicklingError, EOFError, DataError)
 
@@ -40,6 +40,8 @@ def copied(state: Any) -> Any:
         return versioned({key: copied(value) for key, value in state.items()}, state)
     if isinstance(state, list | tuple):
         return type(state)(copied(value) for value in state)
+    if isinstance(state, np.ndarray):
+        return state.copy()
     if isinstance(state, np.generic):
         return state.item()  # torch reads no numbers of numpy's back
     return state
@@ -69,6 +71,7 @@ class Checkpoints:
         self.next_s = every_s
         self.retry_s = 0.0
         """longer that the next one waits, where the last could not be written"""
+        self.proven = False
         self._thread: threading.Thread | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -134,12 +137,22 @@ class Checkpoints:
         began = time.perf_counter()
         try:
             write(path, content)
+            if not self.proven:
+                self.prove(path)
             for old in self.paths()[KEPT:]:
                 old.unlink(missing_ok=True)
         except Exception as error:
             self.retry_s = RETRY_S
             self.say(f"no checkpoint was written: {error}")
         wrote(time.perf_counter() - began)
+
+    def prove(self, path: Path) -> None:
+        """Say so where the first one cannot be read again: what models and sources keep may be anything."""
+        self.proven = True
+        try:
+            read(path)
+        except UNREADABLE as error:
+            self.say(f"{path} cannot be read again, so that nobody could go on from it: {error}")
 
     def wait(self) -> None:
         """Until nothing is being written."""

@@ -240,8 +240,10 @@ class Choosing:
             self.take(candidate.name)
 
     def finds_rate(self) -> bool:
-        """Whether the rate is for us to find, and its course for us to choose."""
-        if any(isinstance(strategy, Course) for strategy in self.own):
+        """Whether the rate is for us to find, and its course for us to choose. Of batches that are small at
+        first trials know nothing: lr_finder itself tries rates with those.
+        """
+        if any(isinstance(each, Course) or each.name == "batch_warmup" for each in self.own):
             return False
         return any(strategy.name == "lr_finder" for strategy in self.strategies())
 

@@ -53,8 +53,8 @@ class Clock:
         """step and share that steps are counted from"""
         self._of: int | None = None
         """and of how many"""
-        self._before: tuple[int | None, float] | None = None
-        """steps and seconds that there were before a resume"""
+        self._before: float | None = None
+        """seconds that there were before a resume"""
         self._recent: deque[float] = deque(maxlen=DOZEN)
         self._began = now()
 
@@ -135,11 +135,8 @@ class Clock:
 
     @property
     def longer(self) -> bool:
-        """Whether there is more of either than before a resume."""
-        if self._before is None:
-            return False
-        steps, seconds = self._before
-        return (self.steps or 0) > (steps or 0) or self.seconds > seconds
+        """Whether there is more time than before a resume."""
+        return self._before is not None and self.seconds > self._before
 
     def state_dict(self) -> dict[str, Any]:
         """What is used."""
@@ -160,7 +157,7 @@ class Clock:
         self.first_s = state["first"]
         first, share = state["from"]
         self._from, self._of = (int(first), float(share)), state["steps"]
-        self._before = (state["steps"], float(state["seconds"]))
+        self._before = float(state["seconds"])
         self._recent.extend(state["recent"])
         self.validation_s, self.save_s, self.write_s, self.validation_steps = state["endings"]
         self._began = self.now() - self.elapsed

@@ -20,7 +20,7 @@ from outpace.serve.loader import Loader
 from outpace.train.data import is_ready
 from outpace.train.objective import Objective
 from outpace.train.optimizers import check_steps
-from outpace.train.strategies.base import EVENTS, Strategy
+from outpace.train.strategies.base import EVENTS, Strategy, listens
 
 OPTIMIZER = (
     "give an optimizer of torch, made of model.parameters(), or a function from parameters to one: "
@@ -131,7 +131,7 @@ def check_callbacks(callbacks: Any) -> None:
                 f"callbacks= has the strategy {type(each).__name__}",
                 f"give it to strategies=: ['auto', {type(each).__name__}(...)]",
             )
-        if not callable(each) and not any(hasattr(each, event) for event in EVENTS):
+        if not callable(each) and not listens(each):
             raise UsageError(
                 f"callbacks= has a {type(each).__name__} without a method for any event",
                 f"events are {', '.join(EVENTS)}",

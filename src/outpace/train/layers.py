@@ -62,6 +62,15 @@ def copy_of(model: nn.Module) -> nn.Module:
     return _flattened(copy.deepcopy(model, _loose(model)))
 
 
+def copyable(model: nn.Module) -> bool:
+    """Whether it can be copied: not where it holds a lock, or a file that is open."""
+    try:
+        copy_of(model)
+    except Exception:
+        return False
+    return True
+
+
 def copies_of(model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
     """Both, copied together, so that the copied optimizer holds the copied weights."""
     copied, stepped = copy.deepcopy((model, optimizer), _loose(model))
@@ -104,12 +113,15 @@ def take_buffers(mine: nn.Module, theirs: nn.Module) -> None:
 
 
 def fit_buffers(model: nn.Module, weights: Mapping[str, Any]) -> None:
-    """Have buffers the shapes that they have among weights that are to be loaded: some grow on the way."""
+    """Have buffers the shapes that they have among weights that are to be loaded: some grow on the way, or
+    come with the first batch.
+    """
     for prefix, module in model.named_modules(remove_duplicate=False):
         for name, own in module._buffers.items():
             given = weights.get(f"{prefix}.{name}" if prefix else name)
-            if own is not None and given is not None and own.shape != given.shape:
-                module._buffers[name] = own.new_empty(given.shape)
+            if given is not None and (own is None or own.shape != given.shape):
+                like = own if own is not None else next(model.parameters(), given)
+                module._buffers[name] = torch.empty_like(given, device=like.device)
 
 
 def shared(model: nn.Module) -> set[int]:

@@ -58,7 +58,7 @@ def epoch(run: Run) -> None:
         for tell in run.events.epoch_begin:
             tell(run)
     set_learning(run.module)
-    for batch in run.train.epoch():
+    for batch in run.in_step(run.train.epoch()):
         step(run, batch)
         if run.due:
             validate(run)
@@ -155,7 +155,8 @@ def judged(run: Run) -> Row:
             found = run.objective.judge(model, batches)
         loss, metric, _ = ranks.judged(found, run.world, run.device)
     seconds = run.clock.read()
-    return Row(run.epoch, run.step, seconds, mean, loss, metric, run.rates.now)
+    finished = run.epoch + (run.train.under_way and run.train.at_end)
+    return Row(finished, run.step, seconds, mean, loss, metric, run.rates.now)
 
 
 def attend(run: Run) -> None:

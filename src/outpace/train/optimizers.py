@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.errors import UsageError
+from outpace.seams.optimizer import held_by
 from outpace.seams.rate import finds_its_rate, set_rate
 from outpace.train.layers import copies_of, copy_of
 
@@ -100,7 +101,13 @@ def copies(
     if isinstance(given, torch.optim.Optimizer):
         return copies_of(model, given)
     own = copy_of(model)
-    return own, optimizer_for(given, own, strategies)
+    made = optimizer_for(given, own, strategies)
+    if held_by(made).isdisjoint(map(id, own.parameters())):
+        raise UsageError(
+            "optimizer= makes an optimizer of other weights than those it is given",
+            "have it make groups of its argument",
+        )
+    return own, made
 
 
 @contextmanager

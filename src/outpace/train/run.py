@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 import torch
 
+from outpace.errors import DataError
 from outpace.measure.generators import random_states, restore_random
 from outpace.records.training import Row
 from outpace.seams.layout import lay_states
@@ -75,10 +76,14 @@ class Run:
     asked: bool = False
     """whether a strategy wants a validation after this step"""
     resumed: bool = False
+    before: tuple[int | None, int | None] = (None, None)
+    """epochs and steps that were asked for before a resume"""
     stopped: str | None = None
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.optimizer)
+        self.reduced = {id(each) for each in self.module.parameters() if each.requires_grad}
+        """weights whose gradients ranks average by themselves"""
         self.ahead = Ahead(self.device)
 
     def stop(self, reason: str) -> None:
@@ -96,6 +101,13 @@ class Run:
         if why := self.stopped or self.clock.over(self.step):
             return why
         return "steps" if self.steps is not None and self.step >= self.steps else None
+
+    @property
+    def longer(self) -> bool:
+        """Whether more is asked for than before a resume; of smaller batches there are more steps anyhow."""
+        asked = zip((self.epochs, self.steps), self.before, strict=True)
+        more = any((now or 0) > (then or 0) for now, then in asked)
+        return self.resumed and (self.clock.longer or more)
 
     def set_end(self) -> None:
         """Tell the clock the last step, by epochs or by steps, and which of both it is by."""
@@ -239,6 +251,9 @@ class Run:
         """Between ranks: what the loss has for itself, as a model that they share does with its own."""
         own = self.of_loss().values()
         ranks.averaged((each for each in own if each.requires_grad), self.device)
+        if self.shards is None:  # DistributedDataParallel has those alone that learnt when it began
+            learning = (each for each in self.module.parameters() if each.requires_grad)
+            ranks.averaged((each for each in learning if id(each) not in self.reduced), self.device)
         ranks.alike(each for each in own if not each.requires_grad)
 
     def load_learned(self, state: dict[str, Any]) -> None:
@@ -266,24 +281,48 @@ class Run:
     def state_dict(self) -> dict[str, Any]:
         """All that it takes to go on."""
         states = random_states()
-        train = self.train.state_dict()
-        if self.world > 1 and "random" in train:
-            train["random"] = ranks.gathered(train["random"], self.world)
         best = self.best and {"row": _plain(self.best.row), "weights": self.best.weights}
         return {
             **self.learned(),
             "kind": type(self.optimizer).__name__,
             "random": ranks.gathered(states, self.world) if self.world > 1 else [states],
-            "train": train,
+            "train": self.of_ranks(self.train),
             "clock": self.clock.state_dict(),
             "rates": self.rates.state_dict(),
             "losses": self.losses.state_dict(),
             "progress": {"step": self.step, "epoch": self.epoch, "begun": self.begun},
+            "asked": (self.epochs, self.steps),
+            "valid": self.of_ranks(self.valid),
             "history": [_plain(row) for row in self.history],
             "notes": list(self.notes),
             "choice": msgspec.to_builtins(self.choice),
             "best": best,
         }
+
+    def in_step(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """As long as all ranks have one, where it is not known how many each has."""
+        known = self.train.exact and self.train.length is not None
+        return batches if self.world == 1 or known else self._in_step(batches)
+
+    def _in_step(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if ranks.summed([1.0], self.device)[0] < self.world:
+                break
+            yield batch
+        else:
+            ranks.summed([0.0], self.device)
+        self.train.under_way = False
+
+    def of_ranks(self, data: Batches | None) -> dict[str, Any] | None:
+        """Where training, or validation, is in its data, with the random numbers of each rank."""
+        if data is None:
+            return None
+        found = data.state_dict()
+        if self.world > 1 and "random" in found:
+            found["random"] = ranks.gathered(found["random"], self.world)
+        if self.world > 1 and "source" in found and not isinstance(data.source, Loader):
+            found["sources"] = ranks.gathered(found.pop("source"), self.world)
+        return found
 
     def load_state_dict(self, state: dict[str, Any], rank: int = 0) -> None:
         """Go on from there. Raises ValueError where it is of another optimizer or model."""
@@ -304,7 +343,9 @@ class Run:
         self.resumed = True
         progress = state["progress"]
         self.step, self.epoch = progress["step"], progress["epoch"]
-        self.begun = progress.get("begun", self.step)
+        self.begun = progress["begun"]
+        epochs, steps = state["asked"]
+        self.before = (epochs, steps)
         self.history = [Row(**row) for row in state["history"]]
         self.notes = list(state["notes"])
         self.choice = msgspec.convert(state["choice"], Choice)
@@ -313,10 +354,10 @@ class Run:
             self.best = Best(Row(**state["best"]["row"]), weights)
         self.load_learned(state)
         self.rates.load_state_dict(state["rates"])
-        train = dict(state["train"])
-        if isinstance(train.get("random"), list):  # of each rank
-            train["random"] = train["random"][rank % len(train["random"])]
-        self.train.load_state_dict(train)
+        self.train.load_state_dict(of_rank(state["train"], rank, self.world))
+        if self.valid is not None and state["valid"] is not None:
+            with suppress(Exception):  # others are validated on now
+                self.valid.load_state_dict(of_rank(state["valid"], rank, self.world))
         self.losses.load_state_dict(state["losses"])
         self.clock.load_state_dict(state["clock"])
         if rank < len(state["random"]):  # else it is of more ranks now, and has numbers of its own
@@ -343,6 +384,21 @@ class Run:
         """A checkpoint was written; at the end that is waited for, and the best weights are written too."""
         if self.world == 1:
             self.clock.write_s = 2 * seconds
+
+
+def of_rank(state: dict[str, Any], rank: int, world: int) -> dict[str, Any]:
+    """Where a rank goes on in its data. Raises DataError where each has its own, and they are others now."""
+    random, sources = state.get("random"), state.get("sources")
+    if isinstance(random, list):
+        state = {**state, "random": random[rank % len(random)]}
+    if sources is None:
+        return state
+    if len(sources) != world:
+        raise DataError(
+            f"its data were gone through by {len(sources)} ranks, each in its own place, and now by {world}",
+            "start as many ranks as before",
+        )
+    return {**state, "source": sources[rank]}
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class Halving:
         for number in range(self.rounds):
             for index, contender in enumerate(left):
                 trainer = self.go_on(contender, number, len(left) - index)
-                if contender.result is not None and contender.result.stopped == "target":
+                if contender.result is not None and contender.result.time_to_target_s is not None:
                     return self.told(contender, [contender])
             left = sorted(left, key=lambda each: each.cost)
             if number + 1 < self.rounds:
@@ -273,8 +273,12 @@ class Halving:
                 inside, best, weights = [*inside, each], metric, mean
         for text in tried:
             self.telling.say(text)
-        notes = (*result.notes, *tried)
-        return dataclasses.replace(result, notes=notes, metric=best, weights=weights)
+        notes, reached_s = (*result.notes, *tried), result.time_to_target_s
+        if result.target is not None and sign * best >= sign * result.target and len(inside) > 1:
+            reached_s = self.trials_s + sum(each.seconds for each in self.contenders)
+        return dataclasses.replace(
+            result, notes=notes, metric=best, weights=weights, time_to_target_s=reached_s
+        )
 
 
 def mean_of(weights: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

@@ -81,7 +81,7 @@ def first_batches(run: Run) -> None:
 def check_course(run: Run) -> None:
     """Raise DataError where a training that had come to its end is to be longer, and would learn nothing."""
     ended = run.over() is not None or not run.clock.left(run.step)
-    if run.clock.longer and run.rates.factor < LEAST_FACTOR and not ended:
+    if run.longer and run.rates.factor < LEAST_FACTOR and not ended:
         assert run.checkpoints is not None
         raise DataError(
             f"the training in {run.checkpoints.folder} had come to the end of its rate's course: what is "

@@ -31,7 +31,7 @@ from outpace.train.choose import compared, settled
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
 from outpace.train.facts import has_batch_norm
-from outpace.train.layers import fit_buffers
+from outpace.train.layers import copyable, fit_buffers
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
@@ -46,6 +46,7 @@ from outpace.train.start import (
     put_back,
     start,
 )
+from outpace.train.strategies.accumulation import Accumulation
 from outpace.train.strategies.base import Events, Strategy, check
 from outpace.train.strategies.target import Target
 from outpace.train.suggestions import Suggestion, suggestions
@@ -222,6 +223,12 @@ class Trainer:
             raise UsageError("there is nothing to learn from", "train= gives no batch")
         if valid is not None and valid.length == 0:
             raise UsageError("there is nothing to validate on", "valid= gives no batch")
+        if world > 1 and len(lengths := set(ranks.gathered(train.length, world))) > 1:
+            told = " and ".join(sorted(map(str, lengths)))
+            raise UsageError(
+                f"ranks make their steps together, and have {told} of them an epoch",
+                "give train= the data set itself, or its DataLoader a DistributedSampler",
+            )
         known = self.known(train)
         strategies, reasons = chosen(self.strategies, known, choice)
         check(strategies, validation=known.validation, end=known.end, sharded=sharded)
@@ -335,6 +342,7 @@ class Trainer:
             self.target,
             has_batch_norm(self.model),
             by_function=self.optimizer is not None and not rate_given,
+            copies=self.target is None or self.shard or copyable(self.model),
         )
 
     def single_left_out(self, train: Batches, strategies: Sequence[Strategy]) -> str:
@@ -354,6 +362,9 @@ class Trainer:
         unused: bool = False,
     ) -> Parts:
         """What trials need of it."""
+        for each in own_of(self.strategies):
+            if isinstance(each, Accumulation):  # a step of a trial takes as many batches
+                train.together = each.given or 1
         by_epochs = self.epochs * train.length if self.epochs and train.length else None
         total = min((n for n in (self.steps, by_epochs) if n is not None), default=None)
         return Parts(

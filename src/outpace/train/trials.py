@@ -308,12 +308,14 @@ class Trials:
         costs = [(first.cost(other), second.cost(other)) for first, second in pairs]
         learnt = self.first.cost(other) - mean(one for one, _ in costs)
         said, gain = verdict(costs, learnt, abs(self.first.cost(other)))
+        # A metric is told as it is, though the larger may be the better.
+        sign = -self.objective.sign if other.by_metric else 1
         return Tried(
             other.name,
             base.name,
             said,
-            mean(two for _, two in costs),
-            mean(one for one, _ in costs),
+            sign * mean(two for _, two in costs),
+            sign * mean(one for one, _ in costs),
             gain,
             seed + 1,
             self.steps,

@@ -25,7 +25,7 @@ from outpace.plan.first_reads import FirstReads
 from outpace.plan.landing import Landing
 from outpace.records.plan import Progress
 from outpace.remedies.catalog import setup_of
-from outpace.seams.host import Host, Step
+from outpace.seams.host import Host, Step, on_stderr
 from outpace.seams.rate import RateSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
@@ -197,7 +197,7 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
 def say(message: str, hint: str | None = None) -> None:
     """Something that the user should read while the script runs."""
     lines = [f"outpace: {message}", *([f"hint: {hint}"] if hint else [])]
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    on_stderr("\n".join(lines))
 
 
 def silent(message: str, hint: str | None = None) -> None:

@@ -31,7 +31,7 @@ MOST_RUNS = 8
 """times a script that ends before all is measured is run again"""
 SIZED = ("batch_half", "batch_double")
 """arms that a script takes or fails in together: it may count on batches of its own size"""
-WHOLE_RECIPE = ("recipe", "cold", "without")
+WHOLE_RECIPE = ("accepted", "recipe", "cold", "without")
 """arms of the trials in which all that is accepted is at work, or all but one"""
 WHOLE = ("run", "steps", "ledger", "loss", "health")
 WATCHED = {
@@ -119,6 +119,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         if evidence is not None and evidence.run.finished and code == 0:
             evidence = _ended(evidence, time() - (folder / EVIDENCE).stat().st_mtime)
         first = first or evidence
+        if code == Interrupted.exit_code and runs == 1:
+            break  # by Ctrl-C, whatever arm it was in
         if code != 0 and not ended.get("over") and arm not in ("", "as_is", "input_free"):
             failed = f"the process ended with exit code {code} in this arm"
             excluded.update(dict.fromkeys(SIZED if arm in SIZED else (arm,), failed))
@@ -249,7 +251,7 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
         ended = read(folder / STATUS, {})
         if code != 0 and _is_altered(ended):
             notes.append(_told_altered(code))
-        elif code != 0 and (ended.get("over") or arm in ("", "accepted", "as_is", *WHOLE_RECIPE)):
+        elif code != 0 and (ended.get("over") or arm in ("", "as_is", *WHOLE_RECIPE)):
             notes.append(
                 f"the target ended with exit code {code} when it was run again to try remedies; what it "
                 "printed is in the session's folder"
@@ -276,13 +278,19 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
 
 def _accept_nothing(folder: Path, code: int) -> None:
     """The target dies of what was accepted, taken together."""
-    ended = f"and the process ended with exit code {code} under the whole recipe"
+    ended = f"and the process ended with exit code {code} under all that was accepted"
     trials = [
         msgspec.structs.replace(each, accepted=False, reason=f"{each.reason}, {ended}")
         if each.accepted
         else each
         for each in tried_by_now(folder)
     ]
+    write_trials(folder, trials)
+
+
+def write_trials(folder: Path, trials: list[Trial]) -> None:
+    """Keep them for whoever ends it before its time; no whole recipe was compared."""
+    folder.mkdir(parents=True, exist_ok=True)
     write(folder / TRIALS, {"trials": [msgspec.to_builtins(t) for t in trials], "final": {}})
 
 
@@ -332,7 +340,7 @@ def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
 
     That goes for epochs' starts too, which no trial of steps has timed; a gain of whole "epochs" is
     one of all but the run's start and end. Cold is: nothing kept yet, and memory taken for what will
-    be.
+    be. Compiling comes once, to what is as it was.
     """
     warm, cold = _gain(final, "recipe"), _gain(final, "cold")
     if warm is None:
@@ -346,14 +354,15 @@ def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
     keeping = images.keeping_s * (evidence.input.samples or 0) if cold and images else 0.0
     cold = cold or warm
     kept = float(final.get("kept", 1.0))
+    compiling_s = float(final.get("compiling_s", 0.0))
 
     def at(one: float, other: float, epochs: float) -> float:
         later = kept / max(other, 1e-6) + (1 - kept) / max(one, 1e-6)
         inside = first / max(one, 1e-6) + (1 - first) * later
         rest = total - once - steps + steps * inside + keeping
-        return total / (once + rest / max(epochs, 1e-6))
+        return total / (once + compiling_s + rest / max(epochs, 1e-6))
 
-    compared = warm.how == "measured" and first == 0.0 and steps / total > 0.95
+    compared = warm.how == "measured" and first == compiling_s == 0.0 and steps / total > 0.95
     return Gain(
         at(cold.speedup, warm.speedup, whole.speedup),
         at(cold.low, warm.low, whole.low),

@@ -49,6 +49,7 @@ from outpace.tune.ranks import (
     exchange_arms,
     schedule,
     several_ranks,
+    started,
     without_exchange,
 )
 
@@ -109,7 +110,7 @@ class Experiment:
         self.shares = SHARES_WITH_CHANGES if spec.get("changes") else SHARES
         self.max_steps = spec.get("steps")
         self.begun = 0.0
-        self.others = Others(beside if several_ranks() else observed.worker_pids)
+        self.others = Others(beside if several_ranks() else started)
         self.parts: dict[str, str] = {}
         """parts of the model that can be left out, and their classes"""
         self.slowed = False

@@ -17,7 +17,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
 from outpace.remedies.catalog import setup_of
-from outpace.tune.children import Launch, Tell, run_for_losses
+from outpace.tune.children import Launch, Tell, run_for_losses, write_trials
 from outpace.tune.environment import environment_of
 from outpace.tune.files import WARM_UP
 from outpace.tune.propose import SMALLEST, Candidate, best, candidates, in_steps
@@ -59,6 +59,7 @@ def try_new_processes(
             left = max(0.0, deadline - monotonic())
             reason = f"not tried: {each:.0f} s would be needed, {left:.0f} are left"
             done.append(candidate.trial(predicted, None, False, reason))
+            write_trials(folder, done)
             continue
         begun = monotonic()
         gain = _compare(launch, accepted, candidate, length, folder, tell)
@@ -66,6 +67,7 @@ def try_new_processes(
         accepts = gain is not None and gain.low > 1.0 and gain.speedup >= least
         reason = "a run ended too soon" if gain is None else told(gain, least)
         done.append(candidate.trial(predicted, gain, accepts, reason, monotonic() - begun))
+        write_trials(folder, done)
 
 
 class Length(NamedTuple):
@@ -83,7 +85,7 @@ def length_of(candidate: Candidate, evidence: Evidence) -> Length:
     # Each step has an epoch's start or the like in it, and counts; ranks end at the same one.
     if evidence.steps.mingled or evidence.together:
         return Length(seconds, math.ceil(seconds / max(1e-4, step_s)), WARM_UP)
-    if not candidate.remedy.whole_epochs or data.batches is None:
+    if candidate.remedy.gain_of != "epochs" or data.batches is None:
         return Length(seconds, None, WARM_UP)
     steps = math.ceil(data.batches / max(1, evidence.steps.micro_steps))
     epoch = steps * step_s + data.epoch_start_s

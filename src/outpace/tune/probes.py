@@ -29,7 +29,6 @@ from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.waste import Waste
 from outpace.records.evidence import Images, Memory, Operators
-from outpace.seams.changes import changes
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.generators import moved
 from outpace.seams.host import Host
@@ -38,6 +37,7 @@ from outpace.seams.loader_record import Record
 from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.phases import WORK
 from outpace.seams.recompute import RecomputeSeam
+from outpace.seams.version_of import version_of
 from outpace.seams.where import user_frame
 from outpace.serve.changes import state_of
 from outpace.serve.decode import try_files
@@ -116,7 +116,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
 def changes_of(module: torch.nn.Module | None) -> dict[str, tuple[int, int]]:
     """Which tensor each of a model's buffers is, and how often torch saw it change."""
     buffers = module.named_buffers() if module is not None else ()
-    return {name: (id(buffer), changes(buffer)) for name, buffer in buffers}
+    return {name: (id(buffer), version_of(buffer)) for name, buffer in buffers}
 
 
 def probe_operators(observed: Observed) -> Iterator[None]:

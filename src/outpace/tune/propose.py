@@ -74,7 +74,7 @@ def candidates(
 
 def in_steps(candidate: Candidate) -> bool:
     """Whether a candidate can be tried within a running process, step against step."""
-    return candidate.on(AS_IS).in_process and not candidate.remedy.whole_epochs
+    return candidate.on(AS_IS).in_process and candidate.remedy.gain_of == "steps"
 
 
 def best(
@@ -131,7 +131,10 @@ def with_advice(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
             settings = one.settings(evidence)
             gain, kept = one.predict(evidence, settings), one.kept(evidence, settings)
             if gain.speedup >= SMALLEST or finding.cause in URGENT:
-                advice.append(Advice(one.name, kept, gain, verdict.reason, kind.advice_only))
+                advised = Advice(
+                    one.name, kept, gain, verdict.reason, kind.advice_only, kind.gain_of
+                )
+                advice.append(advised)
         advice.sort(key=lambda a: -a.predicted.speedup)
         told.append(msgspec.structs.replace(finding, remedies=tuple(advice)))
     return told

@@ -59,6 +59,16 @@ def beside() -> list[int]:
     return [each.pid for each in found if each.pid != os.getpid()]
 
 
+def started() -> list[int]:
+    """Processes that this one has started, by themselves or by others of them."""
+    import psutil
+
+    try:
+        return [each.pid for each in psutil.Process().children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
 def schedule(step_s: float, seconds: float) -> Schedule:
     """For steps of this length and so much time; a block's first step does not count."""
     watched = max(8, math.ceil(WATCH_SHARE * seconds / step_s))

@@ -16,6 +16,7 @@ from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
 from outpace.remedies.base import unified
 from outpace.remedies.catalog import remedy
+from outpace.remedies.compile_model import COMPILE_S, CompileModel
 from outpace.remedies.patch import patched
 from outpace.tune.environment import environment_of
 from outpace.tune.trials import keeps_samples
@@ -37,13 +38,15 @@ def by_trials(accepted: list[Trial]) -> dict[str, Any]:
 
     Those count the images that are not kept already. In a first epoch what keeps samples gives nothing.
     """
-    epochs = [t for t in accepted if remedy(t.remedy).whole_epochs]
+    epochs = [t for t in accepted if remedy(t.remedy).gain_of == "epochs"]
     steps = [t for t in accepted if t not in epochs]
     at_first = [t for t in steps if not keeps_samples(t)]
     parts = {"recipe": steps, "epochs": epochs}
     if at_first != steps:
         parts["cold"] = at_first
-    return {name: {"gain": product(trials)} for name, trials in parts.items()}
+    compiled = any(trial.remedy == CompileModel.name for trial in steps)
+    found: dict[str, Any] = {name: {"gain": product(trials)} for name, trials in parts.items()}
+    return {**found, "compiling_s": COMPILE_S[1] if compiled else 0.0}
 
 
 def recipe_of(

@@ -108,6 +108,8 @@ class Measuring:
         recent = loader[1].recent if loader is not None else None
         base = replace(AS_IS, free_input=bool(recent))
         self.samples = recent.only_the_fullest() if recent else self.host.batch_size
+        if not self.samples:
+            self.notes.append("how many samples a step has could not be found: it is taken for one")
         yield from self.follow(base, 1.0, "steps")
         if self.steps:
             own, limit = self.steps[0], tightest(main_device(self.host))

@@ -22,6 +22,7 @@ from outpace.records.files import read_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial
 from outpace.remedies.catalog import setup_of
+from outpace.remedies.compile_model import COMPILE_S
 from outpace.remedies.model import kept_shares
 from outpace.seams.compiled import compiled_again, graphs_compiled
 from outpace.seams.host import Step
@@ -210,10 +211,19 @@ class Trials:
         again = compiled_again(self.graphs) if compiles else 0
         if again > MOST_COMPILED_AGAIN:
             accepted, reason = False, f"its shapes change: compiled {again} times more in the trial"
+        if accepted and compiles and not self.outlasts_compiling(measured):
+            accepted = False
+            reason += f", and the whole run no faster: compiling takes about {COMPILE_S[1]:.0f} s"
         self.trials.append(candidate.trial(predicted, measured, accepted, reason, contest.spent))
         self._forget(name, candidate.settings, accepted)
         if measured is not None and measured.high < 1.0:
             self._forget_worse(candidate, base, predicted)
+
+    def outlasts_compiling(self, measured: Gain | None) -> bool:
+        """Whether steps that are so much faster win back the time of compiling."""
+        final = {"recipe": {"gain": measured}, "compiling_s": COMPILE_S[1]}
+        whole = total_gain(self.evidence, final)
+        return whole is not None and whole.speedup > 1.0
 
     def drop(self) -> Iterator[Contest]:
         """Remedies that gave little are measured once more, against the recipe without them."""
@@ -223,11 +233,11 @@ class Trials:
                 continue
             arms = {
                 "without": steady(self.recipe(leave=trial.remedy)),
-                trial.remedy: steady(self.recipe()),
+                "recipe": steady(self.recipe()),
             }
             contest = Contest(arms, 6.0, f"does {trial.remedy} still pay", narrow=0.03)
             yield contest
-            if contest.pairs.get(trial.remedy) and contest.gain(trial.remedy).high < 1.0:
+            if contest.pairs.get("recipe") and contest.gain("recipe").high < 1.0:
                 at = self.trials.index(trial)
                 self.trials[at] = msgspec.structs.replace(
                     trial, accepted=False, reason="no longer pays beside the others"
@@ -256,6 +266,7 @@ class Trials:
             arm.name: msgspec.to_builtins(arm) for arm in contest.results() if arm.failed is None
         }
         final["kept"] = found(self.evidence, recipe)
+        final["compiling_s"] = COMPILE_S[1] if recipe.compiled else 0.0
         total = total_gain(self.evidence, final)
         if total is not None and total.speedup <= 1.0 and cold(recipe) != recipe:
             figure = f"{total.speedup:.2f}x, the first epoch among its epochs"
@@ -281,7 +292,7 @@ def _why(measured: Gain | None, accepted: bool) -> str:
         return f"measured {figure}"
     if measured.high < 1.0:
         return f"measured slower: {figure}"
-    return f"no gain that the interval excludes to be chance: {figure}"
+    return f"not clearly faster: {figure}"
 
 
 def begin(spec: dict[str, Any]) -> None:

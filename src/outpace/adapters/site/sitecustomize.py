@@ -20,7 +20,8 @@ def _outpace():
 
     variables = ("CHILD", "SHADOW", "GUARDED", "DIRECT", "PYTHONPATH")
     launchers = ("torchrun", "accelerate", "torch.distributed.run", "torch.distributed.launch",
-                 "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun")  # fmt: skip
+                 "accelerate.commands.launch", "deepspeed", "deepspeed.launcher.launch",
+                 "horovodrun", "mpirun")  # fmt: skip
 
     def take_off_path():
         here = os.path.dirname(__file__)
@@ -29,12 +30,14 @@ def _outpace():
 
     def is_target():
         # torchrun and its like start the ranks; multiprocessing starts python anew for a worker.
-        words = sys.orig_argv
+        # Also of a Python that cannot run us: what it writes is to be kept from the user's files first.
+        words = getattr(sys, "orig_argv", None) or getattr(sys, "argv", [""])
         if any("multiprocessing" in w and "import" in w for w in words):
             return False
         # The script, or what is after -m: of its own arguments there are as many as in sys.argv.
         program = words[-len(getattr(sys, "argv", words)) :][:1]
-        started = [os.path.basename(word.removeprefix("-m")) for word in program]
+        program = [word.removeprefix("-m") for word in program]
+        started = [os.path.basename(word) for word in program]
         return "RANK" in os.environ or not any(word in launchers for word in started)
 
     def take_variables():

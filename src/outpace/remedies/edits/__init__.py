@@ -28,17 +28,17 @@ from outpace.remedies.edits.lines import (
 from outpace.remedies.edits.loaders import (
     copy_without_waiting,
     draw_slices,
+    made_here,
     set_loader_arguments,
     wrap_data_set,
     wrap_loop,
 )
-from outpace.remedies.edits.model import after_model, change_input, under_autocast
+from outpace.remedies.edits.model import after_model, under_autocast
 
 __all__ = [
     "add_import",
     "add_method",
     "after_model",
-    "change_input",
     "copy_without_waiting",
     "decorate",
     "draw_slices",
@@ -46,6 +46,7 @@ __all__ = [
     "insert_after_imports",
     "insert_before_imports",
     "keep_on_device",
+    "made_here",
     "moved",
     "open_images_by",
     "set_loader_arguments",

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from outpace.remedies.edits.arguments import argument, argument_changes, is_plain
-from outpace.remedies.edits.lines import add_import
+from outpace.remedies.edits.lines import add_import, moved
 from outpace.remedies.edits.script import Change, Script, called, dotted, edited, line_of
 
 LOADER_POSITIONS = (
@@ -22,6 +22,8 @@ LOADER_POSITIONS = (
     "timeout",
     "worker_init_fn",
 )
+OF_WORKERS = ("prefetch_factor", "timeout", "multiprocessing_context")
+"""arguments that a DataLoader without workers refuses"""
 NOT_TRAINING = ("val", "test", "eval", "dev", "hold")
 
 
@@ -67,6 +69,18 @@ def set_loader_arguments(
         return script.changed(*changes)
 
     return edited(source, edit)
+
+
+def made_here(source: str, changed: str, where: str | None, workers: int) -> str:
+    """``changed`` with the batches made in the training's own process, where the script has workers.
+
+    ``source``, which it was made of, where that is not sure.
+    """
+    if not workers or changed == source:
+        return changed
+    none = {"num_workers": "0", **dict.fromkeys(("persistent_workers", *OF_WORKERS))}
+    found = set_loader_arguments(changed, moved(where, source, changed), none)
+    return source if found == changed else found
 
 
 def wrap_data_set(source: str, where: str | None, function: str) -> str:

@@ -8,6 +8,8 @@ from outpace.remedies.edits.lines import insert_line
 from outpace.remedies.edits.loaders import variable
 from outpace.remedies.edits.script import Change, Script, called, dotted, edited, line_of
 
+HARMLESS = ("argmax", "shape", "size")
+"""what an output in half precision tells as well"""
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 
 
@@ -59,22 +61,11 @@ def after_model(source: str, where: str | None, line: str) -> str:
     return edited(source, edit)
 
 
-def change_input(source: str, where: str | None, change: str) -> str:
-    """The model's first argument changed where it is called: ``change`` is formatted with it."""
-
-    def edit(script: Script) -> str:
-        call = model_call(script, where)
-        if call is None or not isinstance(call.args[0], ast.Name | ast.Attribute):
-            return script.text
-        first = call.args[0]
-        text = change.format(name=script.of(first))
-        return script.changed(Change(script.start(first), script.end(first), text))
-
-    return edited(source, edit)
-
-
 def under_autocast(source: str, where: str | None, device: str, dtype: str) -> str:
-    """The statement that calls the model goes under ``torch.autocast``, and the loss after it."""
+    """The statement that calls the model goes under ``torch.autocast``, and the loss after it.
+
+    Not where what comes out in half precision is then computed with: a recipe turns it back before.
+    """
 
     def edit(script: Script) -> str:
         call = model_call(script, where)
@@ -87,7 +78,7 @@ def under_autocast(source: str, where: str | None, device: str, dtype: str) -> s
         following = _next(script, statement)
         if following is not None and _uses(following, statement):
             body.append(following)
-        if not all(map(script.stands_alone, body)):
+        if not all(map(script.stands_alone, body)) or _goes_on(script, statement, call, body):
             return script.text
         end = body[-1].end_lineno
         assert end is not None
@@ -113,6 +104,26 @@ def _has_autocast(script: Script, statement: ast.stmt) -> bool:
     return any("autocast" in ast.dump(i.context_expr) for o in contexts for i in o.items)
 
 
+def _goes_on(
+    script: Script, statement: ast.stmt, call: ast.Call | None, body: list[ast.stmt]
+) -> bool:
+    """Whether the output itself is computed with after these statements; a loss may be, which is no half."""
+    if getattr(statement, "value", None) is not call:
+        return False
+    if not isinstance(statement, ast.Assign):
+        return isinstance(statement, ast.Return)
+    named = _named(statement)
+    asked = [a for a in script.every(ast.Attribute) if isinstance(a.value, ast.Name)]
+    losses = {dotted(a.value) for a in asked if a.attr == "backward"}
+    harmless = {id(a.value) for a in asked if a.attr in HARMLESS}
+    home, end = script.scope(statement), body[-1].end_lineno or 0
+    return any(
+        name.id in named - losses and name.lineno > end and id(name) not in harmless
+        for name in script.every(ast.Name)
+        if isinstance(name.ctx, ast.Load) and script.scope(name) is home
+    )
+
+
 def _next(script: Script, statement: ast.stmt) -> ast.stmt | None:
     """The statement after one in the same block."""
     block = script.block(statement)
@@ -120,11 +131,16 @@ def _next(script: Script, statement: ast.stmt) -> ast.stmt | None:
     return block[after] if after < len(block) else None
 
 
+def _named(statement: ast.Assign) -> set[str]:
+    """What is assigned to, by its plain names."""
+    return {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+
+
 def _uses(statement: ast.stmt, before: ast.stmt) -> bool:
     """Whether a statement computes something (a loss) from what the one before it has named."""
     if not isinstance(statement, ast.Assign) or not isinstance(before, ast.Assign):
         return False
-    named = {n.id for target in before.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    named = _named(before)
     loaded = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)}
     ends = {called(n) for n in ast.walk(statement.value)} & {"item", "backward", "tolist", "step"}
     return bool(named & loaded) and not ends and isinstance(statement.value, ast.Call | ast.BinOp)

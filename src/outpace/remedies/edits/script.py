@@ -137,6 +137,11 @@ class Script:
             node = self.parents[node]
             yield node
 
+    def scope(self, node: ast.AST) -> ast.AST:
+        """The function that a node is in, or the module."""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        return next((outer for outer in self.around(node) if isinstance(outer, kinds)), self.tree)
+
     def statement(self, node: ast.AST) -> ast.stmt | None:
         """The innermost statement that holds a node."""
         if isinstance(node, ast.stmt):

@@ -251,15 +251,26 @@ def install(overlay: Overlay) -> Callable[[], None]:
         for names in supported:
             if isinstance(names, set) and originals[module, name] in names:
                 names.add(call)
+        call.__module__, call.__qualname__ = module.__name__, name  # as which it is pickled
         setattr(module, name, call)
     _walk_by_path(False)
+    _glob_by(os)
 
     def undo() -> None:
         for (module, name), original in originals.items():
             setattr(module, name, original)
         _walk_by_path(True)
+        _glob_by(posix)
 
     return undo
+
+
+def _glob_by(calls: Any) -> None:
+    """Paths are to be globbed by these: since 3.13 `glob` takes its own as it is imported."""
+    globber = getattr(sys.modules.get("glob"), "_StringGlobber", None)
+    for name in ("scandir", "lstat"):
+        if name in getattr(globber, "__dict__", {}):
+            setattr(globber, name, staticmethod(getattr(calls, name)))
 
 
 def _walk_by_path(by_descriptor: bool) -> None:

@@ -43,6 +43,10 @@ ROWS = (
     Row("safetensors.numpy", "serialize_file", 1, "filename", "write"),
     Row("safetensors.numpy", "safe_open", 0, "filename", "read"),
     Row("safetensors", "safe_open", 0, "filename", "read"),
+    Row("pyarrow", "memory_map", 0, "path", "read"),
+    Row("pyarrow.parquet", "read_table", 0, "source", "read"),
+    Row("pyarrow.parquet.core", "ParquetWriter.__init__", 1, "where", "write"),
+    Row("pyarrow.parquet.core", "ParquetFile.__init__", 1, "source", "read"),
     Row("cv2", "imwrite", 0, "filename", "write"),
     Row("cv2", "imread", 0, "filename", "read"),
 )
@@ -123,6 +127,17 @@ def _h5_file(overlay: Overlay, init: Any) -> Any:
     return redirected
 
 
+def _os_file(overlay: Overlay, kind: Any) -> Any:
+    """``pyarrow.OSFile``, by its mode."""
+
+    @functools.wraps(kind)
+    def redirected(path: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        use: Use = "read" if mode in ("r", "rb") else "change" if "a" in mode else "write"
+        return kind(place_for(overlay, path, use), mode, *args, **kwargs)
+
+    return redirected
+
+
 def _is_large(overlay: Overlay, path: Any) -> bool:
     found = overlay.final(overlay.canonical(overlay.text(path)))
     place = overlay.place(found)
@@ -136,6 +151,7 @@ SPECIAL: dict[tuple[str, str], Callable[[Overlay, Any], Any]] = {
     ("sqlite3.dbapi2", "connect"): _connect,
     ("numpy", "memmap.__new__"): _memmap,
     ("h5py", "File.__init__"): _h5_file,
+    ("pyarrow", "OSFile"): _os_file,
 }
 MODULES = frozenset([row.module for row in ROWS] + [module for module, _ in SPECIAL])
 
@@ -181,6 +197,7 @@ def install(overlay: Overlay) -> Callable[[], None]:
         original = getattr(owner, last, None)
         if original is not None:
             changed = make(overlay, original)
+            changed.__module__, changed.__qualname__ = name, dotted  # as which it is pickled
             undone.append((owner, last, original))
             setattr(owner, last, staticmethod(changed) if last == "__new__" else changed)
 

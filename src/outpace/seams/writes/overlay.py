@@ -43,7 +43,7 @@ class Overlay:
         self.size = shared_number(f"{scratch}/size")
         self.seen = 0
         self.folders: set[str] = set()
-        self.gone: set[str] = set()
+        self.gone: set[str] = {scratch}  # it may lie beneath the working folder
         self.written: dict[str, None] = {}
         self.known_folders: dict[str, str] = {}
         self.untouched: set[str | bytes] = set()
@@ -144,11 +144,16 @@ class Overlay:
         return done or "/"
 
     def link(self, canonical: str) -> str | None:
-        """Where a symbolic link leads; None where it is none."""
+        """Where a symbolic link leads; None where it is none, and of what /proc shows of a pipe or of a file
+        without a name: the kernel follows that itself.
+        """
         try:
-            return self.virtual(posix.readlink(self.place(canonical)))
+            target = posix.readlink(self.place(canonical))
         except OSError:
             return None
+        if canonical.startswith("/proc/") and (target[:1] != "/" or mode_of(target) is None):
+            return None
+        return self.virtual(target)
 
     # --- from a virtual path to its bytes ------------------------------------------------------
 

@@ -237,6 +237,11 @@ class Events:
         self.validated = told["validated"]
 
 
+def listens(callback: Any) -> bool:
+    """Whether it has a method for an event; it may have something else of that name."""
+    return any(callable(getattr(callback, event, None)) for event in EVENTS)
+
+
 def _listeners(
     name: str, strategies: Sequence[Strategy], callbacks: Sequence[Any]
 ) -> tuple[Callable[..., Any], ...]:
@@ -246,9 +251,9 @@ def _listeners(
         if isinstance(each, Strategy):
             if getattr(type(each), name) is not getattr(Strategy, name):
                 found.append(method)
-        elif method is not None:
+        elif callable(method):
             found.append(method)
-        elif name == "epoch_end" and callable(each) and not any(hasattr(each, e) for e in EVENTS):
+        elif name == "epoch_end" and callable(each) and not listens(each):
             found.append(each)
     return tuple(found)
 

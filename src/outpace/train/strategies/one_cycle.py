@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
@@ -55,6 +55,11 @@ class OneCycle(Course):
         super().begin(run)
         self.cell = None
         self.step_end(run)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The optimizer has the momentum of another step now."""
+        super().load_state_dict(state)
+        self.cell = None
 
     def step_end(self, run: Run) -> None:
         """The next step's rate."""

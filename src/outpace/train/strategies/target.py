@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from outpace.train.run import Run
 
 
+ROUNDING = 1e-6
+"""of a target: a mean of float32 may miss it by so much"""
+
+
 @final
 class Target(Strategy):
     """Training ends at the first validation that reaches the target.
@@ -41,6 +45,8 @@ class Target(Strategy):
 
     def look(self, run: Run, row: Row) -> None:
         """At one validation."""
-        if run.stopped is None and run.cost(row) <= -run.objective.sign * self.target:
+        wanted = -run.objective.sign * self.target
+        # Something else may have ended the training in the same step.
+        if run.reached_s is None and run.cost(row) <= wanted + ROUNDING * abs(wanted):
             run.reached_s = row.seconds
             run.stop("target")

@@ -5,6 +5,6 @@ from __future__ import annotations
 import torch
 
 
-def changes(tensor: torch.Tensor) -> int:
-    """So often; 0 for one that was made in inference mode, of which none are counted."""
+def version_of(tensor: torch.Tensor) -> int:
+    """So many times; 0 of one that was made in inference mode, of which none are counted."""
     return 0 if tensor.is_inference() else tensor._version

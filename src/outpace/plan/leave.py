@@ -21,7 +21,6 @@ import dis
 import sys
 import threading
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.length import loops_around, parse
-from outpace.plan.over_nothing import Anew, anew, begin_over_nothing
+from outpace.plan.over_nothing import Anew, anew, begin_over_nothing, go_to
 from outpace.seams.where import first_line, is_user_file, user_frames
 
 Loop = ast.For | ast.While
@@ -151,12 +150,8 @@ def _guide(own: Exits, exits: list[Exits], done: Callable[[], None]) -> Any:
                 return begin_over_nothing(here.anew, frame, None if over else then or _nothing)
             if here.way == OVER:
                 raise SystemExit(0)
-            with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", RuntimeWarning
-                )  # of names without a value, since 3.12
-                for line in here.way:
-                    frame.f_lineno = line  # type: ignore[misc]
+            for line in here.way:
+                go_to(frame, line)
         except ValueError:
             sys.settrace(None)  # the interpreter knows better: the loop goes on
             return None

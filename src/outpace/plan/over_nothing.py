@@ -76,13 +76,18 @@ def begin_over_nothing(loop: Anew, frame: FrameType, then: Trace | None) -> Trac
         return then(frame, event, arg)
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of names without a value, since 3.12
-            frame.f_lineno = loop.head[0]  # type: ignore[misc]
+        go_to(frame, loop.head[0])
     except ValueError:
         restore(frame, name)
         raise
     return entered
+
+
+def go_to(frame: FrameType, line: int) -> None:
+    """Have a frame go on at another line, within its trace function; ValueError where it cannot."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of names without a value, since 3.12
+        frame.f_lineno = line  # type: ignore[misc]
 
 
 class Empty:

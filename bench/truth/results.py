@@ -148,12 +148,20 @@ def off(told: Told) -> float | None:
     return math.log(told.truth.speedup) - gain.log if gain and told.truth else None
 
 
-def covered(told: Told, width: float = 1.0) -> bool | None:
-    """Whether the truth lies in the interval told, made narrower on the log scale."""
+def covered(told: Told, width: float = 1.0, *, as_measured: bool = True) -> bool | None:
+    """Whether the truth lies in the interval told, made narrower on the log scale.
+
+    The truth is measured too, and now and then less well than the gain. Unless it is taken ``as_measured``,
+    the difference of the two is held against the limits of both.
+    """
     gain, distance = plant_gain(told), off(told)
-    if gain is None or distance is None:
+    if gain is None or distance is None or told.truth is None:
         return None
-    return -width * gain.down <= distance <= width * gain.up
+    down, up = gain.down, gain.up
+    if not as_measured:
+        true = _logs(told.truth._asdict())
+        down, up = math.hypot(down, true.up), math.hypot(up, true.down)
+    return -width * down <= distance <= width * up
 
 
 def same_each_time(all_told: list[Told]) -> list[bool]:
@@ -186,6 +194,7 @@ def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
     of_plant = [abs(e) for e in alone if e is not None]
     wide = [c for told in planted if (c := covered(told)) is not None]
     narrow = [c for told in planted if (c := covered(told, OF_80)) is not None]
+    both = [c for t in planted if (c := covered(t, OF_80, as_measured=False)) is not None]
     return {
         "bound right": share(map(bound_right, planted)),
         "cause right": share(map(cause_right, planted)),
@@ -219,6 +228,7 @@ def scores(planted: list[Told], clean: list[Told]) -> dict[str, str]:
         ),
         "truth in the 95 % interval told": share(wide),
         "truth in its 80 % part": share(narrow),
+        "the same, with the 80 % part of the truth's own interval": share(both),
     }
 
 

@@ -12,7 +12,8 @@ pass takes one dose of each; the passes of three seeds take all three. What is d
 .outpace/truth, so that a run that was stopped, or made in shards, goes on, by the same code of
 outpace: a machine's pace changes within hours, and a verdict is held against times of its own pass.
 Beside the table of --output it is written once more, as RESULTS.jsonl; what is in there of this
-processor is taken up, so that passes can be days apart.
+processor is taken up, and other passes by the same code are put in the table as they are, so that passes
+can be days apart and on several machines.
 --repeats gives each verdict again, for whether it is the same. --quick takes the largest dose of a
 few cases.
 
@@ -25,12 +26,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 
 from cases import Case, all_cases, beside_a_hog
-from keeping import Kept, code_of, digest
+from keeping import Kept, code_of
+from passes import SEEDS, Pass, earlier, of
 from peers import PEERS
 from results import HALF, Row, Truth, results, truth_of
 from timing import time_dose
@@ -105,11 +107,6 @@ class Bench:
         return truth, rows
 
 
-def of(case: Case, amount: str, seed: int) -> str:
-    """The name of what is done with a script, as it is by now."""
-    return f"{case.name}-{digest([case.path])}-{amount or 'control'}-{seed}"
-
-
 def chosen(options: argparse.Namespace) -> list[tuple[Case, str, int]]:
     """Case, dose and seed of each thing to do."""
     found = []
@@ -125,16 +122,17 @@ def chosen(options: argparse.Namespace) -> list[tuple[Case, str, int]]:
     return found[int(part) - 1 :: int(parts)]
 
 
-def how_run(bench: Bench, truths: Iterable[Truth]) -> str:
+def how_run(bench: Bench, truths: Iterable[Truth], before: Mapping[int, Pass]) -> str:
     """On what, how thoroughly, and how long it took."""
     machine, options = describe(), bench.options
     took = ", ".join(f"{kind} {s / 60:.0f} min" for kind, s in bench.kept.seconds().items())
     rounds = {truth.rounds for truth in truths} or {0}
-    of = f"{min(rounds)} to {max(rounds)}" if len(rounds) > 1 else f"{max(rounds)}"
+    pairs = f"{min(rounds)} to {max(rounds)}" if len(rounds) > 1 else f"{max(rounds)}"
     doses = "the largest dose of each" if options.quick else f"{len(options.seeds)} of 3 passes"
+    others = "".join(f" Seed {seed} was made before, on {one.cpu}." for seed, one in before.items())
     return (
-        f"{machine.cpu}, {machine.cores} cores, {date.today()}: {doses}, {of} rounds"
-        f"{', beside a program that keeps a core busy' if options.hog else ''}; {took}."
+        f"{machine.cpu}, {machine.cores} cores, {date.today()}: {doses}, {pairs} rounds"
+        f"{', beside a program that keeps a core busy' if options.hog else ''}; {took}.{others}"
     )
 
 
@@ -144,7 +142,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], help="passes; 0 1 2 take every dose"
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[0],
+        help=f"passes; {' '.join(map(str, SEEDS))} take every dose",
     )
     parser.add_argument("--quick", action="store_true", help="a few cases, largest dose")
     parser.add_argument("--only", action="append", default=[], help="names of cases")
@@ -157,7 +159,7 @@ def main() -> None:
     )
     parser.add_argument("--peers", action="store_true", help="ask other tools too")
     parser.add_argument(
-        "--rounds", type=int, default=10, help="pairs of runs for a truth, at most; 4 at least"
+        "--rounds", type=int, default=6, help="pairs of runs for a truth, at most; 4 at least"
     )
     parser.add_argument(
         "--time", default="20", help="of a verdict: what diagnose takes by itself for some minutes"
@@ -188,7 +190,14 @@ def main() -> None:
         if truth is not None:
             true[case.name, amount, seed] = truth
         rows += verdicts
-    how = how_run(bench, true.values())
+    before: dict[int, Pass] = {}
+    if options.output is not None and not (options.quick or options.only or options.gpu):
+        written = options.output.with_suffix(".jsonl")
+        before = earlier(written, all_cases(), CODE, hog=options.hog, but=options.seeds)
+    for one in before.values():
+        true |= one.true
+        rows += one.rows
+    how = how_run(bench, true.values(), before)
     text = results(
         all_cases("gpu" if options.gpu else "cases"), true, rows, how, twins=options.twins
     )

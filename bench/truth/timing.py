@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from pathlib import Path
 
@@ -14,17 +15,17 @@ SECONDS = 1.0
 """of steps that are timed in a run, where the plant is in the steps"""
 WARM_UP = 10
 """steps"""
-ROUNDS_OF_RUNS = 6
+ROUNDS_OF_RUNS = 4
 LEAST_ROUNDS = 4
 NARROW = 0.05
 """half the width of the 95 % interval of the truth's logarithm that is narrow enough"""
 TIMER = f"""
-import json, os, runpy, sys, time
+import os, runpy, signal, socket, sys, time
 import torch
 import torch._dynamo
+import torch.utils.data
 
-script, seed, *amounts = sys.argv[1:]
-kept = os.dup(1)
+script, seed, ranks, *amounts = sys.argv[1:]
 backward = torch.autograd.backward
 
 
@@ -32,76 +33,92 @@ class Enough(BaseException):
     pass
 
 
-seen = []
-
-
-def run(amount):
-    times = seen
+def run(amount, tell):
+    times = []
 
     def stepped(*args, **kwargs):
         backward(*args, **kwargs)
         times.append(time.perf_counter())
-        # A rank that leaves early would hold up the others.
-        alone = "RANK" not in os.environ
-        enough = alone and len(times) > {WARM_UP} and times[-1] - times[{WARM_UP}] > {SECONDS}
+        enough = len(times) > {WARM_UP} and times[-1] - times[{WARM_UP}] > {SECONDS}
         if (enough or len(times) == {WARM_UP} + 1) and torch.cuda.is_initialized():
             torch.cuda.synchronize()
             times[-1] = time.perf_counter()
         if enough:
+            end()
+
+    def end(*args, **kwargs):
+        if ranks == "1":
             raise Enough
+        # The other ranks go on until they are killed; gloo may hang where its objects go one by one.
+        if os.environ["RANK"] == "0":
+            tell(times)
+            os._exit(0)
 
     torch.autograd.backward = stepped
+    if ranks != "1":
+        torch.distributed.destroy_process_group = end
     sys.argv = [script, amount, seed]
     sys.path.insert(0, os.path.dirname(script))
     try:
         runpy.run_path(script, run_name="__main__")
     except Enough:
         pass
-    return times[{WARM_UP}:]
-
-
-def tell(times):
-    os.write(kept, f"{{(times[-1] - times[0]) / (len(times) - 1)}}\\n".encode())
+    tell(times)
 
 
 def timed(amount):
+    kept = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    tell(run(amount))
+
+    def tell(times):
+        times = times[{WARM_UP}:]
+        if os.environ.get("RANK", "0") == "0":
+            os.write(kept, f"{{(times[-1] - times[0]) / (len(times) - 1)}}\\n".encode())
+
+    run(amount, tell)
 
 
-if "RANK" in os.environ:
-    # Ends at the script's last line: gloo now and then hangs where its objects go one by one.
-    def end(*args, **kwargs):
-        if os.environ["RANK"] == "0":
-            tell(seen[{WARM_UP}:])
-        os._exit(0)
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
-    torch.distributed.destroy_process_group = end
-    run(amounts.pop())
-for amount in amounts:
+
+def started(amount, rank, port):
     child = os.fork()
-    if not child:
-        timed(amount)
-        sys.exit()
-    if os.waitpid(child, 0)[1]:
+    if child:
+        return child
+    if ranks != "1":
+        own = {{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": ranks}}
+        os.environ.update(own, RANK=str(rank), LOCAL_RANK=str(rank))
+    timed(amount)
+    sys.exit()
+
+
+for amount in amounts:
+    port = str(free_port())
+    children = [started(amount, rank, port) for rank in range(int(ranks))]
+    failed = os.waitpid(children[0], 0)[1]
+    for other in children[1:]:
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
+    if failed:
         sys.exit(f"{{script}} {{amount}} failed")
 """
 
 
 def step_times(case: Case, amounts: list[str], seed: int, folder: Path) -> list[float]:
-    """Seconds of a step on average, for each amount in turn.
+    """Seconds of a step on average, for each amount in turn; of ranks, of the first.
 
-    Each run is a fork of one process that has imported torch and done nothing else with it; ranks
-    are started anew. Steps go from backward pass to backward pass: not every script has a torch
-    optimizer.
+    Each run is a fork of one process that has imported torch and done nothing else with it. Steps go
+    from backward pass to backward pass: not every script has a torch optimizer.
     """
     timer = folder / "timer.py"
     timer.write_text(TIMER)
-    found = []
-    for some in [amounts] if case.ranks == 1 else [[amount] for amount in amounts]:
-        command = case.command(timer, str(case.path), str(seed), *some)
-        found += [float(line) for line in output_of(command, folder).split()]
-    return found
+    command = [sys.executable, str(timer), str(case.path), str(seed), str(case.ranks), *amounts]
+    if case.ranks > 1:
+        command = ["env", "OMP_NUM_THREADS=1", *command]  # as torchrun does
+    return [float(line) for line in output_of(command, folder).split()]
 
 
 def run_times(case: Case, amounts: list[str], seed: int, folder: Path) -> list[float]:
@@ -121,10 +138,10 @@ def time_dose(
     """Seconds with the plant and with "0" of it; the i-th ones are of one round.
 
     Two rounds are added until what the plant costs is known to `NARROW`, or there are ``rounds``:
-    the width is looked at, never whether anything is lost. Whole runs, and ranks that are started
-    anew, are dear: `ROUNDS_OF_RUNS` at most.
+    the width is looked at, never whether anything is lost. Whole runs are dear: `ROUNDS_OF_RUNS` at
+    most.
     """
-    if case.bound == "outside" or case.ranks > 1:
+    if case.bound == "outside":
         rounds = min(rounds, ROUNDS_OF_RUNS)
     times: dict[str, list[float]] = {"0": [], amount: []}
     timed = run_times if case.bound == "outside" else step_times

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import math
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import health  # noqa: E402
 from advice import harmful, surely  # noqa: E402
 from cases import Case, all_cases, read_case  # noqa: E402
 from keeping import Kept, written  # noqa: E402
+from passes import earlier, of  # noqa: E402
 from peers import with_trace_step  # noqa: E402
 from results import (  # noqa: E402
     BOUNDS,
@@ -113,6 +115,13 @@ def test_intervals() -> None:
     assert covered(told(row("io", "parse", found=False), 3.0)) is None
 
 
+def test_the_truth_has_an_interval_too() -> None:
+    assert covered(told(row("io", "parse"), 2.54), as_measured=False)
+    assert not covered(told(row("io", "parse"), 2.54))
+    assert not covered(told(row("io", "parse"), 3.0), as_measured=False)
+    assert not covered(told(row("io", "parse"), 2.54), 0.8, as_measured=False)
+
+
 def test_what_is_told_of_the_plant_alone() -> None:
     """Told 2x with the plant and 1.25x without: the plant is told to cost 1.6x."""
     own = row("io", "parse", amount="0") | {"gain": {"speedup": 1.25, "low": 1.2, "high": 1.3}}
@@ -165,6 +174,32 @@ def test_what_is_beside_a_table_is_taken_up(tmp_path: Path) -> None:
     elsewhere = Kept(folder=tmp_path / "elsewhere", cpu="another")
     elsewhere.take_up(table)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_pass_of_another_machine_goes_into_the_table_whole(tmp_path: Path) -> None:
+    case, control = CASES["parse_json"], CASES["control_compute"]
+    both = {"0": [1.0] * 4, "35": [2.0] * 4}
+
+    def lines(cpu: str, seed: int, *, whole: bool) -> list[Any]:
+        name = of(case, "35", seed)
+        found: list[Any] = [[f"times/c0de-{name}", cpu, {"made": both, "seconds": 9.0}]]
+        for amount in ("35", "0") if whole else ("35",):
+            made = row("io", "parse", amount=amount, seed=seed, where=cpu)
+            found += [[f"verdicts/c0de-{of(case, amount, seed)}-0", cpu, {"made": made}]]
+        made = row("compute", "arithmetic", case=control.name, amount="", seed=seed, where=cpu)
+        return [*found, [f"verdicts/c0de-{of(control, '', seed)}-0", cpu, {"made": made}]]
+
+    every = [*lines("A", 1, whole=False), *lines("B", 1, whole=True), *lines("A", 0, whole=True)]
+    path = tmp_path / "RESULTS.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in every))
+    found = earlier(path, list(CASES.values()), "c0de", hog=False, but=[0])
+    assert list(found) == [1]
+    assert found[1].cpu == "B"
+    assert {one["where"] for one in found[1].rows} == {"B"}
+    assert len(found[1].rows) == 3
+    assert found[1].true["parse_json", "35", 1].speedup == pytest.approx(2.0)
+    assert not earlier(path, list(CASES.values()), "0ther", hog=False, but=[])
+    assert not earlier(path, list(CASES.values()), "c0de", hog=True, but=[])
 
 
 def test_what_is_kept_is_of_one_seed_and_one_script(tmp_path: Path) -> None:

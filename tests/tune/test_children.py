@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +21,12 @@ from outpace.remedies.model import LATER_EPOCHS
 from outpace.tune.children import join, measure, total_gain, tried_by_now, try_remedies
 from outpace.tune.files import EVIDENCE, MARKER, STATUS, TRIALS, write
 from tests.remedies.some_evidence import EMPTY, IMAGES
+
+
+def test_what_starts_a_target_does_not_wait_for_torch() -> None:
+    """It takes a second or two to import, on every use."""
+    code = "import sys, outpace.api.diagnosing, outpace.tune.children; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_failure_of_ours_in_the_trials_is_told(tmp_path: Path) -> None:

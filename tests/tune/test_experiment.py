@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from outpace.measure.arms import FEWEST_ROUNDS
+from outpace.measure.arms import FEWEST_ROUNDS, Contest
 from outpace.records.evidence import FED, ONE_THREAD
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
@@ -433,6 +433,30 @@ def test_one_thread_is_tried_beside_another_program(others_cores: float, is_trie
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "rounds", "left", "changes", "enough"),
+    [
+        ("compute", FEWEST_ROUNDS, 2.9, False, True),
+        ("compute", FEWEST_ROUNDS, 3.1, False, False),
+        ("compute", FEWEST_ROUNDS - 1, 2.9, False, False),
+        ("compute", FEWEST_ROUNDS, 2.9, True, False),
+        ("changes of the model", FEWEST_ROUNDS, 2.9, True, True),
+        ("input and watching", FEWEST_ROUNDS, 2.9, False, False),
+    ],
+)
+def test_a_script_is_not_run_again_for_the_rest_of_the_last_contest(
+    name: str, rounds: int, left: float, changes: bool, enough: bool
+) -> None:
+    contest = Contest({"as_is": AS_IS}, 9.0, name, pairs={"as_is": [(1.0, 1.0, 1.0, 1.0)] * rounds})
+    experiment: Any = SimpleNamespace(
+        scheduler=SimpleNamespace(contest=contest),
+        observed=SimpleNamespace(spec={"changes": changes}),
+        left=lambda: left,
+        time_s=20.0,
+    )
+    assert Experiment.all_but_complete(experiment) == enough
+
+
 def test_a_loss_of_a_script_that_ends_while_it_is_watched(
     script: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from outpace.measure.lines import (
     tasks,
 )
 from outpace.measure.sampler import LOADING, Line
-from outpace.records.ledger import NOW_AND_THEN, Row
+from outpace.records.ledger import NOW_AND_THEN, Row, rows_of
 from outpace.seams.host import Step
 from outpace.seams.phases import WORK
 
@@ -120,24 +120,7 @@ def build(seen: Seen) -> list[Row]:
     for (name, where), value in seconds.items():
         small = name == "elsewhere" and value / total < SMALLEST_ROW
         kept[name, None if small else where] += value
-    return _rows(kept)
-
-
-def with_ending(rows: Sequence[Row], seconds: float) -> list[Row]:
-    """The rows of a run that was seen to its end, and the end of its process, which no seam sees.
-
-    Python frees its objects and torch its libraries: a second where a script took a few.
-    """
-    return _rows(
-        {**{(row.name, row.where): row.seconds for row in rows}, ("ending", None): seconds}
-    )
-
-
-def _rows(seconds: Mapping[tuple[str, str | None], float]) -> list[Row]:
-    """The largest first."""
-    total = sum(seconds.values()) or 1.0
-    rows = [Row(name, v, v / total, where) for (name, where), v in seconds.items() if v > 0]
-    return sorted(rows, key=lambda row: -row.seconds)
+    return rows_of(kept)
 
 
 def _add_outside(seen: Seen, name: str, value: float, rows: Totals) -> None:

@@ -353,6 +353,8 @@ BESIDE = 0.25
 """cores that others keep busy, from which on they matter"""
 ONE_THREAD = "one_thread"
 """the arm that no other process can hold up by taking the core of one thread of several"""
+COMMUNICATION_FREE = "communication_free"
+"""the arm in which ranks exchange nothing"""
 LITTLE_INPUT = 0.05
 """of a step, up to which its input does not matter for the rest"""
 FED = " with its input"

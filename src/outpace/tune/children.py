@@ -17,15 +17,14 @@ from typing import Any, Protocol
 import msgspec
 
 from outpace.errors import Interrupted
-from outpace.measure.ledger import with_ending
-from outpace.records.evidence import Evidence, Rank
+from outpace.records.evidence import COMMUNICATION_FREE, Evidence, Rank
 from outpace.records.files import read_json
 from outpace.records.gain import NO_GAIN, Gain
+from outpace.records.ledger import with_ending
 from outpace.records.trial import Settings, Trial
 from outpace.remedies.model import LATER_EPOCHS
 from outpace.tune.files import CONTESTS, EVIDENCE, LOSSES, MARKER, STATUS, TRIALS, read, write
 from outpace.tune.prove import Losses
-from outpace.tune.ranks import FREE
 
 MOST_RUNS = 8
 """times a script that ends before all is measured is run again"""
@@ -210,7 +209,7 @@ def join(first: Evidence, last: Evidence) -> Evidence:
 
 
 def _rank(index: int, evidence: Evidence) -> Rank | None:
-    free = evidence.arm(FREE)
+    free = evidence.arm(COMMUNICATION_FREE)
     if free is None:
         return None
     step, data = evidence.steps.mean_s, evidence.input

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from outpace.measure.arms import Contest, Program, Scheduler, settled
+from outpace.measure.arms import FEWEST_ROUNDS, Contest, Program, Scheduler, settled
 from outpace.measure.fixed_cost import called_by_rows, fixed_cost
 from outpace.measure.health import HealthWatch
 from outpace.measure.keeping_graphs import times_with_graphs
@@ -73,6 +73,10 @@ LARGE = 16
 BEYOND = 1.1
 """times its steps"""
 MOST_PARTS = 3
+COMPUTE, CHANGES = "compute", "changes of the model"
+"""contests, of which one is the last"""
+HARDLY = 0.15
+"""of the time: what is left of the last contest then is not worth another run"""
 ROOMY = 0.8
 """share of the memory that a step may be predicted to take for more to be tried"""
 WORKERS_EVERY_S = 1.0
@@ -161,9 +165,19 @@ class Experiment:
     def keep_contests(self) -> None:
         """Write down what was compared, for a run that goes on with it."""
         kept = {c.name: {"pairs": c.pairs, "spent": c.spent} for c in self.observed.contests}
-        complete, times = self.observed.stopped, self.observed.found.compute.get("eval_times")
+        times = self.observed.found.compute.get("eval_times")
+        complete = self.observed.stopped or self.all_but_complete()
         found = {"contests": kept, "complete": complete, "eval_times": times}
         write(self.observed.session / CONTESTS, found)
+
+    def all_but_complete(self) -> bool:
+        """Whether what is left to compare is not worth another run's start."""
+        contest, last = self.scheduler.contest, COMPUTE
+        if self.observed.spec.get("changes"):
+            last = CHANGES
+        if contest is None or contest.name != last or contest.rounds < FEWEST_ROUNDS:
+            return False
+        return self.left() < HARDLY * self.time_s
 
     def left(self) -> float:
         """Seconds of the time for experiments that are left."""
@@ -370,9 +384,9 @@ class Experiment:
         yield self.contest(own, self.shares.own_arms, "input and watching", **options)
         scalable = loader is not None and self.scalable(loader[1])
         compute = self.compute_arms(evidence, loaded=loaded, scalable=scalable)
-        yield self.contest(compute, self.shares.compute, "compute")
+        yield self.contest(compute, self.shares.compute, COMPUTE)
         if self.observed.spec.get("changes"):
-            yield self.contest(self.model_arms(loaded), 1.0, "changes of the model")
+            yield self.contest(self.model_arms(loaded), 1.0, CHANGES)
 
     def scalable(self, record: Record) -> bool:
         """Whether steps can be given half and double batches: of one loader alone, and none has failed."""

@@ -19,10 +19,10 @@ from time import perf_counter, process_time
 from torch import distributed
 
 from outpace.measure.arms import Contest
+from outpace.records.evidence import COMMUNICATION_FREE
 from outpace.seams.host import Host
 from outpace.seams.setup import AS_IS, Setup
 
-FREE = "communication_free"
 DECIDED_AT = 8
 """steps"""
 BLOCK_S = 0.25
@@ -102,11 +102,11 @@ def without_exchange(host: Host, agreed: Schedule, contest: Contest) -> Iterator
                 yield None
             steps = agreed.block - 1
             times[name] = (perf_counter() - wall) / steps, (process_time() - cpu) / steps
-        (wall, cpu), (free_wall, free_cpu) = times["as_is"], times[FREE]
-        contest.pairs.setdefault(FREE, []).append((wall, free_wall, cpu, free_cpu))
+        (wall, cpu), (free_wall, free_cpu) = times["as_is"], times[COMMUNICATION_FREE]
+        contest.pairs.setdefault(COMMUNICATION_FREE, []).append((wall, free_wall, cpu, free_cpu))
     host.switch(AS_IS)
 
 
 def exchange_arms() -> dict[str, Setup]:
     """The step as it is, and without exchange."""
-    return {"as_is": AS_IS, FREE: replace(AS_IS, free_communication=True)}
+    return {"as_is": AS_IS, COMMUNICATION_FREE: replace(AS_IS, free_communication=True)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
@@ -23,16 +24,34 @@ STARTED = re.compile(r'"(outpace(?:\.\w+)+):\w+"')
 """what is begun in a target by its name"""
 
 
-def digest(paths: Iterable[Path]) -> str:
-    """A few letters that change with the files."""
+def digest(paths: Iterable[Path], content: Callable[[Path], bytes] = Path.read_bytes) -> str:
+    """A few letters that change with what is in the files."""
     whole = hashlib.sha256()
     for path in sorted(paths):
-        whole.update(path.read_bytes())
+        whole.update(content(path))
     return whole.hexdigest()[:8]
 
 
+def says(path: Path) -> bytes:
+    """What a file of Python does, whatever its comments and docstrings."""
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
+    return ast.dump(tree).encode()
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return (
+        isinstance(line, ast.Expr)
+        and isinstance(line.value, ast.Constant)
+        and isinstance(line.value.value, str)
+    )
+
+
 def code_of(command: str) -> str:
-    """The version of a command: a digest of the files that what it says can come by."""
+    """The version of a command: a digest of all code that what it says can come by."""
     import grimp
 
     graph = grimp.build_graph("outpace", include_external_packages=False)
@@ -45,7 +64,8 @@ def code_of(command: str) -> str:
         begin = {name for each in modules for name in STARTED.findall(file_of(each).read_text())}
         begin -= modules
     files = map(file_of, modules)
-    return digest([*files, *(ROOT / "src" / "outpace" / "adapters" / "site").glob("*.py")])
+    site = (ROOT / "src" / "outpace" / "adapters" / "site").glob("*.py")
+    return digest([*files, *site], says)
 
 
 def file_of(module: str) -> Path:

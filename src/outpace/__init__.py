@@ -4,7 +4,7 @@ On the command line: ``outpace diagnose|tune|run train.py``. In code: `apply` pu
 objects of a script, `log` reports a metric that a proof then judges by, `until` trains until the
 time is up, `Loader` gives batches that are ready when the step is, `Table` the rows of a table,
 `Trainer` trains within a budget, `best_of` does so from several seeds, `compress` makes a trained model
-smaller and faster.
+smaller and faster; `diagnose`, `tune` and `run` do what the commands do.
 """
 
 import sys

@@ -18,7 +18,7 @@ sys.path.insert(0, str(TRUTH))
 import health  # noqa: E402
 from advice import harmful, surely  # noqa: E402
 from cases import Case, all_cases, read_case  # noqa: E402
-from keeping import Kept, written  # noqa: E402
+from keeping import Kept, digest, says, written  # noqa: E402
 from passes import earlier, of  # noqa: E402
 from peers import with_trace_step  # noqa: E402
 from results import (  # noqa: E402
@@ -174,6 +174,18 @@ def test_what_is_beside_a_table_is_taken_up(tmp_path: Path) -> None:
     elsewhere = Kept(folder=tmp_path / "elsewhere", cpu="another")
     elsewhere.take_up(table)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_version_of_code_is_what_it_does(tmp_path: Path) -> None:
+    texts = [
+        'def f(x):\n    """Once."""\n    return x + 1\n',
+        'def f(x):\n    """The same."""\n    # as it was\n    return x + 1\n',
+        'def f(x):\n    """Once."""\n    return x + 2\n',
+    ]
+    for name, text in enumerate(texts):
+        (tmp_path / f"{name}.py").write_text(text)
+    once, same, other = (digest([tmp_path / f"{name}.py"], says) for name in range(3))
+    assert once == same != other
 
 
 def test_a_pass_of_another_machine_goes_into_the_table_whole(tmp_path: Path) -> None:

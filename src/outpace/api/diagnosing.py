@@ -31,7 +31,11 @@ def diagnose(
 ) -> Session:
     """Find by experiment what a training is bound by; changes nothing.
 
-    With ``changes`` it is also seen what a model with less to do would take.
+    ``session``: the folder for all that is measured, new or an earlier session's. ``time_s``: seconds for
+    experiments; None: 5 % of the run, 20 to 60. ``steps``: the run ends after so many. ``seed``: shifts every
+    seed of the script. ``trace``: a file for Perfetto. ``output``: where the target prints: "inherit",
+    "stderr" or a file. With ``changes`` it is also seen what a model with less to do would take. Raises
+    SessionError where the folder cannot serve.
     """
     with working(target, session, output, progress) as work:
         measured = measure(work, time_s, steps, trace, seed, changes)

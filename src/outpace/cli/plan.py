@@ -79,6 +79,7 @@ class Money(click.ParamType[float]):
 Examples:
   outpace plan --deadline 24h --reserve deploy=2h --reserve ab-test=4h
   outpace plan --deadline 18h train.py --epochs 90
+  outpace plan --epochs 30 --usd-per-hour 2.5 --cost 200usd --objective cost train.py
   outpace plan --memory --device l4 --batch 64 train.py
   outpace plan --flops 5.76e23
   outpace plan --params 70B --tokens 1.4T --law hoffmann-3
@@ -110,8 +111,17 @@ Examples:
     default=0.4,
     help="Share of the device's peak that you expect to reach (default: 0.4); without a script only.",
 )
-@option("--dtype", default="bf16", help="Format of the products: fp32, tf32, bf16, fp16, fp8.")
-@option("--law", type=click.Choice(LAWS), default=LAWS[0], help="Scaling law (default: besiroglu).")
+@option(
+    "--dtype",
+    default="bf16",
+    help="Format of the products: fp32, tf32, bf16, fp16, fp8 (default: bf16); without a script only.",
+)
+@option(
+    "--law",
+    type=click.Choice(LAWS),
+    default=LAWS[0],
+    help="Scaling law (default: besiroglu); without a script only.",
+)
 @option(
     "--fit",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),

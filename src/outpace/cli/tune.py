@@ -48,14 +48,18 @@ Examples:
 )
 @option("--diff", is_flag=True, help="Print the patch that a person would make in the script.")
 @option(
-    "--seeds", type=click.IntRange(min=2), default=3, show_default=True, help="Seeds of the proof."
+    "--seeds",
+    type=click.IntRange(min=2),
+    default=3,
+    show_default=True,
+    help="Seeds of the proof at the least; up to 8 where there is time.",
 )
 @option(
     "--margin",
     type=Number(min=0, min_open=True),
     default=0.01,
     show_default=True,
-    help="How much worse counts as no worse, as a share of the loss's fall.",
+    help="How much worse counts as no worse, as a share of the loss's fall, or of a metric.",
 )
 @option("--require-proof", is_flag=True, help="Exit with 4 where quality could not be proven.")
 @option("--only", multiple=True, metavar="REMEDY", help="Try only these (a,b,c).")

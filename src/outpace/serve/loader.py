@@ -49,6 +49,9 @@ class Loader:
 
     ``source``: a data set with ``len`` and ``[]``, or what `outpace pack` takes or writes: a folder,
     a tar, a table, what LitData, MDS and Hugging Face wrote, an address, ``module:name``.
+    ``batch_size``: samples of a batch, on each rank. They are shuffled over the whole data set unless
+    ``shuffle`` is False (for validation); ``seed``: of order and random numbers; ``drop_last``: without a
+    last batch that is not full; ``rank``, ``world``: torch.distributed's unless given.
     ``prepare(sample)``: what is always the same of making a sample, such as decoding; after it
     ``transform(sample)`` or ``transform(sample, rng)``, with a numpy Generator of that sample in that
     epoch. ``collate``: list of samples -> batch. ``after``: batch -> batch, last of all, on ``device``:

@@ -71,6 +71,14 @@ def test_links_are_followed_but_not_upwards(folder: Path) -> None:
     ]
 
 
+def test_links_to_each_other_are_followed_once(tmp_path: Path) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.jpg").write_bytes(b"")
+        (tmp_path / name / "link").symlink_to(Path("..", other), target_is_directory=True)
+    assert names_below(str(tmp_path)) == ["a/a.jpg", "a/link/b.jpg", "b/b.jpg", "b/link/a.jpg"]
+
+
 def test_what_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
     files = Files(folder)
     (folder / "dog/b.JPEG").unlink()

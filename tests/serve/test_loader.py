@@ -330,9 +330,19 @@ def test_a_state_knows_how_often_samples_come(loaders: Any) -> None:
 
 
 def test_numbers_of_numpy_are_numbers(loaders: Any) -> None:
-    loader = loaders(Numbers(), 8, executor="none", workers=np.int64(0), seed=np.int64(3))
+    loader = loaders(
+        Numbers(),
+        np.uint8(8),
+        executor="none",
+        workers=np.int64(0),
+        seed=np.int64(3),
+        rank=np.int64(0),
+        world=np.int64(1),
+    )
     loader.set_epoch(np.int64(2))
+    next(iter(loader))
     assert {type(value) for value in loader.state_dict().values()} == {int, bool, type(None)}
+    loader.set_epoch(2)
     other = loaders(Numbers(), 8, executor="none", seed=3)
     other.set_epoch(2)
     assert digest(loader) == digest(other)

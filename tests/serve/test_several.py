@@ -71,6 +71,10 @@ def test_they_are_what_each_is_alone(packed: Path) -> None:
     assert len(several) == 34
     assert same_bits(several, here)
     assert len(several[-1]["x"]) == 10, "the last one is smaller"
+    assert several[7]["y"][1].untyped_storage().nbytes() == several[7]["y"][1].nbytes
+    kept = several[7]["y"][1].requires_grad_().square().sum()
+    several[8]["y"][1].zero_()
+    kept.backward()
 
 
 def test_of_a_table_too(tmp_path: Path) -> None:
@@ -130,6 +134,8 @@ def test_a_sample_that_cannot_be_read_is_told_with_its_own_batch(
 def test_a_loader_goes_on_where_it_was(packed: Path) -> None:
     loader = Loader(packed, 30, workers=0)
     batches = list(loader)
+    assert type(loader._executor) is Several
+    assert loader.resize(20) is None and len(next(iter(loader))["at"]) == 20  # noqa: PT018
     again = Loader(packed, 30, workers=0)
     drawn = []
     for batch in again:

@@ -317,6 +317,49 @@ def test_a_group_may_have_the_name_of_one_of_its_columns(tmp_path: Path) -> None
     assert batch["c"].tolist() == [[3, 3], [4, 4]]
 
 
+def test_rows_beside_a_damaged_block_are_given(tmp_path: Path) -> None:
+    """Most blocks being right, the last few are looked at, whoever asked for other rows."""
+    count = 60_000
+    as_parquet(tmp_path / "t.parquet", pa.table({n: np.arange(float(count)) for n in "ab"}))
+    pack(tmp_path / "t.parquet", tmp_path / "packed")
+    flip(tmp_path / "packed/table.arrow", 300_000)
+    loader = Loader(tmp_path / "packed", 1000, workers=0, on_error="skip")
+    seen = np.concatenate([batch["a"].numpy() for batch in loader])
+    skipped = [one.sample for one in loader.skipped]
+    assert 0 < len(skipped) <= 8192, "rows of 64 KiB"
+    assert sorted([*seen.astype(int).tolist(), *skipped]) == list(range(count))
+
+
+def test_what_a_batch_gives_may_be_written_to(tmp_path: Path) -> None:
+    gaps = pa.array([None, *np.arange(99.0)])
+    days = pa.array(np.arange(100), pa.timestamp("s"))
+    as_parquet(tmp_path / "t.parquet", pa.table({"gap": gaps, "day": days}))
+    batch = Table(tmp_path / "t.parquet").batch(np.arange(1, 20))
+    assert all(batch[name].flags.writeable for name in ("gap", "day"))
+
+
+def test_a_pack_of_another_kind_is_no_table(tmp_path: Path) -> None:
+    pack("tests.serve.test_several:Samples", tmp_path / "packed", "arrays")
+    with pytest.raises(DataError, match="packed as arrays"):
+        Table(tmp_path / "packed")
+
+
+@pytest.mark.parametrize("kind", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_a_part_without_rows_is_one_all_the_same(tmp_path: Path, kind: Any) -> None:
+    (tmp_path / "parts").mkdir()
+    schema = pa.schema([("a", pa.int64())])
+    for part, rows in enumerate(([1, 2], [])):
+        with (
+            pa.OSFile(str(tmp_path / f"parts/{part}.arrow"), "wb") as sink,
+            kind(sink, schema) as writer,
+        ):
+            if rows:
+                writer.write_table(pa.table({"a": rows}))
+    assert Table(tmp_path / "parts").batch([0, 1])["a"].tolist() == [1, 2]
+    with pytest.raises(DataError, match="no rows"):
+        Table(tmp_path / "parts/1.arrow")
+
+
 @pytest.mark.parametrize("kept", ["a", "x"])
 def test_who_keeps_a_column_keeps_that_alone(tmp_path: Path, kept: str) -> None:
     as_parquet(tmp_path / "t.parquet", pa.table(numbers()))

@@ -19,7 +19,7 @@ def batches(count: int, *, pin: bool = False) -> Iterator[Made]:
 
 def test_left_where_they_are() -> None:
     given = list(batches(2))
-    assert [made is same for made, same in zip(transferred(given, None), given, strict=True)]
+    assert all(made is same for made, same in zip(transferred(given, None), given, strict=True))
 
 
 def test_on_a_device_all_arrive_in_order() -> None:

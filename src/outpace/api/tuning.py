@@ -45,7 +45,8 @@ def tune(
 
     ``session``, ``output``: as of `diagnose`. ``recipe``: the file that it is written to. ``time_s``: seconds
     for all of it; None: 5 % of the run, 3 to 10 minutes. ``seeds``: of the proof, at the least.
-    ``margin``: how much worse counts as no worse, as a share of the loss's fall. ``only``, ``skip``: names of remedies.
+    ``margin``: how much worse counts as no worse, as a share of the loss's fall. ``only``, ``skip``: names of
+    remedies.
     ``ram_bytes``, ``disk_bytes``: what caches may take. Raises UsageError for more than there is,
     RecipeError where the recipe cannot be written, and NotProven where ``require_proof`` is not met;
     the session is written down by then, as it is at Ctrl-C.

@@ -7,6 +7,7 @@ dot in front) are no part of a data set.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,17 +82,22 @@ def names_below(root: str, skipped: list[Skipped] | None = None) -> list[str]:
 
     found = []
     for folder, inside, names in os.walk(root, onerror=failed, followlinks=True):
-        inside[:] = [n for n in inside if n[0] != "." and not _leads_up(os.path.join(folder, n))]
+        inside[:] = [
+            n for n in inside if n[0] != "." and not _leads_up(os.path.join(folder, n), root)
+        ]
         below = os.path.relpath(folder, root)
         prefix = "" if below == "." else f"{below}/"
         found += [prefix + name for name in names if name[0] != "."]
     return sorted(found)
 
 
-def _leads_up(folder: str) -> bool:
-    """Whether a link leads to a folder that it lies in."""
-    above = os.path.realpath(os.path.dirname(folder))
-    return os.path.islink(folder) and Path(above).is_relative_to(os.path.realpath(folder))
+def _leads_up(folder: str, root: str) -> bool:
+    """Whether a link leads to a folder that it lies in, by the links on the way from the root too."""
+    if not os.path.islink(folder):
+        return False
+    target, steps = os.path.realpath(folder), Path(os.path.relpath(folder, root)).parts[:-1]
+    ways = itertools.accumulate(steps, os.path.join, initial=root)
+    return any(Path(os.path.realpath(way)).is_relative_to(target) for way in ways)
 
 
 def list_files(root: str, names: Sequence[str]) -> Listing:

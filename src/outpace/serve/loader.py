@@ -115,7 +115,7 @@ class Loader:
             if number is not None and number <= 0:
                 raise UsageError(f"{number} {what}", f"{what}= is how long the training will be")
         self.source = open_source(source)
-        self.batch_size, self.drop_last = batch_size, drop_last
+        self.batch_size, self.drop_last = int(batch_size), drop_last
         self.drop_single = False
         """a last batch of a single sample on each rank is left out"""
         self._given = (rank, world)
@@ -389,7 +389,7 @@ class Loader:
         """Have batches of so many samples, from the next iteration on; workers are chosen anew."""
         if batch_size < 1:
             raise UsageError(f"a batch of {batch_size} samples", "batch_size is 1 or more")
-        self.batch_size, self._resized = batch_size, True
+        self.batch_size, self._resized = int(batch_size), True
 
     def lasts(self, epochs: float | None, seconds: float | None) -> None:
         """The training will be of so many epochs, and end in so many seconds; what was given first holds."""
@@ -439,4 +439,4 @@ def ranks(rank: int | None, world: int | None) -> tuple[int, int]:
         rank = torch.distributed.get_rank() if distributed and world > 1 else 0
     if not 0 <= rank < world:
         raise UsageError(f"rank {rank} of {world}", "ranks count from 0")
-    return rank, world
+    return int(rank), int(world)

@@ -23,8 +23,8 @@ MOST_BYTES = 4 << 20
 class Several:
     """In the thread that draws, some batches ahead.
 
-    They are views of what was gathered at once: who keeps one keeps the memory of all. What has parts that
-    are no arrays (a column of text), or cannot be read, is made batch by batch.
+    Their arrays are views of what was gathered at once: who keeps one keeps the memory of all. What has parts
+    that are no arrays (a column of text), or cannot be read, is made batch by batch.
     """
 
     workers = 0
@@ -38,7 +38,7 @@ class Several:
         coming = iter(requests)
         for first in islice(coming, 1):
             alone = self.maker(first)
-            count = self._count(alone.batch)
+            count = 1 if alone.skipped else self._count(alone.batch)
             yield self.arrival(alone)
             while some := list(islice(coming, count)):
                 yield from (self.arrival(made) for made in self._made(some))
@@ -92,5 +92,5 @@ def _cut(batch: Any, rows: slice) -> Any:
         part = batch[rows]
         return torch.from_numpy(part) if part.dtype.kind in "biuf" else part
     if isinstance(batch, torch.Tensor):
-        return batch[rows]
+        return batch[rows].clone()  # autograd counts changes to a tensor and its views together
     raise TypeError(f"{type(batch).__name__}: no array")

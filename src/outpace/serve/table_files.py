@@ -78,22 +78,17 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def mapped(path: Path) -> tuple[Any, list[Any]]:
-    """A mapped Arrow file and its record batches."""
+    """A mapped Arrow file and its record batches: of a file without any an empty one, which has its columns."""
     pa = pyarrow()
     with told(path):
         whole = pa.memory_map(str(path)).read_buffer()
         try:
             reader = pa.ipc.open_file(whole)
-            return whole, [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         except pa.ArrowInvalid:
-            return whole, list(pa.ipc.open_stream(whole))
-
-
-def _batches_in(file: Path) -> list[Any]:
-    batches = mapped(file)[1]
-    if not batches:
-        raise DataError(f"{file}: there are no rows in it")
-    return batches
+            reader = pa.ipc.open_stream(whole)
+            batches = list(reader)
+        return whole, batches or [pa.RecordBatch.from_pylist([], schema=reader.schema)]
 
 
 def in_memory(path: Path, skipped: list[Skipped] | None = None) -> Any:
@@ -118,7 +113,7 @@ def _whole(file: Path, skipped: list[Skipped] | None) -> Any:
         check_columns([file], [parquet.read_schema(str(file))])
         return parquet.read_table(str(file))
     if suffix == ".arrow":
-        return pyarrow().Table.from_batches(_batches_in(file))
+        return pyarrow().Table.from_batches(mapped(file)[1])
     before = len(skipped or ())
     try:
         return _parsed(file, PARALLEL, skipped)
@@ -236,7 +231,7 @@ def _of_columns(files: Sequence[Path]) -> Batches:
                     schemas.append(one.schema_arrow)
                     count += one.metadata.num_rows
             else:
-                found = _batches_in(file)
+                found = mapped(file)[1]
                 schemas.append(found[0].schema)
                 count += sum(batch.num_rows for batch in found)
     check_columns(files, schemas)

@@ -56,6 +56,10 @@ class Table:
         whole: Any = None
         if is_pack(self.path):
             self.meta = read_meta(self.path)
+            if self.meta.kind != "table":
+                raise DataError(
+                    f"{self.path} is packed as {self.meta.kind}", "outpace.Loader takes it"
+                )
             self.blocks = read_checksums(self.path)[DATA]
             whole, batches = mapped(self.path / DATA)
         elif self.path.suffix.lower() == ".arrow" and not self.path.is_dir():
@@ -122,8 +126,13 @@ class Table:
 
     def _copy(self) -> None:
         """Have the numbers row by row, from the next batch on."""
-        right = self.blocks is None or self.blocks.finish()
-        if self._matrices is None and right and self._opened_by == os.getpid():
+        if self._matrices is not None:
+            return
+        try:
+            right = self.blocks is None or self.blocks.finish()
+        except DataError:  # told of with the rows that lie there
+            right, self._matrices = False, []
+        if right and self._opened_by == os.getpid():
             self._matrices = []  # by one thread alone
             self._matrices = matrices(self._flat, self.together, self.starts, self.length)
 
@@ -152,7 +161,11 @@ class Table:
             plain = pa.types.is_boolean(kind) and not gaps
             return column.to_numpy() if plain else column.to_pylist()
         found = column.to_numpy()
-        return found.astype(np.float64, copy=False) if integers and gaps else found
+        if integers and gaps:
+            return found.astype(np.float64, copy=False)
+        return (
+            found if found.flags.writeable else found.copy()
+        )  # Arrow's own is not to be written to
 
     def _taken(self, name: str, rows: Rows, chunks: Rows) -> Any:
         """Rows of a column, chunk by chunk: of a text pyarrow would first put all chunks together."""

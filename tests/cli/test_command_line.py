@@ -295,6 +295,9 @@ def test_what_pyproject_says_for_other_command_lines_is_left_out(
         ("flops = '1e21'", "--params 1B --tokens 20B", 0),
         ("unique-tokens = '1B'", "--flops 1e21", 0),
         ("steps = 50", "--epochs 3 train.py", 2),
+        ("objective = 'scale'", "train.py", 2),
+        ("cost = '200usd'\nobjective = 'cost'", "train.py", 2),
+        ("device = 'l4'", "--fit runs.csv", 0),
     ],
 )
 def test_what_a_project_sets_for_its_other_plans_is_left_out(
@@ -312,6 +315,9 @@ def test_what_a_project_sets_for_its_other_plans_is_left_out(
     monkeypatch.setattr("outpace.cli.plan.measure", measure)
     monkeypatch.setattr("outpace.cli.plan.measured_sizes", measure)
     (tmp_path / "pyproject.toml").write_text(f"[tool.outpace.plan]\n{settings}")
+    sizes = [(n, d) for n in (1e6, 1e7, 1e8) for d in (1e8, 1e9, 1e10)]
+    rows = (f"{n},{d},{1.8 + 480 / n**0.35 + 2085 / d**0.37}\n" for n, d in sizes)
+    (tmp_path / "runs.csv").write_text("parameters,tokens,loss\n" + "".join(rows))
     ended, _, told = say("plan", *words.split())
     assert (ended, told) == (code, "error: not measured here\n" if code else "")
     flags = [f"--{key.strip()}={value}" for key, value in _told(settings) if value != "true"]
@@ -323,6 +329,25 @@ def test_what_a_project_sets_for_its_other_plans_is_left_out(
 def _told(settings: str) -> list[tuple[str, str]]:
     pairs = (line.split(" = ") for line in settings.splitlines())
     return [(key, value.strip("[]'")) for key, value in pairs]
+
+
+def test_a_project_tells_the_price_of_its_machine_and_not_of_others(
+    say: Say, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.outpace.plan]\nusd-per-hour = 0.2")
+    asked = ("plan", "--device", "h100", "--deadline", "9h")
+    assert "your price" not in say(*asked)[1]
+    assert "$1.80 (your price)" in say(*asked, "--usd-per-hour", "0.2")[1]
+
+
+def test_what_is_to_be_tried_counts_before_what_a_project_leaves_out(
+    called: Called, say: Say, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.outpace.tune]\nskip = ['bf16', 'tf32']")
+    assert say("tune", "--only", "bf16", "train.py")[0] == 0
+    assert (called["only"], called["skip"]) == (("bf16",), ("tf32",))
+    code, _, told = say("tune", "--only", "bf16", "--skip", "bf16", "train.py")
+    assert (code, told.splitlines()[0]) == (2, "error: bf16 is to be tried, and is to be left out")
 
 
 def test_one_value_in_pyproject_for_an_option_that_may_be_repeated(

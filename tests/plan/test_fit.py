@@ -107,6 +107,11 @@ def test_columns_go_by_several_names(tmp_path: Path, mark: str) -> None:
             + "".join(f"{n}e6,{20 * n}e6,{3 - n / 9}\n" for n in range(1, 9)),
             "larger models have more data throughout (correlation 1.000)",
         ),
+        (
+            "parameters,tokens,loss\n"
+            + "".join(f"{n}e6,{1e10 / n},{3 - n / 9}\n" for n in range(1, 9)),
+            "larger models have less data throughout (correlation -1.000)",
+        ),
     ],
 )
 def test_files_that_cannot_be_fitted(tmp_path: Path, text: str, said: str) -> None:

@@ -18,7 +18,7 @@ from outpace.records.evidence import Evidence, Overhead, Rank, Recurring
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Forecast, Plan
-from outpace.report.plan import mark, script_lines
+from outpace.report.plan import about, mark, script_lines
 from tests.remedies.some_evidence import IMAGES
 from tests.report.report_sessions import images_diagnosed
 
@@ -310,6 +310,11 @@ def test_money_pays_for_a_part_of_the_steps_too(available_s: float | None, perce
     assert mark(asked, fewer[0]) == "fits     "
 
 
+def test_no_finer_than_could_be_known() -> None:
+    told = [about(seconds) for seconds in (83.4, 3599.4, 3600 + 95, 47 * 3600 + 1799, 232_242)]
+    assert told == ["1m23s", "59m59s", "1h2m", "47h30m", "65h"]
+
+
 def test_a_device_that_is_asked_about() -> None:
     session = images_diagnosed()
     spent = replace(session.evidence.compute, flops=1e10, learnt_bytes=4_000_000)
@@ -323,6 +328,13 @@ def test_a_device_that_is_asked_about() -> None:
     assert "2 machines like this one, at 10 Gbit/s" not in told
     assert plan.forecast
     assert not any("nothing is told" in note for note in plan.forecast.notes)
+    made = replace(session.evidence.input, workers=2, wait_s=session.evidence.steps.mean_s)
+    fed = replace(session, evidence=replace(session.evidence, input=made))
+    plan, _ = answer(Question(device="l40s"), fed)
+    assert plan.forecast
+    assert "L40S would end it no sooner" in plan.forecast.notes
+    plan, _ = answer(Question(device="l40s", objective="cost", usd_per_hour=9.0), fed)
+    assert [o.change for o in plan.options or () if "L40S" in o.change] == ["on one L40S"]
     full = replace(session.evidence, memory=replace(session.evidence.memory, peak_bytes=10**12))
     plan, _ = answer(Question(device="l40s"), replace(session, evidence=full))
     assert plan.forecast

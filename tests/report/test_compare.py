@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from outpace.records.evidence import Steps
+from outpace.records.evidence import Rank, Steps
+from outpace.records.gain import NO_GAIN
 from outpace.records.ledger import Row
 from outpace.records.session import Session, StepSummary
 from outpace.report.compare import compare_markdown, headline
@@ -53,6 +54,14 @@ def test_another_batch_size_is_compared_by_samples_a_second() -> None:
     assert "A step has 256 samples instead of 128" in said
     assert "| samples a second | 1,280 | 1,600 | 1.25× as fast |" in said
     assert "| wall time | 100 ms | 160 ms |  |" in said
+
+
+def test_ranks_together_are_compared_with_one() -> None:
+    alone, both = session(64, 0.2), session(64, 0.22)
+    ranks = tuple(Rank(i, 0.22, NO_GAIN, 0.0) for i in range(2))
+    both = replace(both, evidence=replace(both.evidence, ranks=ranks))
+    assert headline(alone, both) == "1,164 samples a second instead of 640: 1.82× as fast."
+    assert "| samples a second | 640 | 1,164 | 1.82× as fast |" in compare_markdown(alone, both)
 
 
 def test_what_was_not_measured_is_no_zero() -> None:

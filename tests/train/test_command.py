@@ -205,6 +205,10 @@ def test_nor_is_a_module_that_cannot_be_imported(folder: Path) -> None:
     done = outpace("train", "half:make", cwd=folder)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "error: half:make raised SyntaxError"
+    (folder / "absent_train.py").write_text("import absent\n")
+    done = outpace("train", "absent_train:make", cwd=folder)
+    assert "No module named 'absent'" in done.stderr
+    assert "there is no module absent_train" not in done.stderr
 
 
 @pytest.mark.parametrize(

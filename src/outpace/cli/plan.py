@@ -198,6 +198,8 @@ def command(
     unread = set_for_other_questions(ctx, script=bool(words))
     given = {name: None if name in unread else value for name, value in given.items()}
     given["memory"] = bool(given["memory"])
+    given["objective"] = given["objective"] or "time"
+    usd_per_hour = None if "usd_per_hour" in unread else usd_per_hour
     if "deadline" in unread or "by" in unread:
         deadline, by = (None if name in unread else ctx.params[name] for name in ("deadline", "by"))
         reserves = () if from_settings(ctx, "reserves") else reserves
@@ -257,14 +259,24 @@ def set_for_other_questions(ctx: click.Context, *, script: bool) -> set[str]:
         unread |= {*question.NOT_OF_A_SCRIPT, *question.OF_A_SCRIPT, *question.NOT_OF_MEMORY}
     elif script:
         unread |= set(question.NOT_OF_A_SCRIPT)
+        priced = asked["usd_per_hour"] is not None
+        timed = asked["deadline"] is not None or asked["by"] is not None
+        useless = {"time": False, "cost": not priced, "scale": not timed}
+        unread |= set() if priced else {"cost"}
+        unread |= {"objective"} if useless[asked["objective"]] else set()
     else:
         unread |= set(question.OF_A_SCRIPT)
+        # In the settings it is the price of this machine.
+        unread |= set() if from_settings(ctx, "device") else {"usd_per_hour"}
         known = asked["flops"] is not None or asked["params"] is not None
         if asked["device"] is None:
             unread |= {"hours", "cost", *(("deadline", "by") if known else ())}
             unread |= set() if known else {"served_tokens"}
         unread |= {"unique_tokens"} if asked["tokens"] is None else set()
         unread |= {"fit"} if on_command_line(ctx, "law") else set()
+        worked = any(asked[name] is not None for name in ("hours", "deadline", "by", "cost"))
+        if asked["fit"] is not None and "fit" not in unread and not (known or worked):
+            unread |= {"device"}
     return {name for name in unread if from_settings(ctx, name)}
 
 

@@ -171,7 +171,7 @@ def trainer_of(name: str) -> Trainer:
     try:
         found = getattr(importlib.import_module(module), function, None)
     except ModuleNotFoundError as error:
-        if error.name is None or not module.startswith(error.name):
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         hint = f"looked in {os.getcwd()} and where Python does"
         raise TargetError(f"there is no module {module}", hint) from None

@@ -13,6 +13,8 @@ from outpace.cli.options import (
     Number,
     TargetCommand,
     common,
+    from_settings,
+    on_command_line,
     option,
     target_argument,
 )
@@ -102,6 +104,13 @@ def command(
     from outpace.remedies.catalog import remedy
 
     only, skip = names(only), names(skip)
+    ctx = click.get_current_context()
+    if on_command_line(ctx, "only") and from_settings(ctx, "skip"):
+        skip = tuple(name for name in skip if name not in only)
+    if both := sorted({*only} & {*skip}):
+        raise UsageError(
+            f"{both[0]} is to be tried, and is to be left out", "name it in --only or in --skip"
+        )
     for name in (*only, *skip):
         if remedy(name).advice_only and name in only:
             raise UsageError(

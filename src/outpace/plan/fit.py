@@ -84,11 +84,12 @@ def read_runs(path: Path) -> Runs:
             f"{distinct[1]}",
             f"a law has five constants: give {FEWEST} runs or more, of 3 sizes and amounts at least",
         )
-    together = abs(float(np.corrcoef(np.log(runs.parameters), np.log(runs.tokens))[0, 1]))
-    if together > MOST_TOGETHER:
+    together = float(np.corrcoef(np.log(runs.parameters), np.log(runs.tokens))[0, 1])
+    if abs(together) > MOST_TOGETHER:
+        more, other = ("more", "ratios") if together > 0 else ("less", "amounts of compute")
         raise UsageError(
-            f"{path}: larger models have more data throughout (correlation {together:.3f})",
-            "what is due to the one and what to the other cannot be told: add runs with other ratios",
+            f"{path}: larger models have {more} data throughout (correlation {together:.3f})",
+            f"what is due to the one and what to the other cannot be told: add runs with other {other}",
         )
     return runs
 

@@ -149,7 +149,8 @@ def options(
         sooner = _sped_up(seconds, advice.predicted, outside[advice.gain_of])
         found.append(_option(advice.name, advice.keeps, sooner, usd_per_hour))
     for change in changes(evidence, device, count):
-        if change.speedup <= LEAST:
+        asked = objective == "cost" and device is not None and change.device == device
+        if change.speedup <= LEAST and not asked:  # a slower one may be cheaper
             continue
         gain = Gain(change.speedup, change.low, change.high, "predicted")
         price = change.device.usd_per_hour if change.device is not None else usd_per_hour

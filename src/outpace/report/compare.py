@@ -86,7 +86,7 @@ def compared(a: Session | Training, b: Session | Training) -> Compared:
 def headline(a: Session, b: Session) -> str:
     """The main change in one sentence; of samples where a step has another number of them."""
     if _other_batch(a, b):
-        one, other = a.steps.samples_per_s, b.steps.samples_per_s
+        one, other = _samples_per_s(a), _samples_per_s(b)
         ratio = ratio_of(other, one)
         if ratio is None:
             return "The speeds cannot be compared."
@@ -106,8 +106,18 @@ def _other_batch(a: Session, b: Session) -> bool:
 
 
 def _samples(session: Session) -> int:
-    """Samples a step; 0 where they are not known."""
-    return session.evidence.steps.batch_size * session.evidence.steps.micro_steps
+    """Samples a step, of all ranks; 0 where they are not known."""
+    steps = session.evidence.steps
+    return steps.batch_size * steps.micro_steps * _ranks(session)
+
+
+def _samples_per_s(session: Session) -> float:
+    """Of all ranks."""
+    return session.steps.samples_per_s * _ranks(session)
+
+
+def _ranks(session: Session) -> int:
+    return max(1, len(session.evidence.ranks))
 
 
 def ratio_of(before: float | None, after: float | None) -> float | None:
@@ -133,7 +143,7 @@ def _steps(a: Session, b: Session) -> Iterator[Line]:
     for name, one, other in pairs:
         change = "" if _other_batch(a, b) else as_fast(ratio_of(one, other))
         yield Line(name, words.seconds(one), words.seconds(other), change)
-    one, other = (_of_steps(each, each.steps.samples_per_s) for each in (a, b))
+    one, other = (_of_steps(each, _samples_per_s(each)) for each in (a, b))
     change = as_fast(ratio_of(other, one))
     yield Line("samples a second", words.number(one), words.number(other), change)
     if a.speedup or b.speedup:

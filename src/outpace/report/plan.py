@@ -43,7 +43,7 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
     """When a script ends, and what would make it end sooner."""
     assert plan.forecast
     time, seconds, found = asked.time, plan.forecast.finish_s, plan.options or ()
-    takes = f"{duration(seconds.low)} to {duration(seconds.high)}"
+    takes = f"{about(seconds.low)} to {about(seconds.high)}"
     verdict = ""
     if time is not None:
         yield arithmetic(time)
@@ -55,7 +55,7 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
         cost = f"; {money(usd)}"
         if asked.cost is not None:
             cost += f", {'more than' if usd > asked.cost else 'within'} {money(asked.cost)}"
-    yield f"{name} takes {duration(seconds.estimate)} ({takes}){verdict}{cost}"
+    yield f"{name} takes {about(seconds.estimate)} ({takes}){verdict}{cost}"
     yield from plan.forecast.notes
     if plan.forecast.terms:
         yield _spent(plan.forecast)
@@ -98,11 +98,19 @@ def mark(asked: Question, option: Option) -> str:
     return "too late " if late else "no price " if unknown else "too dear " if dear else "fits     "
 
 
+def about(seconds: float) -> str:
+    """A time that is forecast, no finer than anybody could know: to the minute from an hour on, from two days
+    on to the hour.
+    """
+    unit = 3600 if seconds >= 48 * 3600 else 60 if seconds >= 3600 else 1
+    return duration(unit * round(seconds / unit))
+
+
 def _option(option: Option) -> str:
     hours = option.hours
     text = (
-        f"{duration(3600 * hours.estimate)} ({duration(3600 * hours.low)} to "
-        f"{duration(3600 * hours.high)}), {option.how}"
+        f"{about(3600 * hours.estimate)} ({about(3600 * hours.low)} to "
+        f"{about(3600 * hours.high)}), {option.how}"
     )
     if option.usd is not None:
         text += f"; {money(option.usd.estimate)}"
@@ -207,7 +215,7 @@ def lines(asked: Question, plan: Plan, law: Chosen) -> Iterator[str]:
         what = f"{asked.flops:.3g} FLOPs" if asked.flops is not None else ""
         what = what or f"{short(asked.params)} parameters on {short(asked.tokens)} tokens"
         yield (
-            f"{what} take {duration(seconds)} ({duration(takes.low)} to {duration(takes.high)}) on "
+            f"{what} take {about(seconds)} ({about(takes.low)} to {about(takes.high)}) on "
             f"{asked.count} {machine.name}{fits}; not measured, at {100 * asked.mfu:g} % of the peak, of "
             f"which published trainings reached {100 * PUBLISHED_MFU[0]:g} to {100 * PUBLISHED_MFU[1]:g} %"
             f"{_price(usd, machine.price)}"

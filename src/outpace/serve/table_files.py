@@ -78,7 +78,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def mapped(path: Path) -> tuple[Any, list[Any]]:
-    """A mapped Arrow file and its record batches: of a file without any an empty one, which has its columns."""
+    """A mapped Arrow file and its record batches: of a file without any an empty one, with its columns."""
     pa = pyarrow()
     with told(path):
         whole = pa.memory_map(str(path)).read_buffer()

@@ -89,6 +89,17 @@ def test_dropout_does_not_count_as_a_difference() -> None:
     assert tried(0.5, module=model(dropout=0.5, norm=True))[0].apart == 0.0
 
 
+class Drawing(torch.nn.Linear):
+    """Draws without a layer that says so."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.nn.functional.dropout(x, 0.3, self.training))
+
+
+def test_nor_does_what_the_model_draws_by_itself() -> None:
+    assert tried(0.5, module=Drawing(8, 3))[0].apart == 0.0
+
+
 def test_all_is_left_as_it_was() -> None:
     net = model(dropout=0.2, norm=True)
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)

@@ -241,6 +241,31 @@ def test_counting_takes_no_more_than_its_part_of_a_budget(strategy: Strategy) ->
     assert begun == [10.0]  # of 64 batches
 
 
+class Wrapping(nn.Module):
+    """A part of it is called as what DistributedDataParallel wraps."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.module = model(seed)
+        self.head = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.module(x))
+        return found
+
+
+@pytest.mark.parametrize("wrapper", ["", "module.", "_orig_mod.", "_orig_mod.module."])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_names_of_wrappers_are_no_names(wrapper: str, compiled: bool) -> None:
+    old, net = Wrapping(5).state_dict(), Wrapping(0)
+    strategy = Transfer({f"{wrapper}{name}": weight for name, weight in old.items()})
+    whole = torch.compile(net, backend="eager") if compiled else net
+    fit(model=whole, strategies=[strategy, Constant(rate=0.0)], epochs=1)
+    assert strategy.report is not None
+    assert (strategy.report.missing, strategy.report.unused) == ((), ())
+    assert torch.equal(net.module[0].weight, old["module.0.weight"])
+
+
 @pytest.mark.parametrize("other", [Kaiming(), Transfer(model(seed=5).state_dict())])
 def test_class_prior_comes_after_all_other_first_weights(other: Strategy) -> None:
     wanted = head_bias(model(), ClassPrior(), train=rare())

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from outpace.seams.modes import evaluating
-from outpace.train.layers import set_learning
+from outpace.train.layers import set_learning, traceless
 from outpace.train.run import Run
 from outpace.train.strategies import Constant
 from tests.train.toys import fit, goes_on_exactly, points, ready
@@ -132,3 +132,24 @@ def test_layers_of_either_mode_stay_in_it_inside_of_others() -> None:
         assert not any(layer.training for layer in net.modules())
     assert [layer.training for layer in net.modules()] == before
     net(ready()[0][0])  # what the inner one keeps is there
+
+
+def test_a_look_leaves_a_buffer_that_had_not_come_away() -> None:
+    net = Coming()
+    with traceless(net):
+        net(torch.ones(2, 4))
+        assert net.mean is not None
+    assert net.mean is None
+
+
+class Coming(nn.Linear):
+    """Its buffer comes with the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+        self.mean: torch.Tensor | None
+        self.register_buffer("mean", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = x.mean(0) if self.mean is None else self.mean
+        return super().forward(x - self.mean)

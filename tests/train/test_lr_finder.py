@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.measure.generators import random_states
@@ -160,6 +161,38 @@ def test_a_model_that_cannot_be_copied_keeps_its_rate() -> None:
 
     result = fit(model=Uncopied(8, 3), strategies=["lr_finder"], epochs=60)
     assert any("no rate can be tried on a copy (not this one)" in note for note in result.notes)
+
+
+class Lion(torch.optim.SGD):
+    """Keeps things of its own, as many an optimizer does that is not torch's."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, lr)
+        self.sign, self.seen = (
+            torch.sign,
+            [p for group in self.param_groups for p in group["params"]],
+        )
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in self.seen:
+            p.data.sub_(self.param_groups[0]["lr"] * self.sign(p.grad))
+
+
+def test_an_optimizer_with_things_of_its_own_is_tried_on_a_copy() -> None:
+    net = model()
+    result = fit(model=net, optimizer=lambda p: Lion(p, 1e-5), strategies=["lr_finder"], epochs=60)
+    assert any("trainings of" in note and "by" in note for note in result.notes), result.notes
+
+
+def test_a_loss_that_fails_where_it_is_tried_keeps_the_rate() -> None:
+    """As models do that give losses in training and something else in evaluation."""
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        found: Any = F.cross_entropy(model(batch[0]), batch[1])
+        return found if model.training else found.losses  # type: ignore[no-any-return]
+
+    result = fit(loss=loss, metric=None, valid=None, strategies=["lr_finder"], epochs=60, steps=400)
+    assert any("no rate can be tried on a copy" in note for note in result.notes), result.notes
 
 
 def test_a_model_that_learns_nothing_keeps_its_rate() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from outpace.errors import UsageError
 from outpace.train.objective import Objective
 from outpace.train.run import Run
 from outpace.train.strategies import Accumulation, BatchSize, Constant, LrFinder, OneCycle
@@ -137,3 +138,21 @@ def test_trials_teach_a_loss_nothing() -> None:
     asking.compare({"one": [Constant(rate=0.01)], "other": [Constant(rate=0.3)]}, steps=20, seeds=2)
     asking.suggestions(seconds=0.1)
     assert float(loss.scale.detach()) == 1.0
+
+
+@pytest.mark.parametrize("given", [{"f1": 0.5}, torch.ones(3), "many", None])
+@pytest.mark.parametrize("gathers", [False, True])
+def test_a_metric_that_is_no_number_is_told(given: Any, gathers: bool) -> None:
+    class Gathering:
+        def reset(self) -> None:
+            pass
+
+        def update(self, outputs: Any, targets: Any) -> None:
+            pass
+
+        def compute(self) -> Any:
+            return given
+
+    metric = Gathering() if gathers else lambda outputs, targets: given
+    with pytest.raises(UsageError, match="one number is asked for"):
+        fit(metric=metric, epochs=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from outpace.serve.loader import Loader
 from outpace.train import trainer
 from outpace.train.checkpoint import copied
 from outpace.train.run import Run
-from outpace.train.strategies import Constant, EarlyStopping, Ema, OneCycle, Plateau
+from outpace.train.strategies import Constant, Divergence, EarlyStopping, Ema, OneCycle, Plateau
 from outpace.train.strategies.base import Course
 from tests.train.toys import (
     Begun,
@@ -546,6 +547,25 @@ class Growing(torch.nn.Module):
             self.table = torch.linspace(0, 1, length)
         found: torch.Tensor = self.head((x + self.table[:length]).mean(1, keepdim=True))
         return found
+
+
+def test_an_average_goes_back_to_before_its_buffers_grew() -> None:
+    class Breaks:
+        def batch(self, run: Run, batch: Any) -> Any:
+            return batch if run.step < 40 else (torch.cat([batch[0]] * 2, 1), batch[1])
+
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+            return loss * math.nan if run.step == 60 else loss
+
+    result = fit(
+        model=Growing(),
+        train=[(x[:, :4], y) for x, y in ready()],
+        valid=[(x[:, :4], y) for x, y in ready()][:1],
+        strategies=[Divergence(every=10_000), OneCycle(rate=0.03), Ema()],
+        callbacks=[Breaks()],
+        epochs=8,
+    )
+    assert any("back to the weights of step 0" in note for note in result.notes), result.notes
 
 
 def test_buffers_that_grew_since_the_best_validation_cost_no_result(tmp_path: Path) -> None:

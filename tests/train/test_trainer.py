@@ -28,7 +28,7 @@ from outpace.serve.loader import Loader
 from outpace.train.progress import Telling
 from outpace.train.result import Result
 from outpace.train.run import Run
-from outpace.train.strategies import Constant, Ema, OneCycle, Strategy, Target
+from outpace.train.strategies import Constant, Divergence, Ema, OneCycle, Strategy, Target
 from outpace.train.trainer import Trainer
 from tests.train.toys import (
     Slow,
@@ -690,6 +690,35 @@ def test_a_buffer_that_comes_with_the_first_batch(tmp_path: Path) -> None:
         return fit(model=Remembering(), checkpoint=folder, every=0, **given)
 
     goes_on_exactly(go, tmp_path / "cut", 25, go(tmp_path / "whole"))
+
+
+def test_an_average_begun_before_a_buffer_came_goes_on(tmp_path: Path) -> None:
+    def go(folder: Path, **given: Any) -> Result:
+        torch.manual_seed(0)
+        strategies = [OneCycle(rate=0.03), Ema()]
+        return fit(model=Remembering(), checkpoint=folder, every=0, strategies=strategies, **given)
+
+    goes_on_exactly(go, tmp_path / "cut", 5, go(tmp_path / "whole"))
+
+
+def test_back_to_before_a_buffer_came() -> None:
+    class Breaks:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+            return loss * math.nan if run.step == 20 else loss
+
+    torch.manual_seed(0)
+    given: dict[str, Any] = {"callbacks": [Breaks()], "strategies": [Divergence(), OneCycle(0.03)]}
+    result = fit(model=Remembering(), **given)
+    assert any("back to the weights of step 0" in note for note in result.notes), result.notes
+
+
+def test_a_seed_of_numpy_is_a_seed() -> None:
+    assert same(dict(fit(seed=np.int64(3)).weights), dict(fit(seed=3).weights))
+
+
+def test_a_model_with_nothing_to_learn_is_told() -> None:
+    with pytest.raises(UsageError, match="no weights that learn"):
+        fit(model=model().requires_grad_(False))
 
 
 def test_a_checkpoint_that_nobody_could_go_on_from_is_told_at_once(

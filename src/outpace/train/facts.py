@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -92,7 +93,9 @@ def halves(module: torch.nn.Module) -> bool:
         has = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         # Other CPUs emulate it, some fifty times as slow.
-        has = kinds == {("cpu", torch.float32)} and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        known = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        on_cpu = kinds == {("cpu", torch.float32)}
+        has = known and on_cpu and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     device = next(iter(kinds), ("cpu", None))[0]
     return bool(has) and not torch.is_autocast_enabled(device)
 
@@ -116,14 +119,18 @@ def classes_of(batches: Sequence[Any], ignore: int = -100) -> tuple[float, ...]:
     targets = [batch[1] for batch in batches if isinstance(batch, PAIRS) and len(batch) == 2]
     if not targets or not all(isinstance(each, torch.Tensor) for each in targets):
         return ()
-    flat = torch.cat([each.flatten().cpu() for each in targets])
-    if flat.is_floating_point() or flat.is_complex() or flat.dtype == torch.bool:
+    kinds = [each.dtype for each in targets]
+    if any(kind.is_floating_point or kind.is_complex or kind == torch.bool for kind in kinds):
         return ()
-    flat = flat.long()  # among bytes -100 would be class 156
-    counts = torch.unique(flat[(flat >= 0) & (flat != ignore)], return_counts=True)[1].tolist()
-    if len(counts) > MOST_CLASSES:
-        return ()
-    return tuple(count / sum(counts) for count in counts)
+    counts: Counter[int] = Counter()
+    for each in targets:  # all together are a picture's worth of numbers for each sample
+        flat = each.flatten().cpu().long()  # among bytes -100 would be class 156
+        seen = torch.unique(flat[(flat >= 0) & (flat != ignore)], return_counts=True)
+        counts.update(dict(zip(*(part.tolist() for part in seen), strict=True)))
+        if len(counts) > MOST_CLASSES:
+            return ()
+    total = counts.total()
+    return tuple(counts[number] / total for number in sorted(counts))
 
 
 def tells_each(loss: Any) -> bool:

@@ -96,11 +96,14 @@ def compared(trials: Trials, base: Variant, other: Variant) -> Faster:
 
 
 def gradients_of(run: Run, batch: Any) -> list[torch.Tensor]:
-    """Of a batch, with nothing dropped: what is drawn for that may depend on the precision."""
+    """Of a batch, with no layer dropping anything, as what is drawn for that may depend on the precision;
+    what the model draws besides is the same each time.
+    """
     layers = dropped(run.module)
     for each in layers:
         setattr(each.layer, each.attribute, 0.0)
-    gradients(run, batch)
+    with generators_kept():
+        gradients(run, batch)
     found = [p.grad.clone() for p in run.module.parameters() if p.grad is not None]
     run.optimizer.zero_grad()
     for each in layers:

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from outpace.seams.batch import tensors_in
 from outpace.seams.generators import generators_kept
 from outpace.seams.modes import modes_kept, set_modes
+from outpace.train.checkpoint import versioned
 
 if TYPE_CHECKING:
     from outpace.train.objective import Objective
@@ -42,10 +43,9 @@ def set_learning(model: nn.Module) -> None:
 def traceless(model: nn.Module) -> Iterator[None]:
     """Forward passes inside are as in training, and leave buffers, modes and generators as they were."""
     buffers = [
-        (module, name, buffer, buffer.clone())
+        (module, name, buffer, None if buffer is None else buffer.clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
-        if buffer is not None
     ]
     with torch.no_grad(), generators_kept(), modes_kept(model):
         try:
@@ -54,7 +54,8 @@ def traceless(model: nn.Module) -> Iterator[None]:
         finally:
             for module, name, buffer, before in buffers:
                 module._buffers[name] = buffer  # another one may have been put in its place
-                buffer.copy_(before)
+                if buffer is not None and before is not None:
+                    buffer.copy_(before)
 
 
 def copy_of(model: nn.Module) -> nn.Module:
@@ -73,8 +74,19 @@ def copyable(model: nn.Module) -> bool:
 
 def copies_of(model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Optimizer]:
     """Both, copied together, so that the copied optimizer holds the copied weights."""
-    copied, stepped = copy.deepcopy((model, optimizer), _loose(model))
-    return _flattened(copied), stepped
+    memo = _loose(model)
+    copied = copy.deepcopy(model, memo)
+    return _flattened(copied), copy_of_optimizer(optimizer, memo)
+
+
+def copy_of_optimizer(optimizer: Optimizer, memo: dict[int, Any]) -> Optimizer:
+    """One for the weights that ``memo`` has in place of its own, as of ``copy.deepcopy``."""
+    copied = copy.deepcopy(optimizer, memo)
+    for name, value in vars(optimizer).items():
+        # torch copies nothing that a class has besides; a `step` in there is a scheduler's, of the first one.
+        if name not in vars(copied) and name != "step":
+            setattr(copied, name, copy.deepcopy(value, memo))
+    return copied
 
 
 def _flattened(model: nn.Module) -> nn.Module:
@@ -122,6 +134,13 @@ def fit_buffers(model: nn.Module, weights: Mapping[str, Any]) -> None:
             if given is not None and (own is None or own.shape != given.shape):
                 like = own if own is not None else next(model.parameters(), given)
                 module._buffers[name] = torch.empty_like(given, device=like.device)
+
+
+def with_later_buffers(weights: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
+    """Weights from before some of a model's buffers came, and those as they are."""
+    own = model.state_dict()
+    later = {n: own[n] for n, _ in model.named_buffers() if n in own and n not in weights}
+    return versioned({**later, **weights}, weights)
 
 
 def shared(model: nn.Module) -> set[int]:

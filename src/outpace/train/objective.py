@@ -173,7 +173,7 @@ class Objective:
             raise UsageError("there is nothing to validate on", "valid= gives no batch")
         metric = _mean("metric", metrics, counts) if metrics else None
         if self.gathers:
-            metric = float(self.metric.compute())
+            metric = _mean("metric", [self.metric.compute()], [1])
         return Judged(_mean("loss", losses, counts), metric, sum(counts))
 
     def given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
@@ -231,10 +231,20 @@ def described(value: Any) -> str:
     return f"a {type(value).__name__}{names}"
 
 
+def _is_number(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _mean(what: str, values: list[Any], counts: list[int]) -> float:
     """Weighted by ``counts``; values on a device are read together."""
     for value in values:
-        if value is None or (isinstance(value, torch.Tensor) and value.numel() != 1):
+        if not _is_number(value):
             raise UsageError(
                 f"{what}= gives {described(value)} for a batch, and one number is asked for",
                 "give the mean over its samples",

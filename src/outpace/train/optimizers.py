@@ -55,6 +55,10 @@ def optimizer_for(
     """The user's, or of the strategy that sets it, or of the first that has one."""
     if isinstance(given, torch.optim.Optimizer):
         return given
+    if not any(p.requires_grad for p in model.parameters()):
+        raise UsageError(
+            "the model has no weights that learn", "requires_grad_(True) on those that are to"
+        )
     if given is not None:
         found = given([p for p in model.parameters() if p.requires_grad])
         if not hasattr(found, "param_groups"):

@@ -98,9 +98,13 @@ def ended(result: Result) -> str:
     return f"{text}; best {result.metric:.4g} at step {result.best.step:,}"
 
 
-def interrupted(run: Run) -> str:
-    """``interrupted at step 1,240: started again it goes on from runs/a/step-0000001200.pt``."""
+def interrupted(run: Run, *, lasting: bool = True) -> str:
+    """``interrupted at step 1,240: started again it goes on from runs/a/step-0000001200.pt``; ``lasting``:
+    what was written stays there.
+    """
     text = f"interrupted at step {run.step:,}"
+    if not lasting:
+        return text
     if run.checkpoints is None:
         return f"{text}: with checkpoint='runs/a' it would go on from there, started again"
     run.checkpoints.wait()

@@ -179,6 +179,7 @@ class Halving:
             contender.folder,
             math.inf,
         )
+        trainer.lasting = False
         until = (2 ** (number + 1) - 1) / (2**self.rounds - 1)
         budget = None
         if math.isfinite(self.budget_s):

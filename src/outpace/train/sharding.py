@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from outpace.errors import UsageError
 from outpace.train import ranks
 from outpace.train.checkpoint import versioned
-from outpace.train.layers import shared
+from outpace.train.layers import copy_of_optimizer, shared
 
 LEAST = 100_000
 """weights of a layer below which it is not worth an exchange of its own"""
@@ -101,7 +101,7 @@ class Shards:
         """A copy of the model, and the optimizer of it."""
         module = self.copy()
         pairs = zip(self.module.parameters(), module.parameters(), strict=True)
-        return module, copy.deepcopy(optimizer, {id(mine): theirs for mine, theirs in pairs})
+        return module, copy_of_optimizer(optimizer, {id(mine): theirs for mine, theirs in pairs})
 
     def together(self, batches: Iterable[Any], forward: Callable[[Any], Any]) -> Iterator[Any]:
         """A rank that has no batch left goes on calling the model for as long as another one has."""

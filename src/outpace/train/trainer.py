@@ -8,6 +8,7 @@ metric is the mean of theirs, unless it gathers over processes itself, as those 
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -157,13 +158,16 @@ class Trainer:
         self.target = None if target is None else float(target)
         self.epochs, self.steps = epochs, steps
         self.strategies, self.callbacks = strategies, callbacks
-        self.seed, self.device, self.shard = seed, ranks.device_of(device), shard
+        self.seed = None if seed is None else operator.index(seed)
+        self.device, self.shard = ranks.device_of(device), shard
         self.transform, self.validate_every = transform, validate_every
         self.checkpoint = Path(checkpoint) if checkpoint is not None else None
         self.every_s = float(every) if every == 0 else seconds_of(every)
         self.recipe, self.now = recipe, now
         self.choice: Choice | None = None
         """what "auto" has chosen for another seed of this training"""
+        self.lasting = True
+        """whether its checkpoints are there once it was interrupted"""
 
     def fit(self, *, quiet: bool = False) -> Result:
         """Train. The model holds the best weights afterwards."""
@@ -192,7 +196,7 @@ class Trainer:
             telling.say(ended(result))
             return result
         except KeyboardInterrupt:
-            telling.say(interrupted(run))
+            telling.say(interrupted(run, lasting=self.lasting))
             raise
         finally:
             telling.close()

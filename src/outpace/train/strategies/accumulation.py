@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, final
 
-from outpace.errors import UsageError
+from outpace.errors import OutpaceError, UsageError
 from outpace.seams.batch import batch_size
 from outpace.seams.generators import generators_kept
 from outpace.train.data import Batches
@@ -79,7 +79,9 @@ class Accumulation(Sizing):
         try:
             with generators_kept(), run.objective.kept():
                 count, noise, said = self.found(run, began)
-        except (RuntimeError, TypeError) as error:
+        except OutpaceError:
+            raise
+        except Exception as error:  # of a model, an optimizer or a loss that does not bear it
             run.note(f"accumulation: none: no steps on a copy ({error})")
             return
         run.train.together = count

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
-from outpace.errors import UsageError
+from outpace.errors import OutpaceError, UsageError
 from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.making import bytes_of
@@ -99,7 +99,9 @@ class BatchSize(Sizing):
         try:
             with generators_kept(), run.objective.kept():
                 found = self.found(run, before, most, began)
-        except (RuntimeError, TypeError) as error:
+        except OutpaceError:
+            raise
+        except Exception as error:  # of a model, an optimizer or a loss that does not bear it
             run.note(f"batch_size: {before}, as it was: no steps on a copy ({error})")
             return
         if found.samples != before:

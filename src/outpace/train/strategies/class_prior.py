@@ -172,13 +172,15 @@ def counted(targets: Sequence[Any], size: int, loss: Any) -> Counted | None:
     if not excluding(loss) and all(binary(each, size) for each in targets):
         rows = torch.cat([by_output(each, size) for each in targets])
         return Counted((rows.sum(0) + 1.0).tolist(), len(rows) + 2.0, False)
-    flat = torch.cat([each.flatten() for each in targets])
-    if flat.is_floating_point() or flat.dtype == torch.bool or size == 1:
+    if size == 1 or any(each.is_floating_point() or each.dtype == torch.bool for each in targets):
         return None
-    flat = flat.long()  # among bytes -100 would be class 156
-    counts = torch.bincount(flat[(flat >= 0) & (flat != ignored(loss))], minlength=size) + 1.0
-    if len(counts) > size:
-        return None
+    counts = torch.ones(size, dtype=torch.float64)
+    for each in targets:  # all together are a picture's worth of numbers for each sample
+        flat = each.flatten().long()  # among bytes -100 would be class 156
+        found = torch.bincount(flat[(flat >= 0) & (flat != ignored(loss))], minlength=size)
+        if len(found) > size:
+            return None
+        counts += found
     return Counted(counts.tolist(), float(counts.sum()), True)
 
 

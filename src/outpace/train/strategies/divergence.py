@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from outpace.train import ranks
 from outpace.train.checkpoint import copied
+from outpace.train.layers import with_later_buffers
 from outpace.train.losses import TOGETHER
 from outpace.train.strategies.base import Strategy
 
@@ -96,7 +97,7 @@ class Divergence(Strategy):
         (off,) = run.mean_of_ranks([float(not good)])
         if off:
             step, state = self.copies[-1]
-            run.load_learned(state)
+            bring_back(run, state)
             run.note(
                 f"divergence: the last losses are no numbers: the weights of step {step:,} are kept"
             )
@@ -128,11 +129,11 @@ class Divergence(Strategy):
         self.times += 1
         if self.times > self.most:
             run.note(f"divergence: {why}, after {self.most} roll-backs")
-            run.load_learned(state)
+            bring_back(run, state)
             run.stop("diverged")
             return
         before = run.rates.peak
-        run.load_learned(state)
+        bring_back(run, state)
         run.rates.rescale(0.5)
         run.losses.forget()
         run.note(
@@ -149,6 +150,11 @@ class Divergence(Strategy):
         self.times = state["times"]
         self.normal = tuple(state["normal"]) if state["normal"] is not None else None
         self.copies = state["copies"]
+
+
+def bring_back(run: Run, state: dict[str, Any]) -> None:
+    """What was kept; buffers that have come since stay as they are."""
+    run.load_learned({**state, "model": with_later_buffers(state["model"], run.module)})
 
 
 def finite(run: Run) -> bool:

@@ -9,7 +9,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from outpace.errors import UsageError
 from outpace.train.checkpoint import copied
-from outpace.train.layers import take_buffers
+from outpace.train.layers import fit_buffers, take_buffers, with_later_buffers
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Ema(Strategy):
         """The average begins with the weights as they are."""
         self.model = run.copy_of_model()
         if self._state is not None:
-            run.load_weights(self.model, self._state["model"])
+            run.load_weights(self.model, with_later_buffers(self._state["model"], self.model))
             self.averaged = self._state["averaged"]
         own = dict(self.model.named_parameters())
         self.longer = {n: long(w) for n, w in own.items() if w.dtype in SHORT}
@@ -97,7 +97,8 @@ class Ema(Strategy):
         if self.model is None:
             self._state = copied(state)
         else:
-            self.model.load_state_dict(state["model"])
+            fit_buffers(self.model, state["model"])
+            self.model.load_state_dict(with_later_buffers(state["model"], self.model))
             self.set_longer(state["longer"])
             self.averaged = state["averaged"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from outpace.errors import UsageError
+from outpace.errors import OutpaceError, UsageError
 from outpace.train import ranks
 from outpace.train.climb import climb
 from outpace.train.clock import done
@@ -128,7 +128,9 @@ class LrFinder(Strategy):
                 self.made = climb(
                     run.copies, run.objective, (learnt, held), steps, go_on, run.mean_of_ranks
                 )
-        except (RuntimeError, TypeError) as error:
+        except OutpaceError:
+            raise
+        except Exception as error:  # of a model, an optimizer or a loss that does not bear it
             return f"no rate can be tried on a copy ({error})"
         total = total or LONG
         if any(each.name == "target" for each in run.events.strategies):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from outpace.errors import UsageError
+from outpace.errors import OutpaceError, UsageError
 from outpace.seams.generators import generators_kept
 from outpace.seams.rate import set_rate
 from outpace.train import ranks
@@ -116,7 +116,9 @@ class TaskCurriculum(Strategy):
         for name in names if in_time(batches) else ():
             try:
                 gone[name] = learnt(run, name, batches, steps)
-            except (RuntimeError, TypeError) as error:
+            except OutpaceError:
+                raise
+            except Exception as error:  # of a model, an optimizer or a loss that does not bear it
                 run.note(f"task_curriculum: no trial on a copy ({error}): {told(names)}")
                 return names
             if not run.clock.within(SHARE, began):

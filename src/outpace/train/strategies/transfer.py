@@ -83,8 +83,11 @@ class Transfer(Strategy):
 
     def prepare(self, run: Run) -> None:
         """See what fits, and give each part its rate."""
-        weights = plain(self.weights)
-        self.report = compared(weights, run.module.state_dict())
+        own = run.module.state_dict()
+        # A part of the model may be called as wrappers are, and the model may be compiled.
+        names = {bare(name): name for name in own}
+        weights = {names.get(name, name): each for name, each in plain(self.weights).items()}
+        self.report = compared(weights, own)
         if not self.report.loaded:
             raise UsageError(
                 f"transfer: nothing fits the model: {told(self.report)}",
@@ -150,11 +153,15 @@ def plain(weights: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     inside = (weights[key] for key in INSIDE if isinstance(weights.get(key), Mapping))
     found = dict[str, Any]()
     for name, value in next(inside, weights).items():
-        bare = name
-        for wrapper in WRAPPERS:
-            bare = bare.removeprefix(wrapper)
-        found[bare] = value
+        found[bare(name)] = value
     return found
+
+
+def bare(name: str) -> str:
+    """A name without what wrappers have put before it."""
+    while wrapper := next((each for each in WRAPPERS if name.startswith(each)), None):
+        name = name.removeprefix(wrapper)
+    return name
 
 
 def compared(weights: Mapping[str, Any], own: Mapping[str, torch.Tensor]) -> Report:

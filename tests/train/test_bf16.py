@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from outpace.errors import UsageError
+from outpace.train.facts import halves
 from outpace.train.result import Result
 from outpace.train.run import Run
 from outpace.train.strategies import Bf16, ChannelsLast, OneCycle
@@ -282,3 +283,9 @@ def test_objects_are_left_alone() -> None:
     before = copy.deepcopy(dict(vars(net)))
     fit(model=net, strategies=[Bf16(), OneCycle(rate=0.03)])
     assert vars(net).keys() == before.keys()
+
+
+def test_a_torch_without_its_library_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", None)
+    assert not halves(model())

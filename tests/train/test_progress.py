@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
-from outpace.train.progress import Telling, under_way
+from outpace.train.progress import Telling, interrupted, under_way
 from outpace.train.run import Run
 from tests.train.toys import Slow, Time, fit, ready, same, trainer
 
@@ -88,6 +89,19 @@ def test_when_it_ends_and_how_that_stands_to_the_budget(budget: float | None, wh
     fit(train=Slow(ready(), time, 1.0), budget=budget, epochs=4, now=time, callbacks=[lines])
     assert lines.told[19].startswith("step 20 of 40 · ")
     assert lines.told[19].endswith(f" · {when}")
+
+
+def test_no_checkpoint_is_named_that_is_gone_by_then(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    class Look:
+        def step_end(self, run: Run) -> None:
+            if run.step == 12:
+                seen.extend(interrupted(run, lasting=lasting) for lasting in (True, False))
+
+    fit(checkpoint=tmp_path, every=0, callbacks=[Look()])
+    assert "started again it goes on from" in seen[0]
+    assert seen[1] == "interrupted at step 12"
 
 
 def test_the_last_metric_is_told_and_the_best_where_it_is_another() -> None:

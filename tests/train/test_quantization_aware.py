@@ -215,8 +215,12 @@ def test_plain_is_what_rounding_undoes() -> None:
 
 def test_it_goes_by_the_ready_batches_too() -> None:
     pytest.importorskip("torchao")
-    result = fit(model=deep(), train=ready(), strategies=["quantization_aware", Constant()])
-    assert result.stopped == "epochs"
+    rounded, plain = (
+        fit(model=deep(), train=ready(), strategies=[*more, Constant()])
+        for more in (["quantization_aware"], [])
+    )
+    assert rounded.stopped == "epochs"
+    assert not same(dict(rounded.weights), dict(plain.weights))
 
 
 def test_a_layer_of_several_names_is_rounded_by_all_of_them() -> None:

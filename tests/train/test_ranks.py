@@ -36,6 +36,8 @@ class Stop:
         with open(f"{folder}/seen-{run.world}-{distributed.get_rank()}.txt", "a") as file:
             print(run.step, *run.train.source.indices.tolist(), file=file)
     def step_end(self, run):
+        if run.step == given.get("wish") and distributed.get_rank() == 1:
+            run.stop("enough")
         if run.step == given.get("stop"):
             run.checkpoints and run.checkpoints.wait()
             distributed.barrier()  # one that is gone has the other abort
@@ -133,6 +135,14 @@ def test_ranks_end_at_the_same_step(tmp_path: Path, torchrun: list[str]) -> None
     one, two = together(torchrun, tmp_path / "budget", budget=3.0)
     assert one["stopped"] == two["stopped"] == "budget"
     assert one["steps"] == two["steps"]
+    assert one["weights"] == two["weights"]
+
+
+@pytest.mark.slow
+def test_where_one_rank_is_to_end_all_do(tmp_path: Path, torchrun: list[str]) -> None:
+    one, two = together(torchrun, tmp_path / "wish", epochs=3, wish=7)
+    assert (one["stopped"], two["stopped"]) == ("another rank", "enough")
+    assert one["steps"] == two["steps"] == 8
     assert one["weights"] == two["weights"]
 
 

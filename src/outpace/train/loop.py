@@ -39,7 +39,7 @@ def train(run: Run) -> None:
         epoch(run)
     if not run.judged_since(run.step - 1):
         validate(run)
-    run.stop(why or "epochs")
+    run.end(why or "epochs")
     if run.stopped == "budget" and not run.step:
         took, of = duration(run.clock.first_s or 0.0), duration(run.clock.seconds)
         run.note(

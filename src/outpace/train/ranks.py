@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import distributed
@@ -123,17 +123,23 @@ def averaged(weights: Iterable[torch.Tensor], device: torch.device) -> None:
             weight.grad /= distributed.get_world_size()
 
 
-def agreed(read: Callable[[], float], device: torch.device) -> Callable[[], float]:
-    """What the first rank reads; all ranks have to call it equally often."""
-    on = device if distributed.get_backend() == "nccl" else torch.device("cpu")
-    first = distributed.get_rank() == 0
+@final
+class Agreed:
+    """What the first rank reads, and whether any rank is to end; all ranks have to call it equally often."""
 
-    def reading() -> float:
-        value = torch.tensor(read() if first else 0.0, dtype=torch.float64, device=on)
-        distributed.broadcast(value, 0)
-        return float(value)
+    def __init__(self, read: Callable[[], float], device: torch.device) -> None:
+        self.read, self.device = read, device
+        self.wants = False
+        """this rank's wish, told with the next reading"""
+        self.ends = False
+        """one of them had it"""
 
-    return reading
+    def __call__(self) -> float:
+        """The reading."""
+        seconds = self.read() if leads() else 0.0
+        reading, wishes = summed([seconds, float(self.wants)], self.device)
+        self.ends = self.ends or wishes > 0.0
+        return reading
 
 
 def summed(values: list[float], device: torch.device) -> list[float]:

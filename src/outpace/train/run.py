@@ -50,6 +50,8 @@ class Run:
     telling: Telling
     device: torch.device
     world: int = 1
+    agreed: ranks.Agreed | None = None
+    """of several ranks"""
     unused: bool = False
     shards: Shards | None = None
     epochs: int | None = None
@@ -79,6 +81,8 @@ class Run:
     before: tuple[int | None, int | None] = (None, None)
     """epochs and steps that were asked for before a resume"""
     stopped: str | None = None
+    wish: str | None = None
+    """why this rank is to end, as long as the others may not know"""
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.optimizer)
@@ -87,7 +91,14 @@ class Run:
         self.ahead = Ahead(self.device)
 
     def stop(self, reason: str) -> None:
-        """Have training end after this step."""
+        """Have training end after this step; of several ranks after the next one, once all know of it."""
+        if self.agreed is None:
+            self.end(reason)
+            return
+        self.wish, self.agreed.wants = self.wish or reason, True
+
+    def end(self, reason: str) -> None:
+        """The same at once, where all ranks come to it by themselves."""
         self.stopped = self.stopped or reason
 
     def note(self, text: str) -> None:
@@ -98,6 +109,8 @@ class Run:
 
     def over(self) -> str | None:
         """Why no step is to follow, or None."""
+        if self.agreed is not None and self.agreed.ends:
+            self.end(self.wish or "another rank")
         if why := self.stopped or self.clock.over(self.step):
             return why
         return "steps" if self.steps is not None and self.step >= self.steps else None

@@ -68,7 +68,7 @@ class Pause:
     def step_end(self, run: Run) -> None:
         """End it."""
         if self.until < 1.0 and run.clock.used >= self.until:
-            run.stop(ROUND)
+            run.end(ROUND)
 
 
 @dataclass

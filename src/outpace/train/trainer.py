@@ -212,8 +212,8 @@ class Trainer:
     ) -> Run:
         """A training that `start` is to begin, or to go on with. ``choice``: what "auto" chose then."""
         world = ranks.met(self.device)
-        now = ranks.agreed(self.now, self.device) if world > 1 else self.now
-        clock = Clock(self.budget_s, self.steps, now)
+        agreed = ranks.Agreed(self.now, self.device) if world > 1 else None
+        clock = Clock(self.budget_s, self.steps, agreed or self.now)
         if self.seed is not None:
             seed_all(self.seed + ranks.number())  # else all would drop out the same
         sharded = self.shard and world > 1
@@ -280,6 +280,7 @@ class Trainer:
             events=Events(strategies, self.callbacks),
             device=self.device,
             world=world,
+            agreed=agreed,
             unused=bool(unused),
             shards=shards,
             epochs=self.epochs,

@@ -54,7 +54,7 @@ class Divergence(Strategy):
     def begin(self, run: Run) -> None:
         """It may have been given up before."""
         if self.times > self.most:
-            run.stop("diverged")
+            run.end("diverged")
 
     def batch(self, run: Run, batch: Any) -> None:
         """The first copy: by now all strategies have begun, and nothing has moved."""
@@ -130,7 +130,7 @@ class Divergence(Strategy):
         if self.times > self.most:
             run.note(f"divergence: {why}, after {self.most} roll-backs")
             bring_back(run, state)
-            run.stop("diverged")
+            run.end("diverged")
             return
         before = run.rates.peak
         bring_back(run, state)

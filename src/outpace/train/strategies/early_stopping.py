@@ -41,7 +41,7 @@ class EarlyStopping(Strategy):
     def begin(self, run: Run) -> None:
         """It may have ended before. A rate that was lowered since is for the next validation to notice."""
         if self.ended:
-            run.stop("early stopping")
+            run.end("early stopping")
 
     def validated(self, run: Run) -> None:
         """End training where it has stalled."""
@@ -52,7 +52,7 @@ class EarlyStopping(Strategy):
         why = stalled(costs[self.first :], learnt(costs))
         if why is not None:
             run.note(f"early_stopping: {why}")
-            run.stop("early stopping")
+            run.end("early stopping")
             self.ended = True
 
     def state_dict(self) -> dict[str, Any]:

@@ -49,4 +49,4 @@ class Target(Strategy):
         # Something else may have ended the training in the same step.
         if run.reached_s is None and run.cost(row) <= wanted + ROUNDING * abs(wanted):
             run.reached_s = row.seconds
-            run.stop("target")
+            run.end("target")

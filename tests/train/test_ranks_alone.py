@@ -197,7 +197,7 @@ from torch import distributed
 from torch.nn import functional as F
 from outpace.errors import UsageError
 from outpace.train import ranks
-from outpace.train.strategies import Constant
+from outpace.train.strategies import ClassPrior, Constant
 from outpace.train.trainer import Trainer
 from tests.train.toys import Stop, model, ready
 
@@ -226,12 +226,19 @@ class Late:
     def epoch_begin(self, run):
         run.module[0].requires_grad_(run.epoch > 0)
 
-def train(source, *callbacks, epochs=3, **more):
+class Plain:
+    "The same, and nobody can go on with them."
+    def __init__(self, count):
+        self.batches = [ready()[i % 10] for i in range(count)]
+    def __iter__(self):
+        return iter(self.batches)
+
+def train(source, *callbacks, epochs=3, before=(), **more):
     net = model()
     net[0].requires_grad_(False)
     return Trainer(
         net, loss=F.cross_entropy, device="cpu", callbacks=callbacks, seed=1, train=source,
-        batch_size=None, optimizer=torch.optim.SGD(net.parameters(), 0.05), strategies=[Constant()],
+        batch_size=None, optimizer=torch.optim.SGD(net.parameters(), 0.05), strategies=[*before, Constant()],
         epochs=epochs, **more,
     ).fit(quiet=True)
 
@@ -241,6 +248,7 @@ except UsageError as error:
     told["unequal"] = error.message
 found = train(Stream(6 + rank), Late())
 told["steps"] = found.steps
+told["looked"] = train(Plain(6 + rank), before=[ClassPrior()]).steps
 told["weights"] = {name: each.double().sum().item() for name, each in found.weights.items()}
 try:
     train(Stream(6), Stop(4), checkpoint=folder + "/checkpoints", every=0, epochs=1)
@@ -261,5 +269,8 @@ def test_ranks_step_together_whatever_each_has(tmp_path: Path, torchrun: list[st
     assert one["unequal"] == two["unequal"]
     assert "have 6 and 7 of them an epoch" in one["unequal"]
     assert one["steps"] == two["steps"] == 18
+    assert one["looked"] == two["looked"] == 18, (
+        "what looks at batches before ends with the first rank"
+    )
     assert one["weights"] == two["weights"]
     assert (one["of"], two["of"]) == (0, 1)

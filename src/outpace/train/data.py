@@ -23,6 +23,7 @@ from outpace.measure.generators import random_states, restore_random
 from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.nests import each
+from outpace.train import ranks
 from outpace.train.at_sample import begun_at, sampled, seed_drawn
 
 OWN, NOW = "own", "now"
@@ -46,6 +47,8 @@ class Batches:
                 "give a data set, a DataLoader or a list of batches",
             )
         self.source, self.device, self.own = source, device, own
+        self.world = 1
+        """ranks that draw together"""
         self.together = 1
         """batches of the source in one step: more than one are given as `Together`"""
         self.stateful = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
@@ -92,6 +95,11 @@ class Batches:
     def whole(self) -> int | None:
         """Batches of the source in an epoch, where that is known; about so many unless it is `exact`."""
         return self.counted or told_length(self.source)
+
+    @property
+    def told(self) -> bool:
+        """Whether it is known how many steps an epoch has: of several ranks all have as many then."""
+        return self.exact and self.whole is not None
 
     @property
     def length(self) -> int | None:
@@ -216,7 +224,11 @@ class Batches:
         self._looked_at = True
         with generators_kept(*self.generators):
             batches = iter(self.source)
-            found = taken((each(batch, self._moved) for batch in batches), count, go_on)
+            # Whether to go on is asked of all ranks at once.
+            drawn = (
+                batches if self.world == 1 or self.told else ranks.while_all(batches, self.device)
+            )
+            found = taken((each(batch, self._moved) for batch in drawn), count, go_on)
             if hasattr(batches, "close"):
                 batches.close()
         if self.stateful:

@@ -151,6 +151,15 @@ def summed(values: list[float], device: torch.device) -> list[float]:
     return found
 
 
+def while_all(batches: Iterable[Any], device: torch.device) -> Iterator[Any]:
+    """As long as all ranks have one."""
+    for batch in batches:
+        if summed([1.0], device)[0] < distributed.get_world_size():
+            return
+        yield batch
+    summed([0.0], device)
+
+
 def least(value: int, world: int) -> int:
     """The least of all ranks'; False where it is not true for one."""
     return min(gathered(value, world)) if world > 1 else value

@@ -314,16 +314,10 @@ class Run:
 
     def in_step(self, batches: Iterator[Any]) -> Iterator[Any]:
         """As long as all ranks have one, where it is not known how many each has."""
-        known = self.train.exact and self.train.length is not None
-        return batches if self.world == 1 or known else self._in_step(batches)
+        return batches if self.world == 1 or self.train.told else self._in_step(batches)
 
     def _in_step(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            if ranks.summed([1.0], self.device)[0] < self.world:
-                break
-            yield batch
-        else:
-            ranks.summed([0.0], self.device)
+        yield from ranks.while_all(batches, self.device)
         self.train.under_way = False
 
     def of_ranks(self, data: Batches | None) -> dict[str, Any] | None:

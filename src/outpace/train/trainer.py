@@ -223,6 +223,7 @@ class Trainer:
             self.model.to(self.device)
         self.objective.to(self.device)
         train, valid = self.data()
+        train.world = world
         if train.length == 0:
             raise UsageError("there is nothing to learn from", "train= gives no batch")
         if valid is not None and valid.length == 0:

@@ -43,6 +43,22 @@ def test_what_a_step_changes_is_seen_by_the_next_batch() -> None:
     assert LoaderWorkers().applies(FIXED_IMAGES).yes
 
 
+def test_what_is_under_all_loaders_is_judged_by_all() -> None:
+    """Another one's random samples draw elsewhere, and leave the training other numbers."""
+    beside = replace(FIXED_IMAGES, input=replace(FIXED_IMAGES.input, others_random=True))
+    for remedy in (LoaderWorkers(), FetchThreads()):
+        assert remedy.kept(FIXED_IMAGES) == "exact"
+        assert remedy.kept(beside) == "numerics"
+
+
+def test_an_order_of_the_scripts_own_may_be_made_on_the_way() -> None:
+    own = replace(FIXED_IMAGES, input=replace(FIXED_IMAGES.input, own_sampler=True, workers=0))
+    for remedy in (LoaderWorkers(), FetchThreads(), Prefetch()):
+        assert remedy.kept(own) == "numerics"
+    workers = replace(own, input=replace(own.input, workers=2))
+    assert LoaderWorkers().kept(workers) == "exact", "its workers have the order early too"
+
+
 @pytest.mark.parametrize(
     ("batches", "steps", "micro_steps", "kept"),
     [

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -294,6 +295,9 @@ LOADERS = {
         generator=torch.Generator().manual_seed(4),
     ),
     "eager batch sampler": lambda: DataLoader(Rows(12), batch_sampler=Eager()),
+    "eager batch sampler, workers": lambda: DataLoader(
+        Rows(12), batch_sampler=Eager(), num_workers=1
+    ),
     "no batches": lambda: DataLoader(Rows(9), batch_size=None),
     "many at once": lambda: DataLoader(Many(30), batch_size=4, shuffle=True),
     "ragged": lambda: DataLoader(Ragged(), batch_size=4, shuffle=True, collate_fn=padded),
@@ -315,6 +319,142 @@ def test_batches_come_in_the_same_order(what: str, how: str) -> None:
     if what == "eager batch sampler" and how == "processes":
         pytest.skip("torch itself asks such a sampler twice where there are workers")
     assert same(LOADERS[what], SETUPS[how])
+
+
+class Broken(Rows):
+    """One sample cannot be read."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if 9 in np.atleast_1d(index):
+            raise OSError("sample 9 is broken")
+        return super().__getitem__(index)
+
+
+def passing_over(loader: Any) -> list[Any]:
+    """All batches of two epochs but those that cannot be made."""
+    found: list[Any] = []
+    for _ in range(2):
+        batches = iter(loader)
+        while True:
+            try:
+                found.append(next(batches))
+            except OSError:
+                found.append("broken")
+            except StopIteration:
+                break
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("how", sorted(SETUPS))
+def test_a_script_may_go_on_after_a_batch_that_cannot_be_made(how: str, workers: int) -> None:
+    def made() -> list[Any]:
+        torch.manual_seed(0)
+        return passing_over(DataLoader(Broken(30), batch_size=4, shuffle=True, num_workers=workers))
+
+    wanted = made()
+    assert wanted.count("broken") == 2
+    assert len(wanted) == 16
+    with hosted(SETUPS[how]) as host:
+        assert same_bits(made(), wanted)
+        assert not host.broken
+
+
+class InWorkers(Dataset[Any]):
+    """Can be drawn from in its workers alone, which draw random numbers."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        if get_worker_info() is None:
+            raise AttributeError("no file is open here")
+        return index + torch.rand(1)
+
+
+@pytest.mark.parametrize("how", ["cached", "sliced", "ahead", "threads"])
+def test_a_loader_that_bears_no_feed_gives_its_own_batches(
+    how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the training's loaders were tried, and a recipe is for all of them."""
+
+    def made() -> list[Any]:
+        torch.manual_seed(0)
+        train = DataLoader(Rows(12), batch_size=4, shuffle=True)
+        valid = DataLoader(InWorkers(), batch_size=4, shuffle=True, num_workers=1)
+        found = [batch for _ in range(2) for loader in (train, valid) for batch in loader]
+        return [*found, torch.rand(2)]
+
+    wanted = made()
+    with hosted(SETUPS[how]) as host:
+        assert same_bits(made(), wanted)
+        assert not host.broken
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "gives its own batches: AttributeError: no file is open here" in said[0]
+    assert f"{Path(__file__).name}:" in said[0]
+
+
+class Drawn(Dataset[Any]):
+    """Its samples are drawn by chance."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return index + torch.rand(1)
+
+
+@pytest.mark.parametrize("how", ["cached", "sliced"])
+def test_what_cannot_be_kept_leaves_the_generators_where_they_were(how: str) -> None:
+    def made() -> Any:
+        torch.manual_seed(0)
+        return [*DataLoader(Drawn(), batch_size=4), torch.rand(2)]
+
+    wanted = made()
+    with hosted(SETUPS[how]):
+        assert same_bits(made(), wanted)
+
+
+class Squeezed(Dataset[Any]):
+    """A slice of one sample has another shape than that sample in a batch."""
+
+    x = torch.arange(9.0)[:, None]
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.x[index].squeeze()
+
+
+def test_a_batch_of_another_size_is_compared_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert same(lambda: DataLoader(Squeezed(), batch_size=4), SLICED)
+    assert "fetching by slice is left out" in capsys.readouterr().err
+
+
+NOW = 0
+
+
+def at_now(worker: int) -> None:
+    info: Any = get_worker_info()
+    info.dataset.epoch = NOW
+
+
+def test_workers_that_last_are_what_their_first_function_makes_of_them() -> None:
+    def made() -> list[Any]:
+        global NOW
+        loader = DataLoader(Moving(), batch_size=4, num_workers=1, worker_init_fn=at_now)
+        found = []
+        for epoch in range(3):
+            NOW = epoch
+            found += list(loader)
+        return found
+
+    wanted = made()
+    assert wanted[-1].min() >= 200
+    with hosted(fed(executor="processes", workers=1, persistent=True)):
+        assert same_bits(made(), wanted)
 
 
 def one_more(samples: list[Any]) -> Any:

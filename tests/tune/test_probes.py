@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, WeightedRandomSampler
 
 from outpace.measure.flops import StepCount
 from outpace.seams.host import Step
-from outpace.serve.probe import Probe
+from outpace.serve.probe import Probe, has_own_sampler
 from outpace.tune.assemble import assemble
 from outpace.tune.probes import (
     MOST_KINDS,
@@ -21,6 +21,7 @@ from outpace.tune.probes import (
     Snapshot,
     denormals,
     longest,
+    others_random,
     probe_again,
 )
 
@@ -216,3 +217,66 @@ def test_statistics_that_a_recomputation_moves_twice_are_seen(norm: nn.Module, m
         assert counter.recomputing_moves() is moves
     finally:
         host.remove()
+
+
+class Numbers(Dataset[Any]):
+    """``noise`` times random numbers beside them; without ``here`` they cannot be drawn in this process."""
+
+    def __init__(self, noise: float = 0.0, *, here: bool = True) -> None:
+        self.noise, self.here = noise, here
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        if not self.here:
+            raise AttributeError("no file is open here")
+        return index + self.noise * torch.rand(1) if self.noise else torch.tensor([float(index)])
+
+
+@pytest.mark.parametrize(
+    ("others", "random"),
+    [
+        ([], False),
+        ([Numbers()], False),
+        ([Numbers(), Numbers(0.1)], True),
+        ([Numbers(here=False)], True),
+        ([torch.utils.data.TensorDataset(torch.zeros(3))], False),
+    ],
+)
+def test_samples_of_other_loaders_may_be_drawn_by_chance(others: list[Any], random: bool) -> None:
+    host = assemble()
+    host.install()
+    try:
+        train = DataLoader(Numbers(0.1), batch_size=4)
+        beside = [DataLoader(each, batch_size=4) for each in others]
+        state = torch.get_rng_state()
+        observed: Any = SimpleNamespace(host=host)
+        assert others_random(observed, train) == random
+        assert torch.equal(torch.get_rng_state(), state)
+        assert len(beside) == len(others)
+    finally:
+        host.remove()
+
+
+class Endless(Sampler[int]):
+    def __iter__(self) -> Any:
+        while True:
+            yield from torch.randperm(12).tolist()
+
+
+@pytest.mark.parametrize(
+    ("how", "own"),
+    [
+        ({}, False),
+        ({"shuffle": True}, False),
+        ({"sampler": WeightedRandomSampler([1.0] * 12, 12)}, False),
+        ({"sampler": RandomSampler(range(12), replacement=True)}, True),
+        ({"sampler": Endless()}, True),
+        ({"batch_sampler": [[0, 1], [2, 3]]}, True),
+        ({"batch_size": None}, False),
+    ],
+)
+def test_samplers_that_are_not_known(how: dict[str, Any], own: bool) -> None:
+    given = how if "batch_sampler" in how else {"batch_size": 4, **how}
+    assert has_own_sampler(DataLoader(Numbers(), **given)) == own

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from outpace.records.gain import Gain
 from outpace.records.trial import Proof, Settings, Trial
 from outpace.tune import proofs
-from outpace.tune.proofs import MOST_SEEDS, only_caches, prove_recipe, size_of
+from outpace.tune.proofs import (
+    EQUAL_STEPS,
+    MOST_SEEDS,
+    equal_steps,
+    only_caches,
+    prove_recipe,
+    size_of,
+)
 from outpace.tune.prove import FEWEST_STEPS
 from tests.remedies.some_evidence import IMAGES
 
@@ -41,6 +48,20 @@ def test_a_proof_fits_into_its_time_or_is_the_shortest(
     pair = 2 * facts.run.startup_s + size.steps * facts.steps.mean_s * 1.5
     shortest = (size.seeds, size.steps) == (seeds, FEWEST_STEPS)
     assert shortest or size.seeds * pair <= time_s + 1e-6 or size.steps == FEWEST_STEPS
+
+
+def test_bits_are_compared_past_an_epochs_end_where_there_is_time() -> None:
+    """What is kept of an epoch, or lasts, is at work in the next."""
+    facts = msgspec.structs.replace(
+        IMAGES, input=msgspec.structs.replace(IMAGES.input, batches=100)
+    )
+    whole = 2 * (facts.run.startup_s + (facts.run.validation_s or 0.0) + 112 * facts.steps.mean_s)
+    assert equal_steps(facts, 1.1 * whole) == 112
+    assert equal_steps(facts, 0.9 * whole) == EQUAL_STEPS
+    unknown = msgspec.structs.replace(
+        IMAGES, input=msgspec.structs.replace(IMAGES.input, batches=None)
+    )
+    assert equal_steps(unknown, 1e9) == EQUAL_STEPS
 
 
 def test_time_goes_into_seeds_first() -> None:

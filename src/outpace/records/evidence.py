@@ -123,6 +123,10 @@ class Input(msgspec.Struct, frozen=True):
     """validations come between the batches of an epoch"""
     shared: bool = False
     """and draw from the same data set, which the script may have told to give other samples meanwhile"""
+    own_sampler: bool = False
+    """its order is of a sampler that is not torch's, which may draw, or keep its place, on the way"""
+    others_random: bool = False
+    """samples of another DataLoader are drawn by chance, or could not be tried"""
     sliceable: bool | None = None
     """``dataset[indices]`` equals the collated items bit for bit"""
     why_not_sliceable: str | None = None

@@ -95,8 +95,8 @@ class FetchThreads(Remedy):
         return "exact" if exact else "numerics"
 
     def redraws(self, evidence: Evidence) -> bool:
-        """Random samples draw in another order."""
-        return not evidence.input.deterministic
+        """Random samples draw in another order, those of other loaders too."""
+        return not evidence.input.deterministic or evidence.input.others_random
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set draws the samples of a batch with a pool of threads."""

@@ -96,12 +96,14 @@ class LoaderWorkers(Remedy):
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Random samples differ in other processes."""
-        exact = keeps_threads(settings) and not self.redraws(evidence)
+        data = evidence.input
+        sooner = data.own_sampler and not data.workers  # its order is asked for before the steps
+        exact = keeps_threads(settings) and not self.redraws(evidence) and not sooner
         return "exact" if exact else "numerics"
 
     def redraws(self, evidence: Evidence) -> bool:
-        """Random samples draw in another order."""
-        return not evidence.input.deterministic
+        """Random samples draw in another order, those of other loaders too."""
+        return not evidence.input.deterministic or evidence.input.others_random
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``num_workers`` in the DataLoader's construction."""

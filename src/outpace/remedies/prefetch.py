@@ -108,7 +108,8 @@ class Prefetch(Remedy):
 
 def the_same_sooner(evidence: Evidence) -> bool:
     """Whether a batch that is made some steps sooner is the same one."""
-    return not evidence.input.fed_back and not evidence.input.shared
+    data = evidence.input
+    return not (data.fed_back or data.shared or data.own_sampler)
 
 
 def left_early(evidence: Evidence) -> bool:

@@ -24,14 +24,25 @@ from torch.utils.weak import WeakIdKeyDictionary
 from outpace.seams.batch import batch_size, tensors_in
 from outpace.seams.epoch_end import Longer, ends_here, lengthened
 from outpace.seams.feeding import Feeding, MakeFeed
-from outpace.seams.generators import generators_in, generators_kept
+from outpace.seams.generators import (
+    generators_in,
+    generators_kept,
+    put_back,
+    set_state,
+    state_of,
+    states_taken,
+)
 from outpace.seams.host import Host
+from outpace.seams.later import Later
 from outpace.seams.loader_record import Line, Record, Start
 from outpace.seams.recent import Recent
 from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.untraced import untraced
 from outpace.seams.where import caller
+
+Instead = Callable[[Exception], Callable[[], Iterator[Any]]]
+"""given what was raised: what gives the batches of an epoch then"""
 
 
 class Fed(NamedTuple):
@@ -225,7 +236,7 @@ class LoaderSeam:
         """
         originals = self.originals
         if self.switching and self.looks and record.trains and self.host.mingled:
-            made: Any = Epoch(self, record, lambda: self._own_batches(loader, record, originals))
+            made: Any = Epoch(self, record, self._own_later(loader, record, originals))
         else:
             made = self._own(loader, record, originals)
         self.host.guard("loader", record.drawn_from, made)
@@ -249,14 +260,11 @@ class LoaderSeam:
             made._outpace_loader = loader  # feeds are made of it in mid-epoch
             self.feeding.rest(record)
 
-    def _own_batches(
+    def _own_later(
         self, loader: DataLoader[Any], record: Record, originals: dict[str, Any]
-    ) -> Iterator[Any]:
-        """The same, made when the first of its batches is drawn."""
-        made = self._own(loader, record, originals)
-        with contextlib.suppress(StopIteration):
-            while True:
-                yield originals["next"](made)
+    ) -> Callable[[], Iterator[Any]]:
+        """The same for each epoch, made when the first of its batches is drawn."""
+        return lambda: Later(lambda: self._own(loader, record, originals), originals["next"])
 
     def note_elsewhere(self, loader: DataLoader[Any], made: Any) -> None:
         """Another thread begins an epoch: it may turn out to be the one that trains."""
@@ -337,10 +345,32 @@ class LoaderSeam:
     def serve(self, loader: DataLoader[Any], record: Record) -> Any:
         """A whole epoch from the Setup's feed, or None where the DataLoader's own is to serve."""
         feeding, feed = self.feeding, self.feeding.setup.feed
-        if self.switching or feeding.make_feed is None or feed == AS_IS.feed:
+        if self.switching or feeding.make_feed is None or feed == AS_IS.feed or record.unfed:
             return None
+        # Only the training's loaders were tried: another one's first batch shows whether it bears the feed.
+        instead = None if record.draws else self._instead(loader, record)
         runner = feeding.runner(loader, record, feed)
-        return None if runner is None else Epoch(self, record, runner.epoch)
+        return None if runner is None else Epoch(self, record, runner.epoch, instead)
+
+    def _instead(self, loader: DataLoader[Any], record: Record) -> Instead:
+        """For a loader whose feed fails at its first batch: its own, with all generators as they are now."""
+        parts = (loader, loader.dataset, loader.sampler, loader.batch_sampler)
+        held = list(itertools.chain.from_iterable(map(generators_in, parts)))
+        states, own = states_taken(), [state_of(each) for each in held]
+
+        def instead(error: Exception) -> Callable[[], Iterator[Any]]:
+            put_back(states)
+            for each, state in zip(held, own, strict=True):
+                set_state(each, state)
+            record.unfed = True
+            for runner in record.runners.values():
+                runner.close()
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            where = f" made at {record.where}" if record.where else ""
+            print(f"outpace: the DataLoader{where} gives its own batches: {said}", file=sys.stderr)
+            return self._own_later(loader, record, self.originals)
+
+        return instead
 
     def _wrap_next(self) -> None:
         original, seam = self.originals["next"], self
@@ -470,11 +500,17 @@ class Epoch:
     """One epoch's batches out of a feed, as the iterator of a DataLoader would give them."""
 
     def __init__(
-        self, seam: LoaderSeam, record: Record, epoch: Callable[[], Iterator[Any]]
+        self,
+        seam: LoaderSeam,
+        record: Record,
+        epoch: Callable[[], Iterator[Any]],
+        instead: Instead | None = None,
     ) -> None:
         self.seam = seam
         self.record = record
         self.epoch = epoch
+        self.instead = instead
+        """what gives the batches where the first one fails"""
         self.batches = epoch()
 
     def __iter__(self) -> Epoch:
@@ -499,6 +535,16 @@ class Epoch:
 
     def draw(self) -> Any:
         """One batch, timed."""
+        instead, self.instead = self.instead, None
+        try:
+            return self.seam.draw(self.record, lambda _: next(self.batches), self)
+        except StopIteration:
+            raise
+        except Exception as error:
+            if instead is None:
+                raise
+            self.epoch = instead(error)
+        self.batches = self.epoch()
         return self.seam.draw(self.record, lambda _: next(self.batches), self)
 
     def begin_again(self) -> bool:

@@ -100,6 +100,8 @@ class Record:
     starts: list[Start] = field(default_factory=list)
     recent: Recent = field(default_factory=Recent)
     runners: dict[Feed, Runner] = field(default_factory=dict)
+    unfed: bool = False
+    """no feed serves it: one has failed to"""
     parts: tuple[Any, ...] = ()
     """of the DataLoader, that a script may set between epochs: what the runners were made of"""
     endless: dict[Feed, Iterator[Any]] = field(default_factory=dict)

@@ -26,25 +26,31 @@ class Work:
         self.go = go
         self.closed = closed
         self.left = threading.Event()
+        self.ended = False
+        """there are no batches more"""
         self.thread = threading.Thread(target=self.run, name="outpace-ahead", daemon=True)
         at_work.add(self)
         self.thread.start()
 
     def run(self) -> None:
-        """Make batches; what is raised on the way is passed on to who draws."""
+        """Make batches; what is raised on the way is passed on to who draws, who may draw on."""
         try:
-            for batch in self.batches:
-                if not self.put("batch", batch):
-                    return
-                del batch
+            while self.put(*self.made()) and not self.ended:
                 while not self.go.wait(timeout=0.5):
                     if self.over():
                         return
-            self.put("end", None)
-        except BaseException as error:
-            self.put("error", error)
         finally:
             self.batches = iter(())  # They hold the feed, which holds this.
+
+    def made(self) -> tuple[str, Any]:
+        """The next batch, or what came instead of it."""
+        try:
+            return "batch", next(self.batches)
+        except StopIteration:
+            self.ended = True
+            return "end", None
+        except BaseException as error:
+            return "error", error
 
     def over(self) -> bool:
         """Whether nobody will draw any more."""
@@ -94,9 +100,9 @@ class Ahead:
         kind, value = self.work.ready.get()
         if kind == "batch":
             return value
-        self.over = True
         if kind == "error":
             raise value
+        self.over = True
         raise StopIteration
 
     def __del__(self) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from outpace.seams.generators import generators_kept
+from outpace.seams.generators import generators_in, generators_kept
 
 Fetch = Callable[[Any], Any]
 CHECKED = 2
@@ -109,6 +109,8 @@ class Slices:
         self.items = by_items(loader)
         self.template: Any = None
         self.to_check = CHECKED
+        self.sizes: set[int] = set()
+        """of batches that were compared: one sample alone may lose a dimension"""
 
     def new_epoch(self) -> None:
         """Compare the next batch again: the data set may be another by now."""
@@ -116,19 +118,22 @@ class Slices:
 
     def fetch(self, indices: Sequence[int]) -> Any:
         """One batch."""
-        if not self.to_check:
+        if not self.to_check and len(indices) in self.sizes:
             return _sliced(self.template, self.dataset, indices)
         self.template = wanted = self.items(indices)
         # Beside another thread the training draws meanwhile: what it drew may not be drawn again.
         alone = threading.current_thread() is threading.main_thread()
         try:
-            with generators_kept() if alone else contextlib.nullcontext():
+            with (
+                generators_kept(*generators_in(self.dataset)) if alone else contextlib.nullcontext()
+            ):
                 got = _sliced(wanted, self.dataset, indices)
         except Unlike as unlike:
             raise Unlike(str(unlike), wanted) from unlike
         if not same_bits(wanted, got):
             raise Unlike("a slice differs from the collated items", wanted)
-        self.to_check -= 1
+        self.to_check = max(0, self.to_check - 1)
+        self.sizes.add(len(indices))
         return wanted
 
 

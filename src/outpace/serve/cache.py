@@ -8,6 +8,7 @@ changes few of its samples, may go on unseen: the user is told to leave it out.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from outpace.seams.generators import generators_in, generators_kept
 from outpace.serve.batches import CHECKED, Unlike, by_items, same_bits
 from outpace.serve.changes import state_of
 
@@ -118,8 +120,11 @@ class SampleCache:
             if before is not None and state_of(self.dataset, self.collate) not in (before, None):
                 raise Unlike("the data set has changed")
         wanted = self.items(indices) if self.to_check else None
-        for index in rows[~self.samples.have[rows]]:
-            self.samples.add(int(index), self.collate([self.dataset[int(index)]]), self.limit)
+        # What is drawn a second time must not be what comes next; beside another thread that cannot be kept.
+        twice = self.to_check and threading.current_thread() is threading.main_thread()
+        with generators_kept(*generators_in(self.dataset)) if twice else contextlib.nullcontext():
+            for index in rows[~self.samples.have[rows]]:
+                self.samples.add(int(index), self.collate([self.dataset[int(index)]]), self.limit)
         batch = self.samples.gather(rows)
         if self.to_check:
             if not same_bits(wanted, batch):

@@ -13,13 +13,13 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator
-from inspect import GEN_CLOSED, getgeneratorstate
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from outpace.seams.later import Later
 from outpace.seams.queued import queued
 from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import Feed
@@ -55,8 +55,11 @@ def make_feed(
 
     ``strict``: raise where a faster fetch does not give the same, instead of going back to items.
     """
-    if isinstance(loader.dataset, IterableDataset) and feed.executor not in ("own", "ahead"):
-        raise NotImplementedError("an iterable data set is drawn by one worker only")
+    if isinstance(loader.dataset, IterableDataset):
+        if feed.executor not in ("own", "ahead"):
+            raise NotImplementedError("an iterable data set is drawn by one worker only")
+        if loader.persistent_workers:
+            raise NotImplementedError("its own workers last, and have their places in the data")
     # Forked processes share its place in the file as threads do; one with workers of its own bears that.
     shares = feed.executor == "threads" or (feed.executor == "processes" and not loader.num_workers)
     if shares and holds_open_file(loader.dataset):
@@ -121,13 +124,15 @@ class InProcess:
             self.working.append(work)
             return Ahead(work)
 
-        return _later(begin) if own is None and not self.loader.num_workers else begin()
+        return Later(begin) if own is None and not self.loader.num_workers else begin()
 
     def _indices(self) -> Iterator[Any]:
         loader: Any = self.loader
         indices: Iterator[Any] = iter(loader._index_sampler)
         if (own := self.own()) is None or draws_seed(own):
             _seed_from(loader.generator)
+            if loader.num_workers:
+                indices = iter(loader._index_sampler)  # as its own iterator asks once more
         if self.feed.pool:
             if len(self.pool) < self.feed.pool:
                 self.pool = list(itertools.islice(indices, self.feed.pool))
@@ -188,11 +193,6 @@ class InProcess:
             self.threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _later(begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """An epoch that begins when its first batch is asked for."""
-    yield from begin()
-
-
 def _seed_from(generator: torch.Generator | None) -> int:
     """The seed that a new iterator draws for its workers."""
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
@@ -223,10 +223,23 @@ def _places(loader: DataLoader[Any], feed: Feed) -> Places | None:
     return places_for(feed.workers, feed.prefetch or 2, feed.place_bytes)
 
 
-def _unpacked(batches: Iterator[Any], places: Places | None) -> Generator[Any, None, None]:
-    """Batches as the script gets them."""
-    for batch in batches:
-        yield batch if places is None else unpacked(batch, places=places)
+class Unpacked:
+    """Batches as the script gets them; an error ends them no more than it ends the DataLoader's own."""
+
+    def __init__(self, batches: Iterator[Any], places: Places | None) -> None:
+        self.batches, self.places = batches, places
+        self.over = False
+
+    def __iter__(self) -> Unpacked:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            batch = next(self.batches)
+        except StopIteration:
+            self.over = True
+            raise
+        return batch if self.places is None else unpacked(batch, places=self.places)
 
 
 class Collated:
@@ -267,6 +280,7 @@ class Seeding:
         indices: Iterator[Any] = iter(self.sampler)
         if self.begun:
             _seed_from(self.generator)
+            indices = iter(self.sampler)  # a new iterator with workers asks once more
         return indices if self.places is None else self._while_workers_rest(indices, self.places)
 
     def _while_workers_rest(self, indices: Iterator[Any], places: Places) -> Iterator[Any]:
@@ -322,7 +336,7 @@ class Processes:
         self.workers_of_its_own = loader.num_workers > 0
         self.kept: Any = None
         self.newest: Any = None
-        self.running: weakref.ref[Generator[Any, None, None]] | None = None
+        self.running: weakref.ref[Unpacked] | None = None
         """the epoch that the lasting workers are at"""
         self.state: int | None = None
         """of the data set that they have; None where that cannot be told"""
@@ -335,7 +349,7 @@ class Processes:
             # A new iterator draws a seed from this one; where the script's would not, from another.
             return self._begin(self.beside["generator"] if draws else torch.Generator(), draws)
         seed = _seed_from(self.beside["generator"]) if draws else 0
-        return _later(lambda: self._begin(torch.Generator().manual_seed(seed), draws=False))
+        return Later(lambda: self._begin(torch.Generator().manual_seed(seed), draws=False))
 
     def _begin(self, generator: torch.Generator | None, draws: bool) -> Iterator[Any]:
         """``generator``: that a seed for the workers is drawn from; ``draws``: also where they are there."""
@@ -349,7 +363,8 @@ class Processes:
             return _own_iterator(DataLoader(**self.beside | {"generator": generator}))
         if self.kept is not None and len(worker_pids(self.kept)) < loader.num_workers:
             self.kept = self.newest = None  # Ctrl-C ends workers, also of a script that goes on
-        before, self.state = self.state, state_of(loader.dataset, self.beside["collate_fn"])
+        parts = loader.dataset, self.beside["collate_fn"], self.beside["worker_init_fn"]
+        before, self.state = self.state, state_of(*parts)
         if not self.one_at_a_time and (before is None or before != self.state):
             # The script's own would be forked with the data set as it is.
             self.kept = self.newest = None
@@ -360,14 +375,14 @@ class Processes:
             with no_heirs():
                 self.kept = loader._get_iterator()
         self.newest = self.kept
-        batches = _unpacked(self.kept, self.places)
+        batches = Unpacked(self.kept, self.places)
         self.running = weakref.ref(batches)
         return batches
 
     def _under_way(self) -> bool:
         """Whether somebody may still draw from the epoch that began last."""
         running = self.running() if self.running is not None else None
-        return running is not None and getgeneratorstate(running) != GEN_CLOSED
+        return running is not None and not running.over
 
     def pids(self) -> list[int]:
         """Worker processes at work."""

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from outpace.measure.generators import random_states
 from outpace.seams.generators import generators_kept, moved
@@ -22,6 +31,10 @@ from outpace.serve.batches import Slices, Unlike, by_items, same_bits
 from outpace.serve.cache import SampleCache, flatten
 from outpace.serve.open_files import none_opened
 
+KNOWN = (
+    *(SequentialSampler, RandomSampler, SubsetRandomSampler),
+    *(WeightedRandomSampler, DistributedSampler),
+)
 TRIED = 6
 MADE, MAKING_S = 4, 1.0
 """batches that are made here, and seconds after which it is enough"""
@@ -43,8 +56,21 @@ class Probe:
     """that a sample takes which was drawn before"""
 
 
-def probe(loader: DataLoader[Any]) -> Probe:
-    """Try the data set of a DataLoader."""
+def has_own_sampler(loader: DataLoader[Any]) -> bool:
+    """Whether the order of its samples is of a sampler that is not known: torch's make all of an epoch's
+    order as it begins, but for drawing with replacement.
+    """
+    batches, sampler = loader.batch_sampler, loader.sampler
+    if batches is not None:
+        if type(batches) is not BatchSampler:
+            return True
+        sampler = batches.sampler
+    lazily = type(sampler) is RandomSampler and sampler.replacement
+    return type(sampler) not in KNOWN or lazily
+
+
+def probe(loader: DataLoader[Any], *, slices: bool = True) -> Probe:
+    """Try the data set of a DataLoader; ``slices``: whether it can be sliced too."""
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
         return Probe()
@@ -71,9 +97,9 @@ def probe(loader: DataLoader[Any]) -> Probe:
         found.random_streams = tuple(sorted(streams))
         found.deterministic = same and not streams
         found.sample_bytes = _bytes(first[-1])
-        if found.deterministic:
+        if found.deterministic and slices:
             _try_slicing(loader, indices, found)
-        else:
+        elif slices:
             found.sliceable, found.why_not_sliceable = False, "samples are random"
     return found
 

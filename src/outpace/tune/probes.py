@@ -9,6 +9,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.measure.by_hand import (
     OwnOperators,
@@ -43,7 +44,7 @@ from outpace.serve.changes import state_of
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
 from outpace.serve.open_files import none_opened
-from outpace.serve.probe import Probe, gather_time, making_time, probe
+from outpace.serve.probe import Probe, gather_time, has_own_sampler, making_time, probe
 from outpace.tune.files import TRACE, write
 from outpace.tune.observed import Observed
 
@@ -280,6 +281,7 @@ def probe_input(observed: Observed) -> None:
         samples=found.samples,
     )
     facts.update(loading_facts(loader))
+    facts.update(own_sampler=has_own_sampler(loader), others_random=others_random(observed, loader))
     if loader.num_workers:
         facts["made_here_s"] = making_time(loader)
     else:
@@ -290,6 +292,25 @@ def probe_input(observed: Observed) -> None:
         most = observed.cache_limits.ram_bytes
         room = observed.machine.memory_bytes // 2 if most is None else most
         facts["cached_s"] = gather_time(loader, "cache", room)
+
+
+def others_random(observed: Observed, loader: DataLoader[Any]) -> bool:
+    """Whether samples of another DataLoader than the training's are drawn by chance: what is put under all of
+    them would leave the training other random numbers.
+    """
+    seam = observed.host.seams["loader"]
+    assert isinstance(seam, LoaderSeam)
+    for other in list(seam.records):
+        if other is loader or isinstance(other.dataset, IterableDataset):
+            continue
+        if other.dataset is loader.dataset and other.collate_fn is loader.collate_fn:
+            continue  # that was looked at
+        try:
+            if probe(other, slices=False).deterministic is False:
+                return True
+        except Exception:  # as of a file that only its workers open
+            return True
+    return False
 
 
 def probe_again(observed: Observed, record: Record, found: Probe) -> None:

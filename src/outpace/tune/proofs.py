@@ -20,6 +20,8 @@ from outpace.tune.prove import FEWEST_STEPS, Losses, Runner, prove, prove_equal,
 from outpace.tune.trials import cold, without
 
 EQUAL_STEPS = 12
+EQUAL_SHARE, ALONE_SHARE = 0.3, 0.8
+"""of the time, for comparing bits: before quality is compared too, and where nothing else is"""
 MOST_STEPS = 2000
 MOST_SEEDS = 8
 
@@ -43,7 +45,9 @@ def prove_recipe(
     exact = [t for t in accepted if t.keeps == "exact"]
     equal: Proof | None = None
     if exact:
-        equal, trials = _prove_equal(launch, exact, trials, folder / "exact", tell)
+        share = EQUAL_SHARE if len(exact) < len(accepted) else ALONE_SHARE
+        steps = equal_steps(evidence, share * time_s)
+        equal, trials = _prove_equal(launch, exact, trials, steps, folder / "exact", tell)
     rest = [t for t in trials if t.accepted and t.keeps != "exact"]
     if equal is None:
         rest = accepted  # the script does not repeat itself: quality is all that can be compared
@@ -94,6 +98,7 @@ def _prove_equal(
     launch: Launch,
     exact: list[Trial],
     trials: list[Trial],
+    steps: int,
     folder: Path,
     tell: Tell,
 ) -> tuple[Proof | None, list[Trial]]:
@@ -101,10 +106,21 @@ def _prove_equal(
 
     None: the script's own runs differ.
     """
-    equal = prove_equal(_runner(launch, [], exact, folder, tell, 2), EQUAL_STEPS)
+    equal = prove_equal(_runner(launch, [], exact, folder, tell, 2), steps)
     if equal is None or equal.proven:
         return equal, trials
     return equal, _without(trials, exact, f"left out: {equal.reason}")
+
+
+def equal_steps(evidence: Evidence, time_s: float) -> int:
+    """Steps that are compared: past an epoch's end, where that fits in the time, as what lasts from one epoch
+    to the next, or is kept of it, is at work there first.
+    """
+    epoch = math.ceil((evidence.input.batches or 0) / max(1, evidence.steps.micro_steps))
+    seen = sum(one.each_s for one in evidence.run.recurring if one.every is not None)
+    between = seen + (evidence.run.validation_s or 0.0)
+    both = 2 * (evidence.run.startup_s + between + (epoch + EQUAL_STEPS) * evidence.steps.mean_s)
+    return epoch + EQUAL_STEPS if both < time_s else EQUAL_STEPS
 
 
 def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float:

@@ -127,10 +127,75 @@ def test_a_layer_that_no_optimizer_has(host: Host) -> None:
     optimizer = torch.optim.SGD(model[:3].parameters(), 0.1)
     plain(model, optimizer, 0)
     optimizer.step()
-    for _ in watch.look(1, 60.0):
-        plain(model, optimizer, 1)
+    for index in range(2):
+        for _ in watch.look(1, 60.0):
+            plain(model, optimizer, 1)
+            optimizer.step()
+        # One look alone could not tell whether the script changes them itself.
+        assert watch.health().not_optimized == (("3.weight", "3.bias") if index else ())
+
+
+def test_copies_of_the_weights_that_an_optimizer_has(host: Host) -> None:
+    """As of weights of few bits: gradients are given to the copies, and these put back."""
+    torch.manual_seed(0)
+    model = net()
+    copies = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    optimizer = torch.optim.SGD(copies, 0.1)
+    watch = HealthWatch(host)
+
+    def step() -> None:
+        loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), torch.arange(64) % 4)
+        model.zero_grad()
+        loss.backward()
+        for copied, weight in zip(copies, model.parameters(), strict=True):
+            assert weight.grad is not None
+            copied.grad = weight.grad.clone()
         optimizer.step()
-    assert watch.health().not_optimized == ("3.weight", "3.bias")
+        for copied, weight in zip(copies, model.parameters(), strict=True):
+            weight.data.copy_(copied.data)
+
+    step()
+    for _ in watch.look(6, 60.0):
+        step()
+    assert watch.failure is None
+    assert not watch.health().not_optimized
+    assert not watch.health().carried
+
+
+def test_a_warm_up_by_hand(host: Host) -> None:
+    def rises(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        optimizer.param_groups[0]["lr"] = 0.001 * (1 + step)
+        return plain(model, optimizer, step)
+
+    def falls(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
+        return plain(model, optimizer, step)
+
+    assert looked_at(host, net(), rises).warming_up
+    assert not looked_at(host, net(), falls).warming_up
+    assert not looked_at(host, net()).warming_up
+
+
+class Rateless(torch.optim.SGD):
+    """Finds its rate itself, as Adafactor does."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.data.sub_(0.01 * weight.grad)
+
+
+def test_an_optimizer_without_a_rate(host: Host) -> None:
+    torch.manual_seed(0)
+    model, watch = net(), HealthWatch(host)
+    optimizer = Rateless(model.parameters(), 0.1)
+    optimizer.param_groups[0]["lr"] = None
+    for index in range(3):
+        for _ in watch.look(1, 60.0) if index else (None,):
+            plain(model, optimizer, index)
+            optimizer.step()
+    assert watch.failure is None
+    assert watch.health().update_ratio is not None
 
 
 class Branched(nn.Module):

@@ -154,6 +154,20 @@ def test_torchs_own_way_from_a_data_set_to_a_batch_is_putting_it_together() -> N
     assert fetch_kind(Line("input", "train.py", "__getitem__", own)) == "augment"
 
 
+def test_what_runs_in_c_beneath_a_frame_of_ours_is_not_waited_for() -> None:
+    """cv2 and a tensor's methods have no Python of their own."""
+    from outpace.seams import decode, fetch, transfer
+
+    own = (("train.py", "__getitem__", 7),)
+    kinds = {
+        module.__name__.rpartition(".")[2]: fetch_kind(
+            Line("input", str(module.__file__), "method", own)
+        )
+        for module in (decode, transfer, fetch)
+    }
+    assert kinds == {"decode": "decode", "transfer": "augment", "fetch": "wait"}
+
+
 def test_freeing_what_a_sample_was_made_from_is_of_the_kind_that_made_it() -> None:
     """A method's objects are freed as it ends, in the line that called it."""
     loop = (("train.py", "main", 9),)

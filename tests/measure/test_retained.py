@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from outpace.measure.added import where_added
-from outpace.measure.retained import carries_graph, find_retained, look
+from outpace.measure.retained import carries_graph, fills_up, find_retained, look
 
 History: list[Any] = []
 
@@ -210,10 +210,13 @@ def test_what_is_bounded_is_no_leak() -> None:
     before = look()
     bounded.extend(torch.zeros(4) for _ in range(100))
     assert find_retained(before) is None
+    assert fills_up(before), "it will be full one day"
     unbounded.extend(torch.zeros(4) for _ in range(20))
     named = find_retained(before)
     assert named is not None
     assert named[0] == "unbounded"
+    bounded.extend(torch.zeros(4) for _ in range(1000))
+    assert not fills_up(before)
 
 
 @functools.cache

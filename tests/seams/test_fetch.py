@@ -145,3 +145,19 @@ def test_a_collate_function_that_knows_no_name() -> None:
         assert torch.equal(torch.cat(list(batches)), data)
         assert counted(host, number_of(host, batches), 0) == 2
         assert not host.broken
+
+
+def test_a_long_pass_before_the_training_leaves_its_fetches_to_be_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("outpace.seams.fetch.LOOK_NS", 1e12)
+    with hosted() as host:
+        one, other = loader(TRAINING, 0), loader(VALIDATION, 0)
+        for _ in one:
+            pass
+        for _ in other:
+            pass
+        seam = host.seams["fetch"]
+        assert isinstance(seam, FetchSeam)
+        for each in (one, other):
+            assert seam.totals(number_of(host, each), workers=False).looked == 1

@@ -12,8 +12,17 @@ import pytest
 import torch
 from tests.remedies.trainings import hosted
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    TensorDataset,
+)
 
+from outpace.measure.subjects import training_loader
 from outpace.seams.generators import generators_in
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
@@ -38,6 +47,57 @@ def length_of(host: Host, batches: DataLoader[Any]) -> int | None:
     seam = host.seams["loader"]
     assert isinstance(seam, LoaderSeam)
     return seam.record_of(batches).length
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"batch_size": None, "sampler": BatchSampler(RandomSampler(range(8)), 2, False)},
+        {"batch_size": 2, "sampler": [3, 1, 2, 0, 7, 6, 5, 4]},
+        {"batch_sampler": [[0, 1], [2, 3], [4, 5], [6, 7]]},
+    ],
+    ids=["no batch sampler", "a list of indices", "a list of batches"],
+)
+def test_loaders_of_every_kind_have_a_length(how: dict[str, Any]) -> None:
+    learn, data = learner(), torch.randn(8, 3)
+    with hosted(switching=True) as host:
+        batches: DataLoader[Any] = DataLoader(data, **how)  # type: ignore[arg-type]
+        assert length_of(host, batches) == 4
+        for epoch in range(4):
+            host.switch(replace(AS_IS, free_input=True) if epoch % 2 else AS_IS)
+            count = 0
+            for x in batches:
+                learn(x)
+                count += 1
+            assert count == 4
+        assert not host.broken
+
+
+def test_a_loader_trains_where_gradients_are_had_without_a_backward_pass() -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with hosted(switching=True) as host:
+        batches: DataLoader[Any] = DataLoader(torch.randn(16, 3), 2)  # type: ignore[arg-type]
+        for x in batches:
+            wanted = list(model.parameters())
+            for weight, slope in zip(
+                wanted, torch.autograd.grad(model(x).mean(), wanted), strict=True
+            ):
+                weight.grad = slope
+            optimizer.step()
+        found = training_loader(host)
+        assert found is not None
+        assert found[0] is batches
+
+
+def test_one_batch_that_all_steps_learn_from_feeds_none() -> None:
+    learn = learner()
+    with hosted(switching=True) as host:
+        batches: DataLoader[Any] = DataLoader(torch.randn(16, 3), 2)  # type: ignore[arg-type]
+        x = next(iter(batches))
+        for index in range(30):
+            learn(x)
+            assert (training_loader(host) is not None) == (index < 20)
 
 
 class Pool(Dataset[torch.Tensor]):

@@ -89,3 +89,27 @@ def test_a_recipe_that_is_taken_back_leaves_nothing(tmp_path: Path) -> None:
     assert options(optimizer.param_groups) == [(None, None)]
     kept = [each["exp_avg"] for each in optimizer.state.values()]
     assert all(each.is_contiguous() for each in (*net.parameters(), *kept))
+
+
+class Counting(torch.optim.SGD):
+    """Keeps a number of its own among what it keeps of weights."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.state["k"] = torch.tensor([1.0]) + self.state.get("k", 0.0)  # type: ignore[index, call-overload]
+        self.state["name"] = "counting"  # type: ignore[index]
+        super().step()
+
+
+@pytest.mark.parametrize("setup", [{"watched": False}, {"fused": True, "channels_last": True}])
+def test_an_optimizer_may_keep_what_is_no_weights(setup: dict[str, Any]) -> None:
+    with hosted(switching=True) as host:
+        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        optimizer = Counting(net.parameters(), 0.01, momentum=0.9)
+        for index in range(6):
+            host.switch(replace(AS_IS, **setup) if index == 3 else AS_IS)
+            optimizer.zero_grad()
+            net(torch.randn(2, 3, 8, 8)).mean().backward()
+            optimizer.step()
+            copy.deepcopy(optimizer.state_dict())
+        assert not host.broken
+        assert host.steps == 6

@@ -397,7 +397,7 @@ def _memory(watcher: Watcher, memory: Memory) -> Memory:
         limit_bytes=memory.limit_bytes or memory_limit(),
         free_bytes=free_memory(),
         growth_bytes_step=trend.bytes_per_step if trend is not None else 0.0,
-        growth_low=trend.low if trend is not None else 0.0,
+        growth_low=trend.low if trend is not None and not watcher.fills else 0.0,
         retained_name=name,
         retained_where=where,
     )

@@ -59,7 +59,8 @@ def collect_input(
         for path in session.glob(f"worker-{record.number}-*.json"):
             watched += read_dump(path)
     collate = loader.collate_fn.__name__ if isroutine(loader.collate_fn) else ""
-    collates = frozenset({collate} if "default" not in collate else ())
+    # A lambda has the name of every other one.
+    collates = frozenset({collate} if "default" not in collate and collate != "<lambda>" else ())
     share = kinds(watched, collates)
     usual = phases.get("input", 0.0)
     own = record.own_starts

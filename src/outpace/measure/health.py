@@ -75,6 +75,10 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.learners = 0
         self.bad_gradient: str | None = None
         self.not_optimized: tuple[str, ...] = ()
+        self.lost: dict[str, torch.Tensor] = {}
+        """of parameters that no optimizer has, what they were when that was seen first"""
+        self.first_rates: dict[int, float] = {}
+        """of optimizers (id), when they were looked at first"""
         self.idle: dict[str, tuple[nn.Parameter, int, int]] = {}
         """parameters that had no gradient, with torch's count of their changes and the step that it was at"""
         self.reached: set[str] = set()
@@ -267,24 +271,37 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
 
     def _before_update(self, optimizer: Any, *_: Any) -> None:
         one = id(optimizer)
-        self.updates += one in self.began
-        self.carried += one in self.began and one not in self.zeroed
+        own = held_by(optimizer)
+        models = {id(p) for model in list(self.host.roots) for p in model.parameters()}
+        # Of copies of a model's weights gradients are assigned: nobody has to set them to zero.
+        added = one in self.began and not (models and own.isdisjoint(models))
+        self.updates += added
+        self.carried += added and one not in self.zeroed
         self.began.discard(one)
         self.zeroed.discard(one)
-        own = held_by(optimizer)
         held = own.union(*map(held_by, {*self.host.optimizers, *self.host.made}))
         self.learners = max(self.learners, len(self._taught()))
         named = self._parameters()
+        lost = {
+            n: p for n, p in named if p.requires_grad and p.grad is not None and id(p) not in held
+        }
+        # What changes all the same the script sets itself, as of copies that an optimizer has. By value:
+        # torch does not count what is done to `.data`.
         self.not_optimized = tuple(
-            n for n, p in named if p.requires_grad and p.grad is not None and id(p) not in held
+            n for n, p in lost.items() if n in self.lost and torch.equal(self.lost[n], _part(p))
         )
+        for name, parameter in lost.items():
+            self.lost.setdefault(name, _part(parameter).clone())
         for name, parameter in named:
             if parameter.grad is not None:
                 self.reached.add(name)
             elif parameter.requires_grad and id(parameter) in own:
                 self.idle.setdefault(name, (parameter, version_of(parameter), self.host.steps))
         # As it is now: the first looks of a training with a warm-up are always in it.
-        self.warming_up = any(map(_restrained, self.host.optimizers))
+        now = max((float(g.get("lr") or 0.0) for g in optimizer.param_groups), default=0.0)
+        by_hand = not any("initial_lr" in group for group in optimizer.param_groups)
+        rose = by_hand and now > self.first_rates.setdefault(one, now)
+        self.warming_up = rose or any(map(_restrained, self.host.optimizers))
         if optimizer is self.host.main_optimizer():
             grads = [p.grad for _, p in named if p.grad is not None and not p.grad.is_sparse]
             self.noise.add([_part(grad).float() for grad in grads])
@@ -366,8 +383,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
 def _restrained(optimizer: Any) -> bool:
     """Whether a schedule holds a rate far below what it will be."""
     return any(
-        float(group.get("lr", 0.0)) * RESTRAINED
-        < max(float(group.get("max_lr", 0.0)), float(group.get("initial_lr", 0.0)))
+        float(group.get("lr") or 0.0) * RESTRAINED
+        < max(float(group.get("max_lr") or 0.0), float(group.get("initial_lr") or 0.0))
         for group in optimizer.param_groups
     )
 

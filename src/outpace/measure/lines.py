@@ -50,7 +50,10 @@ LOG_WORDS = re.compile(
 METRIC_FILES = re.compile(r"/(sklearn|scipy|numpy|pandas)/")
 """what gradients do not go through"""
 OPTIMIZER_FILES = re.compile(r"/torch/(optim/|nn/utils/clip_grad\.py|amp/grad_scaler\.py)")
-DECODE_FILES = re.compile(r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/")
+DECODE_FILES = re.compile(
+    r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/|/outpace/seams/decode\.py"
+)
+"""what decodes in C is called by our frame"""
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")
 SERVE_FILES = re.compile(r"torch/utils/data/(dataset|sampler|distributed|_utils/fetch)\.py")
 """torch's own way from a data set to a batch"""
@@ -59,7 +62,8 @@ FETCH_FILE = "torch/utils/data/_utils/fetch.py"
 MAKING = ("decode", "parse", "storage", "augment")
 BY_CHANCE = 0.1
 """of the samples at a line that may be of another phase than they say"""
-OURS = re.compile(r"/outpace/(seams|measure)/")
+OURS = re.compile(r"/outpace/(seams/(?!decode\.py|transfer\.py)|measure/)")
+"""but for frames that call what the script asked for"""
 UNPICKLE_FILES = re.compile(
     r"torch/multiprocessing/reductions|resource_sharer|multiprocessing/reduction"
 )

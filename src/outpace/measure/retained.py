@@ -79,6 +79,17 @@ def find_retained(
     return None if best is None else (best[1].name, _where(best[1]))
 
 
+def fills_up(before: Look | None = None, frame: FrameType | None = None) -> bool:
+    """Whether what has a limit of its own holds tensors, has grown since ``before``, and is not full yet."""
+    return any(
+        isinstance(holder.value, deque)
+        and holder.value.maxlen is not None
+        and (before or {}).get(holder.key, 0) < len(holder.value) < holder.value.maxlen
+        and carries_graph(holder.value) is not None
+        for holder in holders(frame or sys._getframe(1))
+    )
+
+
 def _where(holder: Holder) -> str:
     """``file:line`` of what adds to it."""
     code = getattr(getattr(holder.value, "__wrapped__", None), "__code__", None)

@@ -11,6 +11,8 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.module import device_of
 
+ONCE = 20
+"""steps after which a single batch was not drawn for the first of them"""
 FORWARD = 0.4
 """of a step's time, less that for input, that a batch of a validation takes, while none was seen"""
 
@@ -19,7 +21,12 @@ def training_loader(host: Host) -> tuple[Any, Record] | None:
     """The DataLoader that feeds the steps; of several the one that they wait for most."""
     seam = host.seams.get("loader")
     if isinstance(seam, LoaderSeam):
-        pairs = [(k, r) for k, r in list(seam.records.items()) if r.trains]
+        # One batch that many steps learn from feeds none of them.
+        pairs = [
+            (k, r)
+            for k, r in list(seam.records.items())
+            if r.trains and not (r.draws == 1 and host.steps > ONCE)
+        ]
         return max(pairs, key=lambda pair: pair[1].wait, default=None)
     return None
 

@@ -10,7 +10,7 @@ from outpace.measure.growth import Growth
 from outpace.measure.ledger import WARM_UP
 from outpace.measure.losses import Losses
 from outpace.measure.recurring import Came
-from outpace.measure.retained import Look, find_retained, look
+from outpace.measure.retained import Look, fills_up, find_retained, look
 from outpace.measure.subjects import forget_epochs, steps_of_epoch, training_loader
 from outpace.measure.validation import ValidationLosses
 from outpace.records.ledger import NOW_AND_THEN
@@ -46,6 +46,8 @@ class Watcher:
         self.first_look: Look | None = None
         self.next_look = LOOK_AGAIN_AT
         self.retained: tuple[str, str] | None = None
+        self.fills = False
+        """memory grows as something is filled that has a limit of its own"""
         self.course = Course()
         self.losses = Losses()
         self.validation = ValidationLosses(host)
@@ -112,6 +114,7 @@ class Watcher:
         trend = self.growth.trend()
         if trend is not None and trend.grows:
             self.retained = find_retained(self.first_look)
+            self.fills = self.retained is None and fills_up(self.first_look)
 
     def total_steps(self, micro_steps: int) -> int | None:
         """Steps of the whole run, of so many batches each; None where nothing tells."""

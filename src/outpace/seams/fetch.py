@@ -74,7 +74,8 @@ class FetchSeam:
         self.in_worker: Any = None
         """called once in each worker process, to start what watches there"""
         self.met_worker = 0
-        self.next_look = 0.0
+        self.next_look: dict[tuple[int, int], float] = {}
+        """of each DataLoader and worker: fetching nanoseconds from which on one is looked at closely"""
 
     def install(self) -> None:
         """Put the seam in."""
@@ -122,7 +123,8 @@ class FetchSeam:
                 return original(fetcher, index)
             info = get_worker_info()
             slot = 0 if info is None else min(info.id + 1, SLOTS - 1)
-            row = rows[getattr(fetcher, "_outpace_loader", LOADERS - 1)][slot]
+            at = getattr(fetcher, "_outpace_loader", LOADERS - 1), slot
+            row = rows[at[0]][slot]
             if info is not None and seam.met_worker != os.getpid():
                 seam.met_worker = os.getpid()
                 seam.host.guard("fetch", seam.enter_worker)
@@ -132,7 +134,7 @@ class FetchSeam:
             decode = seam.decode
             decode.refresh()
             decoded, images, pixels = decode.nanoseconds, decode.images, decode.pixels
-            close = row[1] >= seam.next_look
+            close = row[1] >= seam.next_look.get(at, 0.0)
             read = queued = cpu = whole = 0.0
             if close:
                 read, queued, whole, cpu = (
@@ -161,7 +163,7 @@ class FetchSeam:
                         row[9] += max(0.0, every - own)
                     row[10] += _queued() - queued
                     row[11] += _bytes_read() - read
-                    seam.next_look = row[1] + LOOK_NS
+                    seam.next_look[at] = row[1] + LOOK_NS
 
         return fetch
 

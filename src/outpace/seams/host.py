@@ -395,6 +395,9 @@ class Host:
         self.steps += 1
         self.in_group += 1
         if not self.phases.resting:
+            # Gradients may be had without a backward pass, as by torch.autograd.grad.
+            if not self.backwards_in_step and self.drawn.learn() is not None:
+                self.fed = True
             self.micro_steps = self._batches_of_step()
             self.drawn.step_ended()
         self.samples += self.batch_size * self.micro_steps

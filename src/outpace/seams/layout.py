@@ -23,10 +23,20 @@ def lay_out(module: nn.Module, optimizers: Iterable[Optimizer], *, channels_last
             if weight.grad is not None:
                 weight.grad.data = weight.grad.data.contiguous(memory_format=wanted)
     for optimizer in optimizers:
-        for state in optimizer.state.values():
+        for _, state in of_weights(optimizer):
             for key, value in state.items():
                 if isinstance(value, torch.Tensor) and value.dim() == 4:
                     state[key] = value.contiguous(memory_format=wanted)
+
+
+def of_weights(optimizer: Optimizer) -> list[tuple[torch.Tensor, dict[str, Any]]]:
+    """What an optimizer keeps of each weight; some keep other things beside it."""
+    kept: dict[Any, Any] = optimizer.state
+    return [
+        (weight, state)
+        for weight, state in kept.items()
+        if isinstance(weight, torch.Tensor) and isinstance(state, dict)
+    ]
 
 
 def lies_as(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -39,15 +49,17 @@ def lies_as(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
 
 def lay_states(optimizer: Optimizer) -> None:
     """Have what an optimizer keeps of each weight lie as that does: what was loaded may not."""
-    for weight, state in optimizer.state.items():
+    for weight, state in of_weights(optimizer):
         for key, value in state.items():
             of_weight = isinstance(value, torch.Tensor) and value.shape == weight.shape
             if of_weight and not lies_as(value, weight):
                 state[key] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
-def laid_in_rows(state: dict[str, Any]) -> dict[str, Any]:
+def laid_in_rows(state: Any) -> Any:
     """What an optimizer keeps of a weight, as it would lie without channels last."""
+    if not isinstance(state, dict):
+        return state
     return {k: as_rows(v) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
 
 

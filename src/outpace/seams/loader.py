@@ -490,6 +490,8 @@ class LoaderSeam:
 def apart(thing: Any) -> Any:
     """A copy of a loader with copies of its samplers, or of one of them."""
     own = copy.copy(thing)
+    if not hasattr(own, "__dict__"):  # None, or a list of indices
+        return own
     for name in ("batch_sampler", "sampler"):
         if name in vars(own):
             vars(own)[name] = apart(vars(own)[name])

@@ -227,7 +227,8 @@ class OptimizerSeam:
                 group["fused"], group["foreach"] = before["fused"], before["foreach"]
         fused_now = any(g.get("fused") for g in optimizer.param_groups)
         for parameter, state in optimizer.state.items():
-            step = state.get("step")
+            # An optimizer may keep what is no weight's beside them.
+            step = state.get("step") if isinstance(state, dict) else None
             if isinstance(step, torch.Tensor) and parameter.is_cuda:
                 wanted = parameter.device if fused_now else torch.device("cpu")
                 if step.device.type != wanted.type and not _capturable(optimizer):

@@ -28,7 +28,6 @@ class SeedingSeam:
     def __init__(self, host: Host, shift: int = 0) -> None:
         self.host = host
         self.shift = shift
-        self.seeded: list[str] = []
         self.originals: list[tuple[Any, str, Any, Any]] = []
         """where they were, and what stands there"""
 
@@ -54,7 +53,6 @@ class SeedingSeam:
 
         @in_place_of(owner, name)
         def seed(*args: Any, **kwargs: Any) -> Any:
-            self.seeded.append(f"{owner.__name__}.{name}")
             if self.shift and args and isinstance(args[0], int):
                 args = ((args[0] + self.shift) % MODULUS, *args[1:])
             elif self.shift and isinstance(kwargs.get("seed"), int):

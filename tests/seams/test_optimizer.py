@@ -113,3 +113,15 @@ def test_an_optimizer_may_keep_what_is_no_weights(setup: dict[str, Any]) -> None
             copy.deepcopy(optimizer.state_dict())
         assert not host.broken
         assert host.steps == 6
+
+
+def test_steps_end_by_their_backward_pass_where_the_optimizers_seam_is_out() -> None:
+    with hosted(switching=True) as host:
+        net, optimizer = made()
+        for index in range(6):
+            if index == 3:
+                host.fail("optimizer", RuntimeError("on purpose"))
+            optimizer.zero_grad()
+            net(torch.randn(2, 3, 8, 8)).mean().backward()
+            optimizer.step()
+        assert host.steps == 6

@@ -203,6 +203,10 @@ class Host:
             f"outpace: the {name} seam failed ({self.broken[name]}); it is taken out and the "
             "target goes on"
         )
+        if name == "optimizer" and self.boundary == "optimizer":
+            self.boundary = (
+                "backward"  # steps are to end all the same: an experiment waits for them
+            )
         seam = self.seams.get(name)
         if seam is not None:
             try:

@@ -474,6 +474,8 @@ def test_sessions(called: Called, say: Say, tmp_path: Path) -> None:
 
 def test_two_sessions_of_the_same_second_have_folders_of_their_own(called: Called) -> None:
     assert len({session_folder(None, "train.py") for _ in range(3)}) == 3
+    assert session_folder(None, "pkg.train").name.endswith("-pkg-train")
+    assert session_folder(None, "runs/train.v2.py").name.endswith("-train-v2")
 
 
 def test_no_folder_is_left_where_nothing_came_of_it(
@@ -495,6 +497,12 @@ def test_the_newest_session_can_be_measured_again(called: Called, say: Say, tmp_
     assert say("diagnose", "--session", ".outpace/latest", "train.py")[0] == 0
     assert (tmp_path / ".outpace" / "latest").resolve() == newest
     assert (newest / "session.json").exists()
+
+
+def test_a_trace_and_a_report_are_two_files(called: Called, say: Say, tmp_path: Path) -> None:
+    code, _, told = say("diagnose", "--trace", "x.json", "-o", "x.json", "train.py")
+    assert (code, told.splitlines()[0]) == (2, "error: x.json is to be the trace and the report")
+    assert not (tmp_path / ".outpace").exists()
 
 
 def test_a_trace_replaces_traces_only(called: Called, say: Say, tmp_path: Path) -> None:

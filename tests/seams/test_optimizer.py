@@ -104,6 +104,7 @@ class Counting(torch.optim.SGD):
 def test_an_optimizer_may_keep_what_is_no_weights(setup: dict[str, Any]) -> None:
     with hosted(switching=True) as host:
         net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        torch.optim.SGD(net.parameters(), 0.01)  # from here on torch tells of its steps, too
         optimizer = Counting(net.parameters(), 0.01, momentum=0.9)
         for index in range(6):
             host.switch(replace(AS_IS, **setup) if index == 3 else AS_IS)

@@ -30,11 +30,9 @@ class Samples:
 
     def __getitem__(self, index: int) -> Any:
         half = torch.tensor([index, -index]).to(torch.bfloat16)
-        return {
-            "x": np.array([index, 1 / (1 + index)], np.float32),
-            "y": (index, half),
-            "at": index % 2 > 0,
-        }
+        numbers = np.array([index, 1 / (1 + index)], np.float32)
+        wave = np.array([index * 1j], np.complex64)
+        return {"x": numbers, "y": (index, half), "at": index % 2 > 0, "z": wave}
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +68,7 @@ def test_they_are_what_each_is_alone(packed: Path) -> None:
     several, here = both(Arrays(packed))
     assert len(several) == 34
     assert same_bits(several, here)
+    assert all(type(several[7][name]) is torch.Tensor for name in "xz")
     assert len(several[-1]["x"]) == 10, "the last one is smaller"
     assert several[7]["y"][1].untyped_storage().nbytes() == several[7]["y"][1].nbytes
     kept = several[7]["y"][1].requires_grad_().square().sum()

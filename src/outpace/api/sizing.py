@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from outpace.adapters.work import Output, Progress, Work, working
-from outpace.errors import Interrupted, TargetError
+from outpace.errors import Interrupted, TargetError, TargetFailed
 from outpace.measure.machine import free_memory
 from outpace.plan.room import next_to_try
 from outpace.records.files import read_json, write_json
@@ -37,7 +37,7 @@ def sizes(
     ``batch``: samples of another one that is asked about. ``tries``: on a GPU the largest batch that fits is
     run too, in further runs.
 
-    Raises TargetError where the script trains nothing.
+    Raises TargetError where the script trains nothing, TargetFailed with its exit code where it fails.
     """
     with working(target, session, output, progress) as work:
         work.tell("a step's memory", 0, 1)
@@ -53,12 +53,14 @@ def sizes(
         if found is not None:
             write_json(work.session / SIZES, found)
     if found is None or not found.steps:
-        raise TargetError(
-            f"{target.name} ended with exit code {code} before its steps could be measured"
-            if code
-            else f"{target.name} came to its end before its steps could be measured",
-            "see what `outpace diagnose` says of it",
-        )
+        hint = "see what `outpace diagnose` says of it"
+        if not code:
+            ended = f"{target.name} came to its end before its steps could be measured"
+            raise TargetError(ended, hint)
+        ended = f"{target.name} ended with exit code {code} before its steps could be measured"
+        failed = TargetFailed(ended, hint)
+        failed.exit_code = code
+        raise failed
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from outpace.cli.options import Duration, TargetCommand, common, option, target_argument
+from outpace.errors import UsageError
 
 
 @click.command(
@@ -52,6 +53,9 @@ def command(
     from outpace.cli.measuring import check_file, given, kept, show
 
     if trace is not None:
+        report = shared["output"]
+        if report is not None and report.absolute() == trace.absolute():
+            raise UsageError(f"{trace} is to be the trace and the report", "name two files")
         check_file(trace, shared["force"], trace=True)
     options = given(words, **shared)
     from outpace.api import diagnose

@@ -203,7 +203,7 @@ def session_folder(given: Path | None, name: str) -> Path:
     if given is not None:
         return given
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    stem = re.sub(r"\W+", "-", Path(name).stem) or "target"
+    stem = re.sub(r"\W+", "-", Path(name).name.removesuffix(".py")) or "target"
     folder = Path(".outpace") / f"{stamp}-{stem}"
     number = 1
     while True:

@@ -49,6 +49,8 @@ class OptimizerSeam:
         """those whose gradients the script lays otherwise than its weights"""
         self.mislays = False
         """there was one"""
+        self.begun = False
+        """a step began, and none has ended since"""
         self.zeroes = False
         """the script asks that gradients be set to zero instead of None"""
 
@@ -137,6 +139,7 @@ class OptimizerSeam:
         host = self.host
         if not host.trains_here():
             return None
+        self.begun = True
         if self.last() is not optimizer:
             self.last = weakref.ref(optimizer)
             if optimizer not in host.optimizers:
@@ -183,7 +186,8 @@ class OptimizerSeam:
     def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step ended."""
         host = self.host
-        if host.on_main_thread():
+        if host.on_main_thread() and self.begun:
+            self.begun = False  # a class whose step calls its base's ends two, and steps once
             stack = host.phases.stack
             within = _current_graph_task_id() != -1
             # What an exception left of an earlier step goes too, the backward pass around this one does not.

@@ -367,5 +367,5 @@ def _pinned(leaf: Any) -> Any:
 
 
 def _tensor(leaf: Any) -> Any:
-    numbers = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf"
+    numbers = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc"
     return torch.from_numpy(leaf) if numbers else leaf

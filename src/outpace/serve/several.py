@@ -90,7 +90,7 @@ def _cut(batch: Any, rows: slice) -> Any:
     if isinstance(batch, np.ndarray):
         # By numpy, so that what is saved of a tensor are its own rows.
         part = batch[rows]
-        return torch.from_numpy(part) if part.dtype.kind in "biuf" else part
+        return torch.from_numpy(part) if part.dtype.kind in "biufc" else part
     if isinstance(batch, torch.Tensor):
         return batch[rows].clone()  # autograd counts changes to a tensor and its views together
     raise TypeError(f"{type(batch).__name__}: no array")

@@ -338,8 +338,24 @@ def test_what_a_batch_gives_may_be_written_to(tmp_path: Path) -> None:
     assert all(batch[name].flags.writeable for name in ("gap", "day"))
 
 
+class Samples:
+    """No table."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": np.array([index, 0.5], np.float32), "z": np.array([index * 1j], np.complex64)}
+
+
+def test_complex_numbers_come_out_as_tensors_too(tmp_path: Path) -> None:
+    pack("tests.serve.test_tables:Samples", tmp_path / "packed", "arrays")
+    batch = next(iter(Loader(tmp_path / "packed", 4, workers=0)))
+    assert [type(part).__name__ for part in batch.values()] == ["Tensor", "Tensor"]
+
+
 def test_a_pack_of_another_kind_is_no_table(tmp_path: Path) -> None:
-    pack("tests.serve.test_several:Samples", tmp_path / "packed", "arrays")
+    pack("tests.serve.test_tables:Samples", tmp_path / "packed", "arrays")
     with pytest.raises(DataError, match="packed as arrays"):
         Table(tmp_path / "packed")
 

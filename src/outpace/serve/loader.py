@@ -30,7 +30,6 @@ from outpace.serve.order import Order, Repeated
 from outpace.serve.processes import shared_free
 from outpace.serve.rates import Choice, bytes_ahead, depth_of
 from outpace.serve.repaid import Left
-from outpace.serve.several import Several, cuts
 from outpace.serve.sources import open_source
 from outpace.serve.torchdata import as_ours, is_state, state_for
 from outpace.serve.transfer import transferred
@@ -261,20 +260,16 @@ class Loader:
                     self.maker.unopened = None
             kind, workers, depth = self.choice[:3]
             size = self.choice.batch_bytes
-            most_bytes = bytes_ahead(kind, workers, self.prefetch_bytes, self.ram)
-            if kind == "none" and cuts(self.maker):
-                self._executor = Several(self.maker, self._arrival, most_bytes)
-            else:
-                self._executor = start(
-                    kind,
-                    self.maker,
-                    workers,
-                    depth,
-                    size,
-                    self._arrival,
-                    keeps_freed=self.choice.keeps_freed,
-                    most_bytes=most_bytes,
-                )
+            self._executor = start(
+                kind,
+                self.maker,
+                workers,
+                depth,
+                size,
+                self._arrival,
+                keeps_freed=self.choice.keeps_freed,
+                most_bytes=bytes_ahead(kind, workers, self.prefetch_bytes, self.ram),
+            )
             if getattr(self._executor, "by_pipe", False):
                 free = shared_free() / 2**20
                 self.notes.append(

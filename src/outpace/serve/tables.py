@@ -104,8 +104,7 @@ class Table:
     def batch(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> dict[str, Any]:
         """The rows of a batch. Numbers and dates as arrays (NaN, NaT in gaps), anything else as lists.
 
-        Each array has memory of its own: who keeps one column of a batch keeps that alone. (`outpace.Loader`
-        may make several small batches at once, which share it.)
+        Each array has memory of its own: who keeps one column of a batch keeps that alone.
         """
         rows = np.asarray(indices, np.int64)
         if rows.size and not -self.length <= int(rows.min()) <= int(rows.max()) < self.length:

@@ -159,8 +159,9 @@ def test_a_validation_begins_where_its_data_are_drawn(
     )
     assert code == 0, text
     rows = {row.name: row for row in evidence_of(tmp_path / "session").ledger}
-    assert 8.0 < rows["validation"].seconds < 14.0
-    assert 8.0 < rows["epoch_end"].seconds < 14.0
+    # Ten seconds are slept in each, and others on the machine make both longer.
+    assert min(rows[name].seconds for name in ("validation", "epoch_end")) > 8.0
+    assert rows["validation"].seconds < 1.7 * rows["epoch_end"].seconds
     line = (
         path.read_text().splitlines().index("    time.sleep(0.2)  # a metric of the training") + 1
     )

@@ -121,3 +121,16 @@ def test_fresh_memory_is_counted_in_pages() -> None:
 def _huge_pages() -> bool:
     path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     return path.exists() and "[always]" in path.read_text()
+
+
+@pytest.mark.parametrize(("cores", "wanted"), [(2, 24), (16, 192), (64, 260)])
+def test_of_a_sockets_cache_its_cores_share_counts(
+    cores: int, wanted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual machine is told all of it."""
+    for level, size in enumerate((48, 2048, 260 * 1024)):
+        (tmp_path / f"index{level}").mkdir()
+        (tmp_path / f"index{level}/size").write_text(f"{size}K\n")
+    monkeypatch.setattr(counters, "CACHES", tmp_path)
+    monkeypatch.setattr(counters, "usable_cores", lambda: cores)
+    assert counters.last_level_cache.__wrapped__() == wanted * 2**20

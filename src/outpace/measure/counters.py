@@ -11,6 +11,14 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
+from outpace.measure.machine import usable_cores
+
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+OF_A_CORE = 12 * 2**20
+"""of a cache that cores share: the most that processors have. A virtual machine of two cores is told all of
+its socket's: 260 MiB, seen here, of which others' cores have most
+"""
+
 CPUCLOCK_SCHED = 2
 """What the kernel calls the clock that counts a process's time on the CPU (posix-timers.h)."""
 
@@ -125,14 +133,16 @@ def _resident(pid: int | str) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=1)
 def last_level_cache() -> int:
-    """Bytes of the CPU's largest cache; 32 MiB where the system does not tell."""
+    """Bytes of the CPU's largest cache, at most `OF_A_CORE` for each core that is ours; 32 MiB where the
+    system does not tell.
+    """
     sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+    for path in CACHES.glob("index*/size"):
         try:
             sizes.append(int(path.read_text().strip().removesuffix("K")) * 1024)
         except (OSError, ValueError):
             continue
-    return max(sizes, default=32 * 2**20)
+    return min(max(sizes, default=32 * 2**20), OF_A_CORE * usable_cores())
 
 
 def _cpu_ns_from_proc(pid: int) -> int | None:

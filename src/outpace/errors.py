@@ -42,6 +42,13 @@ class TargetFailed(TargetError):
 
     exit_code = 1
 
+    def __init__(
+        self, message: str, hint: str | None = None, *, exit_code: int | None = None
+    ) -> None:
+        super().__init__(message, hint)
+        if exit_code is not None:
+            self.exit_code = exit_code
+
 
 class RecipeError(OutpaceError):
     """A recipe cannot be read or applied."""

@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 from torch.utils.data import DataLoader
 
+from outpace.seams.epoch import Epoch
 from outpace.seams.epoch_end import ends_here
 from outpace.seams.host import Host
-from outpace.seams.loader import Epoch, LoaderSeam
+from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 
 

@@ -58,9 +58,7 @@ def sizes(
             ended = f"{target.name} came to its end before its steps could be measured"
             raise TargetError(ended, hint)
         ended = f"{target.name} ended with exit code {code} before its steps could be measured"
-        failed = TargetFailed(ended, hint)
-        failed.exit_code = code
-        raise failed
+        raise TargetFailed(ended, hint, exit_code=code)
     return found
 
 

@@ -346,8 +346,8 @@ def check_measured(session: Session) -> None:
             raise Interrupted(
                 "interrupted", "what was measured by then: outpace report .outpace/latest"
             )
-        error = TargetFailed(
-            f"{session.target.name}: {session.outcome}", "`outpace diagnose` tells more of it"
+        raise TargetFailed(
+            f"{session.target.name}: {session.outcome}",
+            "`outpace diagnose` tells more of it",
+            exit_code=session.exit_code or TargetError.exit_code,
         )
-        error.exit_code = session.exit_code or TargetError.exit_code
-        raise error

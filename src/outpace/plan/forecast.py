@@ -36,7 +36,6 @@ def steps_of(
 
     Raises UsageError where epochs or samples are said, and how many steps that is is not known.
     """
-    seen = evidence.steps
     if steps is not None:
         return steps
     if epochs is not None:
@@ -47,12 +46,11 @@ def steps_of(
             )
         return max(1, round(epochs * epoch))
     if samples is not None:
-        if not seen.batch_size:
+        if not evidence.samples_a_step:
             raise UsageError(
                 "how many samples a step has could not be found", "say the length with --steps"
             )
-        together = seen.batch_size * seen.micro_steps * max(1, len(evidence.ranks))
-        return max(1, round(samples / together))
+        return max(1, round(samples / evidence.samples_a_step))
     return None
 
 

@@ -277,10 +277,6 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     rate = steps / spent["steps"] if spent.get("steps") else None
     there = device(asked.device) if asked.device is not None else None
     said = tuple(notes(evidence, steps))
-    reckoned = step_on(there, evidence) if there is not None else None
-    untold = reckoned if isinstance(reckoned, str) else None
-    if there is not None and untold is not None:
-        said += (f"nothing is told of {there.name}: {untold}",)
     found = options(
         evidence,
         measured.findings,
@@ -293,8 +289,11 @@ def _of_script(asked: Question, measured: Session) -> Plan:
         device=there,
         count=asked.count,
     )
-    if there is not None and untold is None and not any(there.name in one.change for one in found):
-        said += (f"{there.name} would end it no sooner",)
+    if there is not None:
+        if isinstance(untold := step_on(there, evidence), str):
+            said += (f"nothing is told of {there.name}: {untold}",)
+        elif not any(there.name in one.change for one in found):
+            said += (f"{there.name} would end it no sooner",)
     return Plan(
         budget=asked.time if asked.time is not None else UNSET,
         forecast=Forecast(seconds, fits, said, usd, None, asked.cost, steps, rate, spent),

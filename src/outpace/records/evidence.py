@@ -147,6 +147,11 @@ class Input(msgspec.Struct, frozen=True):
     """seconds a step in which the script's own loop makes the model's input of a loader's batch"""
     reworked_where: str | None = None
 
+    @property
+    def by_chance(self) -> bool:
+        """Whether samples, other loaders' too, would be others if drawn elsewhere or in another order."""
+        return not self.deterministic or self.others_random
+
 
 class ByHand(msgspec.Struct, frozen=True):
     """Parameters changed by the script's own lines in place of an optimizer, in a step."""
@@ -519,6 +524,16 @@ class Evidence(msgspec.Struct, frozen=True):
     def arm(self, name: str) -> Arm | None:
         """The arm called ``name`` where it was measured to its end."""
         return next((a for a in self.arms if a.name == name and a.failed is None), None)
+
+    @property
+    def world(self) -> int:
+        """Processes that train together."""
+        return max(1, len(self.ranks))
+
+    @property
+    def samples_a_step(self) -> int:
+        """Of all ranks; 0 where they are not known."""
+        return self.steps.batch_size * self.steps.micro_steps * self.world
 
     @property
     def experimented(self) -> bool:

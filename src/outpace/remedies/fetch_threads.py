@@ -96,7 +96,7 @@ class FetchThreads(Remedy):
 
     def redraws(self, evidence: Evidence) -> bool:
         """Random samples draw in another order, those of other loaders too."""
-        return not evidence.input.deterministic or evidence.input.others_random
+        return evidence.input.by_chance
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set draws the samples of a batch with a pool of threads."""

@@ -103,7 +103,7 @@ class LoaderWorkers(Remedy):
 
     def redraws(self, evidence: Evidence) -> bool:
         """Random samples draw in another order, those of other loaders too."""
-        return not evidence.input.deterministic or evidence.input.others_random
+        return evidence.input.by_chance
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``num_workers`` in the DataLoader's construction."""

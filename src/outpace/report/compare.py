@@ -101,23 +101,13 @@ def headline(a: Session, b: Session) -> str:
 
 def _other_batch(a: Session, b: Session) -> bool:
     """Whether a step is known to have another number of samples than before."""
-    one, other = _samples(a), _samples(b)
+    one, other = a.evidence.samples_a_step, b.evidence.samples_a_step
     return one != other and min(one, other) > 0
-
-
-def _samples(session: Session) -> int:
-    """Samples a step, of all ranks; 0 where they are not known."""
-    steps = session.evidence.steps
-    return steps.batch_size * steps.micro_steps * _ranks(session)
 
 
 def _samples_per_s(session: Session) -> float:
     """Of all ranks."""
-    return session.steps.samples_per_s * _ranks(session)
-
-
-def _ranks(session: Session) -> int:
-    return max(1, len(session.evidence.ranks))
+    return session.steps.samples_per_s * session.evidence.world
 
 
 def ratio_of(before: float | None, after: float | None) -> float | None:
@@ -237,8 +227,8 @@ def _remarks(a: Session, b: Session) -> Iterator[str]:
     yield NOTE
     if _other_batch(a, b):
         yield (
-            f"A step has {words.count(_samples(b), 'sample')} instead of {_samples(a):,}: "
-            "times of steps are not compared."
+            f"A step has {words.count(b.evidence.samples_a_step, 'sample')} instead of "
+            f"{a.evidence.samples_a_step:,}: times of steps are not compared."
         )
     if a.machine.fingerprint != b.machine.fingerprint:
         yield "They ran on different machines."

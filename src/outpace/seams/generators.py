@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,14 +20,24 @@ def generators_kept(*others: Any) -> Iterator[None]:
 
     ``others``: generators of the script's own that are kept as well; None for one that is not there.
     """
-    states = states_taken()  # not as tensors: a batch may be made in here
-    own = [(other, state_of(other)) for other in others if other is not None]
+    restore = restoring(*others)
     try:
         yield
     finally:
+        restore()
+
+
+def restoring(*others: Any) -> Callable[[], None]:
+    """Puts all back as they are now, when it is called; ``others`` as of `generators_kept`."""
+    states = states_taken()  # not as tensors: a batch may be made in between
+    own = [(other, state_of(other)) for other in others if other is not None]
+
+    def restore() -> None:
         put_back(states)
         for other, state in own:
             set_state(other, state)
+
+    return restore
 
 
 def generators_in(thing: Any) -> list[Any]:

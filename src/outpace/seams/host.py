@@ -204,9 +204,8 @@ class Host:
             "target goes on"
         )
         if name == "optimizer" and self.boundary == "optimizer":
-            self.boundary = (
-                "backward"  # steps are to end all the same: an experiment waits for them
-            )
+            # Steps are to end all the same: an experiment waits for them.
+            self.boundary = "backward"
         seam = self.seams.get(name)
         if seam is not None:
             try:

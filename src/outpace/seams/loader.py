@@ -22,17 +22,11 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDat
 from torch.utils.weak import WeakIdKeyDictionary
 
 from outpace.seams.batch import batch_size, tensors_in
+from outpace.seams.epoch import Epoch, Instead
 from outpace.seams.epoch_end import Longer, ends_here, lengthened
 from outpace.seams.feeding import Feeding, MakeFeed
-from outpace.seams.generators import (
-    generators_in,
-    generators_kept,
-    put_back,
-    set_state,
-    state_of,
-    states_taken,
-)
-from outpace.seams.host import Host
+from outpace.seams.generators import generators_in, generators_kept, restoring
+from outpace.seams.host import Host, on_stderr
 from outpace.seams.later import Later
 from outpace.seams.loader_record import Line, Record, Start
 from outpace.seams.recent import Recent
@@ -40,9 +34,6 @@ from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.untraced import untraced
 from outpace.seams.where import caller
-
-Instead = Callable[[Exception], Callable[[], Iterator[Any]]]
-"""given what was raised: what gives the batches of an epoch then"""
 
 
 class Fed(NamedTuple):
@@ -164,8 +155,7 @@ class LoaderSeam:
         """How many batches an epoch has, as a copy tells: a sampler of the script's may draw random numbers
         for that, and keep what it drew; and a loader that was asked warns where it then gives more.
         """
-        parts = (loader, loader.dataset, loader.sampler, loader.batch_sampler)
-        with generators_kept(*itertools.chain.from_iterable(map(generators_in, parts))):
+        with generators_kept(*held_by(loader)):
             try:
                 record.length = len(apart(loader))
             except Exception:
@@ -354,20 +344,16 @@ class LoaderSeam:
 
     def _instead(self, loader: DataLoader[Any], record: Record) -> Instead:
         """For a loader whose feed fails at its first batch: its own, with all generators as they are now."""
-        parts = (loader, loader.dataset, loader.sampler, loader.batch_sampler)
-        held = list(itertools.chain.from_iterable(map(generators_in, parts)))
-        states, own = states_taken(), [state_of(each) for each in held]
+        restore = restoring(*held_by(loader))
 
         def instead(error: Exception) -> Callable[[], Iterator[Any]]:
-            put_back(states)
-            for each, state in zip(held, own, strict=True):
-                set_state(each, state)
+            restore()
             record.unfed = True
             for runner in record.runners.values():
                 runner.close()
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             where = f" made at {record.where}" if record.where else ""
-            print(f"outpace: the DataLoader{where} gives its own batches: {said}", file=sys.stderr)
+            on_stderr(f"outpace: the DataLoader{where} gives its own batches: {said}")
             return self._own_later(loader, record, self.originals)
 
         return instead
@@ -487,6 +473,12 @@ class LoaderSeam:
             self.on_draw(record, batch)
 
 
+def held_by(loader: DataLoader[Any]) -> list[Any]:
+    """Generators of random numbers that it, its data set and its samplers have for themselves."""
+    parts = (loader, loader.dataset, loader.sampler, loader.batch_sampler)
+    return list(itertools.chain.from_iterable(map(generators_in, parts)))
+
+
 def apart(thing: Any) -> Any:
     """A copy of a loader with copies of its samplers, or of one of them."""
     own = copy.copy(thing)
@@ -496,60 +488,3 @@ def apart(thing: Any) -> Any:
         if name in vars(own):
             vars(own)[name] = apart(vars(own)[name])
     return own
-
-
-class Epoch:
-    """One epoch's batches out of a feed, as the iterator of a DataLoader would give them."""
-
-    def __init__(
-        self,
-        seam: LoaderSeam,
-        record: Record,
-        epoch: Callable[[], Iterator[Any]],
-        instead: Instead | None = None,
-    ) -> None:
-        self.seam = seam
-        self.record = record
-        self.epoch = epoch
-        self.instead = instead
-        """what gives the batches where the first one fails"""
-        self.batches = epoch()
-
-    def __iter__(self) -> Epoch:
-        return self
-
-    def __len__(self) -> int:
-        if self.record.length is None:
-            raise TypeError("this DataLoader has no length")
-        return self.record.length
-
-    def __next__(self) -> Any:
-        seam, record = self.seam, self.record
-        if seam.dry:
-            if ends_here(seam.host, record, sys._getframe(1)):
-                raise StopIteration
-            return untraced(self.draw)
-        if seam.longer is not None and record.trains:
-            return lengthened(
-                seam.host, seam.longer, record, self.draw, self.begin_again, sys._getframe(1)
-            )
-        return self.draw()
-
-    def draw(self) -> Any:
-        """One batch, timed."""
-        instead, self.instead = self.instead, None
-        try:
-            return self.seam.draw(self.record, lambda _: next(self.batches), self)
-        except StopIteration:
-            raise
-        except Exception as error:
-            if instead is None:
-                raise
-            self.epoch = instead(error)
-        self.batches = self.epoch()
-        return self.seam.draw(self.record, lambda _: next(self.batches), self)
-
-    def begin_again(self) -> bool:
-        """Go on with the batches of another epoch."""
-        self.batches = self.epoch()
-        return True

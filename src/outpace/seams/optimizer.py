@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 )
 
 from outpace.seams.host import ACCUMULATED, Host
-from outpace.seams.layout import grads_lie_as_weights, laid_in_rows, lay_states
+from outpace.seams.layout import grads_lie_as_weights, laid_in_rows, lay_states, of_weights
 from outpace.seams.setup import AS_IS, FOREACH, FUSED, FUSED_ON_CPU, Setup
 
 CLOSURES = (FunctionType, MethodType, functools.partial)
@@ -230,9 +230,8 @@ class OptimizerSeam:
             else:
                 group["fused"], group["foreach"] = before["fused"], before["foreach"]
         fused_now = any(g.get("fused") for g in optimizer.param_groups)
-        for parameter, state in optimizer.state.items():
-            # An optimizer may keep what is no weight's beside them.
-            step = state.get("step") if isinstance(state, dict) else None
+        for parameter, state in of_weights(optimizer):
+            step = state.get("step")
             if isinstance(step, torch.Tensor) and parameter.is_cuda:
                 wanted = parameter.device if fused_now else torch.device("cpu")
                 if step.device.type != wanted.type and not _capturable(optimizer):

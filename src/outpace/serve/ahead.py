@@ -26,8 +26,6 @@ class Work:
         self.go = go
         self.closed = closed
         self.left = threading.Event()
-        self.ended = False
-        """there are no batches more"""
         self.thread = threading.Thread(target=self.run, name="outpace-ahead", daemon=True)
         at_work.add(self)
         self.thread.start()
@@ -35,7 +33,7 @@ class Work:
     def run(self) -> None:
         """Make batches; what is raised on the way is passed on to who draws, who may draw on."""
         try:
-            while self.put(*self.made()) and not self.ended:
+            while self.put(*self.made()):
                 while not self.go.wait(timeout=0.5):
                     if self.over():
                         return
@@ -47,7 +45,6 @@ class Work:
         try:
             return "batch", next(self.batches)
         except StopIteration:
-            self.ended = True
             return "end", None
         except BaseException as error:
             return "error", error
@@ -61,7 +58,7 @@ class Work:
         while not self.over():
             with contextlib.suppress(queue.Full):
                 self.ready.put((kind, value), timeout=0.2)
-                return not self.over()
+                return kind != "end" and not self.over()
         return False
 
     def leave(self) -> None:

@@ -99,6 +99,15 @@ def _like(template: Any, value: Any) -> Any:
     )
 
 
+def drawn_again(dataset: Any) -> contextlib.AbstractContextManager[None]:
+    """What is drawn inside comes a second time, and leaves the generators where the first has.
+
+    Beside another thread the training draws meanwhile: what it drew may not be drawn again.
+    """
+    alone = threading.current_thread() is threading.main_thread()
+    return generators_kept(*generators_in(dataset)) if alone else contextlib.nullcontext()
+
+
 class Slices:
     """One ``dataset[indices]`` a batch. Raises Unlike where that is found not to give what the items give."""
 
@@ -121,12 +130,8 @@ class Slices:
         if not self.to_check and len(indices) in self.sizes:
             return _sliced(self.template, self.dataset, indices)
         self.template = wanted = self.items(indices)
-        # Beside another thread the training draws meanwhile: what it drew may not be drawn again.
-        alone = threading.current_thread() is threading.main_thread()
         try:
-            with (
-                generators_kept(*generators_in(self.dataset)) if alone else contextlib.nullcontext()
-            ):
+            with drawn_again(self.dataset):
                 got = _sliced(wanted, self.dataset, indices)
         except Unlike as unlike:
             raise Unlike(str(unlike), wanted) from unlike

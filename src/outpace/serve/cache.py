@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from outpace.seams.generators import generators_in, generators_kept
-from outpace.serve.batches import CHECKED, Unlike, by_items, same_bits
+from outpace.serve.batches import CHECKED, Unlike, by_items, drawn_again, same_bits
 from outpace.serve.changes import state_of
 
 
@@ -120,9 +119,7 @@ class SampleCache:
             if before is not None and state_of(self.dataset, self.collate) not in (before, None):
                 raise Unlike("the data set has changed")
         wanted = self.items(indices) if self.to_check else None
-        # What is drawn a second time must not be what comes next; beside another thread that cannot be kept.
-        twice = self.to_check and threading.current_thread() is threading.main_thread()
-        with generators_kept(*generators_in(self.dataset)) if twice else contextlib.nullcontext():
+        with drawn_again(self.dataset) if self.to_check else contextlib.nullcontext():
             for index in rows[~self.samples.have[rows]]:
                 self.samples.add(int(index), self.collate([self.dataset[int(index)]]), self.limit)
         batch = self.samples.gather(rows)

@@ -32,9 +32,13 @@ from outpace.serve.cache import SampleCache, flatten
 from outpace.serve.open_files import none_opened
 
 KNOWN = (
-    *(SequentialSampler, RandomSampler, SubsetRandomSampler),
-    *(WeightedRandomSampler, DistributedSampler),
+    SequentialSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    DistributedSampler,
 )
+"""samplers that make all of an epoch's order as it begins; but for `RandomSampler` with replacement"""
 TRIED = 6
 MADE, MAKING_S = 4, 1.0
 """batches that are made here, and seconds after which it is enough"""
@@ -57,9 +61,7 @@ class Probe:
 
 
 def has_own_sampler(loader: DataLoader[Any]) -> bool:
-    """Whether the order of its samples is of a sampler that is not known: torch's make all of an epoch's
-    order as it begins, but for drawing with replacement.
-    """
+    """Whether the order of its samples may be made on the way: it is of a sampler that is not `KNOWN`."""
     batches, sampler = loader.batch_sampler, loader.sampler
     if batches is not None:
         if type(batches) is not BatchSampler:

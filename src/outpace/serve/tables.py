@@ -162,9 +162,8 @@ class Table:
         found = column.to_numpy()
         if integers and gaps:
             return found.astype(np.float64, copy=False)
-        return (
-            found if found.flags.writeable else found.copy()
-        )  # Arrow's own is not to be written to
+        # Arrow's own memory is not to be written to.
+        return found if found.flags.writeable else found.copy()
 
     def _taken(self, name: str, rows: Rows, chunks: Rows) -> Any:
         """Rows of a column, chunk by chunk: of a text pyarrow would first put all chunks together."""

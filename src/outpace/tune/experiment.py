@@ -172,9 +172,8 @@ class Experiment:
 
     def all_but_complete(self) -> bool:
         """Whether what is left to compare is not worth another run's start."""
-        contest, last = self.scheduler.contest, COMPUTE
-        if self.observed.spec.get("changes"):
-            last = CHANGES
+        contest = self.scheduler.contest
+        last = CHANGES if self.observed.spec.get("changes") else COMPUTE
         if contest is None or contest.name != last or contest.rounds < FEWEST_ROUNDS:
             return False
         return self.left() < HARDLY * self.time_s

@@ -61,7 +61,7 @@ bench: $(STAMP) $(IMAGES)
 
 bench-truth: $(STAMP) $(IMAGES)
 	$(BIN)/python bench/truth/run.py --output bench/truth/RESULTS.md
-	$(BIN)/python bench/truth/health.py --seeds 1 --output bench/truth/LEARNING.md
+	$(BIN)/python bench/truth/health.py --output bench/truth/LEARNING.md
 
 # Other loaders are measured where they are installed: pip install 'outpace[rivals]'.
 bench-serve: $(STAMP) $(IMAGES)

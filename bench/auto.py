@@ -231,13 +231,15 @@ def deep() -> Task:
 
 
 def unequal() -> Task:
-    """Digits of which nine tenths are one class."""
+    """Digits of which more than half are one class."""
     x, y = digit_pairs()
     keep = (y == 0) | (
         torch.rand(len(y), generator=torch.Generator().manual_seed(2)) < 0.012 * (y + 1)
     )
+    (rows, classes), valid = halves(x[keep], y[keep])
     return Task(
-        *halves(x[keep].repeat(4, 1), y[keep].repeat(4)),
+        (rows.repeat(4, 1), classes.repeat(4)),
+        valid,
         lambda: nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)),
     )
 

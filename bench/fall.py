@@ -52,10 +52,14 @@ def main() -> None:
     for name in NAMES:
         if options.only not in (None, name):
             continue
-        losses = [
-            Training(name, seed, options.rate, sgd=options.sgd).losses(lengths)
-            for seed in range(options.seeds)
-        ]
+        try:
+            losses = [
+                Training(name, seed, options.rate, sgd=options.sgd).losses(lengths)
+                for seed in range(options.seeds)
+            ]
+        except ModuleNotFoundError as missing:
+            print(f"{name:<12} left out: {missing} (pip install 'outpace[bench]')", flush=True)
+            continue
         for steps in lengths:
             row = [f"{name:<12} {steps:>6} steps"]
             for fall in FALLS:

@@ -115,12 +115,12 @@ def watched(name: str, *, hog: bool) -> tuple[float, list[Told]]:
         child = subprocess.Popen(
             command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
-        chance, hogs_next = random.Random(0), 0.0
+        chance, hogs_next, hogs = random.Random(0), 0.0, []
         while child.poll() is None:
             time.sleep(LOOK_S)
             if hog and time.perf_counter() > hogs_next:
                 seconds = chance.uniform(0.5, 8.0)
-                subprocess.Popen([sys.executable, "-c", HOG.format(seconds=seconds)])
+                hogs.append(subprocess.Popen([sys.executable, "-c", HOG.format(seconds=seconds)]))
                 hogs_next = time.perf_counter() + 2 * seconds
             progress = read(session / "progress.json")
             if progress and progress["finish_s"] and progress["of"]:
@@ -128,6 +128,9 @@ def watched(name: str, *, hog: bool) -> tuple[float, list[Told]]:
                 share = progress["steps"] / progress["of"]
                 told.append(Told(share, progress["elapsed_s"], **found))
         took = time.perf_counter() - begun
+        for each in hogs:  # else they would slow the next run's beginning
+            each.kill()
+            each.wait()
         if child.returncode != 0 or not told:
             sys.exit(f"{name} ended with {child.returncode}: {child.communicate()[1]}")
     return took, told

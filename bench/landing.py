@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import torch
 
 from paired import EXAMPLES, ROOT
@@ -133,10 +134,7 @@ def land(
 def slow_down(parent: int, after_s: float, over: threading.Event) -> None:
     """From then on let the script run but half of the time."""
     over.wait(after_s)
-    listed = subprocess.run(
-        ["pgrep", "-P", str(parent)], capture_output=True, text=True, check=False
-    )
-    children = [int(word) for word in listed.stdout.split()]
+    children = [child.pid for child in psutil.Process(parent).children()]
     while children and not over.is_set():
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for child in children:

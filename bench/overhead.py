@@ -6,8 +6,7 @@
 
 Each script is run in pairs, plain and watched, by a wrapper that notes the time of every optimizer
 step through torch's own hook and nothing else. Printed: ratio of the median step (drop the first
-ten) and of CPU seconds a step, watched over plain, with intervals; and, next to it, the product's
-own figure from `outpace diagnose`.
+ten) and of CPU seconds a step, watched over plain, with intervals.
 """
 
 from __future__ import annotations

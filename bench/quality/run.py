@@ -25,7 +25,7 @@ release, 0.32.1, asks for torch < 2.7.1.
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ def add(
     aimed, whole = answers[0], answers[-1]
     if aimed is None or whole is None:
         return "not run yet"
+    field.made_at += [each["at"] for each in answers if each is not None]
     found = run_of(
         aimed["curve"],
         whole["curve"],
@@ -77,6 +78,12 @@ def add(
     field.notes.setdefault(contender, [*aimed["notes"], share])
     when = f"target after {found.wall_s:.1f} s" if found.reached else "target not reached"
     return f"{when}, final {found.final:.4g}"
+
+
+def days(fields: Sequence[Field]) -> str:
+    """When their answers were made: those that were kept may be of other days."""
+    made = [date.fromtimestamp(at) for each in fields for at in each.made_at] or [date.today()]
+    return f"{min(made)} to {max(made)}" if min(made) < max(made) else str(min(made))
 
 
 def work_of(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
@@ -136,7 +143,7 @@ def main() -> None:
         print(f"{index + 1} of {len(todo)}: {name}, {contender}, seed {seed}: {said}", flush=True)
     done = [field for field in fields.values() if field.runs or field.failed]
     how = (
-        f"{describe().cpu}, {describe().cores} cores, {date.today()}: seeds up to {options.seeds}, "
+        f"{describe().cpu}, {describe().cores} cores, {days(done)}: seeds up to {options.seeds}, "
         f"budgets times {options.budgets:g}. {options.note}".rstrip()
     )
     plots: list[str] = []

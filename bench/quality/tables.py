@@ -30,6 +30,9 @@ class Field:
     curves: dict[str, list[Any]] = field(default_factory=dict)
     """of the first seed, aiming for the target where it does"""
 
+    made_at: list[float] = field(default_factory=list)
+    """when answers were made, seconds since 1970"""
+
     def of(self, name: str) -> list[Run]:
         """A contender's runs."""
         return list(self.runs.get(name, {}).values())

@@ -71,10 +71,17 @@ def main():
     options = parser.parse_args()
     work = replace(WORKLOADS["csv"], count=options.rows)
     source = work.source(options.data.absolute())
-    packed, ours, plain = source.with_name("ours"), load("ours"), load("plain")
-    if not packed.exists():
+    ours = load("ours")
+    with tempfile.TemporaryDirectory(dir=source.parent) as folder:  # by the code as it is now
+        packed = Path(folder, "ours")
         packed.mkdir()
         ours.convert(work, source, packed)
+        compare(options, work, source, packed)
+
+
+def compare(options, work, source, packed):
+    """Print rows a second, and when the first batches come."""
+    ours, plain = load("ours"), load("plain")
     for folder in (source, packed):
         in_memory(folder)
     usual, from_csv_s = first(lambda: plain.batches(work, source, None, workers=0))

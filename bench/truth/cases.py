@@ -91,6 +91,10 @@ def all_cases(folder: str = "cases") -> list[Case]:
     return [read_case(path) for path in sorted((HERE / folder).glob("*.py"))]
 
 
+ENDING_S = 10.0
+"""that a command has to end in once it is asked to"""
+
+
 def output_of(command: list[str], folder: Path, seconds: float = 300.0) -> str:
     """What a command prints that runs in ``folder``. Raises RuntimeError where it fails or hangs.
 
@@ -108,6 +112,11 @@ def output_of(command: list[str], folder: Path, seconds: float = 300.0) -> str:
         printed, errors = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(ENDING_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
         raise RuntimeError(f"{command} took more than {seconds:.0f} s") from None
     if child.returncode:
         raise RuntimeError(f"{command}: exit code {child.returncode}\n{errors}")

@@ -12,10 +12,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from cases import output_of
 
 from outpace.errors import OutpaceError
 
@@ -117,10 +118,9 @@ def _runner(program: str, script: Path, args: list[str], folder: Path) -> str:
 def _run(command: list[str], folder: Path) -> bool:
     """Whether it ended as it should; else it is said why, and not held against the tool."""
     try:
-        subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=SECONDS)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        last = (error.stderr or b"").decode(errors="replace").strip().split("\n")[-1]
-        print(f"  {type(error).__name__}: {last}")
+        output_of(command, folder, SECONDS)
+    except RuntimeError as error:
+        print(f"  {str(error).strip().splitlines()[-1]}")
         return False
     return True
 

@@ -165,13 +165,13 @@ def covered(told: Told, width: float = 1.0, *, as_measured: bool = True) -> bool
 
 
 def same_each_time(all_told: list[Told]) -> list[bool]:
-    """For each verdict of a script that was given several: whether it is the usual one."""
-    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    """For each verdict after the first of a script and seed: whether it is the usual one."""
+    groups: dict[tuple[str, str, int], list[tuple[str, str]]] = {}
     for told in all_told:
-        key = (told.case.name, told.row["amount"])
+        key = (told.case.name, told.row["amount"], told.row["seed"])
         groups.setdefault(key, []).append((told.row["bound"], told.row["cause"]))
-    several = [group for group in groups.values() if len(group) > 1]
-    return [one == Counter(group).most_common(1)[0][0] for group in several for one in group]
+    usual = {key: Counter(group).most_common(1)[0][1] for key, group in groups.items()}
+    return [i < usual[key] for key, group in groups.items() for i in range(1, len(group))]
 
 
 def share(marks: Iterable[bool]) -> str:

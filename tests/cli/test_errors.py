@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,31 @@ def test_a_program_gets_a_document_of_an_error_too(words: list[str], said: str, 
     assert said in found["message"]
     assert f"error: {found['message']}" in done.stderr
     assert found["hint"] is None or f"hint: {found['hint']}" in done.stderr
+
+
+def test_a_document_is_one_whatever_the_encoding_of_stdout(here: Path) -> None:
+    (here / "dätä 数").mkdir()
+    (here / "dätä 数/1.bin").write_bytes(b"1")
+    env = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    done = outpace("pack", "--json", "dätä 数", "packed", cwd=here, env=env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["packed"]["source"]["path"].endswith("dätä 数")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
+def test_a_full_disk_behind_stdout_is_no_mistake_of_ours(here: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "outpace", "plan", "--json", "--flops", "1e21"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: nothing more can be written: No space left on device\n")
+    assert "Traceback" not in done.stderr
 
 
 def test_also_where_a_variable_or_pyproject_asked_for_it(here: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from outpace.adapters.folder import reserved
-from outpace.cli.live import _lines, _phases, changes, news
+from outpace.cli.live import _lines, _phases, begun, changes, news
 from outpace.records.files import write_json
 from tests.report.report_sessions import images_tuned
 
@@ -123,6 +123,25 @@ def test_a_session_that_has_told_nothing_yet_is_waited_for(tmp_path: Path) -> No
         write_json(session / "session.json", images_tuned())
     child.communicate(timeout=60)
     assert child.returncode == 0
+
+
+def test_a_session_that_has_begun_is_waited_for_though_another_is_over(tmp_path: Path) -> None:
+    sessions = tmp_path / ".outpace"
+    old, new = sessions / "old", sessions / "new"
+    tell(old, time.time() - 60, phase="trials")
+    write_json(old / "session.json", images_tuned())
+    (sessions / "latest").symlink_to("old")
+    found = news(sessions)
+    assert found is not None
+    assert found.over
+    with reserved(new, exactly=True):
+        assert news(sessions) is None
+        assert begun(sessions)
+        assert news(old) is not None, "one that was asked for by its name"
+        tell(new, time.time(), phase="experiments")
+        now = news(sessions)
+        assert now is not None
+        assert now.session == new
 
 
 def test_a_session_that_ends_before_it_tells_anything(tmp_path: Path) -> None:

@@ -125,11 +125,23 @@ def test_skipped_ones_are_listed() -> None:
     assert f"    {Path('data/cat/gone.bin')}: No such file or directory\n" in out
 
 
+def test_names_that_no_terminal_is_to_see_are_told_without_harm(here: Path) -> None:
+    odd = os.fsdecode(b"data/cat/caf\xe9\x1b.bin")
+    os.symlink("nowhere", odd)
+    code, out, _ = said("--on-error", "skip", "data", "packed")
+    assert code == 0
+    assert "caf··.bin: No such file" in out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["data"], "packed to where"),
         (["data", "packed", "--quality", "80"], "--quality is of images"),
+        (["--verify", "--resize", "256", "packed"], "--resize is of packing"),
+        (["--verify", "--as", "records", "packed"], "--as is of packing"),
+        (["--verify", "--on-error", "skip", "packed"], "--on-error is of packing"),
+        (["--verify", "--force", "packed"], "--force is of packing"),
         (["data", "data", "packed"], "several sources are to be tars"),
     ],
 )

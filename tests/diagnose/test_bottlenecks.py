@@ -928,6 +928,13 @@ def test_a_rank_that_waits_for_its_batches_holds_up_the_others() -> None:
     assert "allreduce" in found
 
 
+def test_what_a_rank_waits_for_its_batches_is_clocked() -> None:
+    """At its own pace a rank computes without another beside it, and is faster than they are together."""
+    found = {f.cause: f for f in findings(paced(0.10, [0.02, 0.095], [0.0, 0.06]))}
+    assert found["straggler"].gain.speedup == pytest.approx(0.10 / 0.04)
+    assert found["straggler"].gain.low < found["straggler"].gain.speedup
+
+
 def test_a_rank_with_more_work_could_share_it() -> None:
     found = {f.cause: f for f in findings(paced(0.10, [0.06, 0.10], [0.0, 0.0]))}
     assert found["straggler"].where == "train.py:9"

@@ -55,6 +55,14 @@ def test_a_part_left_out_is_told_by_its_name_and_of_the_whole_step() -> None:
     assert abs(half.speedup - 100 / 70) < 1e-9
 
 
+def test_an_arm_of_whole_steps_is_of_whole_steps() -> None:
+    """Where the script makes its batches in lines of its own, no arm has its input free."""
+    whole = replace(arm("without blocks.3", 1.25), base="as_is")
+    found = named(evidence(whole, wait_s=0.04))
+    assert abs(found["without blocks.3 (Block)"].speedup - 1.25) < 1e-9
+    assert abs(found["2 of 4 Block fewer"].speedup - 100 / 60) < 1e-9
+
+
 def test_less_compute_gives_nothing_where_workers_are_waited_for() -> None:
     found = named(evidence(arm("without dropout", 1.5), workers=2, wait_s=0.05))
     assert found["without dropout"].speedup == 1.0

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from outpace.errors import UsageError
-from outpace.plan.fit import Runs, depends, fit, fitted, read_runs, resampled
+from outpace.plan.fit import Runs, depends, fit, fitted, left_out, read_runs, resampled
+from outpace.plan.question import Question, chosen
 from outpace.plan.scaling import LAWS, Parametric
 
 TRUE = LAWS["besiroglu"]
@@ -53,6 +54,20 @@ def test_losses_that_depend_on_nothing() -> None:
     assert all(depends(each, fit(each)) for each in noisy)
     constant = replace(runs[0], loss=np.full(12, 3.0))
     assert not depends(constant, fit(constant))
+
+
+def test_losses_that_depend_on_one_alone_tell_no_split(tmp_path: Path) -> None:
+    n, d = (each.ravel() for each in np.meshgrid([1e7, 1e8, 1e9], [1e9, 1e10, 1e11]))
+    by_data = Runs(n, d, 2 + 2085 * d**-0.37)
+    by_size = Runs(n, d, 2 + 482 * n**-0.35)
+    assert left_out(by_data, fit(by_data)) == "the size of the model"
+    assert left_out(by_size, fit(by_size)) == "the amount of data"
+    assert left_out(runs_of(TRUE, 0.005), fit(runs_of(TRUE, 0.005))) is None
+    path = tmp_path / "runs.csv"
+    rows = "".join(f"{a:g},{b:g},{c:.6g}\n" for a, b, c in zip(n, d, by_data.loss, strict=True))
+    path.write_text("parameters,tokens,loss\n" + rows)
+    with pytest.raises(UsageError, match="do not depend on the size of the model"):
+        chosen(Question(fit=path, flops=1e21))
 
 
 def test_limits_hold_the_estimate() -> None:

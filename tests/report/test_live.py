@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
+import pytest
 from rich.console import Console
 
 from outpace.records.gain import Gain
@@ -38,6 +41,26 @@ def test_a_process_that_measures_is_read() -> None:
     seen = of_experiments(told)
     assert seen == Seen("p", 1.0, "n", {"bf16": Gain(2, 1, 3, "measured")})
     assert of_experiments({**told, "total": 0}).share == 0
+
+
+def test_folders_that_go_meanwhile_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a run that is thrown away."""
+    (tmp_path / "run" / "inside").mkdir(parents=True)
+    (tmp_path / "progress.json").write_text("{}")
+    scandir = os.scandir
+
+    def goes(path: Any) -> Any:
+        if str(path).endswith("run"):
+            monkeypatch.setattr(os, "scandir", scandir)
+            shutil.rmtree(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", goes)
+    found = newest(tmp_path)
+    assert found is not None
+    assert found[0] == tmp_path / "progress.json"
 
 
 def test_what_the_target_writes_is_not_taken_for_ours(tmp_path: Path) -> None:

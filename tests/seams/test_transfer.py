@@ -151,3 +151,35 @@ def test_what_a_scaler_reads_is_none_of_the_scripts(seam: TransferSeam) -> None:
     torch.Tensor.item(torch.ones(()))
     torch.ones(()).item()
     assert seam.counts["item"] == 2
+
+
+def test_what_a_step_calls_again_and_again_is_given_back(seam: TransferSeam) -> None:
+    """To time each takes longer than it does."""
+    plain = torch.Tensor.item.__wrapped__  # type: ignore[attr-defined]
+    values = torch.ones(3)
+    for step in range(4):
+        seam.host.steps = step
+        for _ in range(module.MANY // 2):
+            values[0].item()
+    assert seam.counts["item"] == 2 * module.MANY
+    assert torch.Tensor.item is not plain, "few in each step"
+    seam.host.steps = 9
+    for _ in range(3 * module.MANY):
+        values[0].item()
+    assert torch.Tensor.item is plain
+    assert seam.counts["item"] == 4 * module.MANY
+    assert seam.left_at == {"item": 9}
+    seam.remove()
+    assert torch.Tensor.item is plain
+    seam.install()
+    assert torch.Tensor.item is not plain
+
+
+def test_on_a_gpu_calls_are_timed_however_many_they_are(
+    seam: TransferSeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    values = torch.ones(3)
+    for _ in range(5 * module.MANY):
+        values[0].item()
+    assert seam.counts["item"] == 5 * module.MANY

@@ -352,3 +352,19 @@ def test_what_litdata_wrote(tmp_path: Path) -> None:
         for found in (theirs[i], written[i]):
             assert str(source[i] | {"image": None}) == str(found | {"image": None})
             assert source[i]["image"] == bytes(found["image"])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_record_of_no_bytes_does_not_end_a_pack(tmp_path: Path, jobs: int) -> None:
+    """As a shard whose table of places was half written."""
+    folder = mds_folder(tmp_path / "mds", count=400, per=400)
+    shard = folder / "shard.00000.mds"
+    data = bytearray(shard.read_bytes())
+    begins = struct.unpack_from("<I", data, 4 * (1 + 205))[0]
+    struct.pack_into("<I", data, 4 * (1 + 206), begins)  # record 205 ends where it begins
+    shard.write_bytes(data)
+    with pytest.raises(DataError, match=r"mds: record 205: not what its index says: 0 bytes"):
+        pack(folder, tmp_path / "packed", jobs=jobs)
+    meta = pack(folder, tmp_path / "packed", jobs=jobs, skip=True)
+    assert meta.count == 398  # the next one begins too soon
+    assert [one.path.rpartition(" ")[2] for one in meta.skipped] == ["205", "206"]

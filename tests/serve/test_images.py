@@ -115,6 +115,16 @@ def test_what_is_broken_says_so() -> None:
         decode(picture(kind="PNG")[:300])
 
 
+def test_whatever_a_decoder_raises_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise TypeError("an integer is required")
+
+    data = picture(kind="PNG")
+    monkeypatch.setattr(Image.Image, "convert", broken)
+    with pytest.raises(DataError, match=r"a broken image of .* an integer is required"):
+        decode(data)
+
+
 def test_boxes_lie_inside() -> None:
     for i in range(300):
         rng = generator(0, 0, i)

@@ -310,3 +310,14 @@ def test_a_place_where_nothing_can_be_kept(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"samples cannot be kept in .*file: ") as told:
         next(iter(Loader(Squares(), 8, executor="none", keep=tmp_path / "file")))
     assert "folder" in str(told.value.hint)
+
+
+def test_a_small_shelf_is_named_by_all_that_is_on_it(tmp_path: Path) -> None:
+    for size in range(1, 9):
+        one = [float(i) for i in range(size)]
+        for at in range(size):
+            other = [*one[:at], 99.0, *one[at + 1 :]]
+            names = {
+                shelf_for(BatchMaker(each, seed=0), tmp_path, None)[0] for each in (one, other)
+            }  # type: ignore[arg-type]
+            assert len({shelf.folder for shelf in names}) == 2, (size, at)

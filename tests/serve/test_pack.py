@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from outpace.errors import DataError, OutpaceError, UsageError
+from outpace.serve import pack as pack_module
 from outpace.serve import packing
 from outpace.serve.pack import Forecast, pack
 from outpace.serve.packing import in_order
@@ -52,6 +53,10 @@ class Uneven(Even):
 class Text(Even):
     def __getitem__(self, index):
         return {"text": f"number {index}"}
+
+class Numbered(Even):
+    def __getitem__(self, index):
+        return {0: "a text", 1: index}
 
 class Random(Even):
     def __getitem__(self, index):
@@ -500,6 +505,58 @@ def test_a_source_that_lies_in_what_it_would_replace_is_not_lost(tmp_path: Path,
     with pytest.raises(UsageError, match="lies inside of"):
         pack([moved], tmp_path / "packed", force=True)
     assert moved.exists()
+
+
+@pytest.mark.parametrize("name", ["0.tar", "t.csv"])
+def test_a_source_that_is_a_link_into_what_it_would_replace_is_not_lost(
+    tmp_path: Path, name: str
+) -> None:
+    source = tmp_path / name
+    if name == "0.tar":
+        tar(source, {"1.cls": b"3"})
+    else:
+        source.write_text("x\n3\n")
+    pack([source], tmp_path / "packed")
+    moved = source.rename(tmp_path / "packed" / name)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / name).symlink_to(moved)
+    with pytest.raises(UsageError, match="lies inside of"):
+        pack(tmp_path / "linked", tmp_path / "packed", force=True)
+    assert moved.exists()
+
+
+def test_keys_that_are_no_texts_come_back(module: str, tmp_path: Path) -> None:
+    meta = pack(f"{module}:Numbered", tmp_path / "packed")
+    assert meta.fields == ("0", "1")
+    assert open_source(tmp_path / "packed")[7] == {0: "a text", 1: 7}
+
+
+def test_arrays_that_turn_out_uneven_make_room_for_the_records(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was removed takes its room as long as it is open."""
+    held: list[int] = []
+    clear = pack_module.clear
+
+    def cleared(folder: Path) -> None:
+        clear(folder)
+        links = [os.path.realpath(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd")]
+        held.append(sum(link.startswith(str(folder)) and "deleted" in link for link in links))
+
+    monkeypatch.setattr(pack_module, "clear", cleared)
+    assert pack(f"{module}:Uneven", tmp_path / "packed").kind == "records"
+    assert held
+    assert not any(held)
+
+
+def test_rubble_of_an_old_pack_does_not_take_its_name(images: Path, tmp_path: Path) -> None:
+    (tmp_path / ".packed.old").mkdir()
+    (tmp_path / ".packed.old/records").write_bytes(b"what is left")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OutpaceError):
+        pack(tmp_path / "empty", tmp_path / "packed")
+    assert not (tmp_path / "packed").exists()
+    assert pack(images, tmp_path / "packed").count
 
 
 def test_what_tells_of_the_others_goes_first(

@@ -144,3 +144,28 @@ def test_whatever_a_decoder_raises_leaves_its_image_out(tmp_path: Path) -> None:
     meta = pack(tmp_path / "data", tmp_path / "packed", resize=32, skip=True)
     assert meta.count == 1
     assert [Path(one.path).name for one in meta.skipped] == ["bad.tif"]
+
+
+def test_values_of_a_mask_in_a_gif_are_not_numbered_anew() -> None:
+    mask = np.random.default_rng(0).choice([0, 255], (90, 60)).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(mask).save(out, "GIF", optimize=False)
+    assert opened(out.getvalue()).mode == "L"
+    small = opened(resized({"gif": out.getvalue()}, 30, 90)["gif"])
+    assert small.mode == "L"
+    assert np.unique(np.asarray(small)).tolist() == [0, 255]
+
+
+@pytest.mark.parametrize("name", ["left.jpeg", "jpe", "jfif"])
+def test_a_jpeg_has_many_suffixes(name: str) -> None:
+    assert opened(resized({name: encoded(noise(80), "JPEG")}, 32, 90)[name]).size == (32, 32)
+
+
+def test_a_tiff_with_loss_is_made_smaller_without_more_of_it() -> None:
+    from PIL import features
+
+    if not features.check("libtiff"):
+        pytest.skip("Pillow without libtiff")
+    data = encoded(noise(80), "TIFF", compression="jpeg")
+    small = opened(resized({"tif": data}, 32, 90)["tif"])
+    assert small.info["compression"] == "tiff_lzw"

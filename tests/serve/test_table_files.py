@@ -289,3 +289,49 @@ def test_only_a_table_that_is_packed_as_one_has_its_floats_made_smaller(tmp_path
     with pytest.raises(UsageError, match="--float32 is of a table"):
         pack(path, tmp_path / "packed", "records", float32=True)
     assert not (tmp_path / "packed").exists()
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_whole_numbers_that_64_bits_do_not_hold_are_not_rounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(table_files, "PARSED", 4096)
+    path = tmp_path / "t.csv"
+    before = "".join(f"{i},0.5\n" for i in range(2000)) if late else ""
+    path.write_text(f"id,x\n{before}10000000000000000001,0.5\n")
+    with pytest.raises(DataError, match="10000000000000000001 of column 'id' does not fit") as told:
+        pack(path, tmp_path / "packed")
+    assert "Parquet" in str(told.value.hint)
+    with pytest.raises(DataError, match="would be rounded"):
+        Table(path)
+
+
+def test_floats_may_be_as_large_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("x,y\n1e30,1e300\n10000000000000000000.0,inf\n-2.5e19,nan\n")
+    pack(path, tmp_path / "packed")
+    found = open_source(tmp_path / "packed")
+    assert [found[i]["x"] for i in range(3)] == [1e30, 1e19, -2.5e19]
+
+
+def test_a_parquet_of_large_rows_is_read_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "HELD", 100_000)
+    rows = [{"i": i, "image": np.random.default_rng(i).bytes(1000)} for i in range(1000)]
+    path = tmp_path / "t.parquet"
+    table = table_files.pyarrow("parquet").Table.from_pylist(rows)
+    table_files.pyarrow("parquet").parquet.write_table(table, str(path))
+    _, batches, count = table_files.batches_of(path, None)
+    sizes = [batch.num_rows for batch in batches]
+    assert count == sum(sizes) == 1000
+    assert max(sizes) <= 100
+
+
+def test_a_folder_named_like_a_value_is_no_column(tmp_path: Path) -> None:
+    folder = tmp_path / "year=2025"
+    folder.mkdir()
+    path = folder / "t.parquet"
+    table = table_files.pyarrow("parquet").Table.from_pylist([{"i": 1}])
+    table_files.pyarrow("parquet").parquet.write_table(table, str(path))
+    assert Table(path)[0] == {"i": 1}

@@ -212,3 +212,17 @@ def test_names_that_an_index_cannot_hold_are_told_before_it_is_made(tmp_path: Pa
     path = tar(tmp_path / odd / "a.tar", {"1.jpg": b"1"})
     with pytest.raises(DataError, match="not UTF-8"):
         pack([path], tmp_path / "index")
+
+
+@pytest.mark.parametrize("odd", ["train//{}/1.jpg", "train/./{}/1.jpg", "/data/{}/1.jpg"])
+def test_classes_of_folders_that_are_written_oddly(tmp_path: Path, odd: str) -> None:
+    found = Tars([tar(tmp_path / "a.tar", {odd.format(name): b"" for name in ("dog", "cat")})])
+    assert found.classes == ("cat", "dog")
+    assert [found[i]["cls"] for i in range(2)] == [1, 0]
+
+
+def test_a_field_that_an_index_cannot_hold_is_told(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"1.\xe9")
+    path = tar(tmp_path / "a.tar", {odd: b"1"})
+    with pytest.raises(DataError, match="not UTF-8"):
+        pack([path], tmp_path / "index")

@@ -23,7 +23,7 @@ from outpace.train.strategies import (
     Strategy,
     batch_warmup,
 )
-from tests.train.toys import Time, fit, goes_on_exactly, model, points, ready
+from tests.train.toys import Stop, Time, fit, goes_on_exactly, model, points, ready
 
 WIDTH, SAMPLES = 100, 8192
 
@@ -258,6 +258,21 @@ def test_it_goes_on_after_a_doubling_and_while_it_looks(
     again = goes_on_exactly(go, tmp_path / "cut", at, whole)
     assert sum("samples from step" in note for note in again.notes) == 3
     assert (again.notes, again.steps) == (whole.notes, whole.steps)
+
+
+def test_a_loader_is_left_as_it_came_though_the_checkpoint_is_of_another(tmp_path: Path) -> None:
+    def go(loader: Loader, **given: Any) -> Any:
+        strategies: list[Strategy] = [BatchWarmup("clock"), OneCycle(rate=0.03)]
+        folder = tmp_path / "kept"
+        return fit(
+            train=loader, strategies=strategies, checkpoint=folder, every=0, epochs=6, **given
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        go(Loader(TensorDataset(*points()), 24, executor="none"), callbacks=[Stop(at=30)])
+    loader = Loader(TensorDataset(*points()), 12, executor="none")
+    assert go(loader).epochs == 6
+    assert loader.batch_size == 12
 
 
 def test_a_roll_back_leaves_the_size() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -54,6 +56,17 @@ def noisy():
 
 def broken():
     raise ZeroDivisionError("mine")
+
+def other_targets():
+    trainer = make(epochs=1)
+    x, y = trainer.train
+    trainer.train = (x, y.float())
+    return trainer
+
+def other_inputs():
+    trainer = make(epochs=1)
+    trainer.model = torch.nn.Linear(9, 3)
+    return trainer
 
 def ends():
     raise SystemExit(0)
@@ -189,6 +202,30 @@ def test_what_the_users_code_raises_is_not_our_mistake(name: str, folder: Path) 
     assert "Traceback" in done.stderr
     assert "mine.py" in done.stderr
     assert done.stderr.splitlines()[-1] == f"error: mine:{name} raised ZeroDivisionError"
+
+
+@pytest.mark.parametrize("name", ["other_targets", "other_inputs"])
+def test_what_a_library_raises_of_what_the_user_gave_is_not_our_mistake(
+    name: str, folder: Path
+) -> None:
+    done = outpace("train", "--json", "--quiet", f"mine:{name}", cwd=folder)
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == 1
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"error: mine:{name} raised RuntimeError"
+
+
+def test_a_session_is_kept_though_nobody_reads_what_is_printed(folder: Path) -> None:
+    with (folder / "said.txt").open("w") as said:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "outpace", "train", "--quiet", "mine:reached"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        )
+        assert child.stdout is not None
+        child.stdout.close()
+        child.wait(timeout=120)
+    assert len([*folder.glob(".outpace/*/session.json")]) >= 1
 
 
 def test_what_ends_the_program_is_told(folder: Path) -> None:

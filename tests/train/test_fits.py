@@ -111,7 +111,7 @@ def raises() -> None:
 def test_a_fork_tells_how_it_went(act: Callable[[], None], room: int, good: bool) -> None:
     before = state()
     room += 2 * heap_free_bytes() if good else 0
-    assert survives(act, room, 2.0 if good else 0.5) == good
+    assert bool(survives(act, room, 2.0 if good else 0.5)) == good
     assert state() == before
 
 
@@ -221,3 +221,22 @@ def test_a_planted_limit_is_found_and_never_met(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
     assert 500 < int(printed_by([sys.executable, script])) < 4000
+
+
+def test_a_try_that_takes_too_long_is_not_taken_for_one_without_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[float] = []
+
+    def slow(act: Any, room: int, patience_s: float) -> bool | None:
+        if not tried and patience_s == fits.FIRST_PATIENCE_S:
+            return True
+        tried.append(patience_s)
+        return None
+
+    monkeypatch.setattr(fits, "survives", slow)
+    monkeypatch.setattr(fits, "SAFE", 0.0)
+    given = Fits(twin(model=Waves()), ready()[0], 64, 30.0)
+    assert given.largest(64) == 0
+    assert given.late
+    assert len(tried) == 1

@@ -271,3 +271,11 @@ def test_sgd_holds_for_new_data_where_adamw_fits_alone() -> None:
 def test_they_tell_why_they_can_not(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fit(**given)
+
+
+def test_all_that_learns_may_be_hidden_matrices() -> None:
+    net = deep()
+    for name, weight in net.named_parameters():
+        weight.requires_grad_(name in ("2.weight", "5.weight"))
+    result = fit(model=net, strategies=["muon", OneCycle(rate=0.03)], epochs=1)
+    assert "muon: 512 weights by Muon, 0 by AdamW" in result.notes

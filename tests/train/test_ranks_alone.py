@@ -274,3 +274,65 @@ def test_ranks_step_together_whatever_each_has(tmp_path: Path, torchrun: list[st
     )
     assert one["weights"] == two["weights"]
     assert (one["of"], two["of"]) == (0, 1)
+
+
+UNEVEN = """
+import json, os, sys
+import torch
+from torch import distributed
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
+from outpace.serve.loader import Loader
+from outpace.train.strategies import OneCycle
+from outpace.train.trainer import Trainer
+from tests.train.toys import model, points
+
+folder, rank = sys.argv[1], int(os.environ["RANK"])
+torch.set_num_threads(1)
+told = {"ends": []}
+
+class Stream(IterableDataset):
+    def __len__(self):
+        return 120
+
+    def __iter__(self):
+        worker = get_worker_info()
+        x, y = points(120 + 48 * rank)
+        for i in range(worker.id, len(x), worker.num_workers):
+            yield x[i], y[i]
+
+class Look:
+    def begin(self, run):
+        told["validation"] = run.clock.validation_steps
+
+    def epoch_end(self, run):
+        told["ends"].append([run.step, run.clock.steps, run.clock.used])
+
+if sys.argv[2] == "stream":
+    given = {"train": DataLoader(Stream(), 12, num_workers=2), "epochs": 4}
+else:
+    valid = DataLoader(TensorDataset(*points(60 - 24 * rank, 1)), 12)
+    given = {"train": Loader(TensorDataset(*points()), 12, executor="none"), "valid": valid}
+    given |= {"strategies": "auto"} if sys.argv[2] == "auto" else {}
+    given |= {"budget": "8s"} if sys.argv[2] == "auto" else {"budget": "2s"}
+result = Trainer(
+    model(), loss=F.cross_entropy, device="cpu", callbacks=[Look()],
+    **{"strategies": [OneCycle(rate=0.03)], **given},
+).fit(quiet=True)
+told["weights"] = {k: v.double().sum().item() for k, v in result.weights.items()}
+open(f"{folder}/{rank}.json", "w").write(json.dumps(told))
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["stream", "budget", "auto"])
+def test_ranks_of_unequal_lengths_go_by_one_clock(
+    tmp_path: Path, torchrun: list[str], which: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(UNEVEN)
+    launch(torchrun, 2, script, tmp_path, which)
+    one, two = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert one == two
+    assert one["ends"]

@@ -186,6 +186,15 @@ def test_validation_has_the_plain_loss() -> None:
     assert losses[0].train_loss != losses[1].train_loss
 
 
+def test_counts_that_do_not_fit_the_outputs_are_told() -> None:
+    y = (torch.rand(60, 3, generator=torch.Generator().manual_seed(0)) < 0.3).float()
+    ones = {"loss": BINARY, "train": [(torch.randn(60, 8), y)]}
+    with pytest.raises(UsageError, match="classes that exclude each other"):
+        learning(ClassWeights(counts=[30, 20, 10]), **ones)
+    with pytest.raises(UsageError, match="of 2 classes, and the model tells 3"):
+        learning(ClassWeights(counts=[30, 20]))
+
+
 # --- focal -----------------------------------------------------------------------------------
 
 

@@ -45,6 +45,8 @@ def test_scores_become_times_an_epoch() -> None:
     assert ratio[1] == pytest.approx((0.3 + 0.7 / mean) / 0.3)
     assert ratio[3] == pytest.approx((0.3 + 0.7 * 4.0) / 0.3)
     assert ratio[4] == ratio[5] == pytest.approx(1.0 / 0.3)
+    below = by_scores(torch.tensor([-3.0, 1.0, 5.0]).double(), 0.3, 4.0)
+    assert below.min() > 0  # a likelihood of counts may be a negative loss
     for nothing in (torch.full((10,), torch.nan), torch.zeros(10)):
         assert by_scores(nothing.double(), 0.3, 4.0).tolist() == pytest.approx([1.0] * 10, rel=1e-3)
 
@@ -361,3 +363,26 @@ def test_rare_classes_are_learnt_early() -> None:
 def test_they_tell_why_they_can_not(strategy: Strategy, given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fit(**{"strategies": [strategy], **given})
+
+
+def test_classes_that_a_method_tells_are_not_seen() -> None:
+    class Named(TensorDataset):
+        def labels(self) -> list[int]:
+            return []
+
+    given: dict[str, Any] = {"valid": points(120, seed=1), "batch_size": 24}
+    result = fit(train=Named(*points()), strategies=[Subset(), OneCycle(rate=0.03)], **given)
+    assert any("(as many of each class)" in note for note in result.notes)  # its tensors tell
+
+    class Hidden(Dataset[Any]):
+        def __len__(self) -> int:
+            return 240
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return tuple(each[index] for each in points())  # type: ignore[return-value]
+
+        def labels(self) -> list[int]:
+            return []
+
+    result = fit(train=Hidden(), strategies=[Subset(), OneCycle(rate=0.03)], **given)
+    assert any("(chance)" in note for note in result.notes)

@@ -16,6 +16,7 @@ from outpace.train.seeds import best_of, mean_of
 from outpace.train.strategies import Constant, OneCycle, Strategy
 from outpace.train.trainer import Trainer
 from outpace.train.trials import Parts
+from tests.train.test_resume import Growing
 from tests.train.test_trials import Ticking
 from tests.train.toys import Time, model, same, trainer
 
@@ -253,3 +254,18 @@ def test_a_mean_keeps_the_versions_of_modules() -> None:
     mean: Any = mean_of([state, state])
     assert same(dict(mean), dict(state))
     assert mean._metadata == state._metadata
+
+
+def test_seeds_whose_buffers_grew_apart_have_no_mean() -> None:
+    class Longer:
+        def __init__(self, times: int) -> None:
+            self.times = times
+
+        def batch(self, run: Run, batch: Any) -> Any:
+            return torch.cat([batch[0]] * self.times, 1), batch[1]
+
+    def make(seed: int) -> Trainer:
+        return trainer(model=Growing(), callbacks=[Longer(1 + seed % 2)], epochs=1)
+
+    result = best_of(make, seeds=2, quiet=True)
+    assert "buffers have other shapes" in result.notes[-1]

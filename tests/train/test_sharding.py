@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from outpace.errors import UsageError
-from outpace.train.sharding import units
+from outpace.train.sharding import Shards, units
 from outpace.train.strategies import STRATEGIES, Accumulation, BatchWarmup
 from outpace.train.strategies.base import check
 from tests.conftest import ROOT
@@ -193,3 +194,11 @@ def test_what_needs_whole_weights_is_refused_with_a_reason(strategy: Any) -> Non
 
 def test_one_process_shards_nothing() -> None:
     assert same(fit(shard=True).weights, fit().weights)
+
+
+def test_numbers_of_numpy_are_gathered_as_numbers() -> None:
+    """torch reads none of numpy's back from a file."""
+    array = np.ones(3)
+    found = Shards.__new__(Shards).gathered({"decay": np.float64(0.1), "array": array})
+    assert type(found["decay"]) is float
+    assert found["array"] is not array

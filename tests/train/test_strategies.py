@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from outpace.errors import UsageError
 from outpace.train import auto
@@ -379,6 +380,26 @@ def test_schedule_free_is_better_than_a_constant_rate_at_any_moment() -> None:
         costs.append([(row.valid_loss or math.inf) - 1.0 for row in result.history])
     for ours, plain in list(zip(*costs, strict=True))[4:]:
         assert ours < 0.5 * plain
+
+
+def test_schedule_free_may_have_the_weights_of_a_loss_too() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return F.cross_entropy(outputs * self.scale, targets)
+
+    loss = Scaled()
+    result = fit(
+        loss=loss,
+        strategies=[ScheduleFree(rate=0.05)],
+        optimizer=lambda weights: ScheduleFreeAdamW([*weights, *loss.parameters()]),
+        epochs=2,
+    )
+    assert result.epochs == 2
+    assert float(loss.scale) != 1.0
 
 
 def test_schedule_free_wants_its_own_optimizer() -> None:

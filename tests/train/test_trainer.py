@@ -733,3 +733,34 @@ def test_a_checkpoint_that_nobody_could_go_on_from_is_told_at_once(
 
     trainer(train=Odd(ready()), checkpoint=tmp_path, every=0, epochs=1).fit()
     assert capsys.readouterr().err.count("cannot be read again") == 1
+
+
+def test_a_model_that_cannot_be_copied_and_a_target_as_a_strategy() -> None:
+    net = model()
+    net.lock = threading.Lock()  # type: ignore[assignment]
+    result = fit(model=net, strategies=["auto", Target(2.0)], epochs=2)
+    assert result.epochs == 2
+
+
+class Late(torch.nn.Linear):
+    """Its buffer comes with the sixteenth batch."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 3)
+        self.seen: torch.Tensor | None
+        self.register_buffer("seen", None)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        if self.calls > 15 and self.seen is None:
+            self.seen = x.detach().mean(0)
+        return super().forward(x)
+
+
+def test_a_buffer_that_comes_after_the_best_validation_costs_no_result() -> None:
+    values = itertools.count(-1, -1)
+    result = fit(model=Late(), metric=lambda outputs, targets: next(values))
+    assert result.best is not None
+    assert result.best.epoch == 1
+    assert "seen" not in result.weights

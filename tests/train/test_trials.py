@@ -316,3 +316,12 @@ def test_what_each_took_is_told() -> None:
     found = trials(steps=20, loss=Ticking(time), time=time)
     with_base, alone = found.contest(at(0.02), [(at(0.03), ""), (at(0.04), "")], seeds=1)
     assert with_base.seconds == pytest.approx(2 * alone.seconds)
+
+
+def test_a_validation_that_takes_too_long_is_given_up() -> None:
+    time = Time()
+    valid = Batches(Slow(ready(120, seed=1), time, 3.0), CPU)
+    found = trials(valid=valid, time=time, seconds=20.0)
+    assert time.s < 100.0 + 3 * 3.0
+    both = [*found.batches, *found.held_out]
+    assert len({id(batch) for batch in both}) == len(both)

@@ -1,8 +1,12 @@
-"""The Trainer of Transformers: AdamW with its linear fall, over the plain script's steps.
+"""The Trainer of Transformers: AdamW with its linear fall, over the plain script's steps or those that the
+budget holds, as a few of them tell.
 
 It gets the plain script's rate: its own tuner is a search over whole trainings.
 """
 
+import copy
+import itertools
+from statistics import median
 from typing import Any
 
 import torch
@@ -10,13 +14,16 @@ import transformers
 from race import Race
 from torch.utils.data import Dataset
 
+TIMED = 20
+"""steps on a copy, on the clock, which tell how many the budget holds"""
+
 
 class Module(torch.nn.Module):
     """A model that tells its loss."""
 
-    def __init__(self, race: Race) -> None:
+    def __init__(self, race: Race, model: torch.nn.Module) -> None:
         super().__init__()
-        self.model, self.loss = race.model, race.work.loss
+        self.model, self.loss = model, race.work.loss
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
         """Of a batch."""
@@ -49,11 +56,32 @@ class Look(transformers.TrainerCallback):
             control.should_training_stop = True
 
 
+class Pace(transformers.TrainerCallback):
+    """Notes when steps have ended."""
+
+    def __init__(self, race: Race) -> None:
+        self.race = race
+        self.ended: list[float] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """After each step."""
+        self.ended.append(self.race.elapsed_s)
+
+
 def train(race: Race) -> None:
     """To the end of the steps, or of the budget."""
+    pace = Pace(race)
+    trainer(race, Module(race, copy.deepcopy(race.model)), TIMED, pace).train()
+    step_s = median(later - one for one, later in itertools.pairwise(pace.ended))
+    steps = min(race.work.steps, max(1, int(race.left_s / step_s)))
+    trainer(race, Module(race, race.model), steps, Look(race, race.model)).train()
+
+
+def trainer(race: Race, module: Module, steps: int, callback: Any) -> Any:
+    """One of so many steps."""
     settings = transformers.TrainingArguments(
         output_dir=".",
-        max_steps=race.work.steps,
+        max_steps=steps,
         per_device_train_batch_size=race.work.batch,
         learning_rate=race.rate,
         seed=race.seed,
@@ -65,7 +93,6 @@ def train(race: Race) -> None:
         logging_strategy="no",
         disable_tqdm=True,
     )
-    trainer = transformers.Trainer(
-        Module(race), settings, train_dataset=Rows(race.train), callbacks=[Look(race, race.model)]
+    return transformers.Trainer(
+        module, settings, train_dataset=Rows(race.train), callbacks=[callback]
     )
-    trainer.train()

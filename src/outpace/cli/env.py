@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outpace.cli.options import option
+from outpace.cli.stdout import echo_json
 
 if TYPE_CHECKING:
     from outpace.measure.doctor import DataLoading
@@ -27,7 +28,6 @@ def command(start: bool, as_json: bool) -> int:
     from outpace.measure.ceilings import MEASURING, ceilings
     from outpace.measure.doctor import data_loading, hints
     from outpace.measure.machine import describe
-    from outpace.records.files import to_json
 
     machine = describe()
     with ProgressLine() as progress:
@@ -39,7 +39,7 @@ def command(start: bool, as_json: bool) -> int:
     told = hints(loading)
     if as_json:
         facts = {**msgspec.to_builtins(loading), "hints": told}
-        click.echo(to_json({"schema": 1, **msgspec.to_builtins(machine), "data_loading": facts}))
+        echo_json({"schema": 1, **msgspec.to_builtins(machine), "data_loading": facts})
         return 0
     head = click.style("hint", fg="cyan", bold=True)
     for name, text in machine_rows(machine):

@@ -78,6 +78,7 @@ def command(session: Path | None, as_json: bool) -> int:
 
 def news(folder: Path, now: float | None = None) -> News | None:
     """The newest word of the sessions in a folder; None where there is none that is one of ours."""
+    from outpace.adapters.folder import in_use
     from outpace.report.live import newest
     from outpace.tune.files import SIZES, STATUS, read
 
@@ -92,6 +93,10 @@ def news(folder: Path, now: float | None = None) -> News | None:
     last = [KEPT, SIZES, *([STATUS] if "steps" in told else [])]
     ends = [session / name for name in last]
     over = any(end.exists() and end.stat().st_mtime >= when for end in ends)
+    if (over or in_use(session) is False) and any(
+        in_use(other) for other in _sessions(folder) if other != session
+    ):
+        return None  # another has begun, and told nothing since
     return News(session, told, max(0.0, (now or time.time()) - when), over)
 
 
@@ -99,8 +104,14 @@ def begun(folder: Path) -> bool:
     """Whether a session is at work there."""
     from outpace.adapters.folder import in_use
 
-    folders = folder.glob("*/") if folder.name == NEWEST.name else [folder]
-    return any(map(in_use, folders))
+    return any(map(in_use, _sessions(folder)))
+
+
+def _sessions(folder: Path) -> list[Path]:
+    """A session's folder, or those of all sessions, without the link to the latest."""
+    if folder.name != NEWEST.name:
+        return [folder]
+    return [each for each in folder.glob("*/") if not each.is_symlink()]
 
 
 def _is_ours(told: Any) -> bool:

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from outpace.cli.options import mark_latest, session_folder
 from outpace.cli.progress import ProgressLine
+from outpace.cli.stdout import echo_json
 from outpace.errors import Interrupted, UsageError
 from outpace.records.session import Session
 from outpace.records.target import Target
@@ -111,9 +110,7 @@ def show(session: Session, options: Given) -> int:
 
         write_report(session, options.report, force=options.force)
     if options.as_json:
-        from outpace.records.files import to_json
-
-        click.echo(to_json(session))
+        echo_json(session)
     else:
         from rich.console import Console
 

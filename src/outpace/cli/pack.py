@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from outpace.cli.options import option
+from outpace.cli.options import on_command_line, option
 from outpace.cli.progress import ProgressLine
-from outpace.cli.stdout import kept_clear
+from outpace.cli.stdout import echo_json, kept_clear
 from outpace.cli.telling import tell
 from outpace.errors import UsageError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KINDS = ("auto", "records", "arrays", "table", "index")
 STORES = {"records": "records", "arrays": "arrays", "table": "a table", "tars": "an index of tars"}
+OF_PACKING = ("wanted", "resize", "float32", "on_error", "jobs", "force")
 NAMED = 3
 """of what is wrong, so many are named"""
 
@@ -31,12 +32,12 @@ NAMED = 3
     "pack",
     epilog="""\b
 Examples:
-  outpace pack data/train packed/train
-  outpace pack --resize 256 --on-error skip photos packed/photos
-  outpace pack --float32 flights.csv packed/flights
-  outpace pack shards/*.tar packed/index
-  outpace pack mypkg.data:train_set packed/train
-  outpace pack --verify packed/train""",
+  outpace pack data/train packed
+  outpace pack --resize 256 --on-error skip photos small
+  outpace pack --float32 flights.csv flights
+  outpace pack shards/*.tar index
+  outpace pack mypkg.data:train_set packed
+  outpace pack --verify packed""",
 )
 @option(
     "--as",
@@ -98,9 +99,13 @@ def command(
     """
     if len(words) == 1 and not check:
         raise UsageError(f"{words[0]}: packed to where?", "outpace pack SOURCE DEST")
+    if len(words) == 1:
+        named = [name for name in OF_PACKING if on_command_line(click.get_current_context(), name)]
+        if named:
+            flag = {"wanted": "as"}.get(named[0], named[0]).replace("_", "-")
+            raise UsageError(f"--{flag} is of packing", "outpace pack SOURCE DEST")
     if quality is not None and resize is None:
         raise UsageError("--quality is of images that are resized", "say --resize 256 as well")
-    from outpace.records.files import to_json
     from outpace.serve.pack import pack
     from outpace.serve.verify import verify
 
@@ -124,7 +129,7 @@ def command(
         if check:
             verified = verify(dest, shown.progress)
     if as_json:
-        click.echo(to_json(as_document(dest, found, verified)))
+        echo_json(as_document(dest, found, verified))
     else:
         if found is not None:
             show_packed(dest, found)
@@ -192,9 +197,10 @@ def amount(told: Forecast) -> str:
 
 def show_packed(dest: Path, meta: Meta) -> None:
     """What has become of it."""
-    from outpace.report.words import count
+    from outpace.report.words import count, plain
 
-    click.echo(f"{dest}: {contents(meta)} as {STORES[meta.kind]}")
+    where = plain(str(dest))
+    click.echo(f"{where}: {contents(meta)} as {STORES[meta.kind]}")
     click.echo(f"  {meta.grade}: {meta.why}")
     if meta.kind == "tars":
         from outpace.serve.shards import told
@@ -203,17 +209,20 @@ def show_packed(dest: Path, meta: Meta) -> None:
         if skew := told(Tars.packed(dest).sizes):
             click.echo(f"  {skew}")
     if meta.skipped:
-        click.echo(f"  {count(len(meta.skipped), 'source')} left out, all are in {dest}/meta.json:")
+        click.echo(
+            f"  {count(len(meta.skipped), 'source')} left out, all are in {plain(str(dest))}/meta.json:"
+        )
         for one in meta.skipped[:NAMED]:
-            click.echo(f"    {one.path}: {one.reason}")
+            click.echo(f"    {plain(one.path)}: {plain(one.reason)}")
 
 
 def show_verified(dest: Path, verified: Verified) -> None:
     """What is wrong, else that nothing is."""
-    from outpace.report.words import count
+    from outpace.report.words import count, plain
     from outpace.serve.parts import listed
 
     meta, anew = verified.meta, f"pack it anew: outpace pack --force SOURCE {dest}"
+    source = plain(meta.source.path)
     if verified.damaged:
         named = f"{count(len(verified.damaged), 'part')} of {dest}: {listed(verified.damaged)}"
         tell(f"checksums are wrong of {named}", anew)
@@ -225,13 +234,13 @@ def show_verified(dest: Path, verified: Verified) -> None:
         of = f"{len(verified.changed):,} of {count(meta.source.files, 'file')}"
         tell(f"{of} changed since packing: {listed(verified.changed)}", anew)
     if verified.right:
-        source = {
+        said = {
             "same": "the source is as it was",
-            "gone": f"the source is not there any more: {meta.source.path}",
-            "code": f"the source is code, which is not compared: {meta.source.path}",
-            "address": f"the source is behind an address, which is not compared: {meta.source.path}",
+            "gone": f"the source is not there any more: {source}",
+            "code": f"the source is code, which is not compared: {source}",
+            "address": f"the source is behind an address, which is not compared: {source}",
         }[verified.source]
-        click.echo(f"{contents(meta)}: all checksums right; {source}")
+        click.echo(f"{contents(meta)}: all checksums right; {said}")
 
 
 def contents(meta: Meta) -> str:

@@ -25,6 +25,7 @@ from outpace.cli.options import (
     session_folder,
     target_argument,
 )
+from outpace.cli.stdout import echo_json
 from outpace.errors import Interrupted, TargetError, TargetFailed, UsageError
 from outpace.plan.forecast import Objective
 from outpace.records.machine import Machine
@@ -252,7 +253,8 @@ def set_for_other_questions(ctx: click.Context, *, script: bool) -> set[str]:
     asked = ctx.params
     memory = asked["memory"]
     if memory and from_settings(ctx, "memory"):
-        of_time = any(on_command_line(ctx, name) for name in question.NOT_OF_MEMORY)
+        others = (*question.NOT_OF_MEMORY, *question.OF_A_SCRIPT)
+        of_time = any(on_command_line(ctx, name) for name in others)
         memory = script and not of_time
     unread = set() if memory else {"memory", "batch"}
     if memory:
@@ -283,9 +285,7 @@ def set_for_other_questions(ctx: click.Context, *, script: bool) -> set[str]:
 def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> int:
     """Print the answer; on stderr where stdout is the script's. The exit code."""
     if as_json:
-        from outpace.records.files import to_json
-
-        click.echo(to_json(plan))
+        echo_json(plan)
     else:
         for line in lines:
             click.echo(line, err=measured)

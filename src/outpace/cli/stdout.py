@@ -6,9 +6,12 @@ And the streams that whoever started us has closed.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator
+
+import click
 
 
 def open_closed() -> None:
@@ -20,6 +23,16 @@ def open_closed() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
             stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
+
+
+def echo_json(document: object) -> None:
+    """A document in UTF-8, or in ASCII where stdout has another encoding."""
+    from outpace.records.files import to_json
+
+    text = to_json(document)
+    if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
+        text = json.dumps(json.loads(text), indent=2)
+    click.echo(text)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from typing import NamedTuple
@@ -10,6 +11,9 @@ from typing import NamedTuple
 import click
 
 from outpace.errors import Interrupted, OutpaceError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""of a disk, or of what somebody may have of it"""
 
 
 def colors() -> bool | None:
@@ -56,6 +60,9 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(error.format_message(), hint, 2)
     if isinstance(error, click.Abort | KeyboardInterrupt):
         return Failure("interrupted", None, Interrupted.exit_code)
+    if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
+        leave_quietly()  # what is not written yet would fail once more at the end
+        return Failure(f"nothing more can be written: {error.strerror}", "make room", 2)
     return _mistake(error)
 
 

@@ -21,7 +21,7 @@ import click
 from outpace.adapters.folder import SPEC, claimed
 from outpace.adapters.target import MODULE, module_of
 from outpace.cli.options import Duration, mark_latest, option, session_folder
-from outpace.cli.stdout import kept_clear
+from outpace.cli.stdout import echo_json, kept_clear
 from outpace.errors import (
     Interrupted,
     OutpaceError,
@@ -30,12 +30,15 @@ from outpace.errors import (
     TargetFailed,
     UsageError,
 )
-from outpace.records.files import to_json, write_json
+from outpace.records.files import write_json
 
 if TYPE_CHECKING:
     from outpace.records.training import Training
     from outpace.train.result import Result
     from outpace.train.trainer import Trainer
+
+CALLS_THE_USERS = ("outpace.train.objective", "outpace.train.loop", "outpace.train.data")
+"""where a model, a loss, a metric and data are called, all of which may be a library's"""
 
 
 @click.command(
@@ -73,9 +76,13 @@ def command(
 
     if ranks.leads():  # for all that train together
         record = dataclasses.replace(result, what=name).session
-        for line in [to_json(record)] if as_json else lines(result):
+        folder = kept(
+            record, session
+        )  # first, as nobody may be there any more to read what is printed
+        if as_json:
+            echo_json(record)
+        for line in () if as_json else lines(result):
             click.echo(line)
-        folder = kept(record, session)
         if folder is not None and not quiet:
             from outpace.report.training import next_steps
 
@@ -86,7 +93,7 @@ def command(
 
 
 def kept(record: Training, session: Path | None) -> Path | None:
-    """The folder that it is written to; None where that fails, which is told: the result was printed."""
+    """The folder that it is written to; None where that fails, which is told: the result is printed."""
     try:
         folder = session_folder(session, record.what.replace(".", "-"))
     except SessionError as error:
@@ -143,16 +150,19 @@ def own_mistakes(name: str) -> Iterator[None]:
 
 
 def is_users(error: Exception) -> bool:
-    """Whether the innermost code that is no library's is the user's, and not ours."""
+    """Whether the innermost code that is no library's is the user's, or calls what the user has given."""
     from outpace.seams.where import is_user_file
 
     if isinstance(error, SyntaxError):
         return is_user_file(error.filename or "")
+    inside = False
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         if is_user_file(frame.f_code.co_filename):
             return True
-        if str(frame.f_globals.get("__name__", "")).startswith("outpace."):
-            return False
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.startswith("outpace."):
+            return inside and name in CALLS_THE_USERS
+        inside = True
     return False
 
 

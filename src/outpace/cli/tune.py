@@ -70,7 +70,7 @@ Examples:
     "--ram",
     "ram_bytes",
     type=Bytes(),
-    help="Memory that kept samples or images may take (default: half of what is free).",
+    help="Memory that kept samples or images may take; half of what is free at the most (default).",
 )
 @option(
     "--disk",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outpace.diagnose.costs import of_step, own_seconds
+from outpace.diagnose.costs import ERROR, of_step, own_seconds
 from outpace.diagnose.told import Told
 from outpace.records.evidence import Evidence
 
@@ -25,10 +25,14 @@ def straggler(evidence: Evidence) -> Iterator[Told]:
         return  # Nobody waits for it: these ranks do not train together.
     waits = slowest.input_s - min(rank.input_s for rank in evidence.ranks)
     by_input = waits > 0.5 * gap
-    part = 1.0 if by_input else 1 - 1 / len(evidence.ranks)
-    low = own.low - max(pace.high for pace in others)
-    high = own.high - max(pace.low for pace in others)
-    cost = of_step(evidence, part * max(0.0, gap), part * max(0.0, low), part * max(0.0, high))
+    if by_input:
+        # Clocked: without exchange the others do not compute beside it, and are faster than together.
+        cost = of_step(evidence, waits, (1 - ERROR) * waits, (1 + ERROR) * waits, "predicted")
+    else:
+        part = 1 - 1 / len(evidence.ranks)
+        low = own.low - max(pace.high for pace in others)
+        high = own.high - max(pace.low for pace in others)
+        cost = of_step(evidence, part * gap, part * max(0.0, low), part * max(0.0, high))
     why = "waits for its batches" if by_input else "computes"
     yield Told(
         cost,

@@ -367,7 +367,8 @@ def _calls(host: Host, names: tuple[str, ...]) -> tuple[Sync, ...]:
         if count := seam.counts.get(name, 0):
             at = seam.places.get(name, {})
             where = max(at, key=lambda k: at[k], default=None)
-            found.append(Sync(name, count / steps, seam.seconds[name] / 1e9 / steps, where))
+            counted = seam.left_at.get(name, steps)
+            found.append(Sync(name, count / counted, seam.seconds[name] / 1e9 / counted, where))
     return tuple(sorted(found, key=lambda s: -s.seconds))
 
 

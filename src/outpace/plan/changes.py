@@ -150,9 +150,12 @@ def _together(evidence: Evidence, alone: Gains, count: int, link_bytes_s: float)
 
 
 def _step_speedup(evidence: Evidence, arm: Arm) -> Gains:
-    """Of whole steps, where an arm was measured with its input free."""
-    step, free = evidence.steps.mean_s, evidence.free_s
-    return _in_doubt(evidence, max(0.0, step - free), [free / gain for gain in _limits(arm)])
+    """Of whole steps."""
+    step = evidence.steps.mean_s
+    compared = step if arm.base == "as_is" else evidence.free_s
+    return _in_doubt(
+        evidence, max(0.0, step - compared), [compared / gain for gain in _limits(arm)]
+    )
 
 
 def _fed_s(evidence: Evidence) -> float:

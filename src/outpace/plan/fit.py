@@ -164,6 +164,16 @@ def depends(runs: Runs, law: Parametric) -> bool:
     )
 
 
+def left_out(runs: Runs, law: Parametric) -> str | None:
+    """What a fitted law has losses depend on by next to nothing."""
+    told, _ = slopes(law, runs)
+    parts = {
+        "the size of the model": law.a * runs.parameters**-law.alpha,
+        "the amount of data": law.b * runs.tokens**-law.beta,
+    }
+    return next((n for n, part in parts.items() if np.ptp(part) / told.min() < LEAST_NOISE), None)
+
+
 def slopes(law: Parametric, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
     """Losses by the law, and slopes of their logarithms by log E, log A, log B, alpha and beta: (runs, 5)."""
     of_n, of_d = law.a * runs.parameters**-law.alpha, law.b * runs.tokens**-law.beta

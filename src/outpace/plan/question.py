@@ -14,7 +14,7 @@ from outpace.errors import UsageError
 from outpace.plan import scaling
 from outpace.plan.elsewhere import step_on
 from outpace.plan.epochs import notes
-from outpace.plan.fit import between, depends, fit, fitted, read_runs, resampled
+from outpace.plan.fit import between, depends, fit, fitted, left_out, read_runs, resampled
 from outpace.plan.forecast import Objective, finish, options, steps_of, steps_seen, terms
 from outpace.plan.hardware import Device, device
 from outpace.plan.room import memory_plan, step_flops
@@ -213,6 +213,11 @@ def chosen(asked: Question) -> Chosen:
             f"{asked.fit}: the losses depend on neither size nor data by more than chance",
             "no law can be told of them: add runs that are further apart, or less noisy",
         )
+    if (name := left_out(runs, law)) is not None:
+        raise UsageError(
+            f"{asked.fit}: the losses do not depend on {name}",
+            "no best split follows: add runs that are further apart in it",
+        )
     several = resampled(runs, law)
     return Chosen("fitted", law, fitted(runs, several, law), tuple(several))
 
@@ -271,7 +276,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
         fits = fits and usd.estimate <= asked.cost
     compute, step_s = evidence.compute, evidence.steps.median_s
     step = step_flops(
-        compute.flops, compute.flops_forward, step_s, peak_of(measured.machine, compute)
+        compute.flops, compute.flops_forward, step_s, peak_of(evidence.machine, compute)
     )
     spent = terms(evidence, steps)
     rate = steps / spent["steps"] if spent.get("steps") else None

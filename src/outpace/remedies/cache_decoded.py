@@ -35,7 +35,7 @@ class CacheDecoded(Remedy):
 
     A file is decoded in the first epoch only; later it is opened and given the kept pixels, so
     that random crops and flips come out the same, bit for bit. Costs four bytes a pixel, up to
-    half of the memory that is free, or what `outpace tune --ram` says. Of that each of a loader's
+    half of the memory that is free, or less as `outpace tune --ram` says. Of that each of a loader's
     worker processes has an equal share, for what it decodes itself; a process that has workers and
     decodes too, for validation say, keeps up to as much once more. With `--disk` the pixels of
     images that memory has no room for go to the folder for temporary files, three bytes a pixel.

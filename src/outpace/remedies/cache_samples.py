@@ -26,7 +26,7 @@ class CacheSamples(Remedy):
 
     Only for data sets that are deterministic, which is tried: the same sample drawn twice is the
     same, and no random generator moves. Costs the memory of all samples, up to half of what is
-    free or what `outpace tune --ram` says; images that `cache_decoded` would keep are not needed any
+    free, or less as `outpace tune --ram` says; images that `cache_decoded` would keep are not needed any
     more.
 
     Helps from the second epoch on, where samples are costly to read, parse or put together. Gives

@@ -5,6 +5,8 @@ Only its files are read: what runs is not touched, and does not know that somebo
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,13 +42,12 @@ def newest(session: Path) -> tuple[Path, float] | None:
     What a target whose files are thrown away writes is its own: it lies in a session's scratch folder.
     """
     found = []
-    for path in session.rglob(PROGRESS):
-        if "scratch" in path.relative_to(session).parts:
-            continue
-        try:
-            found.append((path.stat().st_mtime, path))
-        except OSError:
-            continue  # replaced just now
+    for folder, inside, names in os.walk(session):  # it passes over what has just gone
+        inside[:] = [name for name in inside if name != "scratch"]
+        path = Path(folder, PROGRESS)
+        with contextlib.suppress(OSError):  # replaced just now
+            if PROGRESS in names:
+                found.append((path.stat().st_mtime, path))
     return max(found)[::-1] if found else None
 
 

@@ -31,6 +31,9 @@ SCALERS = ("torch.amp.", "torch.cuda.amp.")
 _BUILT: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
 MOST_FREED = 1000
 """calls in a step that are done without: a script may wait in a loop for what it reads to change"""
+MANY = 256
+"""calls in a step from which on they are no longer timed where there is no GPU: to time one takes longer than
+it does, and the line that makes them is known by its samples"""
 LOOKS = 64
 """calls of which the place is looked up; later ones are only counted and timed"""
 
@@ -82,6 +85,10 @@ class TransferSeam:
         self.counts: dict[str, int] = {}
         self.seconds: dict[str, int] = {}
         self.places: dict[str, dict[str, int]] = {}
+        self.reached: dict[str, int] = {}
+        """step at which so many calls were reached last"""
+        self.left_at: dict[str, int] = {}
+        """step from which on a method is torch's own again"""
         self.pageable = 0
         self.recent: dict[Any, Any] = {}
         self.step, self.asked = 0, 0
@@ -105,16 +112,19 @@ class TransferSeam:
 
     def remove(self) -> None:
         """Take it out: what torch.Tensor only inherited is inherited again."""
-        for name, was_own in self.patched.items():
-            original = getattr(torch.Tensor, name).__wrapped__
-            if was_own:
-                setattr(torch.Tensor, name, original)
-            else:
-                delattr(torch.Tensor, name)
-        self.patched = {}
+        for name in list(self.patched):
+            self.give_back(name)
         for name, original in self.functions.items():
             setattr(torch.cuda, name, original)
         self.functions = {}
+
+    def give_back(self, name: str) -> None:
+        """Have a method be torch's own."""
+        original = getattr(torch.Tensor, name).__wrapped__
+        if self.patched.pop(name):
+            setattr(torch.Tensor, name, original)
+        else:
+            delattr(torch.Tensor, name)
 
     def reconcile(self, setup: Setup) -> None:
         """Take copies and waits away where an experiment asks for it."""
@@ -139,6 +149,8 @@ class TransferSeam:
                 counts[name] += 1
                 if counts[name] <= LOOKS:
                     seam.host.guard("transfer", seam.look, name, args)
+                elif counts[name] % MANY == 0:
+                    seam.host.guard("transfer", seam.leave, name)
                 if seam.setup.free_sync and name in WAITS:
                     return None
                 if (seam.setup.free_transfer or seam.setup.free_sync) and args:
@@ -164,6 +176,15 @@ class TransferSeam:
             inside = stack[-1] == "forward" and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
             return inside and is_user_file(frame.f_code.co_filename)
         return not module_of(frame).startswith("outpace.")
+
+    def leave(self, name: str) -> None:
+        """Give a method back that is called again and again in one step."""
+        steps = self.host.steps
+        waits = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if self.reached.get(name) == steps and not waits and name in self.patched:
+            self.give_back(name)
+            self.left_at[name] = max(1, steps)
+        self.reached[name] = steps
 
     def is_copy(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call copies a batch that a feed put into page-locked memory, and does not say whether to

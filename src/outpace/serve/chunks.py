@@ -61,7 +61,7 @@ class Chunks:
         start, end = self._offsets_of(chunk)[row : row + 2].tolist()
         try:
             return self.decode(self.chunks[chunk](start, end - start))
-        except (ValueError, LookupError, TypeError, struct.error) as error:
+        except (ValueError, LookupError, TypeError, RuntimeError, struct.error) as error:
             raise DataError(f"{self.where(index)}: not what its index says: {error}") from error
 
     def _place(self, index: int) -> tuple[int, int]:
@@ -90,6 +90,8 @@ def values(data: memoryview, sizes: Sequence[int | None]) -> list[memoryview]:
     """The values of a record: first the sizes that are not fixed, as uint32, then one after the other."""
     told = sizes.count(None)
     own = iter(np.frombuffer(data[: told * WORD.itemsize], WORD).tolist())
+    if len(data) < told * WORD.itemsize:
+        raise ValueError(f"{len(data):,} bytes, too few for {told} sizes")
     at, found = told * WORD.itemsize, []
     for size in sizes:
         end = at + (next(own) if size is None else size)

@@ -158,7 +158,7 @@ def _by_pillow(data: bytes) -> Pixels:
             return np.asarray(image.convert("RGB"))
     except UnidentifiedImageError:
         raise DataError(f"{len(data):,} bytes that are no image: {data[:8]!r}...") from None
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # of whatever kind a decoder raises for bytes that are none
         raise DataError(f"a broken image of {len(data):,} bytes: {error}") from error
 
 

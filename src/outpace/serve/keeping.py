@@ -65,8 +65,9 @@ def shelf_for(
     bytes_of_some = 0
     samples, made_s = list[Any](), list[float]()
     with generators_kept():
-        for i in range(min(NAMED_BY, size)):
-            made = prepared_twice(maker, i * (size - 1) // max(1, NAMED_BY - 1))
+        count = min(NAMED_BY, size)
+        for i in range(count):
+            made = prepared_twice(maker, i * (size - 1) // max(1, count - 1))
             if made is not None:
                 data = packed(made[0])
                 bytes_of_some += len(data)

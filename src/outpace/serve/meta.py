@@ -87,6 +87,6 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Those of an .npz, by name. Raises DataError where it is missing, cut off or damaged."""
     try:
         with np.load(path, allow_pickle=False) as kept:
-            return {name: kept[name] for name in kept.files}
+            return {name: kept[f"{name}.npy"] for name in kept.files}  # as they are called inside
     except Exception as error:  # as zipfile and zlib raise their own
         raise unreadable(path, error) from error

@@ -121,8 +121,9 @@ def _lies_in(found: Plan, target: Path) -> bool:
     if listing is None:
         return False
     inside = Path(os.path.realpath(target))
-    folders = {os.path.dirname(os.path.join(listing.root, name)) for name in listing.names}
-    return any(Path(os.path.realpath(folder)).is_relative_to(inside) for folder in folders)
+    files = [os.path.join(listing.root, name) for name in listing.names]
+    places = {*map(os.path.dirname, files), *filter(os.path.islink, files)}
+    return any(Path(os.path.realpath(place)).is_relative_to(inside) for place in places)
 
 
 def _samples(found: Plan, folder: Path, how: How) -> Meta:
@@ -144,6 +145,7 @@ def _samples(found: Plan, folder: Path, how: How) -> Meta:
         except Uneven as error:
             if not auto:
                 raise
+            writer.close()  # what is open would still take its room
             clear(folder)
             return _samples(found.as_records(error.message), folder, how)
         if not writer.count:
@@ -198,7 +200,7 @@ def forecast(found: Plan) -> tuple[tuple[str, ...], int]:
             continue
         made.append(len(record))
         sample = samples.decode(record)
-        fields |= dict.fromkeys(sample if isinstance(sample, dict) else ())
+        fields |= dict.fromkeys(map(str, sample) if isinstance(sample, dict) else ())
         if found.listing is not None and len(found.listing.sizes) == len(source):
             read += int(found.listing.sizes[index])
     if not made:

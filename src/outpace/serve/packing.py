@@ -113,7 +113,8 @@ def write(
 def in_order(function: Callable[[int], Any], items: range, jobs: int) -> Iterator[Any]:
     """``map``, by threads that are at most two items each ahead; in this one if ``jobs`` is 1."""
     if jobs == 1:
-        yield from map(function, items)
+        for item in items:  # of `map` a StopIteration inside would be the end
+            yield function(item)
         return
     waiting: deque[Future[Any]] = deque()
     with ThreadPoolExecutor(jobs, "outpace-pack") as pool:

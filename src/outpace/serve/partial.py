@@ -58,7 +58,7 @@ def partial(dest: Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise DataError(f"{dest} is being packed by another process already") from error
-        if not os.path.lexists(dest) and old_of(dest).exists():
+        if not os.path.lexists(dest) and is_pack(old_of(dest)):
             # One that was to replace it was killed between its two renames.
             old_of(dest).rename(dest)
         try:

@@ -15,9 +15,10 @@ from typing import Any
 
 from outpace.errors import DataError, MissingExtra
 
-SUFFIXES = ("jpg", "png", "webp", "bmp", "tif", "tiff", "gif", "ppm", "pgm")
+SUFFIXES = ("jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "tif", "tiff", "gif", "ppm", "pgm")
 LOSSLESS = ("PNG", "BMP", "TIFF", "GIF", "PPM")
 """formats as Pillow names them; what is in none of them and no WebP becomes a JPEG"""
+LOSSY_TIFF = ("jpeg", "tiff_jpeg", "webp")
 MIXED = ("RGB", "L", "RGBA", "LA", "CMYK", "YCbCr")
 """modes whose pixels are colours that can be averaged"""
 FEW = 64
@@ -58,6 +59,10 @@ def _resized(data: bytes, side: int, quality: int) -> bytes:
                 return data
             kind = image.format if image.format in (*LOSSLESS, "WEBP") else "JPEG"
             options: dict[str, Any] = {} if kind in LOSSLESS else {"quality": quality}
+            if kind == "GIF":
+                options["optimize"] = False  # else Pillow numbers a mask's values anew
+            if kind == "TIFF" and image.info.get("compression") in LOSSY_TIFF:
+                options["compression"] = "tiff_lzw"  # Pillow would take the file's own
             if exif := _orientation(image):
                 options["exif"] = exif
             size = (max(side, round(image.width * scale)), max(side, round(image.height * scale)))

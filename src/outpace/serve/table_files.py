@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +25,11 @@ PARSED = 32 * 2**20
 PARALLEL = 2**20
 """the same where a text is read whole: many blocks are parsed at once"""
 ROWS = 1 << 16
-"""of a Parquet file that are read at once"""
+"""of a Parquet file that are read at once, if they are not more than"""
+HELD = 2**28
+"""bytes"""
+BEYOND = re.compile(r"[+-]?\d{19,}")
+"""a whole number that 64 bits may not hold"""
 PARQUET = "write the table as Parquet, which tells the types of its columns"
 
 Batches = tuple[Any, Iterator[Any], int | None]
@@ -111,7 +116,7 @@ def _whole(file: Path, skipped: list[Skipped] | None) -> Any:
     if suffix == ".parquet":
         parquet = pyarrow("parquet").parquet
         check_columns([file], [parquet.read_schema(str(file))])
-        return parquet.read_table(str(file))
+        return parquet.read_table(str(file), partitioning=None)
     if suffix == ".arrow":
         return pyarrow().Table.from_batches(mapped(file)[1])
     before = len(skipped or ())
@@ -130,11 +135,41 @@ def _parsed(file: Path, block: int, skipped: list[Skipped] | None) -> Any:
         json = pyarrow("json").json
         return json.read_json(str(file), read_options=json.ReadOptions(block_size=block))
     csv = pyarrow("csv").csv
-    return csv.read_csv(
+    table = csv.read_csv(
         str(file),
         read_options=csv.ReadOptions(block_size=block),
         parse_options=_parsing(file, skipped, quotes=_has_quotes(file)),
     )
+    _check_whole_numbers(file, table)
+    return table
+
+
+def _check_whole_numbers(file: Path, columns: Any) -> None:
+    """Raises DataError where a CSV has whole numbers beyond 64 bits: pyarrow makes floats of their column."""
+    if file.suffix.lower() != ".csv":
+        return
+    pa, compute = pyarrow(), pyarrow("compute").compute
+    for name, column in zip(columns.schema.names, columns.columns, strict=True):
+        if not pa.types.is_float64(column.type):
+            continue
+        ends = compute.min_max(column).as_py().values()
+        if not any(end is not None and abs(end) >= 2.0**63 for end in ends):
+            continue
+        csv = pyarrow("csv").csv
+        texts = csv.open_csv(
+            str(file),
+            read_options=csv.ReadOptions(block_size=PARSED),
+            parse_options=_parsing(file, [], quotes=True),
+            convert_options=csv.ConvertOptions(
+                column_types={name: pa.string()}, include_columns=[name]
+            ),
+        )
+        for text in (each for batch in texts for each in batch.column(0).to_pylist()):
+            if text is not None and BEYOND.fullmatch(text) and abs(int(text)) >= 2**63:
+                raise DataError(
+                    f"{file}: {text} of column {name!r} does not fit into 64 bits, and would be rounded",
+                    PARQUET,
+                )
 
 
 def _has_quotes(file: Path) -> bool:
@@ -192,6 +227,7 @@ def _of_text(files: Sequence[Path], skipped: list[Skipped] | None) -> Batches:
             check_columns([files[0], file], [schema, reader.schema])
             with told(file, GoesOnOtherwise):
                 for batch in reader:
+                    _check_whole_numbers(file, batch)
                     yield _as(schema, batch)
 
     return schema, batches(), None
@@ -252,7 +288,10 @@ def _read(file: Path) -> Iterator[Any]:
         yield from mapped(file)[1]
         return
     with pyarrow("parquet").parquet.ParquetFile(str(file)) as one:
-        yield from one.iter_batches(batch_size=ROWS)
+        told = one.metadata
+        size = sum(told.row_group(each).total_byte_size for each in range(told.num_row_groups))
+        rows = HELD * told.num_rows // max(1, size)
+        yield from one.iter_batches(batch_size=max(1, min(ROWS, rows)))
 
 
 def _plain(schema: Any) -> Any:

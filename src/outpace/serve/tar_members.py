@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -115,8 +114,9 @@ def folders_of(keys: Sequence[str]) -> tuple[int, tuple[str, ...] | None]:
     folders = {key.rpartition("/")[0] for key in keys}
     if "" in folders or len(folders) < 2:
         return 0, None
-    common = os.path.commonpath(folders)
-    level = common.count("/") + 1 if common else 0
-    if common in folders:
+    parts = [folder.split("/") for folder in folders]
+    depth = min(map(len, parts))
+    level = next((at for at in range(depth) if len({each[at] for each in parts}) > 1), depth)
+    if level == depth:
         return 0, None
-    return level, tuple(sorted({folder.split("/")[level] for folder in folders}))
+    return level, tuple(sorted({each[level] for each in parts}))

@@ -182,7 +182,7 @@ class TarsWriter:
     """Writes the index; checksums come sample by sample, ``kept`` of them are there already."""
 
     def __init__(self, folder: Path, kept: int, source: Tars) -> None:
-        for name in (*map(os.path.abspath, source.shards), *(source.classes or ())):
+        for name in (*map(os.path.abspath, source.shards), *(source.classes or ()), *source.fields):
             if not is_text(name):
                 raise DataError(
                     f"{name!r}: an index cannot hold a name that is not UTF-8",

@@ -105,6 +105,8 @@ def choose(
     found = candidates(facts, kinds=kinds, workers=workers, prefetch_bytes=prefetch_bytes, ram=ram)
     if not found:
         raise too_much(memory(facts.batch_bytes, kinds[0], workers or 1, 1), ram)
+    if not found[0].predicted:  # it cannot be handed over: the worker's own error says why
+        return found[0]._replace(reason="as was asked", batch_bytes=facts.batch_bytes)
     near = [c for c in found if c.predicted * CLOSE > found[0].predicted]
     if worth_trying(facts.faults, facts.wall_s):
         near += [c._replace(keeps_freed=True) for c in near if c.kind == "processes"]

@@ -72,7 +72,7 @@ class Seen(NamedTuple):
 class Fits:
     """Asked for a size, whether it fits a training on all ranks; each that it says yes to was tried.
 
-    ``predicted``: the largest that should fit, at most ``most``. ``patience_s``: that a fork is given.
+    ``predicted``: the largest that should fit, at most ``most``. ``patience_s``: that all forks are given.
     """
 
     def __init__(self, twin: Twin, batch: Any, most: int, patience_s: float = PATIENCE_S) -> None:
@@ -84,28 +84,38 @@ class Fits:
         # What lasts is there already, of the twin.
         largest = min(most, self.law.largest(self.room + self.law.lasting))
         self.predicted = ranks.least(largest, self.world)
-        self.forks = device.type == "cpu" and survives(
-            self._steps(FIRST, 1), self.room, min(patience_s, FIRST_PATIENCE_S)
+        self.forks = device.type == "cpu" and bool(
+            survives(self._steps(FIRST, 1), self.room, min(patience_s, FIRST_PATIENCE_S))
         )
         self.tried = 0
         """the largest that fitted"""
+        self.late = False
+        """whether a try took longer than there was time"""
 
     def __call__(self, size: int) -> bool:
         """Whether a batch of so many samples fits."""
-        if size > self.tried and ranks.least(int(self._fits(size)), self.world):
+        if size > self.tried and ranks.least(self._fits(size), self.world):
             self.tried = size
         return size <= self.tried
 
     def largest(self, size: int) -> int:
-        """The largest part of a size that fits; 0 where none does."""
-        parts = (int(share * size) for share in SHARES)
-        return next((part for part in parts if part > 0 and self(part)), 0)
+        """The largest part of a size that fits; 0 where none does, or where a try took too long."""
+        for part in (int(share * size) for share in SHARES):
+            if part > 0 and self(part):
+                return part
+            if ranks.most(self.late, self.world):
+                break
+        return 0
 
     def _fits(self, size: int) -> bool:
         """On this rank."""
         needed = self.law.peak(size) - self.law.lasting
         if self.forks and needed > SAFE * self.room:
-            return survives(self._steps(size, STEPS), self.room, self.patience_s)
+            began = time.monotonic()
+            found = survives(self._steps(size, STEPS), self.room, self.patience_s)
+            self.patience_s -= time.monotonic() - began
+            self.late = self.late or found is None
+            return bool(found)
         if needed > UNTRIED * self.room:
             return False
         try:
@@ -171,8 +181,8 @@ def free_bytes(device: torch.device) -> int:
     return max(0, int(FREE * free))
 
 
-def survives(act: Callable[[], None], room: int, patience_s: float) -> bool:
-    """Whether it goes well, and in time, in a fork that may take so many bytes more."""
+def survives(act: Callable[[], None], room: int, patience_s: float) -> bool | None:
+    """Whether it goes well in a fork that may take so many bytes more; None where it takes too long."""
     if not hasattr(os, "fork"):
         return False
     child = os.fork()
@@ -189,7 +199,7 @@ def survives(act: Callable[[], None], room: int, patience_s: float) -> bool:
         if status is None:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-    return status == 0
+    return None if status is None else status == 0
 
 
 def _in_child(act: Callable[[], None], room: int) -> NoReturn:

@@ -165,6 +165,11 @@ def least(value: int, world: int) -> int:
     return min(gathered(value, world)) if world > 1 else value
 
 
+def most(value: float, world: int) -> float:
+    """The most of all ranks'."""
+    return max(gathered(value, world)) if world > 1 else value
+
+
 def mean(value: float, world: int, device: torch.device) -> float:
     """Of all ranks'."""
     return summed([value], device)[0] / world if world > 1 else value

@@ -319,6 +319,8 @@ class Run:
     def _in_step(self, batches: Iterator[Any]) -> Iterator[Any]:
         yield from ranks.while_all(batches, self.device)
         self.train.under_way = False
+        if not self.train.exact:  # who has more batches has drawn one that nobody learnt from
+            self.train.counted = ranks.least(self.train.drawn, self.world)
 
     def of_ranks(self, data: Batches | None) -> dict[str, Any] | None:
         """Where training, or validation, is in its data, with the random numbers of each rank."""

@@ -30,6 +30,7 @@ from outpace.seams.modes import evaluating
 from outpace.train import ranks
 from outpace.train.auto import is_auto, own_of
 from outpace.train.checkpoint import versioned
+from outpace.train.layers import fit_buffers, with_later_buffers
 from outpace.train.progress import Telling
 from outpace.train.result import Choice, Kept, Result
 
@@ -263,6 +264,9 @@ class Halving:
         inside, best, weights = [result.kept[0]], result.metric, result.weights
         tried = list[str]()
         for each in result.kept[1:]:
+            if shapes(each.weights) != shapes(weights):
+                tried.append(f"no mean with seed {each.seed}: its buffers have other shapes")
+                continue
             mean = mean_of([*(one.weights for one in inside), each.weights])
             metric = judged(trainer, mean)
             better = sign * metric > sign * best
@@ -282,6 +286,11 @@ class Halving:
         )
 
 
+def shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
+    """By name."""
+    return {name: each.shape for name, each in weights.items()}
+
+
 def mean_of(weights: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """The mean of each tensor of numbers; what counts, such as BatchNorm's batches, is the first's."""
     found = {
@@ -298,7 +307,8 @@ def judged(trainer: Trainer, weights: dict[str, torch.Tensor]) -> float:
     left with them.
     """
     model = trainer.model
-    model.load_state_dict(weights)
+    fit_buffers(model, weights)
+    model.load_state_dict(with_later_buffers(weights, model))
     valid = trainer.data()[1]
     assert valid is not None
     try:

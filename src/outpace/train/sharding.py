@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from outpace.errors import UsageError
 from outpace.train import ranks
-from outpace.train.checkpoint import versioned
+from outpace.train.checkpoint import copied, versioned
 from outpace.train.layers import copy_of_optimizer, shared
 
 LEAST = 100_000
@@ -128,7 +128,7 @@ class Shards:
             return versioned(values, state)
         if isinstance(state, list | tuple):
             return type(state)(self.gathered(value, keep=keep) for value in state)
-        return state
+        return copied(state)
 
     def placed(self, values: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
         """Whole tensors that all ranks have, cut to this rank's shards where ``like`` has shards; of dicts in

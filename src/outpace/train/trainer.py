@@ -32,7 +32,7 @@ from outpace.train.choose import compared, settled
 from outpace.train.clock import Clock
 from outpace.train.data import Batches, batches
 from outpace.train.facts import has_batch_norm
-from outpace.train.layers import copyable, fit_buffers
+from outpace.train.layers import copyable, fit_buffers, with_later_buffers
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
@@ -260,7 +260,10 @@ class Trainer:
                 raise
             left_out = self.single_left_out(train, strategies) or left_out
             reasons = [*notes, *reasons]
-        clock.validation_steps = FORWARD * (valid.length or 0) if valid is not None else 0.0
+        judged = (valid.length or 0) if valid is not None else 0
+        clock.validation_steps = FORWARD * ranks.most(
+            judged, world
+        )  # of the rank that has the most
         model = module = self.model
         shards = None
         if sharded:
@@ -341,6 +344,8 @@ class Trainer:
             self.epochs is not None and train.length is not None
         )
         rate_given = isinstance(self.optimizer, torch.optim.Optimizer)
+        named = {strategy.name for strategy in own_of(self.strategies)}
+        aims = self.target is not None or "target" in named
         return Known(
             end,
             self.valid is not None,
@@ -348,7 +353,7 @@ class Trainer:
             self.target,
             has_batch_norm(self.model),
             by_function=self.optimizer is not None and not rate_given,
-            copies=self.target is None or self.shard or copyable(self.model),
+            copies=not aims or self.shard or copyable(self.model),
         )
 
     def single_left_out(self, train: Batches, strategies: Sequence[Strategy]) -> str:
@@ -457,7 +462,7 @@ class Trainer:
         if run.shards is not None:
             weights = run.shards.gathered(weights)
         fit_buffers(self.model, weights)
-        self.model.load_state_dict(weights)
+        self.model.load_state_dict(with_later_buffers(weights, self.model))
         if self.checkpoint is not None and ranks.leads():
             try:
                 write(self.checkpoint / BEST, weights)

@@ -151,7 +151,8 @@ class Trials:
         self.batches, self.held_out = drawn(parts.train, parts.valid, steps, purse, self.world)
         if not (self.batches and self.held_out):
             raise UsageError("an epoch has too few batches to hold some out")
-        self.judging = FORWARD * samples(self.held_out) / samples(self.batches[:1])
+        judging = FORWARD * samples(self.held_out) / samples(self.batches[:1])
+        self.judging = ranks.most(judging, self.world)
         """steps that it is worth to judge a model"""
         self.batch_s = (parts.clock.read() - began) / len(self.batches)
         """that one took to make"""
@@ -365,7 +366,8 @@ def drawn(
     some of the training's.
     """
     held = held_of(steps)
-    whole = valid is not None and valid.length is not None and valid.length <= 2 * held
+    length = valid.length if valid is not None else None
+    whole = bool(ranks.least(length is not None and length <= 2 * held, world))
     began, some = purse.read(), 0.1 * purse.seconds
 
     def go_on(found: list[Any]) -> bool:
@@ -376,8 +378,16 @@ def drawn(
     found = train.peek(steps if whole else steps + held, go_on)
     if whole and found:
         assert valid is not None
-        others = valid.peek(2 * held)
-        if samples(others) <= 2 * held * samples(found[:1]):
+        most = 2 * held * samples(found[:1])
+
+        def few(judged: list[Any]) -> bool:
+            # Ranks may have unequal numbers of batches here, and to read their clock they would have to meet.
+            in_time = world > 1 or purse.read() - began < 2 * some
+            return in_time and samples(judged) <= most
+
+        others = valid.peek(2 * held, few)
+        whole = samples(others) <= most and (len(others) == length or few(others))
+        if ranks.least(whole, world):
             return found, others
     held = min(held, len(found) // 4)
     return found[held:], found[:held]

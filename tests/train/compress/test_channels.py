@@ -164,3 +164,37 @@ def test_where_no_channel_can_go_it_is_told() -> None:
     trained, valid = learnt()
     with pytest.raises(UsageError, match="not even 12% of them, within what the metric may fall"):
         narrow(trained, judging_of(copy.deepcopy(trained), valid), -0.5)
+
+
+class Aided(nn.Module):
+    """A second head is called in training alone."""
+
+    def __init__(self, own: nn.Module) -> None:
+        super().__init__()
+        self.own = own
+        self.aid = nn.Linear(own[0].out_features, 3)  # type: ignore[index]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.own(x)
+        if self.training:
+            found = found + 0.3 * self.aid(self.own[0](x))  # type: ignore[index]
+        return found
+
+
+def test_what_could_not_be_trained_any_more_is_refused() -> None:
+    model, valid = learnt()
+    model = Aided(model).eval()
+    judging = judging_of(copy.deepcopy(model), valid)
+    with pytest.raises(UsageError, match="in training alone reads channels"):
+        narrow(model, judging, 0.05)
+    assert not model.training
+
+
+def test_what_is_infinite_is_the_same_and_short_floats_have_coarse_steps() -> None:
+    one = torch.tensor([1.0, -torch.inf, 2.0])
+    assert same_outputs([one], [one * 1.0001])
+    assert not same_outputs([one], [torch.tensor([1.0, 3.0, 2.0])])
+    assert not same_outputs([one], [-one])
+    short = torch.tensor([1.0, 0.51], dtype=torch.bfloat16)
+    assert same_outputs([short], [torch.tensor([1.0, 0.5117], dtype=torch.bfloat16)])
+    assert not same_outputs([short], [torch.tensor([1.0, 0.6], dtype=torch.bfloat16)])

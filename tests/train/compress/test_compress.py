@@ -244,7 +244,8 @@ def test_a_metric_and_a_loss_go_where_the_model_is() -> None:
         ({"ways": ["smaller"]}, "there is no way 'smaller'"),
         ({"tolerance": -1.0}, "tolerance=-1"),
         ({"model": 3}, "a int is no torch.nn.Module"),
-        ({"metric": lambda outputs, targets: float("nan")}, "is not a number"),
+        ({"metric": lambda outputs, targets: float("nan")}, "is not a finite number"),
+        ({"metric": lambda outputs, targets: float("inf")}, "is not a finite number"),
         ({"metric": lambda model, batch: 0.5}, "does not call the model"),
     ],
 )
@@ -252,6 +253,27 @@ def test_what_cannot_be_is_told(given: dict[str, Any], said: str) -> None:
     model, valid = learnt()
     with pytest.raises(UsageError, match=said):
         compressed(given.pop("model", model), valid, **given)
+
+
+def test_a_loss_is_left_as_it_was() -> None:
+    class Centers(nn.Module):
+        """Learns a center of each class, and counts its calls."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.centers = nn.Parameter(torch.zeros(1))
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return F.cross_entropy(outputs + self.centers, targets) + self.centers.square().sum()
+
+    model, valid = learnt()
+    loss = Centers()
+    step = compressed(model, valid, loss=loss, ways=["channels"]).steps[0]
+    assert "by Taylor" in step.reason
+    assert loss.centers.grad is None
+    assert float(loss.calls) == 0
 
 
 def test_latencies_are_compared_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

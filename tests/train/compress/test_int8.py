@@ -75,6 +75,30 @@ def test_rounding_is_to_the_nearest_of_255_values() -> None:
     assert rounded(torch.zeros(2, 3))[0].eq(0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_largest_of_short_floats_keeps_its_sign(dtype: torch.dtype) -> None:
+    weight = torch.arange(1.0, 2.0, 1 / 128).to(dtype)[:, None] * torch.tensor([[1.0, -1.0]]).to(
+        dtype
+    )
+    values, scale = rounded(weight)
+    assert values.tolist() == [[127, -127]] * 128
+    assert scale.dtype == dtype
+    assert torch.allclose(values * scale, weight, rtol=0.02)
+
+
+def test_layers_that_others_look_into_stay() -> None:
+    """A hook would go with the layer, and what it does."""
+    model, batch = learnt()
+    seen: list[torch.Tensor] = []
+    model[0].register_forward_hook(lambda layer, given, output: seen.append(output))
+    vars(model[2])["forward"] = model[2].forward
+    before = (model[0], model[2])
+    replace(model, products=False)
+    assert (model[0], model[2]) == before
+    model(batch[0])
+    assert len(seen) == 1
+
+
 def test_what_has_no_int8_layer_stays() -> None:
     model = nn.ModuleDict(
         {

@@ -26,7 +26,7 @@ from outpace.train.compress.judging import Judging, Loss
 from outpace.train.compress.layouts import Slot
 from outpace.train.compress.result import Made
 from outpace.train.compress.rules import NORMS
-from outpace.train.layers import TRANSPOSED
+from outpace.train.layers import TRANSPOSED, traceless
 
 LEVELS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """shares that are tried of a group's channels"""
@@ -45,7 +45,8 @@ def narrow(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
         raise UsageError(f"no layer of {type(model).__name__} has channels that can be removed")
     by, losses = "Taylor" if judging.losses else "L2 norm", judging.losses
     try:
-        important = importance(model, found, losses)
+        with judging.kept():
+            important = importance(model, found, losses)
     except RuntimeError as error:
         if losses is None:
             raise
@@ -66,7 +67,7 @@ def narrow(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
     removed = least(important, shares)
     with masked(model, found, removed):
         expected = outputs(model, judging)
-    flops = arithmetic(model, judging)
+    flops, learns = arithmetic(model, judging), trains(model, judging)
     remove(model, found, removed)
     try:
         kept = same(expected, outputs(model, judging))
@@ -74,6 +75,8 @@ def narrow(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
         raise UsageError(f"without its channels the model does not run: {error}") from error
     if not kept:
         raise UsageError("without its channels the model gives other values than with them at zero")
+    if learns and not trains(model, judging):
+        raise UsageError("what is called in training alone reads channels that would be removed")
     gone, total = sum(map(len, removed.values())), sum(group.size for group in found)
     said = (
         f"{gone:,} of {total:,} channels are removed, by {by}; "
@@ -231,6 +234,16 @@ def outputs(model: nn.Module, judging: Judging) -> list[torch.Tensor]:
         return list(tensors_in(judging.call(model)))
 
 
+def trains(model: nn.Module, judging: Judging) -> bool:
+    """Whether a model can be called as in training."""
+    try:
+        with traceless(model):
+            judging.call(model)
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
 def same(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> bool:
     """Whether outputs are the same but for rounding."""
     return len(expected) == len(found) and all(map(close, expected, found))
@@ -242,7 +255,11 @@ def close(one: torch.Tensor, two: torch.Tensor) -> bool:
         return one.shape == two.shape
     if not (one.is_floating_point() or one.is_complex()):
         return torch.equal(one, two)
-    return bool((one - two).abs().max() <= CLOSE * one.abs().max().clamp(min=1e-6))
+    off = (
+        torch.where(one == two, 0.0, one - two).abs().max()
+    )  # what is infinite in both is the same
+    largest = torch.where(one.isfinite(), one, 0.0).abs().max().clamp(min=1e-6)
+    return bool(off <= max(CLOSE, 4 * torch.finfo(one.dtype).eps) * largest)
 
 
 def arithmetic(model: nn.Module, judging: Judging) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, final
 
@@ -91,6 +92,7 @@ def compress(
     device = next(original.parameters(), torch.empty(0)).device
     given = batches(valid, batch_size, device, shuffle=False)
     looked_at = batches(scan, batch_size, device, shuffle=False) if scan is not None else given
+    objective = Objective(loss) if loss is not None else None
     try:
         with generators_kept():
             judge = Judge(metric, held(given))
@@ -99,8 +101,9 @@ def compress(
                 scan=judge if looked_at is given else Judge(metric, held(looked_at)),
                 original=original,
                 sign=1.0 if larger else -1.0,
-                losses=losses_of(loss, looked_at) if loss is not None else None,
+                losses=losses_of(objective, looked_at) if objective is not None else None,
                 tune=tune,
+                kept=objective.kept if objective is not None else nullcontext,
             )
             made = Compressing(judging, tolerance, time_s).through(ways)
             return dataclasses.replace(made, notes=(*made.notes, unsure)) if unsure else made
@@ -117,9 +120,8 @@ def held(data: Batches) -> Batches:
     return Batches(list(data.epoch()), data.device)
 
 
-def losses_of(loss: Any, data: Batches) -> list[Callable[[nn.Module], torch.Tensor]]:
+def losses_of(objective: Objective, data: Batches) -> list[Callable[[nn.Module], torch.Tensor]]:
     """The losses of some batches."""
-    objective = Objective(loss)
     objective.to(data.device)
     return [partial(_loss, objective, batch) for batch in data.peek(TAYLOR)]
 

@@ -24,6 +24,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from outpace.errors import UsageError
+from outpace.seams.batch import to_float32
 from outpace.train.compress.judging import Judging
 from outpace.train.compress.result import Made
 
@@ -118,6 +119,8 @@ def put(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 def fits(layer: nn.Module) -> bool:
     """Whether there is an int8 layer for one, and its weights are worth it."""
+    if layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
+        return False  # they would go with the layer
     if type(layer) in RECURRENT:
         weights = list(layer.parameters())
         plain = all(type(weight) is nn.Parameter for weight in weights)
@@ -147,9 +150,12 @@ def int8_layer(layer: nn.Module, *, products: bool = False) -> nn.Module:
 
 def rounded(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """int8 values, and a scale for each index of the first dimension (shaped to be multiplied with)."""
-    largest = values.detach().flatten(1).abs().amax(1).clamp(min=1e-30)
+    wide = to_float32(
+        values.detach()
+    )  # in bfloat16 the largest would come out as 128, which int8 does not hold
+    largest = wide.flatten(1).abs().amax(1).clamp(min=1e-30)
     scale = (largest / 127.0).view(-1, *[1] * (values.dim() - 1))
-    return (values.detach() / scale).round_().to(torch.int8), scale
+    return (wide / scale).round_().to(torch.int8), scale.to(values.dtype)
 
 
 class Int8Layer(nn.Module):
@@ -269,5 +275,6 @@ def by_torchao(model: nn.Module) -> None:
     """Linear layers of int8 weights and inputs, in place."""
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-    config = Int8DynamicActivationInt8WeightConfig()
+    # Else it sets options of torch.compile for the whole process.
+    config = Int8DynamicActivationInt8WeightConfig(set_inductor_config=False)
     quantize_(model, config, filter_fn=lambda layer, name: is_linear(layer))

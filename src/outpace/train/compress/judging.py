@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -46,8 +47,8 @@ class Judge:
 class Judging:
     """``valid`` judges what was made, ``scan`` is what shares are chosen by, both against what the
     ``original`` gave. ``sign``: 1 where a larger metric is better, else -1. ``args``, ``kwargs``: what
-    the model is called with for a batch. ``losses``: of some batches; None: no loss was given. ``tune``
-    trains a model for a while.
+    the model is called with for a batch. ``losses``: of some batches; None: no loss was given; what they
+    leave in the user's loss is put back by ``kept``. ``tune`` trains a model for a while.
     """
 
     valid: Judge
@@ -56,13 +57,18 @@ class Judging:
     sign: float
     losses: list[Loss] | None = None
     tune: Callable[[nn.Module], Any] | None = None
+    kept: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __post_init__(self) -> None:
         self.args, self.kwargs, self.batch = example(self.original, self.valid)
         self.metric = self.valid(self.original)
         self.scanned = self.metric if self.scan is self.valid else self.scan(self.original)
-        if math.isnan(self.metric):
-            raise UsageError("the metric of the given model is not a number", "look at its weights")
+        if not (math.isfinite(self.metric) and math.isfinite(self.scanned)):
+            where = "" if not math.isfinite(self.metric) else " on scan="
+            raise UsageError(
+                f"the metric of the given model{where} is not a finite number",
+                "look at its weights",
+            )
 
     def call(self, model: nn.Module) -> Any:
         """What a model makes of a batch."""

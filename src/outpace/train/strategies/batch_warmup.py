@@ -54,6 +54,8 @@ class BatchWarmup(Strategy):
         self.device = torch.device("cpu")
         self.last = self.done = 0
         """samples of the largest batches, 0 where that is not known yet; doublings so far"""
+        self.before = 0
+        """samples of the Loader's batches as it came"""
         self.fewest = 1
         """samples of the smallest batches"""
         self.noise = GradientNoise()
@@ -74,6 +76,7 @@ class BatchWarmup(Strategy):
                 "give train= a data set or a tuple of tensors",
             )
         self.loader, self.device, self.last = run.train.source, run.device, 0
+        self.before = self.loader.batch_size
         self.fewest = 2 if has_batch_norm(run.module) else 1  # of one sample there is no variance
 
     def first_batches(self, run: Run) -> None:
@@ -111,8 +114,8 @@ class BatchWarmup(Strategy):
 
     def over(self, run: Run) -> None:
         """Leave a Loader as it came."""
-        if self.loader is not None and self.last:
-            self.loader.resize(self.last)
+        if self.loader is not None:
+            self.loader.resize(self.before)
 
     def state_dict(self) -> dict[str, Any]:
         """The size, and what is known of the noise."""

@@ -15,7 +15,9 @@ from outpace.train.strategies.base import Strategy
 from outpace.train.strategies.class_prior import (
     BATCHES,
     Counted,
+    binary,
     counted,
+    excluding,
     first_targets,
     ignored,
 )
@@ -70,13 +72,25 @@ class ClassWeights(Strategy):
 
     def epoch_counts(self, run: Run) -> Counted:
         """Targets of each class in an epoch."""
-        if self.counts is not None:
-            return Counted(list(self.counts), sum(self.counts), True)
-        batch, targets = first_targets(run, BATCHES)
+        given, loss = self.counts, run.objective.loss
+        batch, targets = first_targets(run, BATCHES if given is None else 1)
         with traceless(run.module), run.objective.kept():
             outputs, _ = run.objective.given(run.module, batch)
         size = outputs.shape[1] if outputs.dim() > 1 else 1
-        found = counted(targets, size, run.objective.loss)
+        if given is not None:
+            if not excluding(loss) and all(t is not None and binary(t, size) for t in targets):
+                raise UsageError(
+                    "class_weights: counts= are of classes that exclude each other, and targets are 0 or 1 "
+                    "for each output",
+                    "leave counts= out: ones and zeros of each output are counted",
+                )
+            if len(given) != size:
+                raise UsageError(
+                    f"class_weights: counts= are of {len(given)} classes, and the model tells {size}",
+                    "give how often each class comes",
+                )
+            return Counted(list(given), sum(given), True)
+        found = counted(targets, size, loss)
         if found is None:
             raise UsageError(
                 f"class_weights: targets are no classes of the {size} outputs", "leave it out"

@@ -65,6 +65,7 @@ class Ema(Strategy):
         self.longer = {n: long(w) for n, w in own.items() if w.dtype in SHORT}
         if self._state is not None:
             self.set_longer(run.placed(self._state["longer"], self.longer))
+        self._state = None
         self.means = list({**own, **self.longer}.values())
         self.trained = list(run.module.parameters())
 

@@ -26,8 +26,8 @@ SLACK = 1e-3
 class LossSampling(Drawing):
     """Samples that can be learnt and are not yet come more often, by their losses in training.
 
-    What: of a loss that is -ln p, a sample's score is p (1 - p), p the mean over the last epoch that it
-    was in: next to nothing where it is learnt, and where the model is sure of something else, as with
+    What: of a loss that is -ln p, a sample's score is p (1 - p), -ln p the mean over the last epoch that
+    it was in: next to nothing where it is learnt, and where the model is sure of something else, as with
     a wrong label. With ``by="loss"`` it is the loss itself, of any kind. From the second epoch on a
     sample comes ``least`` times an epoch, and more in proportion to its score, at most about ``most``
     times; an epoch is as long as ever. Losses are those of the steps: the model is not called for them.
@@ -176,6 +176,6 @@ def by_scores(scores: torch.Tensor, least: float, most: float) -> torch.Tensor:
     mean = scores.nanmean()
     share = torch.ones_like(scores)
     if mean > 0:
-        share = (torch.where(scores.isnan(), mean, scores) / mean).clamp(max=most)
+        share = (torch.where(scores.isnan(), mean, scores) / mean).clamp(0.0, most)
     found = least + (1.0 - least) * share
     return found * ((len(found) - SLACK) / found.sum())

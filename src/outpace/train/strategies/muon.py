@@ -46,7 +46,7 @@ class MuonAdamW(Optimizer):
                 momentum=momentum,
                 adjust_lr_fn="match_rms_adamw",
             ),
-            AdamW(others, rate, weight_decay=weight_decay, fused=fused),
+            AdamW(others or [{"params": []}], rate, weight_decay=weight_decay, fused=fused),
         )
         own = [group for each in self.inner for group in each.param_groups]
         super().__init__(own, self.inner[1].defaults)

@@ -76,8 +76,8 @@ def labels_of(data: Any) -> Labels:
         whole = plain(labels_of(data.dataset))
         return [whole[index] for index in data.indices]
     for name in ("targets", "labels"):
-        found = getattr(data, name, None)
-        if found is not None and len(found) == len(data):
+        found: Any = getattr(data, name, None)
+        if hasattr(found, "__len__") and len(found) == len(data):
             return found  # type: ignore[no-any-return]
     raise UsageError(
         f"repeat_factor: the class of each sample is not to be seen from a {type(data).__name__}",

@@ -130,6 +130,7 @@ class ScheduleFree(Course):
         trained = dict(zip(run.module.parameters(), self.model.parameters(), strict=True))
         for group in run.optimizer.param_groups:
             for parameter in group["params"]:
-                trained[parameter].copy_(run.optimizer.averaged(parameter, group))
+                if parameter in trained:  # the others are a loss's
+                    trained[parameter].copy_(run.optimizer.averaged(parameter, group))
         take_buffers(self.model, run.module)
         return self.model

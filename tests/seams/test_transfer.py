@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -173,6 +174,27 @@ def test_what_a_step_calls_again_and_again_is_given_back(seam: TransferSeam) -> 
     assert torch.Tensor.item is plain
     seam.install()
     assert torch.Tensor.item is not plain
+
+
+def test_what_the_script_puts_in_the_place_of_ours_stays(
+    seam: TransferSeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, called = torch.Tensor.item, 0
+
+    @functools.wraps(ours)
+    def theirs(tensor: torch.Tensor) -> Any:
+        nonlocal called
+        called += 1
+        return ours(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "item", theirs)
+    values = torch.ones(3)
+    for _ in range(3 * module.MANY):
+        values[0].item()
+    assert torch.Tensor.item is theirs
+    assert called == 3 * module.MANY
+    seam.remove()
+    assert torch.Tensor.item is theirs
 
 
 def test_on_a_gpu_calls_are_timed_however_many_they_are(

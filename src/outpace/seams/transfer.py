@@ -119,10 +119,12 @@ class TransferSeam:
         self.functions = {}
 
     def give_back(self, name: str) -> None:
-        """Have a method be torch's own."""
-        original = getattr(torch.Tensor, name).__wrapped__
-        if self.patched.pop(name):
-            setattr(torch.Tensor, name, original)
+        """Have a method be torch's own; what the script has put in our place stays there."""
+        was_own, found = self.patched.pop(name), torch.Tensor.__dict__.get(name)
+        if not isinstance(found, InPlace):
+            return
+        if was_own:
+            setattr(torch.Tensor, name, found.__wrapped__)  # type: ignore[attr-defined]
         else:
             delattr(torch.Tensor, name)
 

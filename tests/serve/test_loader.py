@@ -381,20 +381,6 @@ def test_a_batch_that_cannot_be_handed_over_is_told_whatever_workers_there_are(
         list(loader)
 
 
-def test_a_loader_that_is_closed_in_an_epoch_leaves_no_threads(loaders: Any) -> None:
-    def threads() -> int:
-        return sum(thread.name.startswith("outpace-serve") for thread in threading.enumerate())
-
-    before = threads()
-    loader = loaders(Numbers(), 8, executor="threads", workers=2)
-    batches = iter(loader)
-    next(batches)
-    assert threads() > before
-    loader.close()
-    assert len(list(batches)) == len(loader) - 1
-    assert threads() == before
-
-
 def test_memory_is_blamed_only_for_workers_that_were_ended(
     loaders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -493,15 +493,20 @@ def test_what_is_in_the_way(images: Path, tmp_path: Path) -> None:
     assert (tmp_path / ".other.partial/mine").exists()
 
 
-@pytest.mark.parametrize("name", ["0.tar", "t.csv"])
-def test_a_source_that_lies_in_what_it_would_replace_is_not_lost(tmp_path: Path, name: str) -> None:
-    source = tmp_path / name
+def moved_inside(folder: Path, name: str) -> Path:
+    """A source that was moved into what was packed of it."""
+    source = folder / name
     if name == "0.tar":
         tar(source, {"1.cls": b"3"})
     else:
         source.write_text("x\n3\n")
-    pack([source], tmp_path / "packed")
-    moved = source.rename(tmp_path / "packed" / name)
+    pack([source], folder / "packed")
+    return source.rename(folder / "packed" / name)
+
+
+@pytest.mark.parametrize("name", ["0.tar", "t.csv"])
+def test_a_source_that_lies_in_what_it_would_replace_is_not_lost(tmp_path: Path, name: str) -> None:
+    moved = moved_inside(tmp_path, name)
     with pytest.raises(UsageError, match="lies inside of"):
         pack([moved], tmp_path / "packed", force=True)
     assert moved.exists()
@@ -511,13 +516,7 @@ def test_a_source_that_lies_in_what_it_would_replace_is_not_lost(tmp_path: Path,
 def test_a_source_that_is_a_link_into_what_it_would_replace_is_not_lost(
     tmp_path: Path, name: str
 ) -> None:
-    source = tmp_path / name
-    if name == "0.tar":
-        tar(source, {"1.cls": b"3"})
-    else:
-        source.write_text("x\n3\n")
-    pack([source], tmp_path / "packed")
-    moved = source.rename(tmp_path / "packed" / name)
+    moved = moved_inside(tmp_path, name)
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / name).symlink_to(moved)
     with pytest.raises(UsageError, match="lies inside of"):

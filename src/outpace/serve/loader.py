@@ -234,10 +234,6 @@ class Loader:
                 given_up, self._coming = self._coming, coming
             if given_up is not None:
                 given_up.close()
-            if (
-                coming.executor is not self._executor
-            ):  # closed meanwhile, it began anew as it was drawn on
-                coming.executor.close()
         self.set_epoch(epoch + 1)
         if skipped := self.skipped[before:]:
             first = f"the first {skipped[0].where}: {skipped[0].reason}"

@@ -81,8 +81,8 @@ def command(
         )  # first, as nobody may be there any more to read what is printed
         if as_json:
             echo_json(record)
-        for line in () if as_json else lines(result):
-            click.echo(line)
+        else:
+            click.echo("\n".join(lines(result)))
         if folder is not None and not quiet:
             from outpace.report.training import next_steps
 

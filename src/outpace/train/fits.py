@@ -103,7 +103,8 @@ class Fits:
         for part in (int(share * size) for share in SHARES):
             if part > 0 and self(part):
                 return part
-            if ranks.most(self.late, self.world):
+            self.late = bool(ranks.most(self.late, self.world))
+            if self.late:
                 break
         return 0
 

@@ -261,9 +261,8 @@ class Trainer:
             left_out = self.single_left_out(train, strategies) or left_out
             reasons = [*notes, *reasons]
         judged = (valid.length or 0) if valid is not None else 0
-        clock.validation_steps = FORWARD * ranks.most(
-            judged, world
-        )  # of the rank that has the most
+        # Ranks go by one clock: by what it takes the one that validates the most.
+        clock.validation_steps = FORWARD * ranks.most(judged, world)
         model = module = self.model
         shards = None
         if sharded:

@@ -10,7 +10,6 @@ from outpace.errors import OutpaceError, UsageError
 from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.making import bytes_of
-from outpace.train import ranks
 from outpace.train.fits import Fits
 from outpace.train.strategies.base import Sizing
 from outpace.train.twin import Twin, alike, sized, time_to_quality, told
@@ -122,7 +121,7 @@ class BatchSize(Sizing):
         fits = Fits(twin, batch, most, SHARE * run.clock.seconds)
         wanted = fits.predicted if self.size == "largest" else min(before, fits.predicted)
         start = fits.largest(wanted)
-        if not start and ranks.most(fits.late, run.world):
+        if not start and fits.late:
             return Size(before, f"there is no time to try {wanted:,}")
         if not start:
             return Size(before, f"memory seems to be too short for {wanted:,}; nothing was tried")

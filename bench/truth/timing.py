@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import signal
+import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cases import Case, output_of
 
 from outpace.measure.statistics import paired_gain
 
+Timed = Callable[[list[str]], list[float]]
+
+SECONDS_OF_A_RUN = 300.0
+"""after which it hangs"""
 SECONDS = 1.0
 """of steps that are timed in a run, where the plant is in the steps"""
 WARM_UP = 10
@@ -25,7 +35,7 @@ import torch
 import torch._dynamo
 import torch.utils.data
 
-script, seed, ranks, *amounts = sys.argv[1:]
+script, seed, ranks = sys.argv[1:]
 backward = torch.autograd.backward
 
 
@@ -95,7 +105,7 @@ def started(amount, rank, port):
     sys.exit()
 
 
-for amount in amounts:
+for amount in map(str.strip, sys.stdin):
     port = str(free_port())
     children = [started(amount, rank, port) for rank in range(int(ranks))]
     failed = os.waitpid(children[0], 0)[1]
@@ -107,29 +117,72 @@ for amount in amounts:
 """
 
 
-def step_times(case: Case, amounts: list[str], seed: int, folder: Path) -> list[float]:
+@contextlib.contextmanager
+def steps_timed(case: Case, seed: int, folder: Path) -> Iterator[Timed]:
     """Seconds of a step on average, for each amount in turn; of ranks, of the first.
 
     Each run is a fork of one process that has imported torch and done nothing else with it. Steps go
-    from backward pass to backward pass: not every script has a torch optimizer.
+    from backward pass to backward pass: not every script has a torch optimizer. Raises RuntimeError
+    where a run fails or hangs.
     """
-    timer = folder / "timer.py"
+    timer, errors = folder / "timer.py", folder / "errors.txt"
     timer.write_text(TIMER)
-    command = [sys.executable, str(timer), str(case.path), str(seed), str(case.ranks), *amounts]
+    command = [sys.executable, str(timer), str(case.path), str(seed), str(case.ranks)]
     if case.ranks > 1:
         command = ["env", "OMP_NUM_THREADS=1", *command]  # as torchrun does
-    return [float(line) for line in output_of(command, folder).split()]
+    with errors.open("w") as told:
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=told,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
+        )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    to, of = child.stdin, child.stdout
+
+    def kill() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+    def one(amount: str) -> float:
+        limit = threading.Timer(SECONDS_OF_A_RUN, kill)
+        limit.start()
+        try:
+            to.write(f"{amount}\n")
+            line = of.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            limit.cancel()
+        if not line:
+            raise RuntimeError(f"{case.name} {amount} failed or hung\n{errors.read_text()}")
+        return float(line)
+
+    try:
+        yield lambda amounts: [one(amount) for amount in amounts]
+    finally:
+        kill()
+        child.wait()
+        with contextlib.suppress(BrokenPipeError):
+            to.close()
+        of.close()
 
 
-def run_times(case: Case, amounts: list[str], seed: int, folder: Path) -> list[float]:
+@contextlib.contextmanager
+def runs_timed(case: Case, seed: int, folder: Path) -> Iterator[Timed]:
     """Seconds of the whole run, for each amount in turn."""
-    found = []
-    for amount in amounts:
-        command = case.command(case.path, *case.arguments(amount, seed))
+
+    def one(amount: str) -> float:
         begun = time.perf_counter()
-        output_of(command, folder)
-        found.append(time.perf_counter() - begun)
-    return found
+        output_of(case.command(case.path, *case.arguments(amount, seed)), folder)
+        return time.perf_counter() - begun
+
+    yield lambda amounts: [one(amount) for amount in amounts]
 
 
 def time_dose(
@@ -144,12 +197,13 @@ def time_dose(
     if case.bound == "outside":
         rounds = min(rounds, ROUNDS_OF_RUNS)
     times: dict[str, list[float]] = {"0": [], amount: []}
-    timed = run_times if case.bound == "outside" else step_times
-    while len(times["0"]) < rounds:
-        order = ["0", amount, amount, "0"] * (1 if times["0"] else LEAST_ROUNDS // 2)
-        for which, seconds in zip(order, timed(case, order, seed, folder), strict=True):
-            times[which].append(seconds)
-        gain = paired_gain(times[amount], times["0"])
-        if math.log(gain.high / gain.low) <= 2 * NARROW:
-            break
+    timer = runs_timed if case.bound == "outside" else steps_timed
+    with timer(case, seed, folder) as timed:
+        while len(times["0"]) < rounds:
+            order = ["0", amount, amount, "0"] * (1 if times["0"] else LEAST_ROUNDS // 2)
+            for which, seconds in zip(order, timed(order), strict=True):
+                times[which].append(seconds)
+            gain = paired_gain(times[amount], times["0"])
+            if math.log(gain.high / gain.low) <= 2 * NARROW:
+                break
     return times

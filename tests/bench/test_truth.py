@@ -35,7 +35,7 @@ from results import (  # noqa: E402
     scores,
     truth_of,
 )
-from timing import step_times  # noqa: E402
+from timing import steps_timed  # noqa: E402
 from verdict import judged, outpace  # noqa: E402
 
 CASES = {case.name: case for case in all_cases()}
@@ -244,8 +244,21 @@ def test_a_script_is_run_and_timed_by_its_seed(tmp_path: Path) -> None:
     case = read_case(script)
     assert case.target("3", 2) == [str(script), "3", "2"]
     assert CASES["control_compute"].arguments("", 2) == ["2"]
-    assert len(step_times(case, ["0", "3"], 2, tmp_path)) == 2
-    assert (tmp_path / "given").read_text().splitlines() == ["0 2", "3 2"]
+    with steps_timed(case, 2, tmp_path) as timed:
+        assert len(timed(["0", "3"])) == 2
+        assert len(timed(["3"])) == 1
+    assert (tmp_path / "given").read_text().splitlines() == ["0 2", "3 2", "3 2"]
+
+
+def test_a_script_that_fails_while_it_is_timed_is_told_with_its_error(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(
+        '"""A fault.\n\ntruth: compute arithmetic\nline: raise\namounts: 3\n"""\n'
+        "raise ValueError('no such thing')\n"
+    )
+    failing = steps_timed(read_case(script), 0, tmp_path)
+    with failing as timed, pytest.raises(RuntimeError, match=r"(?s)failing 3 .*no such thing"):
+        timed(["3"])
 
 
 def test_a_line_of_another_file_is_wrong() -> None:

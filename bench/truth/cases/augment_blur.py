@@ -43,7 +43,7 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(Images(), batch_size=32, shuffle=True)
-for epoch in range(16):
+for epoch in range(32):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

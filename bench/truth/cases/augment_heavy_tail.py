@@ -38,7 +38,7 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(Samples(), batch_size=64, shuffle=True)
-for epoch in range(16):
+for epoch in range(48):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

@@ -32,7 +32,7 @@ model = nn.Sequential(
 )  # fmt: skip
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 data = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(0, 10, (2048,)))
-for epoch in range(25):
+for epoch in range(50):
     for x, y in DataLoader(data, batch_size=64, shuffle=True):
         shown = shifted(x)
         loss = nn.functional.cross_entropy(model(shown), y)

@@ -39,7 +39,7 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 loader = DataLoader(Noisy(2048), batch_size=64, shuffle=True)
-for epoch in range(8):
+for epoch in range(24):
     for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

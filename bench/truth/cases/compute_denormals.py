@@ -22,7 +22,7 @@ if AMOUNT:
         for parameter in model[2].parameters():
             parameter.mul_(1e-39)
 optimizer = torch.optim.SGD(model.parameters(), 1e-6)
-for epoch in range(20):
+for epoch in range(80):
     for x, y in batches:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

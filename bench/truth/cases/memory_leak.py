@@ -23,7 +23,7 @@ model = nn.Sequential(
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 losses = []
 kept = []
-for epoch in range(20):
+for epoch in range(40):
     for x, y in DataLoader(data, batch_size=256, shuffle=True):
         out = model(x)
         loss = nn.functional.cross_entropy(out, y)

@@ -22,6 +22,10 @@ ROOT = HERE.parents[1]
 KEPT = ROOT / ".outpace" / "truth"
 STARTED = re.compile(r'"(outpace(?:\.\w+)+):\w+"')
 """what is begun in a target by its name"""
+NOT_RUN = {"diagnose": ("outpace.api", "outpace.tune.apply", "outpace.tune.trials")}
+"""by a command, though what it imports does: the list of all commands, and what only others start"""
+BESIDE_THEM = {"diagnose": "outpace.api.diagnosing"}
+"""what it comes by through that list"""
 
 
 def digest(paths: Iterable[Path], content: Callable[[Path], bytes] = Path.read_bytes) -> str:
@@ -58,11 +62,15 @@ def code_of(command: str) -> str:
     # Remedies are found by their folder, and what runs in the target is started by its path.
     modules = {f"outpace.cli.{command}", "outpace.adapters.child"}
     modules |= graph.find_descendants("outpace.remedies")
+    for each in NOT_RUN.get(command, ()):
+        for imported in graph.find_modules_directly_imported_by(each):
+            graph.remove_import(importer=each, imported=imported)
+    modules |= {BESIDE_THEM[command]} if command in BESIDE_THEM else set()
     begin = set(modules)
     while begin:
         modules |= begin.union(*(graph.find_upstream_modules(each) for each in begin))
         begin = {name for each in modules for name in STARTED.findall(file_of(each).read_text())}
-        begin -= modules
+        begin -= modules.union(NOT_RUN.get(command, ()))
     files = map(file_of, modules)
     site = (ROOT / "src" / "outpace" / "adapters" / "site").glob("*.py")
     return digest([*files, *site], says)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,43 @@ def test_a_recipe_that_makes_the_whole_run_slower_is_not_written(
     assert path.exists() == (speedup > 1.0)
     assert [t.accepted for t in found.trials] == [speedup > 1.0]
     assert found.trials[0].reason.endswith("slower: 0.98x") == (speedup < 1.0)
+
+
+def test_a_recipe_that_cannot_be_written_leaves_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gain = Gain(2.0, 1.9, 2.1, "measured")
+    trial = Trial("bf16", {}, "numerics", gain, gain, True, "it is faster")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "outpace.toml")
+
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
+    monkeypatch.setattr(tuning, "_try", lambda *_: ([trial], {}))
+    monkeypatch.setattr(tuning, "_try_anew", lambda *_: [trial])
+    monkeypatch.setattr(tuning, "_prove", lambda *_: (Proof(True, True), [trial]))
+    monkeypatch.setattr(tuning, "write_recipe", full)
+    target = Target("script", "train.py", (), str(tmp_path))
+    with pytest.raises(RecipeError, match="cannot be written: No space left"):
+        tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / "outpace.toml")
+    found = read_json(tmp_path / "s" / "session.json", Session)
+    assert found.trials == (trial,)
+    assert (found.recipe, found.recipe_record) == (None, None)
+
+
+@pytest.mark.parametrize(("time_s", "brief"), [(60.0, 24.0), (140.0, 56.0), (200.0, None)])
+def test_a_short_time_leaves_some_after_the_diagnosis(
+    time_s: float, brief: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float | None] = []
+
+    def measured(work: Work, seconds: float | None, *_: Any, **__: Any) -> Any:
+        asked.append(seconds)
+        return IMAGES, 1, []
+
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
+    monkeypatch.setattr(tuning, "measure", measured)
+    target = Target("script", "train.py", (), str(tmp_path))
+    tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / "r.toml", time_s=time_s)
+    assert asked == [brief and pytest.approx(brief)]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 
 from outpace import cli
@@ -346,6 +347,10 @@ def test_what_is_to_be_tried_counts_before_what_a_project_leaves_out(
     (tmp_path / "pyproject.toml").write_text("[tool.outpace.tune]\nskip = ['bf16', 'tf32']")
     assert say("tune", "--only", "bf16", "train.py")[0] == 0
     assert (called["only"], called["skip"]) == (("bf16",), ("tf32",))
+    (tmp_path / "pyproject.toml").write_text("[tool.outpace.tune]\nonly = ['bf16', 'tf32']")
+    assert say("tune", "--skip", "bf16", "train.py")[0] == 0
+    assert (called["only"], called["skip"]) == (("tf32",), ("bf16",))
+    assert say("tune", "--skip", "bf16,tf32", "train.py")[0] == 2
     code, _, told = say("tune", "--only", "bf16", "--skip", "bf16", "train.py")
     assert (code, told.splitlines()[0]) == (2, "error: bf16 is to be tried, and is to be left out")
 
@@ -459,6 +464,15 @@ def test_the_verdict_is_on_stderr(called: Called, say: Say) -> None:
 def test_the_diff_is_on_stdout(called: Called, say: Say) -> None:
     _, out, _ = say("tune", "--diff", "train.py")
     assert out == images_tuned().diff
+
+
+def test_the_diff_has_the_scripts_letters_where_stdout_has_not(
+    called: Called, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called.session = msgspec.structs.replace(images_tuned(), diff="+größe = 'ł'\n")
+    monkeypatch.setattr(sys, "stdout", open(1, "w", encoding="latin-1", closefd=False))  # noqa: SIM115
+    code, out, _ = say("tune", "--diff", "train.py")
+    assert (code, out) == (0, "+größe = 'ł'\n")
 
 
 def test_sessions(called: Called, say: Say, tmp_path: Path) -> None:

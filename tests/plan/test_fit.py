@@ -118,6 +118,10 @@ def test_columns_go_by_several_names(tmp_path: Path, mark: str) -> None:
         ("parameters,tokens,loss\n" + "1e6,1e9,3\n" * 9, "runs 9, sizes of models 1, of data 1"),
         ("parameters,tokens,loss\n", "runs 0, sizes of models 0, of data 0"),
         (
+            "parameters,tokens,loss\n" + "1e7,1e9,3.5\n3e7,5e8,3.4\n1e8,4e9,2.9\n" * 2,
+            "runs 6, sizes of models 3, of data 3, pairs of both 3",
+        ),
+        (
             "parameters,tokens,loss\n"
             + "".join(f"{n}e6,{20 * n}e6,{3 - n / 9}\n" for n in range(1, 9)),
             "larger models have more data throughout (correlation 1.000)",

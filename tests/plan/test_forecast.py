@@ -333,6 +333,13 @@ def test_a_device_that_is_asked_about() -> None:
     plan, _ = answer(Question(device="l40s"), fed)
     assert plan.forecast
     assert "L40S would end it no sooner" in plan.forecast.notes
+    unknown = replace(session.evidence.compute, learnt_bytes=0)
+    alone = replace(session, evidence=replace(session.evidence, compute=unknown))
+    for name in ("l40s", "l4"):
+        plan, _ = answer(Question(device=name, count=4), alone)
+        assert plan.forecast
+        (note,) = [note for note in plan.forecast.notes if name.upper() in note]
+        assert note == f"nothing is told of 4 {name.upper()}: what they would exchange is not known"
     plan, _ = answer(Question(device="l40s", objective="cost", usd_per_hour=9.0), fed)
     assert [o.change for o in plan.options or () if "L40S" in o.change] == ["on one L40S"]
     full = replace(session.evidence, memory=replace(session.evidence.memory, peak_bytes=10**12))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -59,6 +60,18 @@ def test_a_loop_that_looks_up_by_the_number_of_a_batch_counts_on_its_turns() -> 
     for number in together:
         assert next(others) + number
     assert numbers.told == counted.told == together.told == [False, False, False]
+
+
+def test_a_number_may_be_an_attribute_or_be_made_anew() -> None:
+    numbers, rates, at = Told(2), [0.1, 0.2], SimpleNamespace(step=0)
+    for number in numbers:
+        assert rates[at.step] + number
+        at.step += 1
+    counted, step = Told(2), 0
+    for number in counted:
+        assert rates[step] + number
+        step = step + 1
+    assert numbers.told == counted.told == [False, False, False]
 
 
 def test_the_number_of_a_batch_may_be_told() -> None:

@@ -274,3 +274,23 @@ def test_a_change_fits_only_where_what_cannot_be_used_finds_room_too() -> None:
         room = rooms.get(f"accumulate 2 batches of {batch // 2}")
         if room is not None and room.fits:
             assert batch // 2 <= largest
+
+
+def test_what_ran_fits() -> None:
+    """However near it comes to what tensors are reckoned to have of a GPU."""
+    found = on_gpu(size(16), size(8))
+    near = msgspec.structs.replace(found, limit=round(1.02 * size(16).peak), may_try=False)
+    plan = memory_plan(near, None, None, 1)
+    assert (plan.how, plan.fits, plan.largest_batch) == ("measured", True, 16)
+    assert memory_plan(near, 17, None, 1).fits is False
+
+
+def test_parts_of_a_batch_fit_only_where_as_much_was_tried() -> None:
+    steps = size(8), size(16)
+    told = next_to_try(on_gpu(*steps))
+    assert told is not None
+    ran = int(LESS * told)
+    found = on_gpu(*steps, size(ran), fitted=ran, failed=told)
+    for samples, fits in ((ran, True), (ran + 1, False)):
+        rooms = {room.change: room for room in memory_plan(found, 2 * samples, None, 1).changes}
+        assert rooms[f"accumulate 2 batches of {samples}"].fits is fits

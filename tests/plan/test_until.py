@@ -205,3 +205,11 @@ def test_an_optimizer_that_finds_its_rate_itself() -> None:
     optimizer.param_groups[0]["lr"] = None
     with pytest.raises(UsageError, match="SGD finds its rate itself"):
         until(10.0, [1], optimizer=optimizer)
+
+
+def test_a_rate_that_would_stay_zero_is_refused() -> None:
+    """As a schedule leaves it that warms up from there: it is taken for the largest."""
+    optimizer = sgd()
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)
+    with pytest.raises(UsageError, match="rate is 0 at the first batch"):
+        next(iter(until(10.0, [1], optimizer=optimizer, clock=Clock())))

@@ -395,6 +395,28 @@ def test_a_loader_that_bears_no_feed_gives_its_own_batches(
     assert f"{Path(__file__).name}:" in said[0]
 
 
+class Episodes(Dataset[Any]):
+    """Has no length: a sampler says which there are."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor([float(index)])
+
+
+@pytest.mark.parametrize("how", sorted(SETUPS))
+def test_a_loader_for_which_no_feed_can_be_made_gives_its_own_batches(how: str) -> None:
+    def made() -> list[Any]:
+        torch.manual_seed(0)
+        train = DataLoader(Rows(12), batch_size=4, shuffle=True)
+        valid = DataLoader(Episodes(), batch_size=4, sampler=range(8))
+        found = [batch for _ in range(2) for loader in (train, valid) for batch in loader]
+        return [*found, torch.rand(2)]
+
+    wanted = made()
+    with hosted(SETUPS[how]) as host:
+        assert same_bits(made(), wanted)
+        assert not host.broken
+
+
 class Drawn(Dataset[Any]):
     """Its samples are drawn by chance."""
 

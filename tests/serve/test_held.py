@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import ConcatDataset
 
 from outpace.errors import UsageError
 from outpace.serve.held import in_words
@@ -102,3 +103,24 @@ def test_they_are_told_in_words() -> None:
     assert in_words(["numpy"]) == "the process's numpy generator"
     assert in_words(["numpy", "python"]) == "the process's numpy and python generators"
     assert in_words(["python", "source.rng"]) == "the process's python generator and source.rng"
+
+
+def test_generators_of_several_parts_are_each_found() -> None:
+    """Though one name leads to them."""
+    found = []
+    for executor, workers in (("none", 0), ("processes", 2)):
+        parts: Any = [Own(np.random.default_rng(0)), Own(np.random.default_rng(1))]
+        with closing(Loader(ConcatDataset(parts), 6, executor=executor, workers=workers)) as loader:  # type: ignore[arg-type]
+            found.append([epochs(iter(loader)), epochs(iter(loader))])
+            assert len(loader.maker.held) == 2
+        assert [text_of(part.rng) for part in parts] == [
+            text_of(np.random.default_rng(seed)) for seed in (0, 1)
+        ]
+    assert found[0] == found[1]
+
+
+def test_a_generator_of_samples_that_were_not_looked_at_is_seeded_too() -> None:
+    parts: Any = [Own(np.random.default_rng(seed)) for seed in range(12)]
+    with closing(Loader(ConcatDataset(parts), 6, executor="none")) as loader:
+        next(iter(loader))
+        assert len(loader.maker.held) == 12

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from outpace.errors import DataError, UsageError
 from outpace.measure.generators import random_states
@@ -321,3 +322,35 @@ def test_a_small_shelf_is_named_by_all_that_is_on_it(tmp_path: Path) -> None:
                 shelf_for(BatchMaker(each, seed=0), tmp_path, None)[0] for each in (one, other)
             }  # type: ignore[arg-type]
             assert len({shelf.folder for shelf in names}) == 2, (size, at)
+
+
+def test_arrays_of_objects_are_compared_by_what_is_in_them(tmp_path: Path) -> None:
+    def boxes(sample: dict[str, Any]) -> dict[str, Any]:
+        ragged = np.empty(2, dtype=object)
+        ragged[:] = [np.arange(2), np.arange(3)]
+        return {"id": sample["id"], "boxes": ragged, "nan": torch.tensor([complex(np.nan, 0)])}
+
+    loader = Loader(Squares(), 8, prepare=boxes, collate=list, executor="none", keep=tmp_path)
+    assert len([sample for batch in loader for sample in batch]) == 64
+    assert loader.maker.shelf is not None
+    assert len(loader.maker.shelf) == 64
+
+
+def test_a_sample_that_cannot_be_kept_is_given_all_the_same(tmp_path: Path) -> None:
+    def prepared(sample: dict[str, Any]) -> dict[str, Any]:
+        return {"id": sample["id"], "f": (lambda: 1) if sample["id"] == 50 else 0}
+
+    loader = Loader(
+        Squares(),
+        8,
+        prepare=prepared,
+        collate=lambda some: [sample["id"] for sample in some],
+        executor="none",
+        keep=tmp_path,
+        on_error="skip",
+    )
+    for _ in range(2):
+        assert sorted(i for batch in loader for i in batch) == list(range(64))
+    assert not loader.skipped
+    assert loader.maker.shelf is not None
+    assert len(loader.maker.shelf) == 63

@@ -963,3 +963,85 @@ def test_workers_are_chosen_again_once_that_is_little_to_what_was_waited(
         list(loader)
         assert len(saved) == choices
     assert saved == [0.0, pytest.approx(0.05 * 6, rel=0.2)]
+
+
+class Indexed(Numbers):
+    """Opens its file when it has no offsets yet, and then reads them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        np.arange(SIZE, dtype=np.int32).tofile(path)
+        self.path, self.file, self.offsets = path, None, None
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.offsets is None:
+            self.file: Any = self.path.open("rb", buffering=0)
+            self.offsets: Any = np.arange(SIZE) * 4
+        self.file.seek(int(self.offsets[index]))
+        return {"id": index, "x": np.frombuffer(self.file.read(4), np.int32)}
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("none", 0), ("processes", 2), ("auto", "auto")])
+def test_what_tells_that_a_file_is_open_goes_with_it(
+    loaders: Any, tmp_path: Path, kind: str, workers: Any
+) -> None:
+    loader = loaders(Indexed(tmp_path / "n"), 8, executor=kind, workers=workers)
+    assert sorted(ids(loader)) == list(range(SIZE))
+
+
+def test_ranks_that_meet_later_share_the_epochs(
+    loaders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader, alone = loaders(Numbers(), 8, executor="none"), loaders(Numbers(), 8, rank=0, world=1)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    assert len(ids(loader)) == 52
+    assert len(ids(alone)) == SIZE
+
+
+@pytest.mark.parametrize(("kind", "workers"), WAYS)
+def test_a_data_set_that_grows_or_shrinks_is_drawn_whole(
+    loaders: Any, kind: str, workers: int
+) -> None:
+    data = list(range(20))
+    loader = loaders(data, 8, executor=kind, workers=workers)
+    assert sorted(i for batch in loader for i in batch.tolist()) == data
+    data += range(20, 30)
+    assert sorted(i for batch in loader for i in batch.tolist()) == data
+    del data[12:]
+    assert sorted(i for batch in loader for i in batch.tolist()) == data
+
+
+def test_a_data_set_that_grows_wants_to_be_repeated_anew(loaders: Any) -> None:
+    data = list(range(20))
+    loader = loaders(data, 8, executor="none")
+    loader.repeat([1.0] * 20)
+    list(loader)
+    data.append(20)
+    with pytest.raises(UsageError, match=r"21 samples, repeat\(\) was given 20 factors"):
+        list(loader)
+
+
+def test_an_iteration_within_another_loses_nothing(loaders: Any) -> None:
+    loader = loaders(Numbers(), 8, executor="none")
+    for number, _ in enumerate(loader):
+        if number == 2:
+            assert len(ids(loader)) == SIZE
+        if number == 3:
+            state = loader.state_dict()
+            assert (state["epoch"], state["consumed"]) == (0, 32)
+            break
+    assert len(ids(loader)) == SIZE
+
+
+def test_an_epoch_that_is_set_within_another_is_the_next(loaders: Any) -> None:
+    for last in (2, SIZE):
+        loader = loaders(Numbers(), 8, executor="none")
+        for number, _ in enumerate(loader):
+            if number == 1:
+                loader.set_epoch(5)
+            if number == last:
+                break
+        assert loader.epoch == 5
+        assert len(ids(loader)) == SIZE

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.errors import DataError, OutpaceError, UsageError
 from outpace.serve.files import Files
+from outpace.serve.loader import Loader
 from outpace.serve.pack import pack
 from outpace.serve.records import Records
 from outpace.serve.sources import open_source
@@ -136,3 +138,12 @@ def test_a_pack_of_a_newer_version(tmp_path: Path) -> None:
     meta.write_text(meta.read_text().replace('"outpace_pack": 1', '"outpace_pack": 2'))
     with pytest.raises(DataError, match="newer outpace"):
         open_source(tmp_path / "packed")
+
+
+def test_texts_that_are_samples_are_told_how_they_go() -> None:
+    with pytest.raises(UsageError, match="several sources are to be tars") as told:
+        open_source(["a cat", "a dog"])
+    assert told.value.hint is not None
+    assert "numpy.array(texts)" in told.value.hint
+    texts = Loader(np.array(["a cat", "a dog"]), 2, shuffle=False, executor="none")
+    assert list(texts) == [["a cat", "a dog"]]

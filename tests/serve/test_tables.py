@@ -405,3 +405,20 @@ def test_columns_with_nothing_in_them(tmp_path: Path) -> None:
     found = Table(tmp_path / "packed").batch([0, count - 1])
     assert found["i"].tolist() == [0, count - 1]
     assert (found["text"], found["none"]) == (["", ""], [None, None])
+
+
+def test_whole_numbers_that_a_float_cannot_hold_are_exact_in_a_column_with_gaps(
+    tmp_path: Path,
+) -> None:
+    given = {
+        "id": pa.array([None, 2**53 + 1, 5], pa.int64()),
+        "few": pa.array([None, 2**53, 5], pa.uint64()),
+        "none": pa.array([None] * 3, pa.int64()),
+    }
+    as_parquet(tmp_path / "t.parquet", pa.table(given))
+    table = Table(tmp_path / "t.parquet")
+    batch = table.batch([1, 2])
+    assert batch["id"] == [table[1]["id"], 5] == [2**53 + 1, 5]
+    assert table.batch([2, 0])["id"] == [5, None]
+    assert batch["few"].tolist() == [float(2**53), 5.0]
+    assert np.isnan(batch["none"]).all()

@@ -93,3 +93,27 @@ def test_both_go_on_from_each_other(workers: int) -> None:
         again.load_state_dict(ours.state_dict(torchdata=True))
         assert first + drawn(again) == SAMPLES
     del batches
+
+
+def test_what_is_repeated_is_not_exchanged() -> None:
+    ours = loader()
+    ours.repeat([2.0] + [1.0] * (SIZE - 1))
+    with pytest.raises(DataError, match=r"repeat\(\)"):
+        ours.state_dict(torchdata=True)
+    with pytest.raises(DataError, match=r"repeat\(\)"):
+        ours.load_state_dict(ALONE)
+
+
+def test_a_last_batch_that_was_filled_up_is_drawn() -> None:
+    one = Loader(list(range(10)), 2, executor="none", shuffle=False, rank=0, world=4)
+    list(islice(one, 2))
+    assert one.state_dict(torchdata=True)["_sampler_iter_state"]["samples_yielded"] == 3
+
+
+def test_a_place_that_ranks_do_not_share_is_not_told() -> None:
+    before = loader(8, rank=0, world=2)
+    list(islice(before, 1))
+    three = loader(8, rank=0, world=3)
+    three.load_state_dict(before.state_dict())
+    with pytest.raises(DataError, match="16 samples were drawn, which 3 ranks"):
+        three.state_dict(torchdata=True)

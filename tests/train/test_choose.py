@@ -10,21 +10,25 @@ import torch
 from torch import nn
 
 from outpace.errors import UsageError
+from outpace.serve.loader import Loader
 from outpace.train import choose, trainer
 from outpace.train.candidates import Candidate
 from outpace.train.clock import Clock
+from outpace.train.data import Batches
 from outpace.train.progress import Telling
-from outpace.train.rate import Found
+from outpace.train.rate import LONG, Found
 from outpace.train.result import Choice, Result
 from outpace.train.run import Run
 from outpace.train.strategies import (
     STRATEGIES,
     Accumulation,
+    BatchWarmup,
     Constant,
     Divergence,
     LrFinder,
     OneCycle,
     Strategy,
+    Target,
     Transfer,
     lr_finder,
 )
@@ -147,6 +151,7 @@ def test_nothing_is_tried_where_it_does_not_pay() -> None:
     assert tried()
     assert not tried(epochs=100)  # too short
     assert not tried(target=0.1)  # it may end long before
+    assert not tried(strategies=["auto", Target(0.1)])
     assert not tried(epochs=None, target=0.5)  # no end is known
     assert not tried(strategies=["auto", OneCycle(rate=0.03)])
     net = model()
@@ -379,6 +384,58 @@ def test_with_a_target_nothing_but_first_weights_is_tried() -> None:
     assert [each.what for each in result.tried] == ["lsuv"]
 
 
+def test_with_a_target_the_rate_is_that_of_a_training_that_may_end_long_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    totals: list[float] = []
+
+    def told(made: Any, total: float) -> Found:
+        totals.append(total)
+        return Found(0.01, 0.01, 0.01)
+
+    monkeypatch.setattr(lr_finder, "suggestion", told)
+    auto(model=deep(12), epochs=MANY, target=1e-9, callbacks=[Begun()])
+    assert totals
+    assert max(totals) <= LONG
+
+
+def test_a_metric_that_decides_nothing_is_not_asked() -> None:
+    calls = [0]
+
+    def metric(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        calls[0] += 1
+        return toys.accuracy(outputs, targets)
+
+    class Counted:
+        before = 0
+
+        def begin(self, run: Run) -> None:
+            self.before = calls[0]
+
+    counted = Counted()
+    assert auto(metric=metric, callbacks=[counted, Begun(1)]).tried
+    assert counted.before <= 1  # whether it is plain accuracy
+
+
+def test_a_strategy_that_is_used_again_brings_no_data_into_trials() -> None:
+    for together in (Accumulation(2), BatchWarmup()):
+        strategies: list[Any] = ["auto", together]
+        for _ in range(2):
+            begun = Begun()
+            result = auto(
+                train=points(),
+                valid=points(120, seed=1),
+                batch_size=24,
+                epochs=2 * EPOCHS,
+                strategies=strategies,
+                callbacks=[begun],
+            )
+            assert not any("nothing more is tried" in note for note in result.notes)
+        assert not [
+            value for value in vars(together).values() if isinstance(value, (Batches, Loader))
+        ]
+
+
 # --- the user's own question ------------------------------------------------------------------
 
 
@@ -489,3 +546,19 @@ def test_trials_count_steps_of_as_many_batches_as_the_training_does() -> None:
     made = toys.trainer(epochs=EPOCHS, strategies=["auto", Accumulation(4)])
     train, valid = made.data()
     assert made.parts(train, valid, Clock(None, None)).total == EPOCHS * 3
+
+
+def test_a_budget_of_a_few_steps_is_not_spent_before_the_first() -> None:
+    time = Time()
+    result = auto(loss=Ticking(time), now=time, budget=4.0, epochs=None)
+    assert result.steps > 0
+
+
+def test_what_cannot_be_told_by_the_loss_is_compared_by_the_metric() -> None:
+    asking = toys.trainer(**unequal(), epochs=None, steps=400)
+    ways = {"plain": [OneCycle(rate=0.03)], "weighted": [OneCycle(rate=0.03), "class_weights"]}
+    (tried,) = asking.compare(ways, steps=30)
+    assert tried.cost is not None
+    assert 0.5 < tried.cost <= 1.0  # an accuracy, nine in ten being of one class
+    assert tried.base is not None
+    assert 0.5 < tried.base <= 1.0

@@ -86,6 +86,25 @@ def test_small_batches_are_enough() -> None:
     assert max(sizes) <= 32
 
 
+@pytest.mark.parametrize(("seconds", "sizes"), [(100.0, [2, 8]), (700.0, [2, 8, 32]), (1e9, None)])
+def test_no_step_is_measured_for_which_there_is_no_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, sizes: list[int] | None
+) -> None:
+    """A model whose step takes a second a sample, and most of its memory whatever the batch."""
+    now, tried = [0.0], []
+
+    def seen(_: Twin, batch: Any) -> fits.Seen:
+        size = len(batch[0])
+        tried.append(size)
+        now[0] += 5.0 * size
+        return fits.Seen(size, 0, 1_000_000 + size, 0, 0)
+
+    monkeypatch.setattr(fits, "measured", seen)
+    monkeypatch.setattr(fits.time, "monotonic", lambda: now[0])
+    memory_law(twin(), ready()[0], 5000, seconds)
+    assert tried == (sizes or [2, 8, 32, 128, 512, 2048])
+
+
 def state() -> Any:
     """What a fork must not change."""
     children = {child.pid for child in psutil.Process().children()}

@@ -156,3 +156,29 @@ def test_a_metric_that_is_no_number_is_told(given: Any, gathers: bool) -> None:
     metric = Gathering() if gathers else lambda outputs, targets: given
     with pytest.raises(UsageError, match="one number is asked for"):
         fit(metric=metric, epochs=1)
+
+
+def test_a_loss_may_take_the_labels_out_of_a_batch() -> None:
+    """As is done before what is left is given to a model by name: batches that are looked at come again."""
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        labels = batch.pop("labels")
+        return F.cross_entropy(model(**batch), labels)
+
+    def metric(model: Any, batch: Any) -> torch.Tensor:
+        found = model(batch["input"]).argmax(1)
+        return (found == batch["labels"]).float().mean()
+
+    given = [{"input": x, "labels": y} for x, y in ready()]
+    result = fit(
+        loss=loss,
+        metric=metric,
+        train=given,
+        valid=given[:3],
+        strategies=["lr_finder", "one_cycle"],
+        epochs=20,
+    )
+    assert not any("no rate can be tried" in note for note in result.notes)
+    assert result.history[-1].metric is not None
+    assert result.history[-1].metric > 0.6
+    assert all(set(batch) == {"input", "labels"} for batch in given)

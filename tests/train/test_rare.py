@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from outpace.train.strategies import (
     RepeatFactor,
     Strategy,
 )
+from outpace.train.strategies.repeat_factor import pairs
 from tests.train.test_curriculum import imbalanced, recalls
 from tests.train.toys import fit, own_loss, ready
 
@@ -343,3 +345,18 @@ def test_the_few_are_found_sooner_where_the_many_hardly_count() -> None:
 def test_they_tell_why_they_can_not(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         fit(**given)
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.uint8, torch.float32])
+def test_a_label_each_is_told_without_an_object_each(dtype: torch.dtype) -> None:
+    labels = (torch.arange(200_000) % 7 > 5).to(dtype)
+    tracemalloc.start()
+    try:
+        samples, classes = pairs(labels)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 60 * len(labels)
+    told = pairs(labels[:50].tolist())
+    assert samples[:50].tolist() == told[0].tolist()
+    assert classes[:50].tolist() == told[1].tolist()

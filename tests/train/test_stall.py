@@ -73,3 +73,11 @@ def test_few_odd_or_missing_values_say_nothing() -> None:
     falling = (2.0 * np.exp(-np.arange(40) / 20.0)).tolist()
     assert stalled([*falling[:39], 50.0], learnt(falling)) is None
     assert stalled([float("inf"), *falling], learnt(falling)) is None
+
+
+def test_it_stops_where_nothing_ever_comes() -> None:
+    assert stalled([-0.99] * 100, 0.0)
+    assert stalled([-0.99] * 99, 0.0) is None
+    assert stalled([float("nan")] * 100, 0.0)
+    assert stalled([1.0, 0.5, *[float("nan")] * 100], 0.5)
+    assert stalled([float("nan")] * 30, 1.0) is None

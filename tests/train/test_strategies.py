@@ -461,6 +461,27 @@ def test_short_numbers_are_averaged_in_longer_ones(tmp_path: Path) -> None:
     assert 0 < begun.step <= 290
 
 
+class Counting(nn.Module):
+    """Has whole numbers that nothing learns, before and after what does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.places = nn.Parameter(torch.arange(5), requires_grad=False)
+        self.linear = nn.Linear(8, 3)
+        self.mask = nn.Parameter(torch.ones(4, dtype=torch.bool), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.linear(x)
+        return found
+
+
+def test_whole_numbers_are_not_averaged() -> None:
+    result = fit(model=Counting(), strategies=[Constant(rate=0.02), Ema(0.9, every=1)])
+    assert result.weights["places"].tolist() == [0, 1, 2, 3, 4]
+    assert result.weights["mask"].all()
+
+
 class Keeping(nn.Module):
     """Keeps what it gave, as models do that show their attention, or whose loss has a part of their own."""
 

@@ -28,6 +28,7 @@ from outpace.train.strategies import (
     OneCycle,
     RepeatFactor,
     Strategy,
+    lr_finder,
 )
 from outpace.train.trials import Parts, Purse, Trials, Variant, verdict
 from tests.train.toys import Slow, Time, accuracy, model, points, ready, same
@@ -127,6 +128,22 @@ def test_they_leave_all_as_it_was(way: str, given: bool) -> None:
     found.contest(base, [(at(0.1, Lsuv()), "")])
     assert found.ended
     assert same(state(), before)
+
+
+def test_the_rate_is_judged_by_batches_that_it_was_not_tried_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Any] = []
+    climb = lr_finder.climb
+
+    def noted(copies: Any, loss_of: Any, batches: Any, *more: Any) -> Any:
+        looked.append(batches)
+        return climb(copies, loss_of, batches, *more)
+
+    monkeypatch.setattr(lr_finder, "climb", noted)
+    trials().rate_of(at(0.03))
+    ((learnt, held),) = looked
+    assert not {x.data_ptr() for x, _ in learnt} & {x.data_ptr() for x, _ in held}
 
 
 def test_all_see_the_same_batches_from_the_same_weights() -> None:

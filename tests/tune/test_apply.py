@@ -179,6 +179,9 @@ def test_a_checksum_is_of_all_that_models_hold() -> None:
     assert len(set(found)) == 4
     assert checksum(host) == found[-1]
     assert checksum(SimpleNamespace(roots=[torch.nn.Linear(2, 2, device="meta")])) is None  # type: ignore[arg-type]
+    graph = torch.nn.Linear(2, 2)
+    graph.register_buffer("adjacency", torch.eye(2).to_sparse())
+    assert checksum(SimpleNamespace(roots=[graph])) is None  # type: ignore[arg-type]
 
 
 SEAMS = """

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from outpace.records.evidence import Arm, ByHand
-from outpace.records.files import write_json
+from outpace.records.evidence import Arm, ByHand, Evidence
+from outpace.records.files import read_json, write_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial
 from outpace.remedies.model import LATER_EPOCHS
@@ -135,6 +135,29 @@ def test_a_run_that_was_seen_whole_is_joined_with_what_later_runs_measured() -> 
     assert joined.compute.optimizer_s == first.compute.optimizer_s
     assert (joined.memory.retained_name, joined.memory.peak_bytes) == ("losses", 1 << 30)
     assert joined.arms == last.arms
+
+
+def test_what_was_joined_is_what_trials_go_by(tmp_path: Path) -> None:
+    replace = msgspec.structs.replace
+    runs = [
+        replace(
+            IMAGES,
+            run=replace(IMAGES.run, finished=True),
+            input=replace(IMAGES.input, interrupted=interrupted),
+        )
+        for interrupted in (True, False)
+    ]
+    left = [replace(each, arms=each.arms[: 1 + i]) for i, each in enumerate(runs)]
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        write_json(folder / EVIDENCE, left.pop(0) if len(left) > 1 else left[0])
+        return 0
+
+    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    assert found.runs > 1
+    assert found.evidence is not None
+    assert found.evidence.input.interrupted
+    assert read_json(tmp_path / EVIDENCE, Evidence) == found.evidence
 
 
 def test_a_target_that_fails_when_it_is_run_again_was_measured_the_first_time(

@@ -234,6 +234,13 @@ class Numbers(Dataset[Any]):
         return index + self.noise * torch.rand(1) if self.noise else torch.tensor([float(index)])
 
 
+class Endless:
+    """Has no length, so that it cannot be tried."""
+
+    def __getitem__(self, index: int) -> Any:
+        return index + torch.rand(1)
+
+
 @pytest.mark.parametrize(
     ("others", "random"),
     [
@@ -242,6 +249,8 @@ class Numbers(Dataset[Any]):
         ([Numbers(), Numbers(0.1)], True),
         ([Numbers(here=False)], True),
         ([torch.utils.data.TensorDataset(torch.zeros(3))], False),
+        ([[1, 2, 3]], False),
+        ([Endless()], True),
     ],
 )
 def test_samples_of_other_loaders_may_be_drawn_by_chance(others: list[Any], random: bool) -> None:
@@ -249,7 +258,10 @@ def test_samples_of_other_loaders_may_be_drawn_by_chance(others: list[Any], rand
     host.install()
     try:
         train = DataLoader(Numbers(0.1), batch_size=4)
-        beside = [DataLoader(each, batch_size=4) for each in others]
+        beside = [
+            DataLoader(each, batch_size=4, sampler=None if hasattr(each, "__len__") else range(8))
+            for each in others
+        ]
         state = torch.get_rng_state()
         observed: Any = SimpleNamespace(host=host)
         assert others_random(observed, train) == random

@@ -112,7 +112,7 @@ def test_what_was_measured_on_top_of_what_is_left_out_is_left_out_too(
         accepted("bf16", "numerics"),
         accepted("set_to_none", "exact"),
     ]
-    _, found = prove_recipe(
+    proof, found = prove_recipe(
         lambda *_: 0,
         IMAGES,
         trials,
@@ -123,5 +123,23 @@ def test_what_was_measured_on_top_of_what_is_left_out_is_left_out_too(
         tell=lambda *_: None,
     )
     assert [t.remedy for t in found if t.accepted] == kept
+    assert proof is not None
+    assert proof.proven == bool(kept)
     if len(kept) == 1:
         assert found[2].reason == "measured 1.50x, on top of bf16, which is left out"
+
+
+def test_where_nothing_is_left_nothing_is_proven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What keeps the bits was measured on top of what could not be proven."""
+    monkeypatch.setattr(proofs, "prove_equal", lambda *_: Proof(True, True))
+    monkeypatch.setattr(proofs, "prove", lambda *_, **__: Proof(False, False, seeds=3))
+    trials = [accepted("bf16", "numerics"), accepted("set_to_none", "exact")]
+    given: dict[str, Any] = {"time_s": 100.0, "seeds": 3, "margin": 0.01}
+    proof, found = prove_recipe(
+        lambda *_: 0, IMAGES, trials, folder=tmp_path, tell=lambda *_: None, **given
+    )
+    assert not any(t.accepted for t in found)
+    assert proof is not None
+    assert not proof.proven

@@ -120,6 +120,9 @@ def test_a_run_that_fails_proves_nothing() -> None:
         ("top1", 0.4, True),
         ("accuracy_per_class", -0.4, False),
         ("val/PER", 0.4, False),
+        ("top1_err", 0.4, False),
+        ("val/acc_err", 0.4, False),
+        ("inaccuracy", 0.4, False),
     ],
 )
 def test_a_metric_is_judged_too(name: str, worse: float, proven: bool) -> None:

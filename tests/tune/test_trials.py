@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import msgspec
 import pytest
 
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
+from outpace.tune.propose import candidates
 from outpace.tune.trials import Trials, keeps_samples
 from tests.remedies.some_evidence import IMAGES
 
@@ -80,3 +83,16 @@ def test_compiling_is_to_be_won_back(speedup: float, outlasts: bool) -> None:
     trials = Trials.__new__(Trials)
     trials.evidence = IMAGES
     assert trials.outlasts_compiling(Gain(speedup, speedup, speedup)) is outlasts
+
+
+@pytest.mark.parametrize(("step_s", "least", "most"), [(0.1, 8.0, 8.0), (4.0, 112.0, 240.0)])
+def test_a_trial_of_slow_steps_is_as_long_as_they_need(
+    step_s: float, least: float, most: float
+) -> None:
+    trials = Trials.__new__(Trials)
+    trials.trials, trials.time_s, trials.begun = [], 3600.0, perf_counter()
+    steps = msgspec.structs.replace(IMAGES.steps, mean_s=step_s)
+    trials.evidence = msgspec.structs.replace(IMAGES, steps=steps)
+    (candidate,) = [c for c in candidates(IMAGES) if c.remedy.name == "bf16"][:1]
+    contest = next(trials.attempt(candidate, Gain(1.5, 1.4, 1.6)))
+    assert least <= contest.seconds <= most

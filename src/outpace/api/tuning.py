@@ -13,6 +13,7 @@ import msgspec
 from outpace.adapters.work import Output, Progress, Work, working
 from outpace.api.diagnosing import finish, interpret, measure
 from outpace.errors import Interrupted, NotProven, RecipeError
+from outpace.plan.budget import duration
 from outpace.records.evidence import Evidence
 from outpace.records.recipe_file import write_recipe
 from outpace.records.session import Diagnosis, Session
@@ -20,7 +21,8 @@ from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
 
 DIAGNOSE_SHARE = 0.4
-SHORT_S = 60.0
+SHORT_S = 150.0
+"""of tuning, of which a diagnosis takes its share; with more it takes what it needs, a minute at the most"""
 TRIAL_SHARE = 0.35
 
 
@@ -178,8 +180,13 @@ def _try_anew(
 def _prove(
     work: Work, evidence: Evidence, trials: list[Trial], total: float, seeds: int, margin: float
 ) -> tuple[Proof | None, list[Trial]]:
-    from outpace.tune.proofs import prove_recipe
+    from outpace.tune.proofs import prove_recipe, time_for_proof
 
+    needed, left = time_for_proof(evidence, trials, seeds), max(0.0, total - work.seconds)
+    if needed > left:
+        work.notes.append(
+            f"the shortest proof takes {duration(needed)}; {duration(left)} of the time for tuning was left"
+        )
     return prove_recipe(
         work.launch,
         evidence,
@@ -207,6 +214,7 @@ def _conclude(
     from outpace.tune.recipe import by_trials, diff_of, recipe_of
     from outpace.tune.trials import without
 
+    failed: OSError | None = None
     accepted = [t for t in trials if t.accepted]
     whole = total_gain(evidence, final) or total_gain(evidence, by_trials(accepted))
     speedup = whole if accepted else None
@@ -221,8 +229,11 @@ def _conclude(
         if not force and path.exists():  # another one was made meanwhile
             work.notes.append(f"{path} is another recipe by now; this one is {free(path)}")
             path = free(path)
-        write_recipe(path, record)
-    return finish(
+        try:
+            write_recipe(path, record)
+        except OSError as error:
+            failed, record = error, None
+    session = finish(
         work,
         diagnosis,
         evidence,
@@ -234,6 +245,11 @@ def _conclude(
         recipe_record=record,
         diff=diff_of(work.target, evidence, accepted),
     )
+    if failed is not None:
+        raise RecipeError(
+            f"{path} cannot be written: {failed.strerror}", f"outpace report {work.session} has it"
+        )
+    return session
 
 
 def _accepted(trials: list[Trial]) -> list[str]:

@@ -290,7 +290,7 @@ def show(plan: Plan, lines: Sequence[str], as_json: bool, *, measured: bool) -> 
         for line in lines:
             click.echo(line, err=measured)
     late = plan.forecast and not plan.forecast.fits
-    full = plan.memory and plan.memory.fits is False and plan.memory.device is not None
+    full = plan.memory and plan.memory.fits is False
     return 3 if late or full else 0
 
 

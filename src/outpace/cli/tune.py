@@ -107,6 +107,10 @@ def command(
     ctx = click.get_current_context()
     if on_command_line(ctx, "only") and from_settings(ctx, "skip"):
         skip = tuple(name for name in skip if name not in only)
+    if on_command_line(ctx, "skip") and from_settings(ctx, "only"):
+        only = (
+            tuple(name for name in only if name not in skip) or only
+        )  # without any, all would be tried
     if both := sorted({*only} & {*skip}):
         raise UsageError(
             f"{both[0]} is to be tried, and is to be left out", "name it in --only or in --skip"
@@ -142,7 +146,8 @@ def command(
         return show_unproven(error, options)
     code = show(found, options)
     if diff and not options.as_json:
-        click.echo(found.diff, nl=False)
+        # In UTF-8 as the script is, whatever stdout's encoding.
+        click.echo(found.diff.encode(errors="surrogateescape"), nl=False)
     return code
 
 

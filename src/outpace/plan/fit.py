@@ -78,11 +78,13 @@ def read_runs(path: Path) -> Runs:
         found[column] = np.array([_number(path, line, row[spelled]) for line, row in rows])
     runs = Runs(found["parameters"], found["tokens"], found["loss"])
     distinct = [len(set(values.tolist())) for values in (runs.parameters, runs.tokens)]
-    if len(rows) < FEWEST or min(distinct) < 3:
+    pairs = len(set(zip(runs.parameters.tolist(), runs.tokens.tolist(), strict=True)))
+    if pairs < FEWEST or min(distinct) < 3:
         raise UsageError(
             f"{path} is not enough for a law: runs {len(rows)}, sizes of models {distinct[0]}, of data "
-            f"{distinct[1]}",
-            f"a law has five constants: give {FEWEST} runs or more, of 3 sizes and amounts at least",
+            f"{distinct[1]}, pairs of both {pairs}",
+            f"a law has five constants: give runs of {FEWEST} pairs or more, of 3 sizes and amounts at "
+            "least",
         )
     together = float(np.corrcoef(np.log(runs.parameters), np.log(runs.tokens))[0, 1])
     if abs(together) > MOST_TOGETHER:

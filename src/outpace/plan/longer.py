@@ -64,20 +64,27 @@ def goes_by_number(loop: ast.For) -> bool:
     numbers = counters(loop)
     for node in ast.walk(loop):
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
-            if isinstance(node.ctx, ast.Store) or numbers & names_in(node.slice):
+            if isinstance(node.ctx, ast.Store) or numbers & written_in(node.slice):
                 return True
         elif isinstance(node, ast.Call) and names_in(node.func) == {"next"}:
             return True
     return False
 
 
-def counters(loop: ast.For) -> set[str]:
-    """Names that change by their own value from turn to turn, and that of `enumerate`."""
-    found = {
-        node.target.id
-        for node in ast.walk(loop)
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+def written_in(node: ast.expr) -> set[str]:
+    """Names and attributes, as they are written."""
+    return {
+        ast.unparse(part) for part in ast.walk(node) if isinstance(part, (ast.Name, ast.Attribute))
     }
+
+
+def counters(loop: ast.For) -> set[str]:
+    """Names and attributes that change by their own value from turn to turn, and that of `enumerate`."""
+    nodes = list(ast.walk(loop))
+    found = {ast.unparse(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            found |= {*map(ast.unparse, node.targets)} & written_in(node.value)
     numbered = any(
         isinstance(node, ast.Call) and names_in(node.func) == {"enumerate"}
         for node in ast.walk(loop.iter)

@@ -297,7 +297,13 @@ def _of_script(asked: Question, measured: Session) -> Plan:
     if there is not None:
         if isinstance(untold := step_on(there, evidence), str):
             said += (f"nothing is told of {there.name}: {untold}",)
-        elif not any(there.name in one.change for one in found):
+        elif asked.count > 1 and not evidence.compute.learnt_bytes:
+            said += (
+                f"nothing is told of {asked.count} {there.name}: what they would exchange is not known",
+            )
+        elif not {f"on one {there.name}", f"on {asked.count} {there.name}"} & {
+            one.change for one in found
+        }:
             said += (f"{there.name} would end it no sooner",)
     return Plan(
         budget=asked.time if asked.time is not None else UNSET,

@@ -155,16 +155,27 @@ def memory_plan(sizes: Sizes, batch: int | None, device: Device | None, count: i
     peak = own.peak if asked == own.batch else law.peak(asked)
     fits = None if limit is None else peak + round(law.pieces.at(asked)) <= limit
     largest, tried = None if limit is None else law.largest(limit), False
-    if limit is not None and device is None and (sizes.fitted or sizes.failed):
-        # Where a larger one failed nothing is told that did not run.
-        ran, largest = max(size.batch for size in sizes.steps), largest_told(sizes)
-        tried = sizes.failed is not None or largest < NEAR * ran
-        largest = min(largest, ran) if tried else largest
-        fits = asked <= max(largest, ran)
+    if limit is not None and device is None:
+        ran, told = max(size.batch for size in sizes.steps), largest_told(sizes)
+        largest = max(told, ran)
+        if sizes.fitted or sizes.failed:
+            # Where a larger one failed nothing is told that did not run.
+            tried = sizes.failed is not None or told < NEAR * ran
+            largest = ran if tried else largest
+        fits = asked <= largest or (bool(fits) and not tried)
     scale = asked / max(1, own.batch)
+
+    def fit(peak: int, at_once: int) -> bool | None:
+        """Whether there is room for it; what is beyond the largest batch that was tried has none."""
+        if limit is None or largest is None:
+            return None
+        return peak <= limit and not (tried and at_once > largest)
+
     changes = [
-        Room(change, bytes_, None if limit is None else bytes_ + unused <= limit, time, known)
-        for change, bytes_, unused, time, known in _changes(sizes, law, own, asked, count, how)
+        Room(change, bytes_, fit(bytes_ + unused, at_once), time, known)
+        for change, bytes_, unused, at_once, time, known in _changes(
+            sizes, law, own, asked, count, how
+        )
         if bytes_ < peak
     ]
     return MemoryPlan(
@@ -206,9 +217,9 @@ def _kinds(own: StepSize, law: StepLaw, batch: int) -> ByKind:
 
 def _changes(
     sizes: Sizes, law: StepLaw, own: StepSize, batch: int, count: int, how: How
-) -> Iterator[tuple[str, int, int, float | None, How]]:
-    """Each change alone: what the peak would be, what an allocator cannot use beside it, a step's time, and
-    how that is known.
+) -> Iterator[tuple[str, int, int, int, float | None, How]]:
+    """Each change alone: what the peak would be, what an allocator cannot use beside it, samples at once that
+    are stored as they were where it was tried, else 0, a step's time, and how that is known.
     """
     unused = round(law.pieces.at(batch))
     forward = 1 + sizes.forward_s / sizes.step_s if sizes.step_s else None
@@ -219,7 +230,7 @@ def _changes(
         if size is not None:
             less = (own.learning - size.learning) / max(1, own.batch)
             peak = size.peak if batch == own.batch else law.peak(batch, less)
-            yield change, peak, unused, time, how
+            yield change, peak, unused, 0, time, how
     for parts in ACCUMULATED:
         if batch >= parts:
             kept = 0 if gradients_at_entry(own) else gradients_of(own)
@@ -227,14 +238,14 @@ def _changes(
             of = f"{least}" if least == most else f"{least} or {most}"
             peak = law.peak(most) + kept
             smaller = round(law.pieces.at(most))
-            yield f"accumulate {parts} batches of {of}", peak, smaller, None, "predicted"
+            yield f"accumulate {parts} batches of {of}", peak, smaller, most, None, "predicted"
     if count > 1:
         kinds = own.kinds
         shared = 0
         for stage, part in ((1, kinds.optimizer), (2, kinds.gradients), (3, kinds.parameters)):
             shared += part
             peak = law.peak(batch) - round(shared * (1 - 1 / count))
-            yield f"ZeRO {stage} over {count}", peak, unused, None, "predicted"
+            yield f"ZeRO {stage} over {count}", peak, unused, 0, None, "predicted"
 
 
 def gradients_at_entry(size: StepSize) -> bool:

@@ -66,6 +66,11 @@ def until(
     return _batches(seconds, loader, optimizer, schedule, clock)
 
 
+def has_no_rate(optimizer: Any) -> bool:
+    """Whether all groups are at rate 0, as a schedule sets it that warms up from there."""
+    return not any(float(group["lr"]) for group in optimizer.param_groups)
+
+
 def _batches(
     seconds: float,
     loader: Iterable[T],
@@ -91,6 +96,11 @@ def _batches(
                 return
             # The last step ends up to one before the time is up: the rate is down by then.
             used = ends / max(1e-9, seconds - step_s)
+            if not steps and optimizer is not None and has_no_rate(optimizer):
+                raise UsageError(
+                    "the optimizer's rate is 0 at the first batch, and would be to the end",
+                    "leave out the schedule that warms it up, or leave out optimizer=",
+                )
             for group in optimizer.param_groups if optimizer is not None else []:
                 if group["params"]:
                     most = largest.setdefault(group["params"][0], float(group["lr"]))

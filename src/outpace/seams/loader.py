@@ -339,7 +339,13 @@ class LoaderSeam:
             return None
         # Only the training's loaders were tried: another one's first batch shows whether it bears the feed.
         instead = None if record.draws else self._instead(loader, record)
-        runner = feeding.runner(loader, record, feed)
+        try:
+            runner = feeding.runner(loader, record, feed)
+        except Exception as error:
+            if instead is None:
+                raise
+            instead(error)
+            return None
         return None if runner is None else Epoch(self, record, runner.epoch, instead)
 
     def _instead(self, loader: DataLoader[Any], record: Record) -> Instead:

@@ -44,11 +44,13 @@ def same_bits(one: Any, other: Any) -> bool:
             return False
         if torch.equal(one, other):
             return True
-        return one.is_floating_point() and bool(
+        return (one.is_floating_point() or one.is_complex()) and bool(
             ((one == other) | (one.isnan() & other.isnan())).all()
         )
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         alike = one.dtype == other.dtype and one.shape == other.shape
+        if alike and one.dtype.hasobject:  # whose bytes are addresses
+            return same_bits(one.tolist(), other.tolist())
         return alike and one.tobytes() == other.tobytes()
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same_bits(one[k], other[k]) for k in one)

@@ -150,6 +150,8 @@ class Loader:
         self._epoch = self._consumed = 0
         self._drawn: NDArray[np.int64] = np.zeros(0, np.int64)
         self._begun = False
+        self._told = 0
+        """times that it was said where the next iteration begins"""
         self._running: Order | Repeated | None = None
         """of the epoch at hand, once it is drawn from"""
         self._resized = False
@@ -192,23 +194,41 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch, or those that are left of it after `load_state_dict`."""
+        if self.world == 1 and self._given == (None, None):
+            self.meet()  # it may have been made before ranks had met
         if self._begun:
             self._epoch, self._consumed = self._epoch + 1, 0
+        if not self._consumed:
+            self._follow()
         self._begun, self._running = True, None
         filled = self._filling and self._kept() == len(self.source)
         if filled or self._resized or self._may_choose_again():  # other workers may be best
             self.close()
             self.choice, self._resized = None, False
             self._filling = self._filling and not filled
-        return self._epoch_from(self._epoch, self._consumed)
+        return self._epoch_from(self._epoch, self._consumed, self._told)
 
     def _may_choose_again(self) -> bool:
         """Whether there is a reason to, and what it takes is little to what has been waited."""
         again_s = self.choice.again_s if self.choice is not None else 0.0
         return 0 < again_s < PROBED * self._waited_s - self._choosing_s
 
-    def _epoch_from(self, epoch: int, consumed: int) -> Iterator[Any]:
-        # Whatever is set meanwhile is for the next iteration.
+    def _follow(self) -> None:
+        """Have all samples of a data set that has grown or shrunk."""
+        size = len(self.source)
+        if isinstance(self.order, Repeated):
+            if size != len(self.order.ends):
+                raise UsageError(
+                    f"the data set has {size} samples, repeat() was given {len(self.order.ends)} factors",
+                    "give repeat() one for each sample",
+                )
+        elif size != self.order.size:
+            self.close()
+            self.order = Order(size, self.order.seed, shuffle=self.order.shuffle)
+            self.choice = self.maker.shelf = None  # which has a place for each sample
+
+    def _epoch_from(self, epoch: int, consumed: int, told: int) -> Iterator[Any]:
+        # Whatever is set meanwhile is for the next iteration, which may have begun within this one.
         terms = self._terms
         self._running = order = terms.order
         coming = self._coming_from(terms, epoch, consumed)
@@ -222,7 +242,9 @@ class Loader:
                 self.skipped += made.skipped
                 self._drawn = coming.asked.popleft().indices
                 reached = min(order.size, reached + terms.together)
-                self._consumed = reached
+                if self._told == told:
+                    self._epoch, self._consumed = epoch, reached
+                    self._begun, self._running = True, order
                 yield made.batch
                 waited, since, done = got - done, done, time.perf_counter()
                 self._waited_s += waited
@@ -234,7 +256,8 @@ class Loader:
                 given_up, self._coming = self._coming, coming
             if given_up is not None:
                 given_up.close()
-        self.set_epoch(epoch + 1)
+        if self._told == told:
+            self._next_is(epoch + 1)
         if skipped := self.skipped[before:]:
             first = f"the first {skipped[0].where}: {skipped[0].reason}"
             self.notes.append(f"epoch {epoch}: {len(skipped)} samples left out, {first}")
@@ -394,6 +417,10 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next iteration be of that epoch, from its start."""
+        self._told += 1
+        self._next_is(epoch)
+
+    def _next_is(self, epoch: int) -> None:
         self._epoch, self._consumed, self._begun, self._running = int(epoch), 0, False, None
 
     def meet(self) -> None:

@@ -172,7 +172,9 @@ class BatchMaker:
                 streams |= moved(before, random_states())
                 streams |= {name for name in held if text_of(held[name]) != own[name]}
         self.streams = tuple(sorted(streams))
-        self.held = {name: held[name] for name in sorted(streams.intersection(held))}
+        # All of them where one is drawn from: others may be of samples that were not looked at.
+        drawn = streams.intersection(held)
+        self.held = {name: held[name] for name in sorted(held)} if drawn else {}
         self.slices = self.sliced and not self.streams
         return self.streams
 

@@ -51,17 +51,33 @@ class Unopened:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self.empty = {held.place: held.value is None for held in _held(dataset)}
+        found = list(_held(dataset))
+        self.empty = {held.place: held.value is None for held in found}
         """by place that there was"""
+        self.flags = {h.place: h.value for h in found if h.value is None or type(h.value) is bool}
+        self.whole = len(found) < MOST
+        """all places are known"""
 
     def put_back(self) -> None:
         """Let go of what was opened since, where a data set opens it again by itself: a list that was made
-        for its files as a whole.
+        for its files as a whole. What may tell it that they are open goes with them: flags, and offsets
+        that were read on opening.
         """
         found = _held(self.dataset, inside=self._was_filled)
         new = [held for held in found if not self._was_filled(held) and _has_open(held.value)]
         for held in reversed(new):  # of a list the last goes first
             self._let_go(held)
+        holders = {id(held.holder): held.holder for held in new if not held.item}
+        for holder in holders.values() if self.whole else ():
+            self._reset(holder)
+
+    def _reset(self, holder: Any) -> None:
+        for name in list(vars(holder)):
+            place = id(holder), name, False
+            if place not in self.empty:
+                delattr(holder, name)
+            elif place in self.flags:
+                setattr(holder, name, self.flags[place])
 
     def _was_filled(self, held: Held) -> bool:
         return self.empty.get(held.place) is False

@@ -108,7 +108,10 @@ class Shelf:
         """Keep a sample; whether it is kept."""
         if self.full or self.void or self.index[index, FILE]:
             return bool(self.index[index, FILE]) and not self.void
-        data = packed(sample)
+        try:
+            data = packed(sample)
+        except Exception:  # it cannot be kept, which is no fault of the sample's
+            return False
         with LOCK:
             try:
                 if not self._takes(len(data)):

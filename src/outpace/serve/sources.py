@@ -149,7 +149,10 @@ def of_others(path: Path) -> Source | None:
 def _tars(paths: Sequence[str]) -> Source:
     for path in paths:
         if not path.lower().endswith(".tar"):
-            raise UsageError(f"{path}: several sources are to be tars", "name one source, or tars")
+            raise UsageError(
+                f"{path}: several sources are to be tars",
+                "name one source, or tars; texts that are samples themselves go as numpy.array(texts)",
+            )
     return Tars(paths)
 
 

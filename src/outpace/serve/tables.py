@@ -26,6 +26,8 @@ from outpace.serve.strings import position
 from outpace.serve.table_files import check_columns, in_memory, mapped, pyarrow
 
 DATA = "table.arrow"
+WHOLE = 2**53
+"""up to which a float of 64 bits holds each whole number"""
 
 
 @final
@@ -80,6 +82,7 @@ class Table:
         self._base = whole.address if whole is not None else 0
         self._flat = {name: _flat(self.chunks[name], self.starts, whole) for name in columns}
         self._matrices: list[Matrix] | None = None
+        self._wide: dict[str, bool] = {}
         self._opened_by: int | None = os.getpid()
         self._check_gaps()
 
@@ -102,7 +105,8 @@ class Table:
         return {name: found[name] for name in self.names}
 
     def batch(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> dict[str, Any]:
-        """The rows of a batch. Numbers and dates as arrays (NaN, NaT in gaps), anything else as lists.
+        """The rows of a batch. Numbers and dates as arrays (NaN, NaT in gaps), anything else as lists; so are
+        whole numbers with gaps of which one is too large for a float.
 
         Each array has memory of its own: who keeps one column of a batch keeps that alone.
         """
@@ -161,9 +165,21 @@ class Table:
             return column.to_numpy() if plain else column.to_pylist()
         found = column.to_numpy()
         if integers and gaps:
+            if self._is_wide(name):
+                return column.to_pylist()
             return found.astype(np.float64, copy=False)
         # Arrow's own memory is not to be written to.
         return found if found.flags.writeable else found.copy()
+
+    def _is_wide(self, name: str) -> bool:
+        """Whether there is a whole number in a column that a float cannot hold."""
+        import pyarrow.compute as pc
+
+        if name not in self._wide:
+            limits = [pc.min_max(chunk).as_py().values() for chunk in self.chunks[name]]
+            ends = [abs(end) for limit in limits for end in limit if end is not None]
+            self._wide[name] = max(ends, default=0) > WHOLE
+        return self._wide[name]
 
     def _taken(self, name: str, rows: Rows, chunks: Rows) -> Any:
         """Rows of a column, chunk by chunk: of a text pyarrow would first put all chunks together."""

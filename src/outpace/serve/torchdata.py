@@ -21,9 +21,9 @@ def is_state(state: Mapping[str, Any]) -> bool:
 
 
 def as_ours(state: Mapping[str, Any], loader: Loader) -> dict[str, Any]:
-    """The state of ``loader`` where that one is. Raises DataError where ``loader`` shuffles."""
+    """The state of ``loader`` where that one is. Raises DataError where ``loader`` shuffles or repeats."""
     own = loader.state_dict()
-    refuse_shuffled(own["shuffle"])
+    refuse_others(own)
     if state["_iterator_finished"]:
         return {**own, "epoch": own["epoch"] + 1, "consumed": 0}
     consumed = drawn(state, loader.batch_size) * loader.world
@@ -42,11 +42,17 @@ def drawn(state: Mapping[str, Any], batch_size: int) -> int:
 def state_for(loader: Loader) -> dict[str, Any]:
     """What a StatefulDataLoader without workers goes on from where ``loader`` is.
 
-    Raises DataError where that shuffles.
+    Raises DataError where that shuffles or repeats.
     """
     state = loader.state_dict()
-    refuse_shuffled(state["shuffle"])
-    own = state["consumed"] // loader.world
+    refuse_others(state)
+    consumed, world = state["consumed"], loader.world
+    if consumed % world and consumed < state["samples"]:
+        raise DataError(
+            f"{consumed} samples were drawn, which {world} ranks cannot have shared evenly",
+            "go on with outpace.Loader to the end of the epoch",
+        )
+    own = -(-consumed // world)  # the last batch is filled up
     batches = -(-own // loader.batch_size)
     return {
         "_index_sampler_state": None,
@@ -61,9 +67,14 @@ def state_for(loader: Loader) -> dict[str, Any]:
     }
 
 
-def refuse_shuffled(shuffled: bool) -> None:
-    """Raises DataError where it is."""
-    if shuffled:
+def refuse_others(own: Mapping[str, Any]) -> None:
+    """Raises DataError where a Loader's state is of another order than that of the data."""
+    if own["repeats"] is not None:
+        raise DataError(
+            "a StatefulDataLoader does not know what repeat() was given",
+            "go from one to the other between two epochs, or without repeat()",
+        )
+    if own["shuffle"]:
         raise DataError(
             "a StatefulDataLoader shuffles by a generator of torch's, outpace.Loader by seed and epoch",
             "go from one to the other between two epochs, or with shuffle=False",

@@ -54,8 +54,10 @@ def _on(leaf: Any, device: torch.device) -> Any:
 
 
 def _moved(leaf: Any, device: torch.device) -> Any:
+    # Elsewhere a copy may still read what the next batch is written to.
+    at_once = device.type == "cuda"
     movable = isinstance(leaf, torch.Tensor | PackedSequence)
-    return leaf.to(device, non_blocking=True) if movable else leaf
+    return leaf.to(device, non_blocking=at_once) if movable else leaf
 
 
 def _by_itself(leaf: Any, device: torch.device) -> Any:

@@ -157,13 +157,19 @@ class Telling:
 
 
 def generators(dataset: Any) -> dict[str, Any]:
-    """Generators of random numbers that a data set holds, by the attribute that leads to them."""
+    """Generators of random numbers that a data set holds, by the attribute that leads to them; of several by
+    one, as in a list, the later ones have a number too.
+    """
     found: dict[str, Any] = {}
     for met in islice(Walk(dataset, deep=False), SEEN):
         thing = met.thing
         known = isinstance(thing, random.SystemRandom) or any(thing is one for one in SHARED)
         if isinstance(thing, GENERATORS) and not known:
-            found.setdefault(met.name, thing)
+            name, count = met.name, 1
+            while name in found:
+                count += 1
+                name = f"{met.name} ({count})"
+            found[name] = thing
     return found
 
 

@@ -27,6 +27,7 @@ from outpace.train.auto import Asked, Known, automatic, chosen
 from outpace.train.candidates import CANDIDATES, Candidate, Settled
 from outpace.train.expected import expected
 from outpace.train.facts import Facts, facts_of
+from outpace.train.rate import LONG
 from outpace.train.result import Choice
 from outpace.train.strategies import STRATEGIES, LrFinder, Strategy
 from outpace.train.strategies.base import FALLING, Course, check
@@ -48,6 +49,7 @@ LOWER = 0.05
 """of the first loss that what is free is to save"""
 GUARDS = {"divergence", "lr_finder", "target", "early_stopping"}
 """that trials go without"""
+BY_METRIC = {candidate.name for candidate in CANDIDATES if candidate.by_metric}
 BY_EPOCHS = {"batch_size", "batch_warmup", "loss_sampling", "subset"}
 """of which trials show nothing"""
 
@@ -73,6 +75,7 @@ class Choosing:
         self, parts: Parts, own: Sequence[Strategy], known: Known, say: Callable[[str], None]
     ) -> None:
         self.parts, self.own, self.known, self.say = parts, own, known, say
+        self.aims = known.target is not None or any(each.name == "target" for each in own)
         self.timed = parts.clock.seconds < math.inf
         steps = math.inf if parts.total is None else SHARE * parts.total
         self.purse = Purse(parts.clock.read, SHARE * parts.clock.seconds, steps)
@@ -83,19 +86,27 @@ class Choosing:
         """Go through all of it, as far as there is room."""
         if not self.known.end or self.purse.steps < 2 * LOOKS:
             return
-        few = Trials(self.looked_at(), steps=LOOKS, total=None, purse=self.purse)
+        few = Trials(self.looked_at(), steps=LOOKS, total=None, purse=self.purse, metric=False)
+        if not self.affords(few, 1):
+            return
         facts = self.facts(few)
         for candidate, why in self.suggested(facts, "the first loss"):
             self.take_free(few, candidate, why)
         for candidate, why in self.suggested(facts, "the time of a step"):
             self.take_faster(few, candidate, why)
         begins = any(candidate.begins for candidate, _ in self.suggested(facts, "trials"))
-        if self.known.target is not None and not begins:
+        if self.aims and not begins:
             return  # it may be reached long before the end, of which trials would take their share
         total = self.steps_ahead(few)
         if total is None:
             return
-        trials = Trials(self.parts, steps=length(total), total=total, purse=self.purse)
+        trials = Trials(
+            self.parts,
+            steps=length(total),
+            total=min(total, LONG) if self.aims else total,  # as lr_finder reckons by itself
+            purse=self.purse,
+            metric=any(each.by_metric for each, _ in self.suggested(facts, "trials")),
+        )
         trials.step_s = few.step_s
         if few.step_s:
             facts = facts._replace(input=trials.batch_s / few.step_s)
@@ -105,7 +116,7 @@ class Choosing:
         tried = self.suggested(facts, "trials")
         for candidate, why in (each for each in tried if each[0].begins):
             base = self.attempt(trials, base, candidate, why)
-        if self.known.target is not None:
+        if self.aims:
             return
         if finds:
             base = self.moved(trials, base)
@@ -139,6 +150,8 @@ class Choosing:
         """
         if not self.timed:
             return self.enough(self.parts.total or math.inf, 0.0)
+        if not self.affords(few, 1):
+            return None
         few.untrained(Variant("pace"))  # the first one warmed up
         long = few.step_s and self.enough(self.by_time(few), few.step_s) is None
         if long or not few.room(1):
@@ -157,6 +170,10 @@ class Choosing:
         if steps > min(SHARE * total, self.purse.steps):
             return None
         return total if self.purse.holds(0.0, steps * step_s) else None
+
+    def affords(self, few: Trials, times: int) -> bool:
+        """Whether there is time to judge so often."""
+        return self.purse.holds(0.0, times * few.judging * few.step_s)
 
     def suggested(self, facts: Facts, by: Settled) -> list[tuple[Candidate, str]]:
         """Candidates that something speaks for, and that go with what there is."""
@@ -209,6 +226,8 @@ class Choosing:
 
     def take_free(self, few: Trials, candidate: Candidate, why: str) -> None:
         """Take what costs nothing where the first loss is lower for it."""
+        if not self.affords(few, 2):
+            return
         try:
             loss = few.untrained(self.variant(candidate.name, candidate.name)).loss
         except Exception:
@@ -224,6 +243,8 @@ class Choosing:
 
     def take_faster(self, few: Trials, candidate: Candidate, why: str) -> None:
         """Take what makes steps faster, on top of what does already."""
+        if not self.affords(few, 1):
+            return
         few.untrained(Variant("pace"))  # what was timed so far warmed up
         if not self.purse.holds(faster.COSTS, faster.COSTS * few.step_s):
             return
@@ -353,7 +374,8 @@ def compared(
                 "compare whole trainings with and without it",
             )
         kept = tuple(each for each in strategies if each.name not in GUARDS)
-        variant = Variant(name, kept)
+        by_metric = parts.objective.metric is not None and any(s.name in BY_METRIC for s in kept)
+        variant = Variant(name, kept, by_metric=by_metric)
         if any(each.name == "lr_finder" for each in strategies):
             variant = variant._replace(rate=trials.horizon * trials.rate_of(variant)[0])
         found.append(variant)

@@ -64,12 +64,12 @@ class Faster(NamedTuple):
 def compared(trials: Trials, base: Variant, other: Variant) -> Faster:
     """Steps of ``other`` against those of ``base``."""
     began, steps = trials.clock.read(), 0
-    with generators_kept(), trials.objective.kept():
+    with generators_kept(), trials.asked.kept():
         runs = [trials.begun(each, 0, Clock(now=trials.clock.now)) for each in (base, other)]
         with torch.no_grad():  # what only a validation does with its outputs has to work too
             model = runs[1].judged_model()
             with evaluating(model):
-                trials.objective.judge(model, trials.held_out[:1])
+                trials.asked.judge(model, trials.held_out[:1])
         for run in runs:
             set_learning(run.module)
         apart = distance(*(gradients_of(run, trials.batches[0]) for run in runs))

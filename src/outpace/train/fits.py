@@ -13,6 +13,7 @@ prediction leaves half of the room. So is, anywhere, what is predicted to take l
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -72,13 +73,14 @@ class Seen(NamedTuple):
 class Fits:
     """Asked for a size, whether it fits a training on all ranks; each that it says yes to was tried.
 
-    ``predicted``: the largest that should fit, at most ``most``. ``patience_s``: that all forks are given.
+    ``predicted``: the largest that should fit, at most ``most``. ``patience_s``: that measuring its memory is
+    given, and all forks.
     """
 
     def __init__(self, twin: Twin, batch: Any, most: int, patience_s: float = PATIENCE_S) -> None:
         self.twin, self.batch, self.patience_s = twin, batch, min(patience_s, PATIENCE_S)
         device, self.world = twin.run.device, twin.run.world
-        self.law = memory_law(twin, batch, most)
+        self.law = memory_law(twin, batch, most, self.patience_s)
         kept = 0 if device.type == "cuda" else KEPT * self.law.lasting
         self.room = free_bytes(device) - kept
         # What lasts is there already, of the twin.
@@ -135,20 +137,25 @@ class Fits:
         return act
 
 
-def memory_law(twin: Twin, batch: Any, most: int) -> StepLaw:
+def memory_law(twin: Twin, batch: Any, most: int, seconds: float = math.inf) -> StepLaw:
     """The memory of a step over its samples; from here on the twin's optimizer has its state.
 
+    No step is begun that would not be over in ``seconds``, were it as much longer as its batch is larger.
     Raises RuntimeError where it cannot be measured.
     """
-    device, size = twin.run.device, FIRST
+    device, size, began = twin.run.device, FIRST, time.monotonic()
     twin.step(sized(batch, size), alone=True)
+    last = time.monotonic()
     before, seen = Seen(), measured(twin, sized(batch, size))
     while True:
+        now = time.monotonic()
         learning = _through(before.samples, before.learning, seen.samples, seen.learning)
         line = before.samples and abs(learning.fixed) <= FIXED * seen.learning
-        if line or GROWTH * size > most or GROWTH * seen.above > TAKEN * free_bytes(device):
+        late = before.samples and now - began + GROWTH * (now - last) > seconds
+        room = GROWTH * seen.above <= TAKEN * free_bytes(device)
+        if line or late or GROWTH * size > most or not room:
             break
-        size *= GROWTH
+        size, last = size * GROWTH, now
         before, seen = seen, measured(twin, sized(batch, size))
     return StepLaw(
         seen.lasting,

@@ -9,8 +9,9 @@ sum is the loss.
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, final
 
@@ -144,7 +145,7 @@ class Objective:
         assert self.precision is not None
         if self.takes_model:
             with self.precision():
-                return self.learning(model, batch)
+                return self.learning(*self.given(model, batch))
         with self.precision():
             outputs, targets = self.given(model, batch)
         return self.learning(map_tensors(outputs, to_float32), targets)
@@ -163,6 +164,7 @@ class Objective:
             for batch in batches:
                 given = self.given(model, batch)
                 loss = self.loss(*given)
+                put_back(given[1], batch)
                 losses.append(apart(loss) if isinstance(loss, torch.Tensor) else loss)
                 counts.append(batch_size(batch))
                 if self.gathers:
@@ -178,8 +180,8 @@ class Objective:
 
     def given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
         """What losses and the metric are called with: outputs and targets, or model and batch."""
-        if self.takes_model:
-            return model, batch
+        if self.takes_model:  # which may take labels out of a dict that is given once more
+            return model, copy.copy(batch) if isinstance(batch, MutableMapping) else batch
         if isinstance(batch, PAIRS) and len(batch) == 2:
             return model(batch[0]), batch[1]
         what = f"{len(batch)} values" if isinstance(batch, PAIRS) else described(batch)
@@ -187,6 +189,13 @@ class Objective:
             f"a batch is {what}, and loss(outputs, targets) needs the pair (inputs, targets)",
             "give a function of other batches: def loss(model, batch)",
         )
+
+
+def put_back(given: Any, batch: Any) -> None:
+    """What a loss took out of the batch that it was given is there for the metric."""
+    if isinstance(given, MutableMapping):
+        for name in batch.keys() - given.keys():
+            given[name] = batch[name]
 
 
 @contextmanager

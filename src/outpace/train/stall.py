@@ -38,14 +38,18 @@ def stalled(
 
     It has where the last 10 get worse beyond doubt; or where the last ``1/part`` of them, at least
     ``fewest``, can have brought no more than 1 % of ``gain``, or no more than the share ``unseen`` while
-    no progress is to be seen in them.
+    no progress is to be seen in them. So it has where 100 brought nothing, or the last 100 are no numbers.
     """
+    if len(costs) >= LONGEST and not any(map(math.isfinite, costs[-LONGEST:])):
+        return f"the last {LONGEST} validations gave no number"
     costs = [cost for cost in costs if math.isfinite(cost)]
     if len(costs) >= RISING and slope(range(RISING), costs[-RISING:], confidence=SURE)[1] > 0:
         return f"the last {RISING} validations get worse"
     window = min(LONGEST, max(fewest, len(costs) // part))
-    if len(costs) < window or gain <= 0:
+    if len(costs) < window:
         return None
+    if gain <= 0:  # nothing was better than the first ones
+        return f"{len(costs)} validations brought nothing" if len(costs) >= LONGEST else None
     _, steepest, flattest = slope(range(window), costs[-window:], confidence=0.9)
     most = max(0.0, -steepest * (window - 1))
     if most < WORTH * gain or (flattest >= 0 and most < unseen * gain):

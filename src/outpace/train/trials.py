@@ -139,10 +139,19 @@ class Shuffled:
 
 @final
 class Trials:
-    """Trials of ``steps`` steps each. ``total``: those of the training itself, as far as is known."""
+    """Trials of ``steps`` steps each. ``total``: those of the training itself, as far as is known;
+    ``metric``: whether any of them is judged by it, as it may take far longer than the loss.
+    """
 
-    def __init__(self, parts: Parts, *, steps: int, total: float | None, purse: Purse) -> None:
+    def __init__(
+        self, parts: Parts, *, steps: int, total: float | None, purse: Purse, metric: bool = True
+    ) -> None:
         self.module, self.objective, self.optimizer = parts[:3]
+        self.asked = self.objective
+        """with its metric"""
+        if not metric:
+            self.objective = copy.copy(self.objective)
+            self.objective.metric, self.objective.gathers = None, False
         self.world, self.unused = parts.world, parts.unused
         self.train, self.clock, self.steps, self.purse = parts.train, parts.clock, steps, purse
         self.total = total
@@ -218,6 +227,7 @@ class Trials:
             batches = self.resampled[variant.arm]
         together = run.train.together
         run.train = Batches(Shuffled(batches, seed), device)
+        run.train.seen = batches  # what is looked at is each of them once
         run.train.together = together
         first_weights(run)
         if variant.rate is not None:

@@ -114,19 +114,20 @@ class Applied:
 
 
 def checksum(host: Host) -> int | None:
-    """Of the weights and buffers of all models that were called; None where they are too much, or shards."""
+    """Of the weights and buffers of all models that were called; None where they are too much, sparse, or
+    shards.
+    """
     tensors = [
         tensor.detach()
         for module in list(host.roots)
         for tensor in (*module.parameters(), *module.buffers())
     ]
-    whole = all(type(t) in (torch.Tensor, torch.nn.Parameter) and not t.is_meta for t in tensors)
+    plain = (torch.Tensor, torch.nn.Parameter)
+    whole = all(type(t) in plain and t.layout is torch.strided and not t.is_meta for t in tensors)
     if not whole or sum(tensor.nbytes for tensor in tensors) > MOST_BYTES:
         return None
     found = 0
     for tensor in tensors:
-        if tensor.layout is not torch.strided:
-            return None
         data: Any = tensor_bytes(tensor)[1]
         found = zlib.crc32(data, found)
     return found

@@ -18,7 +18,7 @@ import msgspec
 
 from outpace.errors import Interrupted
 from outpace.records.evidence import COMMUNICATION_FREE, Evidence, Rank
-from outpace.records.files import read_json
+from outpace.records.files import read_json, write_json
 from outpace.records.gain import NO_GAIN, Gain
 from outpace.records.ledger import with_ending
 from outpace.records.trial import Settings, Trial
@@ -166,7 +166,10 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
             f"could not be measured by these: {sized[0]}"
         )
     notes += [f"{k}: {v}" for k, v in excluded.items()]
-    return Measured(evidence or first, code, runs, list(dict.fromkeys(notes)))
+    found = evidence or first
+    if found is not None:
+        write_json(folder / EVIDENCE, found)  # trials go by it
+    return Measured(found, code, runs, list(dict.fromkeys(notes)))
 
 
 def _is_altered(ended: Mapping[str, Any]) -> bool:

@@ -306,8 +306,8 @@ def others_random(observed: Observed, loader: DataLoader[Any]) -> bool:
         if other.dataset is loader.dataset and other.collate_fn is loader.collate_fn:
             continue  # that was looked at
         try:
-            if probe(other, slices=False).deterministic is False:
-                return True
+            if not probe(other, slices=False).deterministic:
+                return True  # or it could not be tried
         except Exception:  # as of a file that only its workers open
             return True
     return False

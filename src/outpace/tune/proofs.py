@@ -70,7 +70,7 @@ def prove_recipe(
     if proof.proven:
         return proof, trials
     kept = _without(trials, rest, f"left out: no proof that quality is kept ({shortfall(proof)})")
-    if equal is None:
+    if equal is None or not any(t.accepted for t in kept):
         return proof, kept
     names = ", ".join(t.remedy for t in rest)
     said = f"{equal.reason}; {names} left out, not proven over {proof.seeds} seeds"

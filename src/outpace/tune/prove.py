@@ -26,8 +26,8 @@ FIRST = 0.05
 FEWEST_STEPS = 60
 NO_LOSS = "no loss was seen to compare: the script calls backward() on no single number"
 SMALLER_IS_BETTER = re.compile(
-    r"loss|error|perplexity|distance|entropy|brier|"
-    r"(?<![a-z])(rmse|rmsle|mse|mae|mape|smape|wer|cer|ter|eer|ece|fid|kid|ppl|nll|bpc|bpb|crps|lpips)"
+    r"loss|error|inaccura|perplexity|distance|entropy|brier|"
+    r"(?<![a-z])(errs?|rmse|rmsle|mse|mae|mape|smape|wer|cer|ter|eer|ece|fid|kid|ppl|nll|bpc|bpb|crps|lpips)"
     r"(?![a-z])|(?<![a-z])per(?![a-z _-])",  # not the word, as in accuracy_per_class
     re.IGNORECASE,
 )
@@ -36,7 +36,9 @@ LARGER_IS_BETTER = re.compile(
     r"(?<![a-z])(f1|f2|f|auc|auroc|auprc|roc|ap|map|ar|iou|miou|r2|top|hits?|mrr|ndcg|elo|win)(?![a-z])",
     re.IGNORECASE,
 )
-NEGATED = re.compile(r"(?<![a-z])(neg|negative|negated|minus)(?![a-z])", re.IGNORECASE)
+NEGATED = re.compile(
+    r"(?<![a-z])(neg|negative|negated|minus|std|var|variance|gap|drop|diff)(?![a-z])", re.IGNORECASE
+)
 """names of metrics; one that neither knows, or that may have its sign turned, is to change by less than the
 margin either way
 """

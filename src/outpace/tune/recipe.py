@@ -90,6 +90,9 @@ def diff_of(target: Target, evidence: Evidence, accepted: list[Trial]) -> str:
     path = Path(target.cwd) / target.name
     if target.kind != "script" or not path.exists():
         return ""
-    source = path.read_bytes().decode("utf-8", errors="replace")
+    try:
+        source = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        return ""  # a patch in another encoding would not apply
     chosen = [(trial.remedy, trial.settings) for trial in accepted]
     return unified(source, patched(source, evidence, chosen, target.name), target.name)

@@ -35,6 +35,8 @@ from outpace.tune.propose import Candidate, best, candidates, in_steps
 POOL = 2
 """batches that a warm cache is tried with"""
 TRIAL_S = 8.0
+ROUNDS, BLOCK = 7, 3
+"""of a trial of slow steps, each of two blocks of so many steps"""
 COMPILING_S = 90.0
 """for a trial that compiles first: it ends as soon as it is decided"""
 FINAL_S = 15.0
@@ -198,7 +200,9 @@ class Trials:
         after = candidate.on(base)
         arms = {"accepted": steady(base), name: steady(after)}
         compiles = after.compiled and not base.compiled
-        most = COMPILING_S if compiles else TRIAL_S
+        # As long as it takes to warm up and compare six times where steps are slow.
+        slow = ROUNDS * 2 * BLOCK * self.evidence.steps.mean_s
+        most = max(COMPILING_S if compiles else TRIAL_S, slow)
         seconds = min(most, max(3.0, self.left() - FINAL_S))
         contest = Contest(arms, seconds, f"trying {name}", narrow=0.03)
         self.graphs = []

@@ -116,6 +116,11 @@ class Accumulation(Sizing):
         )
         return count, noise / samples, said
 
+    def over(self, run: Run) -> None:
+        """Let go of the data."""
+        super().over(run)
+        self.train = None
+
     def state_dict(self) -> dict[str, Any]:
         """Their number."""
         return {**super().state_dict(), "batches": self.train.together if self.train else 1}

@@ -86,6 +86,7 @@ class BatchSize(Sizing):
         """Leave the Loader as it came."""
         if self.loader is not None:
             self.loader.resize(self.before)
+        self.loader = None  # which holds the data
 
     def first_batches(self, run: Run) -> None:
         """Find the size and set it."""

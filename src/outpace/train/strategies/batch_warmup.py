@@ -116,6 +116,7 @@ class BatchWarmup(Strategy):
         """Leave a Loader as it came."""
         if self.loader is not None:
             self.loader.resize(self.before)
+        self.loader = None  # which holds the data
 
     def state_dict(self) -> dict[str, Any]:
         """The size, and what is known of the noise."""

@@ -66,8 +66,10 @@ class Ema(Strategy):
         if self._state is not None:
             self.set_longer(run.placed(self._state["longer"], self.longer))
         self._state = None
-        self.means = list({**own, **self.longer}.values())
-        self.trained = list(run.module.parameters())
+        # Whole numbers, as of positions or of quantized weights, are not learnt.
+        learnt = {n for n, w in own.items() if w.is_floating_point() or w.is_complex()}
+        self.means = [w for n, w in {**own, **self.longer}.items() if n in learnt]
+        self.trained = [w for n, w in run.module.named_parameters() if n in learnt]
 
     def step_end(self, run: Run) -> None:
         """Move the average."""

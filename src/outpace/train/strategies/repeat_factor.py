@@ -101,6 +101,8 @@ def pairs(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             )
         samples, columns = np.nonzero(matrix.reshape(len(matrix), -1))
         return samples, np.unique(columns, return_inverse=True)[1]
+    if isinstance(matrix, np.ndarray) and matrix.ndim == 1 and matrix.dtype.kind in "biufUS":
+        return np.arange(len(matrix)), np.unique(matrix, return_inverse=True)[1]
     several = [
         set(label)
         if isinstance(label, Collection) and not isinstance(label, str | bytes)

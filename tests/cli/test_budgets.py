@@ -9,6 +9,7 @@ from datetime import datetime
 import pytest
 
 from outpace.cli import budgets
+from outpace.plan.budget import seconds_until
 
 
 @pytest.fixture
@@ -42,3 +43,9 @@ def test_a_time_after_the_clocks_were_set(
     found = budgets.budget_of(None, by, ())
     assert found is not None
     assert found.deadline_s == hours * 3600
+
+
+def test_an_hour_that_clocks_skipped_is_tomorrows(central_europe: None) -> None:
+    assert seconds_until("02:30", datetime(2026, 3, 29, 3, 10)) == (23 * 60 + 20) * 60
+    assert seconds_until("02:30", datetime(2026, 3, 29, 1, 10)) == 80 * 60
+    assert seconds_until("02:30", datetime(2026, 10, 25, 1, 10)) == 80 * 60

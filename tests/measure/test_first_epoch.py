@@ -69,6 +69,9 @@ def test_what_the_first_epoch_takes_longer_comes_once() -> None:
     found = first_epoch([step(10.0, made=6.0)], [step(4.5, made=0.5)], 100)
     assert found is not None
     assert found.seconds(100) == found.seconds(10_000) == pytest.approx(100 * 5.5e-3)
+    long = first_epoch([step(10.0, made=6.0)], [step(4.5, made=0.5)], 1000)
+    assert long is not None
+    assert long.seconds(100) == pytest.approx(100 * 5.5e-3)  # the training ends within that epoch
     assert first_epoch([step(4.6, made=0.6)], [step(4.5, made=0.5)], 100) is None
     assert first_epoch([], [step(4.5, made=0.5)], 100) is None
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from outpace.measure.recurring import starts_of_epochs
 from outpace.plan.epochs import notes, validations
 from outpace.plan.forecast import finish, options, steps_of
 from outpace.plan.question import Question, answer
-from outpace.records.evidence import Evidence
+from outpace.records.evidence import Evidence, Recurring
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Estimate
@@ -134,3 +135,12 @@ def test_a_loader_that_nothing_was_drawn_from(
     run = evidence_of(tmp_path / "session").run
     assert (run.validation_s is None) == validates
     assert run.validation_s is None or run.validation_s > 0
+
+
+def test_a_slow_start_of_a_stream_is_not_told_as_samples_that_are_kept() -> None:
+    slow = seen()
+    run = replace(slow.run, recurring=(starts_of_epochs(30.0, 1, None),))
+    assert not any("kept for the others" in note for note in notes(replace(slow, run=run), 1000))
+    kept = Recurring("input", 30.0, 1, 0, None, leads=True, over=100.0)
+    run = replace(slow.run, recurring=(kept,))
+    assert any("kept for the others" in note for note in notes(replace(slow, run=run), 1000))

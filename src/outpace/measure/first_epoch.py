@@ -57,7 +57,7 @@ def first_epoch(first: Sequence[Step], later: Sequence[Step], epoch: float) -> R
     longer = _mean(first) - _mean(later)
     if longer <= MATTERS * _mean(later):
         return None
-    return Recurring("input", longer * epoch, 1, 0, None, leads=True)
+    return Recurring("input", longer * epoch, 1, 0, None, leads=True, over=epoch)
 
 
 def _mean(steps: Sequence[Step]) -> float:

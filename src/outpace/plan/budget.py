@@ -55,8 +55,11 @@ def seconds_until(by: str, now: datetime) -> float:
     if clock is not None:
         today = now.astimezone(clock.tzinfo) if clock.tzinfo is not None else now
         at = datetime.combine(today.date(), clock, today.tzinfo)
-        # An hour that comes twice, as clocks are set back, has a second one.
-        coming = (at, at.replace(fold=1), at + timedelta(days=1))
+        # An hour that comes twice, as clocks are set back, has a second one; one that they have skipped by
+        # now is tomorrow's.
+        times = (at, at.replace(fold=1), at + timedelta(days=1))
+        ahead_of_it = today.time() < clock.replace(tzinfo=None)
+        coming = [then for then in times if ahead_of_it or is_shown(then)] or [times[-1]]
         ahead = [then.timestamp() - now.timestamp() for then in coming]
         return next((left for left in ahead if left > 0), ahead[-1])
     try:
@@ -78,6 +81,12 @@ def seconds_until(by: str, now: datetime) -> float:
         there = now.astimezone(at.tzinfo)
         raise UsageError(f"{by} is past: it is {there:%Y-%m-%dT%H:%M} now", "name a time to come")
     return left
+
+
+def is_shown(at: datetime) -> bool:
+    """Whether clocks show that time: they skip an hour as they are set to summer time."""
+    there = datetime.fromtimestamp(at.timestamp(), at.tzinfo)
+    return (there.hour, there.minute) == (at.hour, at.minute)
 
 
 def duration(seconds: float) -> str:

@@ -56,9 +56,9 @@ def _came_once(evidence: Evidence, steps: int) -> Iterator[str]:
             )
 
 
-def _first_epoch(evidence: Evidence) -> Iterator[str]:
+def _first_epoch(evidence: Evidence, steps: int) -> Iterator[str]:
     """What the first epoch takes longer than the others."""
-    longer = [one.each_s for one in evidence.run.recurring if one.every is None and one.leads]
+    longer = [one.seconds(steps) for one in evidence.run.recurring if one.over is not None]
     whole = sum(row.seconds for row in evidence.ledger)
     if sum(longer) > ALIKE * whole:
         yield (
@@ -73,7 +73,7 @@ def notes(evidence: Evidence, steps: int) -> Iterator[str]:
     if run.leaves and not run.finished:
         yield f"it may end sooner, by {' or '.join(run.leaves)}, which is no count of steps"
     yield from _came_once(evidence, steps)
-    yield from _first_epoch(evidence)
+    yield from _first_epoch(evidence, steps)
     if run.epoch_steps and given and abs(run.epoch_steps - given) > ALIKE * given:
         had = f"an epoch is taken to have {round(run.epoch_steps):,} steps"
         yield f"{had}, as those had that were over, where its loader has {given:,}"

@@ -425,6 +425,9 @@ class Recurring(msgspec.Struct, frozen=True):
     """it comes before the steps, as an epoch's start does: none follows the last of them"""
     longer_s: float = 0.0
     """that the first one took longer than the others"""
+    over: float | None = None
+    """steps from the first one on that it is spread over, as what the first epoch makes; None: it comes at
+    once"""
 
     def times(self, steps: int) -> int:
         """How often it comes in a run of so many steps."""
@@ -436,7 +439,8 @@ class Recurring(msgspec.Struct, frozen=True):
     def seconds(self, steps: int) -> float:
         """Of a run of so many steps."""
         times = self.times(steps)
-        return self.each_s * times + (self.longer_s if times else 0.0)
+        part = min(1.0, steps / self.over) if self.over else 1.0
+        return part * (self.each_s * times + (self.longer_s if times else 0.0))
 
     @property
     def so_far_s(self) -> float:

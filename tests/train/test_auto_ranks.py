@@ -77,8 +77,9 @@ def test_ranks_choose_what_one_process_does_with_their_batches(
     for mine, its in zip(one["tried"], alone["tried"], strict=True):
         for part in ("what", "against", "verdict", "seeds", "steps", "why"):
             assert mine[part] == its[part]
-        exactly = mine["what"] != "lsuv"  # which looks at one batch
-        assert mine["cost"] == pytest.approx(its["cost"], rel=1e-3 if exactly else 0.05)
+        # lsuv looks at one batch, of which a rank has but half.
+        exactly = mine["what"] != "lsuv"
+        assert mine["cost"] == pytest.approx(its["cost"], rel=1e-3 if exactly else 0.1)
     assert any(each["what"] == "lsuv" for each in one["tried"])
 
 

@@ -270,6 +270,24 @@ def test_a_variant_that_draws_others_does_not_change_the_data() -> None:
     assert rare(found.resampled[repeated.arm]) > 1.5 * rare(found.batches)
 
 
+@pytest.mark.parametrize("valid", [None, "many"])
+def test_a_variant_that_draws_others_does_not_learn_from_what_it_is_judged_by(valid: Any) -> None:
+    x, y = points()
+    y = torch.where(torch.rand(240, generator=torch.Generator().manual_seed(0)) < 0.9, 0, y)
+    loader = Loader(TensorDataset(x, y), 6, executor="none")
+    judged_by = None if valid is None else Batches(ready(4800, seed=1), CPU)
+    found = trials(20, train=Batches(loader, CPU), valid=judged_by)
+    repeated = at(0.03, RepeatFactor(), name="repeat_factor")._replace(by_metric=True)
+    found.contest(at(0.03), [(repeated, "")])
+
+    def rows(batches: list[Any]) -> set[tuple[float, ...]]:
+        return {tuple(row) for x, _ in batches for row in x.tolist()}
+
+    assert rows(found.held_out)
+    assert not rows(found.held_out) & rows(found.batches)
+    assert not rows(found.held_out) & rows(found.resampled[repeated.arm])
+
+
 def test_what_strategies_look_at_is_not_drawn_again() -> None:
     """It may take longer than all that trials are given."""
     time = Time()

@@ -26,13 +26,16 @@ from statistics import mean, stdev
 from typing import Any, Literal, NamedTuple, final
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from outpace.errors import UsageError
 from outpace.records.training import Tried
 from outpace.seams.batch import batch_size, tensors_in
 from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
+from outpace.serve.order import Repeated
 from outpace.train import ranks
 from outpace.train.checkpoint import seed_all
 from outpace.train.clock import Clock
@@ -59,6 +62,8 @@ BYTES = 256 * 2**20
 """that drawn batches may take"""
 SPARE = 1.2
 """times as long as before that a trial may take"""
+
+NOWHERE = np.zeros(0, np.int64)
 
 Verdict = Literal["better", "no difference", "worse"]
 Arm = tuple[str, tuple[str, ...], float | None]
@@ -157,7 +162,9 @@ class Trials:
         self.total = total
         self.horizon = horizon(steps, total or steps)
         began = parts.clock.read()
-        self.batches, self.held_out = drawn(parts.train, parts.valid, steps, purse, self.world)
+        self.batches, self.held_out, self.apart = drawn(
+            parts.train, parts.valid, steps, purse, self.world
+        )
         if not (self.batches and self.held_out):
             raise UsageError("an epoch has too few batches to hold some out")
         judging = FORWARD * samples(self.held_out) / samples(self.batches[:1])
@@ -223,6 +230,7 @@ class Trials:
             strategy.prepare(run)
         if isinstance(source, Loader) and again.order is not source.order:
             if variant.arm not in self.resampled:
+                self.without_held_out(again)
                 self.resampled[variant.arm] = Batches(again, device).peek(len(batches))
             batches = self.resampled[variant.arm]
         together = run.train.together
@@ -233,6 +241,14 @@ class Trials:
         if variant.rate is not None:
             run.rates.set_peak(variant.rate)
         return run
+
+    def without_held_out(self, again: Loader) -> None:
+        """Have none of the samples that are judged by be learnt from where others are drawn."""
+        if isinstance(again.order, Repeated) and self.apart.size:
+            factors = np.diff(again.order.ends, prepend=0.0)
+            factors[self.apart] = 0.0
+            if factors.any():
+                again.repeat(factors)
 
     def trained(self, variant: Variant, seed: int, seconds: float | None = None) -> Ended:
         """Train a copy: for ``steps``, or for as long as another took."""
@@ -369,8 +385,9 @@ def closed(tried: Tried) -> Tried:
 
 def drawn(
     train: Batches, valid: Batches | None, steps: int, purse: Purse, world: int = 1
-) -> tuple[list[Any], list[Any]]:
-    """Batches to learn from, at most ``steps``, and others to judge by.
+) -> tuple[list[Any], list[Any], NDArray[np.int64]]:
+    """Batches to learn from, at most ``steps``, others to judge by, and the places in the data of the samples
+    of these, on all ranks, where they are a Loader's.
 
     Others: all of ``valid`` where that is short, as its first batches may be of one class alone; else
     some of the training's.
@@ -379,8 +396,11 @@ def drawn(
     length = valid.length if valid is not None else None
     whole = bool(ranks.least(length is not None and length <= 2 * held, world))
     began, some = purse.read(), 0.1 * purse.seconds
+    places: list[NDArray[np.int64]] = []
 
     def go_on(found: list[Any]) -> bool:
+        if isinstance(train.source, Loader):
+            places.append(train.source.indices)
         size = sum(t.nbytes for t in tensors_in(found[0])) * len(found)
         in_time = purse.read() - began < some
         return bool(ranks.least(size < BYTES and in_time, world))
@@ -398,9 +418,12 @@ def drawn(
         others = valid.peek(2 * held, few)
         whole = samples(others) <= most and (len(others) == length or few(others))
         if ranks.least(whole, world):
-            return found, others
+            return found, others, NOWHERE
     held = min(held, len(found) // 4)
-    return found[held:], found[:held]
+    apart = np.concatenate([NOWHERE, *places[:held]])
+    if world > 1:  # what others judge by too: all ranks draw by the same factors
+        apart = np.concatenate(ranks.gathered(apart, world))
+    return found[held:], found[:held], apart
 
 
 def samples(batches: Sequence[Any]) -> int:

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -372,19 +373,22 @@ class InWorkers(Dataset[Any]):
         return index + torch.rand(1)
 
 
+def beside(dataset: Any, **how: Any) -> list[Any]:
+    """Two epochs of a training's loader and of another one; random numbers after them."""
+    torch.manual_seed(0)
+    train = DataLoader(Rows(12), batch_size=4, shuffle=True)
+    valid = DataLoader(dataset, batch_size=4, **how)
+    found = [batch for _ in range(2) for loader in (train, valid) for batch in loader]
+    return [*found, torch.rand(2)]
+
+
 @pytest.mark.parametrize("how", ["cached", "sliced", "ahead", "threads"])
 def test_a_loader_that_bears_no_feed_gives_its_own_batches(
     how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only the training's loaders were tried, and a recipe is for all of them."""
 
-    def made() -> list[Any]:
-        torch.manual_seed(0)
-        train = DataLoader(Rows(12), batch_size=4, shuffle=True)
-        valid = DataLoader(InWorkers(), batch_size=4, shuffle=True, num_workers=1)
-        found = [batch for _ in range(2) for loader in (train, valid) for batch in loader]
-        return [*found, torch.rand(2)]
-
+    made = partial(beside, InWorkers(), shuffle=True, num_workers=1)
     wanted = made()
     with hosted(SETUPS[how]) as host:
         assert same_bits(made(), wanted)
@@ -404,13 +408,7 @@ class Episodes(Dataset[Any]):
 
 @pytest.mark.parametrize("how", sorted(SETUPS))
 def test_a_loader_for_which_no_feed_can_be_made_gives_its_own_batches(how: str) -> None:
-    def made() -> list[Any]:
-        torch.manual_seed(0)
-        train = DataLoader(Rows(12), batch_size=4, shuffle=True)
-        valid = DataLoader(Episodes(), batch_size=4, sampler=range(8))
-        found = [batch for _ in range(2) for loader in (train, valid) for batch in loader]
-        return [*found, torch.rand(2)]
-
+    made = partial(beside, Episodes(), sampler=range(8))
     wanted = made()
     with hosted(SETUPS[how]) as host:
         assert same_bits(made(), wanted)

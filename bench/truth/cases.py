@@ -95,6 +95,12 @@ ENDING_S = 10.0
 """that a command has to end in once it is asked to"""
 
 
+def kill(child: subprocess.Popen[str]) -> None:
+    """A command and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
 def output_of(command: list[str], folder: Path, seconds: float = 300.0) -> str:
     """What a command prints that runs in ``folder``. Raises RuntimeError where it fails or hangs.
 
@@ -114,8 +120,7 @@ def output_of(command: list[str], folder: Path, seconds: float = 300.0) -> str:
         os.killpg(child.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(ENDING_S)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        kill(child)
         child.wait()
         raise RuntimeError(f"{command} took more than {seconds:.0f} s") from None
     if child.returncode:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cases import Case, output_of
+from cases import Case, kill, output_of
 
 from outpace.measure.statistics import paired_gain
 
@@ -145,12 +143,8 @@ def steps_timed(case: Case, seed: int, folder: Path) -> Iterator[Timed]:
     assert child.stdout is not None
     to, of = child.stdin, child.stdout
 
-    def kill() -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-
     def one(amount: str) -> float:
-        limit = threading.Timer(SECONDS_OF_A_RUN, kill)
+        limit = threading.Timer(SECONDS_OF_A_RUN, kill, [child])
         limit.start()
         try:
             to.write(f"{amount}\n")
@@ -166,7 +160,7 @@ def steps_timed(case: Case, seed: int, folder: Path) -> Iterator[Timed]:
     try:
         yield lambda amounts: [one(amount) for amount in amounts]
     finally:
-        kill()
+        kill(child)
         child.wait()
         with contextlib.suppress(BrokenPipeError):
             to.close()

@@ -108,9 +108,8 @@ def command(
     if on_command_line(ctx, "only") and from_settings(ctx, "skip"):
         skip = tuple(name for name in skip if name not in only)
     if on_command_line(ctx, "skip") and from_settings(ctx, "only"):
-        only = (
-            tuple(name for name in only if name not in skip) or only
-        )  # without any, all would be tried
+        # Without any, all would be tried.
+        only = tuple(name for name in only if name not in skip) or only
     if both := sorted({*only} & {*skip}):
         raise UsageError(
             f"{both[0]} is to be tried, and is to be left out", "name it in --only or in --skip"

@@ -135,8 +135,13 @@ def other_devices(evidence: Evidence, asked: Device | None, count: int) -> Itera
         alone = _gains(evidence, [rest + s for s in (computing.estimate, most, least)])
         link = found.link_gb_s * 1e9 if found.link_gb_s is not None else LINK_BYTES_S
         gains = _together(evidence, alone, several, link)
-        name, keeps = (f"on {several}", "learning") if several > 1 else ("on one", "numerics")
-        yield Change(f"{name} {found.name}", *gains, "not measured", keeps, found, several)
+        keeps = "learning" if several > 1 else "numerics"
+        yield Change(on(found, several), *gains, "not measured", keeps, found, several)
+
+
+def on(device: Device, count: int) -> str:
+    """The name of a training there."""
+    return f"on {count if count > 1 else 'one'} {device.name}"
 
 
 def _together(evidence: Evidence, alone: Gains, count: int, link_bytes_s: float) -> Gains:

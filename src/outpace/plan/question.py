@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from outpace.errors import UsageError
 from outpace.plan import scaling
+from outpace.plan.changes import on
 from outpace.plan.elsewhere import step_on
 from outpace.plan.epochs import notes
 from outpace.plan.fit import between, depends, fit, fitted, left_out, read_runs, resampled
@@ -301,9 +302,7 @@ def _of_script(asked: Question, measured: Session) -> Plan:
             said += (
                 f"nothing is told of {asked.count} {there.name}: what they would exchange is not known",
             )
-        elif not {f"on one {there.name}", f"on {asked.count} {there.name}"} & {
-            one.change for one in found
-        }:
+        elif not {on(there, 1), on(there, asked.count)} & {one.change for one in found}:
             said += (f"{there.name} would end it no sooner",)
     return Plan(
         budget=asked.time if asked.time is not None else UNSET,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -172,11 +172,9 @@ def memory_plan(sizes: Sizes, batch: int | None, device: Device | None, count: i
         return peak <= limit and not (tried and at_once > largest)
 
     changes = [
-        Room(change, bytes_, fit(bytes_ + unused, at_once), time, known)
-        for change, bytes_, unused, at_once, time, known in _changes(
-            sizes, law, own, asked, count, how
-        )
-        if bytes_ < peak
+        Room(way.change, way.peak, fit(way.peak + way.unused, way.at_once), way.time, way.how)
+        for way in _changes(sizes, law, own, asked, count, how)
+        if way.peak < peak
     ]
     return MemoryPlan(
         batch=asked,
@@ -215,12 +213,25 @@ def _kinds(own: StepSize, law: StepLaw, batch: int) -> ByKind:
     )
 
 
+class Way(NamedTuple):
+    """A change and the bytes that it comes to: at its peak, and those that an allocator cannot use beside it.
+
+    ``at_once``: samples of a step like those that were tried; 0: its steps are of another kind. ``time``: a
+    step takes so many times as long; None: unknown.
+    """
+
+    change: str
+    peak: int
+    unused: int
+    how: How
+    at_once: int = 0
+    time: float | None = None
+
+
 def _changes(
     sizes: Sizes, law: StepLaw, own: StepSize, batch: int, count: int, how: How
-) -> Iterator[tuple[str, int, int, int, float | None, How]]:
-    """Each change alone: what the peak would be, what an allocator cannot use beside it, samples at once that
-    are stored as they were where it was tried, else 0, a step's time, and how that is known.
-    """
+) -> Iterator[Way]:
+    """Each change alone."""
     unused = round(law.pieces.at(batch))
     forward = 1 + sizes.forward_s / sizes.step_s if sizes.step_s else None
     for change, size, time in (
@@ -230,7 +241,7 @@ def _changes(
         if size is not None:
             less = (own.learning - size.learning) / max(1, own.batch)
             peak = size.peak if batch == own.batch else law.peak(batch, less)
-            yield change, peak, unused, 0, time, how
+            yield Way(change, peak, unused, how, time=time)
     for parts in ACCUMULATED:
         if batch >= parts:
             kept = 0 if gradients_at_entry(own) else gradients_of(own)
@@ -238,14 +249,14 @@ def _changes(
             of = f"{least}" if least == most else f"{least} or {most}"
             peak = law.peak(most) + kept
             smaller = round(law.pieces.at(most))
-            yield f"accumulate {parts} batches of {of}", peak, smaller, most, None, "predicted"
+            yield Way(f"accumulate {parts} batches of {of}", peak, smaller, "predicted", most)
     if count > 1:
         kinds = own.kinds
         shared = 0
         for stage, part in ((1, kinds.optimizer), (2, kinds.gradients), (3, kinds.parameters)):
             shared += part
             peak = law.peak(batch) - round(shared * (1 - 1 / count))
-            yield f"ZeRO {stage} over {count}", peak, unused, 0, None, "predicted"
+            yield Way(f"ZeRO {stage} over {count}", peak, unused, "predicted")
 
 
 def gradients_at_entry(size: StepSize) -> bool:

@@ -553,17 +553,48 @@ def test_a_worker_that_is_killed_is_told_and_others_go_on(loaders: Any, tmp_path
     assert ids(loader) == list(range(SIZE))
 
 
-def test_workers_that_ctrl_c_has_ended_are_begun_anew(loaders: Any) -> None:
+def worker_processes() -> list[Any]:
+    return [child for child in multiprocessing.active_children() if child.daemon]
+
+
+def test_workers_that_were_ended_are_begun_anew(loaders: Any) -> None:
     loader = loaders(Numbers(), 8, executor="processes", workers=2)
     digests = set()
     for _ in range(2):
         loader.set_epoch(0)
         digests.add(digest(loader))
-        for worker in [child for child in multiprocessing.active_children() if child.daemon]:
-            os.kill(worker.pid, signal.SIGINT)  # as a terminal does
+        for worker in worker_processes():
+            worker.terminate()
             worker.join(20)
             assert worker.exitcode is not None
     assert len(digests) == 1
+
+
+def test_workers_that_rest_outlive_ctrl_c(loaders: Any) -> None:
+    loader = loaders(Numbers(), 8, executor="processes", workers=2)
+    first = digest(loader)
+    workers = {worker.pid for worker in worker_processes()}
+    for worker in workers:
+        os.kill(worker, signal.SIGINT)  # as a terminal does
+    loader.set_epoch(0)
+    assert digest(loader) == first
+    assert {worker.pid for worker in worker_processes()} == workers
+
+
+class Endless(Numbers):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if torch.utils.data.get_worker_info() is not None and index >= SIZE // 2:
+            time.sleep(600)
+        return super().__getitem__(index)
+
+
+def test_ctrl_c_ends_workers_that_are_at_a_batch(loaders: Any) -> None:
+    loader = loaders(Endless(), 8, executor="processes", workers=2, shuffle=False)
+    next(iter(loader))
+    for worker in worker_processes():
+        while worker.is_alive():  # before it is at the batch that lasts, it goes on
+            os.kill(worker.pid, signal.SIGINT)
+            worker.join(1)
 
 
 @pytest.mark.parametrize(("kind", "workers"), WAYS)

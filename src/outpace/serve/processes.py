@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import gc
 import shutil
+import signal
 import warnings
 import weakref
 from collections import deque
@@ -37,6 +38,8 @@ CLASSES = "executor='threads', or parts of classes that can be imported"
 _at_work: weakref.WeakSet[Processes] = weakref.WeakSet()
 _of_parents: list[Any] = []
 """iterators of a parent's, in its fork: kept, as torch knows them by their address"""
+_making = False
+"""in a worker: whether it is at a batch"""
 
 
 @final
@@ -137,7 +140,7 @@ class Processes:
         return begun
 
     def alive(self) -> bool:
-        """Ctrl-C ends workers, also of a training that goes on."""
+        """Ctrl-C ends workers that are at a batch, also of a training that goes on."""
         workers = getattr(getattr(self.loader, "_iterator", None), "_workers", ())
         return all(worker.is_alive() for worker in workers)
 
@@ -245,6 +248,18 @@ class _Begin:
         if self.keeps_freed:
             keep_freed()
         stacked_in_own_memory(self.fits)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupted)
+
+
+def _interrupted(number: int, frame: Any) -> None:
+    """Ctrl-C in a worker: it leaves the batch that it is at, and ends.
+
+    One that rests or hands over a batch is ended by its parent: an exception there could leave a queue's
+    lock held, for which its end then waits for ever.
+    """
+    if _making:
+        raise KeyboardInterrupt
 
 
 class Fits:
@@ -267,9 +282,14 @@ class _InWorker:
         self.maker, self.pack, self.room = maker, pack, room
 
     def __getitem__(self, request: Request) -> Made:
-        self.room.wait()
-        made = self.maker(request)
-        self.room.made(bytes_of(made.batch))
+        global _making
+        _making = True
+        try:
+            self.room.wait()
+            made = self.maker(request)
+            self.room.made(bytes_of(made.batch))
+        finally:
+            _making = False
         if made.error is not None:
             return made
         try:

@@ -311,6 +311,7 @@ def test_plain_and_ours_run_to_the_target(tmp_path: Path) -> None:
     command = [sys.executable, str(QUALITY / "run.py"), "--only", "tiny", "--seeds", "1"]
     command += ["--contenders", "plain", "--contenders", "ours", "--targets", str(targets)]
     command += ["--home", str(tmp_path / "kept"), "--data", str(tmp_path), "--output", str(output)]
+    command += ["--budgets", "3"]  # for a busy machine
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert output.read_text() in done.stdout

@@ -34,6 +34,7 @@ class Run:
         land: Landed = "linear",
         ranks: int = 1,
         tell: Callable[[Progress], None] = lambda _: None,
+        to_end: Callable[[Run], float] = lambda _: EXIT_S,
     ) -> None:
         self.now = self.stood = self.waited = 0.0
         self.host = Host()
@@ -48,6 +49,7 @@ class Run:
             ranks=ranks,
             stood_still=self.taken,
             first_reads=lambda: self.waited,
+            to_end=lambda: to_end(self),
         )
 
     def taken(self) -> float:
@@ -380,6 +382,28 @@ def test_the_last_validation_is_reckoned_with_once(
     assert run.landing.descent.began is not None if lands else run.said == []
     if lands:
         assert 0.97 * budget < run.now + 5.0 + EXIT_S < budget
+
+
+@pytest.mark.parametrize("stood", [0.0, 30.0])
+def test_how_long_the_process_takes_to_end_is_looked_into_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stood: float
+) -> None:
+    """A look in which the process stood still tells nothing."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    looked = []
+
+    def to_end(run: Run) -> float:
+        looked.append(run.now)
+        run.stood = stood
+        return 8.0
+
+    run = Run(tmp_path, 100.0, to_end=to_end)
+    while not run.landing.over:
+        run.step(0.1)
+    (at,) = looked
+    exit_s = EXIT_S if stood else 8.0
+    assert 0.75 * (100.0 - EXIT_S) < at < 0.85 * 100.0
+    assert 98.0 - exit_s < run.now < 100.0 - exit_s
 
 
 class Adafactor(torch.optim.SGD):

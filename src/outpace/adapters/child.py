@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 
-def begin(spec_file: str, import_began_ns: int, import_cpu_ns: int) -> None:
+def begin(spec_file: str, import_began_ns: int) -> None:
     """Read the spec and call its ``entry`` ("module:function") with it; whatever fails is told.
 
-    ``import_began_ns``: when the import of torch began, on the clock of ``perf_counter_ns``;
-    ``import_cpu_ns``: CPU time that it took.
+    ``import_began_ns``: when the import of torch began, on the clock of ``perf_counter_ns``.
 
     Ranks above 0 get a session folder of their own.
     """
     try:
         spec: dict[str, Any] = json.loads(Path(spec_file).read_text(encoding="utf-8"))
-        spec |= {"import_began_ns": import_began_ns, "import_cpu_s": import_cpu_ns / 1e9}
+        spec["import_began_ns"] = import_began_ns
         if rank := int(os.environ.get("RANK", "0")):
             spec["session"] = str(Path(spec["session"]) / f"rank-{rank}")
             Path(spec["session"]).mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,6 @@ by itself before that.
 from __future__ import annotations
 
 import ast
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,7 @@ from outpace.plan.outlook import Outlook
 from outpace.plan.pace import TRUSTED_BLOCKS
 from outpace.plan.safety import Saved, is_sharded, write_checkpoint
 from outpace.plan.schedule import FALL
-from outpace.plan.time_left import TimeLeft
+from outpace.plan.time_left import EXIT_S, TimeLeft
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
@@ -51,7 +50,7 @@ class Landing:
     ``tell`` is given the progress twice a second, ``say`` what the user should read, with a hint.
     ``ranks``: processes that train together, of which the first decides for all. ``stood_still``:
     seconds that this process stood still since it was last asked. ``first_reads``: that it waited for
-    files which memory has from then on. ``import_s``: of CPU time, that torch's import took.
+    files which memory has from then on. ``to_end``: that the process would take to end now.
     """
 
     def __init__(
@@ -66,16 +65,16 @@ class Landing:
         ranks: int = 1,
         stood_still: Callable[[], float] = lambda: 0.0,
         first_reads: Callable[[], float] = lambda: 0.0,
-        import_s: float = math.inf,
+        to_end: Callable[[], float] = lambda: EXIT_S,
     ) -> None:
         self.host, self.countdown, self.land = host, countdown, land
-        self.stood_still, self.first_reads = stood_still, first_reads
+        self.stood_still, self.first_reads, self.to_end = stood_still, first_reads, to_end
         self.checkpoint, self.tell, self.say = checkpoint, tell, say
         self.ranks, self.orders = ranks, Orders()
         self.crew: Crew | None = None
         self.outlook = Outlook(host)
         self.pace = self.outlook.pace
-        self.time = TimeLeft(countdown, self.outlook, ranks, import_s)
+        self.time = TimeLeft(countdown, self.outlook, ranks)
         self.told = float("-inf")
         self.saved_at: int | None = None
         """steps that were behind when what was learnt was saved last"""
@@ -235,10 +234,16 @@ class Landing:
             self.go_down()
 
     def save_early(self) -> None:
-        """Once, some time before the end: to know how long it takes, and to have it."""
+        """Once, some time before the end: to know how long it takes, and to have it. So is the process's end
+        looked into.
+        """
         left = max(0.0, self.time.for_steps())
         used = self.countdown.elapsed() / (self.countdown.elapsed() + left)
         if self.time.saved_s is None and used >= SAVE_AT:
+            self.stood_s()
+            exit_s = self.to_end()
+            if not self.stood_s():
+                self.time.exit_s = exit_s
             self.save()
 
     def has_time_for_a_step(self) -> bool:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from outpace.plan.countdown import Countdown
 from outpace.plan.outlook import Outlook
-from outpace.plan.pace import FAR, MOST_SLOWER
 from outpace.records.plan import Estimate
 
-EXIT_S, QUICKEST_EXIT_S = 1.1, 0.4
-"""for a process with torch to end once the script has, at the most and at the least"""
-EXIT_OF_IMPORT = 0.9
-"""of the CPU time that the import of torch takes: seen were 0.8 to 1.1 s where that took 1.0; where it took
-1.2 to 2.1 the end took no longer"""
-SLOWED_SHARE = 0.7
-"""of how much more time steps take on a busy machine, whose threads wait for each other"""
+EXIT_S = 1.1
+"""for a process with torch to end once the script has, as long as that was not looked into"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
 MARGIN, MARGIN_AFTER_S, MOST_MARGIN_S = 0.012, 10.0, 30.0
@@ -27,14 +19,10 @@ UNSEEN, UNTOUCHED = 0.25, 0.1
 
 
 class TimeLeft:
-    """All in seconds. ``ranks``: processes that train together; ``import_s``: of CPU time, that the import
-    of torch took.
-    """
+    """All in seconds. ``ranks``: processes that train together."""
 
-    def __init__(
-        self, countdown: Countdown, outlook: Outlook, ranks: int = 1, import_s: float = math.inf
-    ) -> None:
-        self.exit_s = min(EXIT_S, max(QUICKEST_EXIT_S, EXIT_OF_IMPORT * import_s))
+    def __init__(self, countdown: Countdown, outlook: Outlook, ranks: int = 1) -> None:
+        self.exit_s = EXIT_S
         self.countdown, self.outlook, self.ranks = countdown, outlook, ranks
         self.saved_s: float | None = None
         """that it took to save what was learnt"""
@@ -84,9 +72,7 @@ class TimeLeft:
 
     def exiting(self) -> float:
         """For the process to end."""
-        pace = self.outlook.pace
-        slower = 1.0 + SLOWED_SHARE * (pace.slowness - 1.0) if pace.slowness > FAR else 1.0
-        return min(MOST_SLOWER, slower) * (self.exit_s + (LAUNCHER_S if self.ranks > 1 else 0.0))
+        return self.exit_s + (LAUNCHER_S if self.ranks > 1 else 0.0)
 
     def finish(self) -> Estimate | None:
         """To the end of a script that is left to itself, its last judging and its process included."""

@@ -23,6 +23,7 @@ from outpace.measure.stops import Stops
 from outpace.plan.countdown import Countdown, began_here
 from outpace.plan.first_reads import FirstReads
 from outpace.plan.landing import Landing
+from outpace.plan.process_end import seconds_to_end
 from outpace.records.plan import Progress
 from outpace.remedies.catalog import setup_of
 from outpace.seams.host import Host, Step, on_stderr
@@ -191,7 +192,7 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         ranks=ranks,
         stood_still=Stops().take,
         first_reads=FirstReads().take,
-        import_s=spec["import_cpu_s"],
+        to_end=seconds_to_end,
     )
 
 

@@ -64,13 +64,13 @@ def _outpace():
             os._exit(2)
         return True
 
-    def begin(spec, import_began_ns, import_cpu_ns):
+    def begin(spec, import_began_ns):
         try:
             from outpace.adapters.child import begin
         except Exception as error:
             print(f"outpace: {error!r}; the target goes on unwatched", file=sys.stderr)
         else:
-            begin(spec, import_began_ns, import_cpu_ns)
+            begin(spec, import_began_ns)
 
     class TorchFinder:
         """Calls ``begin`` when torch was imported, and goes."""
@@ -98,12 +98,11 @@ def _outpace():
 
         def run(self, loader, execute, module):
             loader.__dict__.pop("exec_module", None)
-            began_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
+            began_ns = time.perf_counter_ns()
             execute(module)
-            cpu_ns = time.process_time_ns() - cpu_ns
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
-                begin(self.spec, began_ns, cpu_ns)
+                begin(self.spec, began_ns)
 
     take_off_path()
     if "OUTPACE_CHILD" in os.environ and is_target():

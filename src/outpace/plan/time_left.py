@@ -10,8 +10,10 @@ EXIT_S = 1.1
 """for a process with torch to end once the script has, as long as that was not looked into"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
-MARGIN, MARGIN_AFTER_S, MOST_MARGIN_S = 0.012, 10.0, 30.0
-"""of the budget less its first seconds, left free: with them what is foreseen may change"""
+MARGIN, MARGIN_AFTER_S, LEAST_MARGIN_S, MOST_MARGIN_S = 0.012, 10.0, 0.25, 30.0
+"""of the budget less its first seconds, left free: with them what is foreseen may change; in seconds, at
+least what one end of a process differs from another by
+"""
 VARY = 1.1
 """times that the last validation may take as long as those before"""
 UNSEEN, UNTOUCHED = 0.25, 0.1
@@ -68,7 +70,8 @@ class TimeLeft:
 
     def margin(self) -> float:
         """For what was not foreseen."""
-        return min(MOST_MARGIN_S, MARGIN * max(0.0, self.budget - MARGIN_AFTER_S))
+        share = MARGIN * (self.budget - MARGIN_AFTER_S)
+        return min(MOST_MARGIN_S, max(LEAST_MARGIN_S, share))
 
     def exiting(self) -> float:
         """For the process to end."""

@@ -1,10 +1,11 @@
 """Landing on time, and what it is worth: `outpace run --deadline T --land` on the examples.
 
-    python bench/landing.py [--deadlines 20,40,60,90,120] [--only mnist_cnn.py] [--quality SEEDS]
+    python bench/landing.py [--deadlines 20,40,60,90,120] [--only mnist_cnn.py] [--hog] [--quality SEEDS]
 
 Each example, made far too long, is given each deadline; in the second and the fourth a CPU's worth of
-slowness is put upon it half-way (it is stopped every other 50 ms). Printed: when it ended as a share
-of the deadline, the learning rate that was left, and whether the script's own last save is there.
+slowness is put upon it half-way (it is stopped every other 50 ms; with --hog as many programs as there
+are cores keep these busy instead). Printed: when it ended as a share of the deadline, the learning rate
+that was left, and whether the script's own last save is there.
 
 With --quality the landed run is compared with the script as it is, cut off after as many steps, at
 half of the script's own time: the loss on its validation data, over so many seeds.
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,6 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--deadlines", default="20,40,60,90,120")
     parser.add_argument("--only", choices=EXAMPLES)
+    parser.add_argument("--hog", action="store_true", help="slowed by programs that compute")
     parser.add_argument("--quality", type=int, metavar="SEEDS")
     parser.add_argument("--schedule", default="plateau")
     options = parser.parse_args()
@@ -74,15 +77,16 @@ def main() -> None:
         return
     landed = 0
     deadlines = [float(word) for word in options.deadlines.split(",")]
+    slowing = crowd if options.hog else slow_down
     print("script               deadline  slowed  ended at  rate left  steps  saved")
     for name in names:
         for index, deadline in enumerate(deadlines):
             slowed = index % 2 == 1
-            run = land(name, LONG[name], deadline, slowed=slowed)
+            run = land(name, LONG[name], deadline, slowing=slowing if slowed else None)
             good = run.landed
             landed += good
             print(
-                f"{name:<20} {deadline:>6.0f} s  {'2x' if slowed else '-':<6} "
+                f"{name:<20} {deadline:>6.0f} s  {('hog' if options.hog else '2x') if slowed else '-':<6} "
                 f"{100 * run.used:>7.1f} %  {run.rate!s:>7} %  {run.steps!s:>5}  "
                 f"{'yes' if run.saved else 'no'}{'' if good else '   <-- missed'}",
                 flush=True,
@@ -95,7 +99,7 @@ def land(
     args: list[str],
     deadline: float,
     *,
-    slowed: bool = False,
+    slowing: Callable[[int, float, threading.Event], None] | None = None,
     out: Path | None = None,
     schedule: str = "plateau",
 ) -> Landed:
@@ -110,13 +114,13 @@ def land(
             command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         over = threading.Event()
-        brake = threading.Thread(target=slow_down, args=(child.pid, deadline / 2, over))
-        if slowed:
+        brake = threading.Thread(target=slowing, args=(child.pid, deadline / 2, over))
+        if slowing:
             brake.start()
         _, told = child.communicate()
         used = (time.perf_counter() - begun) / deadline
         over.set()
-        if slowed:
+        if slowing:
             brake.join()
         rate = re.search(r"rate at ([\d.]+) %", told)
         steps = re.search(r"after (\d+) steps", told)
@@ -143,6 +147,17 @@ def slow_down(parent: int, after_s: float, over: threading.Event) -> None:
                 except ProcessLookupError:
                     return
             over.wait(TICK_S)
+
+
+def crowd(parent: int, after_s: float, over: threading.Event) -> None:
+    """From then on have other programs on all cores."""
+    over.wait(after_s)
+    busy = [sys.executable, "-c", "while True: pass"]
+    hogs = [subprocess.Popen(busy) for _ in range(0 if over.is_set() else os.cpu_count() or 1)]
+    over.wait()
+    for hog in hogs:
+        hog.kill()
+        hog.wait()
 
 
 def readable(path: Path) -> bool:

@@ -10,7 +10,7 @@ EXIT_S = 1.1
 """for a process with torch to end once the script has, as long as that was not looked into"""
 LAUNCHER_S = 1.0
 """more, for a launcher that waits for all of its ranks"""
-MARGIN, MARGIN_AFTER_S, LEAST_MARGIN_S, MOST_MARGIN_S = 0.012, 10.0, 0.25, 30.0
+MARGIN, MARGIN_AFTER_S, LEAST_MARGIN_S, MOST_MARGIN_S = 0.012, 10.0, 0.15, 30.0
 """of the budget less its first seconds, left free: with them what is foreseen may change; in seconds, at
 least what one end of a process differs from another by
 """

@@ -117,9 +117,11 @@ def land(
         brake = threading.Thread(target=slowing, args=(child.pid, deadline / 2, over))
         if slowing:
             brake.start()
-        _, told = child.communicate()
-        used = (time.perf_counter() - begun) / deadline
-        over.set()
+        try:
+            _, told = child.communicate()
+            used = (time.perf_counter() - begun) / deadline
+        finally:
+            over.set()
         if slowing:
             brake.join()
         rate = re.search(r"rate at ([\d.]+) %", told)

@@ -39,7 +39,7 @@ def test_groups_of_short_steps_count_as_their_steps() -> None:
 def test_a_machine_that_slows_down_for_good_is_believed_soon() -> None:
     pace = paced([0.1] * 1000 + [0.2] * 100)
     assert pace.changes == 1
-    assert pace.slowness == pytest.approx(2.0, rel=0.02)
+    assert pace.step_s == pytest.approx(0.2, rel=0.02)
     assert pace.left(100).estimate == pytest.approx(20.0, rel=0.02)
 
 

@@ -583,7 +583,7 @@ def test_workers_that_rest_outlive_ctrl_c(loaders: Any) -> None:
 
 class Endless(Numbers):
     def __getitem__(self, index: int) -> dict[str, Any]:
-        if torch.utils.data.get_worker_info() is not None and index >= SIZE // 2:
+        if torch.utils.data.get_worker_info() is not None and index >= 8:
             time.sleep(600)
         return super().__getitem__(index)
 
@@ -592,9 +592,11 @@ def test_ctrl_c_ends_workers_that_are_at_a_batch(loaders: Any) -> None:
     loader = loaders(Endless(), 8, executor="processes", workers=2, shuffle=False)
     next(iter(loader))
     for worker in worker_processes():
-        while worker.is_alive():  # before it is at the batch that lasts, it goes on
-            os.kill(worker.pid, signal.SIGINT)
-            worker.join(1)
+        for _ in range(60):  # before it is at a batch that lasts, it goes on
+            if worker.is_alive():
+                os.kill(worker.pid, signal.SIGINT)
+                worker.join(1)
+        assert worker.exitcode is not None
 
 
 @pytest.mark.parametrize(("kind", "workers"), WAYS)

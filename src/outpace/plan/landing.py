@@ -234,8 +234,8 @@ class Landing:
             self.go_down()
 
     def save_early(self) -> None:
-        """Once, some time before the end: to know how long it takes, and to have it. So is the process's end
-        looked into.
+        """Once, some time before the end: to have what was learnt, and to know how long that takes and the
+        process's end will.
         """
         left = max(0.0, self.time.for_steps())
         used = self.countdown.elapsed() / (self.countdown.elapsed() + left)

@@ -273,11 +273,6 @@ class Pace:
             return None
         return Cycle(max(0, left), every, self._longest(self._long, self.step_s).middle)
 
-    @property
-    def slowness(self) -> float:
-        """Times as long as everything takes now, against the fastest so far; 1 or more."""
-        return max(1.0, self.step_s / self._fastest) if self.step_s else 1.0
-
     def _longest(self, pauses: deque[Pause], step_s: float) -> Between:
         """Of those since the machine's speed changed, as long as it would be now."""
         newest = pauses[-1].changes

@@ -26,10 +26,11 @@ from torch.utils.data import TensorDataset
 
 from outpace.errors import DataError, OutpaceError, UsageError
 from outpace.serve import loader as loader_module
+from outpace.serve import processes
 from outpace.serve.climb import Climb
 from outpace.serve.executors import start
 from outpace.serve.loader import Loader
-from outpace.serve.making import Arrival, Request
+from outpace.serve.making import Arrival, Made, Request
 from outpace.serve.rates import Choice
 
 SIZE = 103
@@ -570,15 +571,40 @@ def test_workers_that_were_ended_are_begun_anew(loaders: Any) -> None:
     assert len(digests) == 1
 
 
-def test_workers_that_rest_outlive_ctrl_c(loaders: Any) -> None:
-    loader = loaders(Numbers(), 8, executor="processes", workers=2)
-    first = digest(loader)
-    workers = {worker.pid for worker in worker_processes()}
-    for worker in workers:
-        os.kill(worker, signal.SIGINT)  # as a terminal does
-    loader.set_epoch(0)
-    assert digest(loader) == first
-    assert {worker.pid for worker in worker_processes()} == workers
+class Anywhere:
+    """Room for any batch."""
+
+    def wait(self) -> None:
+        pass
+
+    def made(self, size: int) -> None:
+        pass
+
+
+def test_ctrl_c_interrupts_a_worker_only_while_it_is_at_a_batch() -> None:
+    """Where it hands one over or rests, an exception could leave a lock held."""
+    at: list[str] = []
+
+    def make(request: Request) -> Made:
+        at.append("making")
+        with pytest.raises(KeyboardInterrupt):
+            processes._interrupted(signal.SIGINT, None)
+        if request.epoch:
+            raise MemoryError
+        return Made(None)
+
+    def pack(batch: Any) -> Any:
+        at.append("handing over")
+        processes._interrupted(signal.SIGINT, None)
+
+    worker: Any = processes._InWorker(make, pack, Anywhere())  # type: ignore[arg-type]
+    processes._interrupted(signal.SIGINT, None)
+    worker[Request(0, np.arange(2))]
+    assert at == ["making", "handing over"]
+    processes._interrupted(signal.SIGINT, None)
+    with pytest.raises(MemoryError):
+        worker[Request(1, np.arange(2))]
+    processes._interrupted(signal.SIGINT, None)
 
 
 class Endless(Numbers):

@@ -23,8 +23,8 @@ NOT_THERE_YET = ("examples/data",)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 WORDS = re.compile(r"`([^`\n]+)`")
 CALL = re.compile(r"(?:^|[`$] ?|=\w+ )(outpace [^`\n#]*)", re.MULTILINE)
-OTHERS = {"help", "nproc-per-node", "shm-size", "index-url", "strict"}
-"""options of other programs, and of all commands"""
+OTHERS = {"help", "nproc-per-node", "shm-size", "index-url", "strict", "hog"}
+"""options of other programs, of all commands, and of bench/"""
 SHORT = {"-o": "output", "-q": "quiet", "-v": "verbose"}
 
 

@@ -6,7 +6,7 @@ against times of that pass and that machine.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +20,10 @@ SEEDS = (0, 1, 2)
 
 
 class Pass(NamedTuple):
-    """A seed's pass over the cases, on one machine."""
+    """A seed's pass over the cases, on one machine, by one code."""
 
     cpu: str
+    code: str
     true: dict[tuple[str, str, int], Truth]
     rows: list[Row]
 
@@ -33,9 +34,10 @@ def of(case: Case, amount: str, seed: int) -> str:
 
 
 def earlier(
-    path: Path, cases: list[Case], code: str, *, hog: bool, but: Collection[int]
+    path: Path, cases: list[Case], codes: Sequence[str], *, hog: bool, but: Collection[int]
 ) -> dict[int, Pass]:
-    """By its seed, the fullest pass by this ``code`` that is written at ``path``; none of the seeds ``but``.
+    """By its seed, the fullest pass by one of ``codes`` that is written at ``path``, of equals the one by the
+    first of them; none of the seeds ``but``.
 
     Its machine may be another.
     """
@@ -43,7 +45,8 @@ def earlier(
     cpus = sorted({cpu for _, cpu in kept})
     found = {}
     for seed in sorted({*SEEDS} - {*but}):
-        passes = [_pass_of(kept, cpu, cases, code, seed, "-hog" if hog else "") for cpu in cpus]
+        beside = "-hog" if hog else ""
+        passes = [_pass_of(kept, cpu, cases, code, seed, beside) for code in codes for cpu in cpus]
         fullest = max(passes, key=lambda one: len(one.rows), default=None)
         if fullest is not None and fullest.rows:
             found[seed] = fullest
@@ -59,7 +62,7 @@ def _pass_of(
     beside: str,
 ) -> Pass:
     """What is kept of the cases as they are by now."""
-    made = Pass(cpu, {}, [])
+    made = Pass(cpu, code, {}, [])
     for case in cases:
         for amount in (*case.amounts, "0") if case.amounts else ("",):
             name = of(case, amount, seed)

@@ -13,7 +13,7 @@ pass takes one dose of each; the passes of three seeds take all three. What is d
 outpace: a machine's pace changes within hours, and a verdict is held against times of its own pass.
 Beside the table of --output it is written once more, as RESULTS.jsonl; what is in there of this
 processor is taken up, and other passes by the same code are put in the table as they are, so that passes
-can be days apart and on several machines.
+can be days apart and on several machines; with --alike those by other versions of the code too.
 --repeats gives each verdict again, for whether it is the same. --quick takes the largest dose of a
 few cases.
 
@@ -129,7 +129,10 @@ def how_run(bench: Bench, truths: Iterable[Truth], before: Mapping[int, Pass]) -
     rounds = {truth.rounds for truth in truths} or {0}
     pairs = f"{min(rounds)} to {max(rounds)}" if len(rounds) > 1 else f"{max(rounds)}"
     doses = "the largest dose of each" if options.quick else f"{len(options.seeds)} of 3 passes"
-    others = "".join(f" Seed {seed} was made before, on {one.cpu}." for seed, one in before.items())
+    others = "".join(
+        f" Seed {seed} was made before, on {one.cpu}, by code {one.code}."
+        for seed, one in before.items()
+    )
     return (
         f"{machine.cpu}, {machine.cores} cores, {date.today()}: {doses}, {pairs} rounds"
         f"{', beside a program that keeps a core busy' if options.hog else ''}; {took}.{others}"
@@ -168,6 +171,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1, help="of each verdict")
     parser.add_argument("--shard", default="1/1", help="part of the work, as 2/4")
     parser.add_argument("--again", action="store_true", help="forget what is kept")
+    parser.add_argument(
+        "--alike",
+        nargs="+",
+        default=[],
+        metavar="CODE",
+        help="versions whose passes go into the table too: what differs is to be told beside it",
+    )
     options = parser.parse_args()
     work = chosen(options)
     bench = Bench(options)
@@ -193,7 +203,8 @@ def main() -> None:
     before: dict[int, Pass] = {}
     if options.output is not None and not (options.quick or options.only or options.gpu):
         written = options.output.with_suffix(".jsonl")
-        before = earlier(written, all_cases(), CODE, hog=options.hog, but=options.seeds)
+        codes = [CODE, *options.alike]
+        before = earlier(written, all_cases(), codes, hog=options.hog, but=options.seeds)
     for one in before.values():
         true |= one.true
         rows += one.rows

@@ -192,26 +192,29 @@ def test_a_pass_of_another_machine_goes_into_the_table_whole(tmp_path: Path) -> 
     case, control = CASES["parse_json"], CASES["control_compute"]
     both = {"0": [1.0] * 4, "35": [2.0] * 4}
 
-    def lines(cpu: str, seed: int, *, whole: bool) -> list[Any]:
+    def lines(cpu: str, seed: int, *, whole: bool, code: str = "c0de") -> list[Any]:
         name = of(case, "35", seed)
-        found: list[Any] = [[f"times/c0de-{name}", cpu, {"made": both, "seconds": 9.0}]]
+        found: list[Any] = [[f"times/{code}-{name}", cpu, {"made": both, "seconds": 9.0}]]
         for amount in ("35", "0") if whole else ("35",):
             made = row("io", "parse", amount=amount, seed=seed, where=cpu)
-            found += [[f"verdicts/c0de-{of(case, amount, seed)}-0", cpu, {"made": made}]]
+            found += [[f"verdicts/{code}-{of(case, amount, seed)}-0", cpu, {"made": made}]]
         made = row("compute", "arithmetic", case=control.name, amount="", seed=seed, where=cpu)
-        return [*found, [f"verdicts/c0de-{of(control, '', seed)}-0", cpu, {"made": made}]]
+        return [*found, [f"verdicts/{code}-{of(control, '', seed)}-0", cpu, {"made": made}]]
 
     every = [*lines("A", 1, whole=False), *lines("B", 1, whole=True), *lines("A", 0, whole=True)]
+    every += [line for seed in (1, 2) for line in lines("B", seed, whole=True, code="older")]
     path = tmp_path / "RESULTS.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in every))
-    found = earlier(path, list(CASES.values()), "c0de", hog=False, but=[0])
+    found = earlier(path, list(CASES.values()), ["c0de"], hog=False, but=[0])
     assert list(found) == [1]
     assert found[1].cpu == "B"
     assert {one["where"] for one in found[1].rows} == {"B"}
     assert len(found[1].rows) == 3
     assert found[1].true["parse_json", "35", 1].speedup == pytest.approx(2.0)
-    assert not earlier(path, list(CASES.values()), "0ther", hog=False, but=[])
-    assert not earlier(path, list(CASES.values()), "c0de", hog=True, but=[])
+    assert not earlier(path, list(CASES.values()), ["0ther"], hog=False, but=[])
+    assert not earlier(path, list(CASES.values()), ["c0de"], hog=True, but=[])
+    alike = earlier(path, list(CASES.values()), ["c0de", "older"], hog=False, but=[0])
+    assert {seed: one.code for seed, one in alike.items()} == {1: "c0de", 2: "older"}
 
 
 def test_what_is_kept_is_of_one_seed_and_one_script(tmp_path: Path) -> None:

@@ -58,6 +58,14 @@ def test_words(project: Path, words: list[str], expected: tuple[str, str, tuple[
     assert parsed(project, *words) == expected
 
 
+def test_a_folder_of_the_name_of_an_installed_module_is_not_taken_for_it(project: Path) -> None:
+    (project / "json").mkdir()
+    assert parsed(project, "-m", "json.tool") == ("module", "json.tool", ())
+    (project / "json" / "__init__.py").touch()
+    with pytest.raises(TargetError, match=r"no module json\.tool"):
+        parsed(project, "-m", "json.tool")
+
+
 def test_an_absolute_path_stays_one(project: Path) -> None:
     path = str(project / "train.py")
     assert parse_target([path]) == Target("script", path, (), os.getcwd())

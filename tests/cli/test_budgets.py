@@ -48,4 +48,5 @@ def test_a_time_after_the_clocks_were_set(
 def test_an_hour_that_clocks_skipped_is_tomorrows(central_europe: None) -> None:
     assert seconds_until("02:30", datetime(2026, 3, 29, 3, 10)) == (23 * 60 + 20) * 60
     assert seconds_until("02:30", datetime(2026, 3, 29, 1, 10)) == 80 * 60
+    assert seconds_until("02:30", datetime(2026, 3, 28, 23, 30)) == 3 * 3600
     assert seconds_until("02:30", datetime(2026, 10, 25, 1, 10)) == 80 * 60

@@ -30,3 +30,13 @@ def test_gradient_noise_that_a_few_steps_cannot_tell() -> None:
     assert 4 * 16 < largest < 4 * 64
     noise.add([torch.ones(3)])
     assert noise.scale(4) is None
+
+
+def test_a_complex_gradient_is_both_of_its_parts() -> None:
+    torch.manual_seed(0)
+    one, other = GradientNoise(), GradientNoise()
+    for _ in range(6):
+        gradient = 1 + torch.randn(50, dtype=torch.complex64)
+        one.add([gradient])
+        other.add([torch.view_as_real(gradient)])
+    assert one.scale(4) == pytest.approx(other.scale(4))

@@ -220,6 +220,27 @@ def test_a_remedy_leaves_as_it_is_what_its_gain_is_not_of(gain_of: Any, seconds:
     assert found[0].hours.estimate * 3600 == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(("steps", "saved"), [(10_000, 1500 / 6), (100, 15 / 6), (10, 1.5 / 6)])
+def test_a_gain_of_the_run_that_was_seen_is_restated_for_another_length(
+    steps: int, saved: float
+) -> None:
+    """Half of a third of the validations is saved, which come with the steps; start-up stays."""
+    ledger = (
+        Row("startup", 30.0, 0.5),
+        Row("backward", 15.0, 0.25),
+        Row("validation", 15.0, 0.25),
+    )
+    evidence = replace(seen(count=100, total=100), ledger=ledger)
+    gain = Gain(1 / (1 - 2.5 / 60), 1.0, 1 / (1 - 2.5 / 60), "predicted")
+    session = images_diagnosed()
+    advice = replace(session.findings[0].remedies[0], predicted=gain, gain_of="run")
+    finding = replace(session.findings[0], remedies=(advice,))
+    found = options(evidence, (finding,), finish(evidence, steps), None, None, steps=steps)
+    before = finish(evidence, steps)
+    assert before.estimate == pytest.approx(30 + 0.3 * steps)
+    assert found[0].hours.estimate * 3600 == pytest.approx(before.estimate - saved)
+
+
 def test_epochs_starts_are_no_part_of_the_steps() -> None:
     """Half of the run: twice as fast steps leave three quarters of it."""
     session = images_diagnosed()

@@ -81,6 +81,33 @@ def test_the_number_of_a_batch_may_be_told() -> None:
     assert numbers.told == [True, True, True]
 
 
+def test_a_function_that_is_told_the_number_of_a_batch_may_look_something_up_by_it() -> None:
+    numbers, places = Told(2), [0, 0]
+
+    def store(index: int, number: int) -> None:
+        places[index] = number
+
+    for index, number in enumerate(numbers):
+        store(index, number)
+    assert numbers.told == [False, False, False]
+    plain = Told(2)
+    for index, number in enumerate(plain):
+        print(index, max(0, index), number)
+    assert plain.told == [True, True, True]
+
+
+def test_who_draws_from_a_generator_may_count_on_its_turns() -> None:
+    numbers, places = Told(2), [0, 0]
+
+    def moved(numbers: Told) -> Iterator[int]:
+        for number in numbers:  # noqa: UP028
+            yield number
+
+    for index, number in enumerate(moved(numbers)):
+        places[index] = number
+    assert numbers.told == [False, False, False]
+
+
 def test_a_length_that_is_divided_by_is_seen() -> None:
     text = """
 data = Digits()

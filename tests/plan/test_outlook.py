@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 from outpace.measure.length import Loop
 from outpace.measure.subjects import FORWARD
@@ -47,6 +47,10 @@ def test_a_validation_that_was_not_met_yet_is_reckoned_with() -> None:
         assert len(valid) == 2
         assert outlook.epoch() == 8
         assert outlook.validation() == pytest.approx(FORWARD * 0.1 * 32 / 8)
+        batches = BatchSampler(SequentialSampler(range(32)), 8, drop_last=False)
+        by_sampler = DataLoader(TensorDataset(torch.zeros(32, 2)), batch_sampler=batches)
+        assert len(by_sampler) == 4
+        assert outlook.validation() == pytest.approx(FORWARD * 0.1 * (32 + 32) / 8)
     finally:
         seam.remove()
 
@@ -165,6 +169,16 @@ def test_an_epoch_ends_where_those_before_were_left() -> None:
     assert Outlook(host).to_epochs_end() == 6
     host.steps = 35
     assert Outlook(host).to_epochs_end() == 35
+
+
+def test_an_epoch_of_a_loader_without_a_length_ends_where_those_before_did() -> None:
+    host = fed_by(Record(trains=True, length=None, given=9, steps=20, stepped=2, begun=20))
+    host.steps = 29
+    assert Outlook(host).to_epochs_end() == 1
+    host.steps = 35
+    assert Outlook(host).to_epochs_end() is None
+    first = fed_by(Record(trains=True, length=None, given=9, begun=0))
+    assert Outlook(first).to_epochs_end() is None
 
 
 def test_batches_that_an_epoch_leaves_over_for_the_next_change_no_forecast() -> None:

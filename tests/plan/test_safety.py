@@ -12,7 +12,7 @@ import torch
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel
 
-from outpace.plan.safety import is_sharded, models_of, write, write_checkpoint
+from outpace.plan.safety import bytes_elsewhere, is_sharded, models_of, write, write_checkpoint
 
 
 def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -142,6 +142,19 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
         write_checkpoint(path, [optimizer], 3)
     assert path.read_bytes() == b"earlier"
     assert [p.name for p in tmp_path.iterdir()] == ["safety.pt"]
+
+
+def test_a_model_on_a_device_that_main_memory_has_no_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system would kill a process that takes it all."""
+    model = torch.nn.Linear(256, 1024, bias=False, device="meta")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    assert bytes_elsewhere({"a": model.weight, "b": [model.weight[:2], torch.zeros(9)]}) == 2**20
+    monkeypatch.setattr("outpace.plan.safety.free_memory", lambda: 2**20)
+    with pytest.raises(OSError, match="no room"):
+        write_checkpoint(tmp_path / "safety.pt", [optimizer], 3)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path, full_disk: None) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
+import os
+import signal
 import subprocess
 import textwrap
 from collections.abc import Callable
@@ -15,10 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from outpace.records.evidence import Evidence
 from outpace.remedies import edits
 from outpace.remedies.catalog import all_remedies
+from outpace.remedies.channels_last import ChannelsLast
 from outpace.remedies.edits.script import Script
-from outpace.remedies.patch import patched, placed
+from outpace.remedies.fetch_threads import FetchThreads
+from outpace.remedies.patch import patched
 from tests.remedies.some_evidence import ALL
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -319,6 +325,9 @@ def test_single_calls() -> None:
         "model.gradient_checkpointing_disable()",
         "z = checkpoint(block, x)",
     ]
+    segments = "from torch.utils.checkpoint import checkpoint_sequential\n"
+    segments += "x = checkpoint_sequential(net.blocks, 2, x, use_reentrant=False)\n"
+    assert edits.without_checkpointing(segments) == segments
     loop = "train = DataLoader(d, shuffle=True)\nfor x, y in train:\n    x = x.to(device)\n"
     assert edits.copy_without_waiting(loop, None).endswith("x.to(device, non_blocking=True)\n")
     kept = loop.replace("device", "torch.float32")
@@ -361,10 +370,15 @@ def test_samples_are_kept_in_the_same_order() -> None:
     )
     for name in ("cache_samples", "prefetch", "fetch_threads"):
         kind = next(k for k in all_remedies() if k.name == name)()
-        facts = placed(ALL["rows"], source, source, "other.py")
+        facts = anywhere(ALL["rows"])
         changed = kind.edit(source, facts, kind.settings(facts))
         assert changed != source
         assert results(source)["batches"] == results(changed)["batches"], name
+
+
+def anywhere(evidence: Evidence) -> Evidence:
+    """Evidence that does not know where the loader is made."""
+    return replace(evidence, input=replace(evidence.input, where=None))
 
 
 def results(source: str) -> dict[str, object]:
@@ -466,6 +480,27 @@ def test_a_number_of_threads_that_the_script_sets_is_changed() -> None:
     assert edit_room(source, {"compute_threads": 1}) == source.replace("8", "1")
 
 
+def test_workers_keep_their_number_of_threads() -> None:
+    from outpace.remedies.room import edit_room
+
+    source = dedented(
+        """
+        import numba
+        import torch
+
+        def one_thread(worker):
+            torch.set_num_threads(1)
+
+        numba.set_num_threads(8)
+        train_loader = DataLoader(data, num_workers=2, worker_init_fn=one_thread)
+        """
+    )
+    line = "import torch\n\ntorch.set_num_threads(4)\n"
+    assert edit_room(source, {"compute_threads": 4}) == source.replace("import torch\n", line, 1)
+    four = source.replace("numba.set_num_threads(8)", "torch.set_num_threads(4)")
+    assert edit_room(four, {"compute_threads": 4}) == four
+
+
 def test_a_name_that_the_script_has_already_is_not_taken() -> None:
     source = "train_loader = DataLoader(data, shuffle=True)\nahead = 1\nfor x in train_loader:\n    pass\n"
     assert edits.wrap_loop(source, None, "ahead") == source
@@ -553,6 +588,79 @@ def test_images_are_decoded_as_pillow_does(mode: str, suffix: str, tmp_path: Pat
     assert one.getexif()[0x0112] == other.getexif()[0x0112] == 6
 
 
+@pytest.mark.parametrize("name", ["cache_decoded", "decode_jpeg"])
+def test_images_in_memory_are_opened_as_before(name: str, tmp_path: Path) -> None:
+    from PIL import Image
+
+    kind = next(k for k in all_remedies() if k.name == name)()
+    load: Any = results(kind.edit(PICTURES, ALL["images"], {}))["load"]
+    held = io.BytesIO()
+    for color in ((255, 0, 0), (0, 0, 255)):
+        held.seek(0)
+        Image.new("RGB", (8, 8), color).save(held, "PNG")
+        held.seek(0)
+        assert load(held).getpixel((0, 0)) == color
+
+
+def test_a_fork_draws_with_threads_of_its_own() -> None:
+    """A pool whose threads were begun before a fork has none of them after it."""
+    source = dedented(
+        """
+        class Rows:
+            def __getitem__(self, index):
+                return index
+        rows = Rows()
+        """
+    )
+    changed = FetchThreads().edit(source, anywhere(ALL["rows"]), {"threads": 2})
+    rows: Any = results(changed)["rows"]
+    assert rows.__getitems__([3, 1, 2]) == [3, 1, 2]
+    child = os.fork()
+    if not child:
+        signal.alarm(20)  # which ends it, as it would wait for ever
+        os._exit(rows.__getitems__([5, 4]) != [5, 4])
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_another_loader_than_the_one_that_was_measured_is_left_alone() -> None:
+    source = "probe = DataLoader(x, 256, shuffle=True)\nfor batch in probe:\n    pass\n"
+    facts = replace(ALL["rows"], input=replace(ALL["rows"].input, where="data.py:3"))
+    for name in ("persistent_workers", "slice_batches", "cache_samples", "prefetch"):
+        assert patched(source, facts, [(name, {"batches": 2})], "train.py") == source
+        assert patched(source, anywhere(facts), [(name, {"batches": 2})], "train.py") != source
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [("slice_batches", "train.batch_size"), ("cache_samples", "train.dataset.classes")],
+)
+def test_what_the_script_asks_of_its_loader_stays(name: str, asked: str) -> None:
+    source = "train = DataLoader(rows, batch_size=4, shuffle=True)\nprint(len(train.dataset))\n"
+    facts, kind = anywhere(ALL["rows"]), next(k for k in all_remedies() if k.name == name)()
+    assert kind.edit(source, facts, {}) != source
+    source += f"print({asked})\n"
+    assert kind.edit(source, facts, {}) == source
+
+
+def test_torch_is_imported_for_the_layout_of_weights() -> None:
+    source = dedented(
+        """
+        from torch import nn
+
+        class Net(nn.Conv2d):
+            pass
+
+        model = Net(1, 1, 1)
+        loss = model(x)
+        """
+    )
+    facts = ALL["images"]
+    facts = replace(facts, compute=replace(facts.compute, where="train.py:7"))
+    changed = ChannelsLast().edit(source, facts, {})
+    assert "\nimport torch\n" in f"\n{changed}"
+    assert "model = model.to(memory_format=torch.channels_last)\n" in changed
+
+
 @pytest.mark.parametrize("name", ["cache_samples", "fetch_threads", "slice_batches"])
 def test_workers_are_given_up_with_what_they_made(name: str) -> None:
     source = dedented(
@@ -567,7 +675,7 @@ def test_workers_are_given_up_with_what_they_made(name: str) -> None:
         )
         """
     )
-    facts = placed(ALL["rows"], source, source, "other.py")
+    facts = anywhere(ALL["rows"])
     facts = replace(facts, input=replace(facts.input, workers=2))
     kind = next(k for k in all_remedies() if k.name == name)()
     changed = kind.edit(source, facts, kind.settings(facts))

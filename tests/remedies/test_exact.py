@@ -10,7 +10,10 @@ from outpace.remedies.fetch_threads import FetchThreads
 from outpace.remedies.keep_activations import KeepActivations
 from outpace.remedies.loader_workers import LoaderWorkers
 from outpace.remedies.no_unused_gradients import NoUnusedGradients
+from outpace.remedies.persistent_workers import PersistentWorkers
+from outpace.remedies.pin_memory import PinMemory
 from outpace.remedies.prefetch import Prefetch
+from outpace.remedies.slice_batches import SliceBatches
 from tests.remedies.some_evidence import FIXED_IMAGES, IMAGES, RECOMPUTED, ROWS
 
 replace = msgspec.structs.replace
@@ -46,9 +49,16 @@ def test_what_a_step_changes_is_seen_by_the_next_batch() -> None:
 def test_what_is_under_all_loaders_is_judged_by_all() -> None:
     """Another one's random samples draw elsewhere, and leave the training other numbers."""
     beside = replace(FIXED_IMAGES, input=replace(FIXED_IMAGES.input, others_random=True))
-    for remedy in (LoaderWorkers(), FetchThreads()):
-        assert remedy.kept(FIXED_IMAGES) == "exact"
-        assert remedy.kept(beside) == "numerics"
+    under_all = (
+        LoaderWorkers(),
+        FetchThreads(),
+        PersistentWorkers(),
+        SliceBatches(),
+        CacheSamples(),
+    )
+    for remedy in (*under_all, Prefetch(), PinMemory()):
+        assert remedy.kept(FIXED_IMAGES) == "exact", remedy.name
+        assert remedy.kept(beside) == "numerics", remedy.name
 
 
 def test_an_order_of_the_scripts_own_may_be_made_on_the_way() -> None:

@@ -11,7 +11,7 @@ import torch
 from tests.remedies.trainings import hosted
 from torch import nn
 
-from outpace.seams.layout import lay_out, to_channels_last
+from outpace.seams.layout import lay_out, lay_states, to_channels_last
 from outpace.seams.setup import AS_IS
 
 
@@ -88,6 +88,17 @@ def test_gradients_that_a_script_lays_otherwise_are_not_stepped_fused(kind: Any)
         assert host.seams["optimizer"].mislays  # type: ignore[attr-defined]
     for one, other in zip(plain.parameters(), net.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_sparse_momentum_stays_as_it_is() -> None:
+    table = nn.Embedding(8, 4, sparse=True)
+    optimizer = torch.optim.SGD(table.parameters(), 0.1, momentum=0.9)
+    table(torch.tensor([1, 2])).sum().backward()
+    optimizer.step()
+    buffer = optimizer.state[table.weight]["momentum_buffer"]
+    assert buffer.is_sparse
+    lay_states(optimizer)
+    assert optimizer.state[table.weight]["momentum_buffer"] is buffer
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -74,6 +74,27 @@ def test_samples_are_the_same_whoever_makes_them(kind: str) -> None:
     assert len({round(x - i, 9) for i, x in first}) == SIZE
 
 
+class Late(Own):
+    """Its generator is made with the first sample, and is another one in each process."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        self.rng = self.rng or np.random.default_rng()
+        return super().__getitem__(index)
+
+
+def test_a_generator_that_is_made_with_the_first_sample_is_seeded_too() -> None:
+    found = []
+    for executor, workers in (("none", 0), ("processes", 1), ("processes", 2)):
+        with closing(Loader(Late(), 6, executor=executor, workers=workers)) as loader:  # type: ignore[arg-type]
+            found.append((epochs(iter(loader)), epochs(iter(loader))))
+            assert loader.maker.streams == ("source.rng",)
+    assert found[0] == found[1] == found[2]
+    assert len({round(x - i, 9) for i, x in found[0][0]}) == SIZE
+
+
 def test_they_go_on_exactly_with_another_batch_size() -> None:
     whole = epochs(iter(Loader(Own(np.random.default_rng(0)), 6, executor="none")))
     begun = Loader(Own(np.random.default_rng(0)), 6, executor="none")

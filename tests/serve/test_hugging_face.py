@@ -133,6 +133,16 @@ def test_a_column_with_gaps_is_a_list_in_all_batches(saved: Path) -> None:
     assert source.batch([1, 2])["gaps"] == [1, 2]
 
 
+def test_lists_with_gaps_are_lists_in_all_batches(saved: Path, tmp_path: Path) -> None:
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"x": [[1.0, 2.0], [None, 3.0], [4.0, 5.0]]})
+    rows.save_to_disk(tmp_path / "lists")
+    source: Any = open_source(tmp_path / "lists")
+    assert source.batch([0, 2])["x"] == [[1.0, 2.0], [4.0, 5.0]]
+    assert source.batch([0, 1])["x"] == [[1.0, 2.0], [None, 3.0]]
+
+
 @pytest.mark.parametrize(("kind", "workers"), WAYS)
 def test_a_loader_shuffles_them_fully_and_decodes(saved: Path, kind: Any, workers: int) -> None:
     crop = RandomCrop(4, "image")

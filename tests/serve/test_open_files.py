@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pytest
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, StackDataset, Subset
 
@@ -46,6 +47,15 @@ def test_what_was_open_before_stays_open(tmp_path: Path) -> None:
     probe(DataLoader(data, batch_size=8))
     assert data.file is file
     assert holds_open_file(Subset(Subset(data, range(4)), range(2)))
+
+
+def test_arrays_in_an_archive_are_read_by_one_at_a_time(tmp_path: Path) -> None:
+    """Forks that read from one file would move each other's place in it."""
+    np.savez(tmp_path / "a.npz", x=np.arange(9), y=np.arange(3))
+    data: Any = OpenedLate(tmp_path / "numbers")
+    data.arrays = np.load(tmp_path / "a.npz")
+    with data.arrays:
+        assert holds_open_file(data)
 
 
 def names_of(files: Any) -> list[str]:

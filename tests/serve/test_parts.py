@@ -25,6 +25,14 @@ def test_what_files_are_together(names: list[str], kind: str, beside: list[str])
     assert told_apart(names) == (kind, [name for name in names if name not in beside])
 
 
+def test_texts_in_folders_of_their_own_are_not_left_out_for_a_table() -> None:
+    texts = [f"{kind}/{i}.txt" for kind in ("neg", "pos") for i in range(2)]
+    with pytest.raises(DataError, match=r"labels\.csv and, .* 4 files that may be samples: neg/0"):
+        told_apart(["labels.csv", *texts])
+    beside = ["README.txt", "_log/1.json", "_log/2.json", "train/notes.txt", "train/more.txt"]
+    assert told_apart(["train/0.csv.parquet", *beside])[0] == "table"
+
+
 @pytest.mark.parametrize(
     "names",
     [

@@ -79,6 +79,24 @@ def test_classes_of_a_mask_are_not_mixed(mode: str) -> None:
     assert np.unique(np.asarray(small)).tolist() == wanted
 
 
+def test_colours_of_16_bits_are_not_cut_to_8() -> None:
+    """As Pillow opens them, without a word."""
+
+    def part(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    rows = b"".join(b"\0" + struct.pack(">HHH", 0x8001, 0x7FFF, i) * 64 for i in range(64))
+    head = struct.pack(">IIBBBBB", 64, 64, 16, 2, 0, 0, 0)
+    parts = (b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")
+    flow = b"\x89PNG\r\n\x1a\n" + b"".join(part(*each) for each in parts)
+    assert opened(flow).mode == "RGB"
+    with pytest.raises(DataError, match="16 bits"):
+        resized({"png": flow}, 32, 90)
+    assert resized({"png": flow}, 64, 90)["png"] == flow
+
+
 def test_a_photograph_without_loss_is_averaged() -> None:
     stripes = noise(128)
     stripes[:, ::2], stripes[:, 1::2] = stripes[:, ::2] // 8, 255 - stripes[:, 1::2] // 8

@@ -243,6 +243,27 @@ def test_parts_of_other_types(tmp_path: Path, kind: str) -> None:
         assert rows_of(table) == [{"a": 1.0, "b": "x"}, {"a": 2.5, "b": "x"}]
 
 
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("csv", (1, "A7")),
+        ("csv", ("A7", 1)),
+        ("csv", ("US", "NA")),
+        ("csv", ("a", "")),
+        ("jsonl", ("2020-01-01", "unknown")),
+    ],
+)
+def test_a_column_that_is_text_in_one_part_is_text_in_all(
+    tmp_path: Path, kind: str, parts: tuple[Any, Any]
+) -> None:
+    (tmp_path / "parts").mkdir()
+    for number, value in enumerate(parts):
+        text = f"a,b\n{value},1\n" if kind == "csv" else json.dumps({"a": value, "b": 1})
+        (tmp_path / f"parts/{number}.{kind}").write_text(text)
+    for table in both(tmp_path / "parts"):
+        assert rows_of(table) == [{"a": str(value), "b": 1} for value in parts]
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_parts_of_other_columns(tmp_path: Path, kind: str) -> None:
     suffix, write = PARTS[kind]
@@ -304,6 +325,46 @@ def test_whole_numbers_that_64_bits_do_not_hold_are_not_rounded(
     assert "Parquet" in str(told.value.hint)
     with pytest.raises(DataError, match="would be rounded"):
         Table(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "x,id\n1, 18446744073709551615\n"),
+        ("t.jsonl", '{"id": 9007199254740993}\n{"id": 18446744073709551615}\n'),
+    ],
+)
+def test_whole_numbers_are_whole_with_a_blank_and_in_json_too(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    for read in (Table, lambda path: pack(path, tmp_path / "packed")):
+        with pytest.raises(DataError, match="18446744073709551615 of column 'id' does not fit"):
+            read(tmp_path / name)
+
+
+def test_a_column_of_large_floats_is_looked_through_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "PARSED", 4096)
+    looked: list[str] = []
+    look = table_files._in_csv
+    monkeypatch.setattr(
+        table_files, "_in_csv", lambda file, name: [looked.append(name), *look(file, name)][1:]
+    )
+    path = tmp_path / "t.csv"
+    path.write_text("x,y\n" + "inf,0.5\n" * 5000)
+    assert pack(path, tmp_path / "packed").count == 5000
+    assert looked == ["x"]
+
+
+def test_texts_that_are_views_of_others(tmp_path: Path) -> None:
+    """As some programs write them; rows of such columns cannot be taken."""
+    views = pa.table({"text": pa.array(["a", "b", None]).cast(pa.string_view()), "n": [1, 2, 3]})
+    path = tmp_path / "t.arrow"
+    as_arrow(path, views)
+    for table in both(path):
+        assert table.batch([2, 0])["text"] == [None, "a"]
 
 
 def test_floats_may_be_as_large_as_they_are(tmp_path: Path) -> None:

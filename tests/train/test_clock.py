@@ -154,6 +154,14 @@ def test_what_a_validation_takes_is_not_known_before_a_dozen_steps() -> None:
     assert clock.ending_s == pytest.approx(1.1 * 80.0)
 
 
+def test_a_validation_is_kept_free_where_no_dozen_steps_fit() -> None:
+    time = Time()
+    clock = Clock(60.0, None, time)
+    clock.validation_steps = 5.0
+    assert run(clock, time, 6.0) < 6
+    assert clock.left_s(0) >= 1.1 * 5 * 6.0
+
+
 def test_it_goes_on_from_what_an_earlier_version_kept() -> None:
     time = Time()
     clock, again = Clock(100.0, None, time), Clock(100.0, None, time)

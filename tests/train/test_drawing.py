@@ -56,6 +56,13 @@ def test_a_training_that_learnt_nothing_is_drawn_too() -> None:
     assert float(dot.get("cx")) == pytest.approx(LEFT + WIDTH / 2, abs=0.1)
 
 
+def test_losses_that_are_no_numbers_are_at_the_top() -> None:
+    drawn = svg(Climb([Point(1e-3, 1.0), Point(1e-2, math.inf)], math.inf, 16), None)
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+    assert len(parts(drawn, "circle")) == 2
+
+
 def test_a_finder_draws_what_it_has_made() -> None:
     finder = LrFinder()
     with pytest.raises(UsageError, match="tried no rate"):

@@ -13,7 +13,7 @@ from outpace.errors import UsageError
 from outpace.train.objective import Objective
 from outpace.train.run import Run
 from outpace.train.strategies import Accumulation, BatchSize, Constant, LrFinder, OneCycle
-from tests.train.toys import deep, fit, model, points, ready, trainer
+from tests.train.toys import accuracy, deep, fit, model, points, ready, trainer
 
 
 class Centred(nn.Module):
@@ -156,6 +156,22 @@ def test_a_metric_that_is_no_number_is_told(given: Any, gathers: bool) -> None:
     metric = Gathering() if gathers else lambda outputs, targets: given
     with pytest.raises(UsageError, match="one number is asked for"):
         fit(metric=metric, epochs=1)
+
+
+def test_targets_may_be_a_dict() -> None:
+    given = [(x, {"class": y, "size": x.norm(dim=1)}) for x, y in ready()]
+    result = fit(
+        loss={
+            "class": lambda outputs, targets: F.cross_entropy(outputs, targets["class"]),
+            "size": lambda outputs, targets: (outputs.logsumexp(1) - targets["size"]).abs().mean(),
+        },
+        metric=lambda outputs, targets: accuracy(outputs, targets["class"]),
+        train=given,
+        valid=given[:3],
+        strategies=["one_cycle"],
+        epochs=20,
+    )
+    assert (result.metric or 0.0) > 0.5
 
 
 def test_a_loss_may_take_the_labels_out_of_a_batch() -> None:

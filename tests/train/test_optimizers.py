@@ -36,6 +36,15 @@ class Unfreeze:
             run.optimizer.add_param_group(group)
 
 
+def test_sgd_bears_gradients_of_few_rows() -> None:
+    torch.manual_seed(0)
+    words = torch.randint(32, (240, 4))
+    given = list(zip(words.split(24), (words[:, 0] % 3).split(24), strict=True))
+    table = nn.EmbeddingBag(32, 3, mode="sum", sparse=True)
+    result = fit(model=table, train=given, valid=given, strategies=["constant"], epochs=20)
+    assert (result.metric or 0.0) > 0.5
+
+
 def test_groups_that_a_callback_adds_follow_the_course() -> None:
     net = model()
     told: list[list[float]] = []

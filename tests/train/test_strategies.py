@@ -370,6 +370,24 @@ def test_schedule_free_is_algorithm_one() -> None:
         assert torch.allclose(optimizer.averaged(ours, optimizer.param_groups[0]), x)
 
 
+def test_schedule_free_moves_both_parts_of_a_complex_weight_by_themselves() -> None:
+    torch.manual_seed(0)
+    first, target = torch.randn(2, 3, dtype=torch.complex128)
+    whole = nn.Parameter(first.clone())
+    parts = nn.Parameter(torch.view_as_real(first).clone())
+    wanted = torch.view_as_real(target)
+    one, other = ScheduleFreeAdamW([whole], 0.1), ScheduleFreeAdamW([parts], 0.1)
+    for _ in range(20):
+        (torch.view_as_real(whole) - wanted).square().sum().backward()
+        (parts - wanted).square().sum().backward()
+        for optimizer in (one, other):
+            optimizer.step()
+            optimizer.zero_grad()
+        assert torch.allclose(torch.view_as_real(whole), parts)
+    found = one.averaged(whole, one.param_groups[0])
+    assert torch.allclose(torch.view_as_real(found), other.averaged(parts, other.param_groups[0]))
+
+
 def test_schedule_free_is_better_than_a_constant_rate_at_any_moment() -> None:
     costs = []
     for strategy, kind in (

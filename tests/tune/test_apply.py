@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -280,3 +282,31 @@ def test_a_run_ends_where_its_losses_cannot_be_read(
     with pytest.raises(ZeroDivisionError):
         applied.on_step(Step(0, 1, 1, {}, 1, 1, True))
     assert ended == [False]
+
+
+FORKING = """
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from outpace.plan.countdown import since_boot
+from outpace.seams.host import Host
+from outpace.tune.apply import watch_deadline
+
+host, given = Host(), dict(boot="", began_at=0.0, seconds=60.0, at=None, land="plateau")
+watch_deadline(host, {"session": "here", "deadline": dict(given, began=since_boot())})
+landing = host.listeners[-1].__self__
+if not (child := os.fork()):
+    print(landing.checkpoint == Path("here") / f"safety-{os.getpid()}.pt", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(landing.checkpoint)
+"""
+
+
+def test_a_fork_that_trains_has_a_safety_checkpoint_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["True", "here/safety.pt"]

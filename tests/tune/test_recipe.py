@@ -1,14 +1,19 @@
-"""What the trials that were accepted give together, where the whole recipe was not compared."""
+"""What the trials that were accepted give together, where the whole recipe was not compared; their patch."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outpace.records.gain import Gain
+from outpace.records.target import Target
 from outpace.records.trial import Settings, Trial
-from outpace.tune.recipe import by_trials
+from outpace.tune.recipe import by_trials, diff_of
+from tests.remedies.some_evidence import IMAGES
 
 
 def trial(name: str, speedup: float, settings: Settings | None = None) -> Trial:
@@ -43,3 +48,20 @@ def test_compiling_is_paid_for() -> None:
 
 def test_gains_of_whole_epochs_are_no_gains_of_steps() -> None:
     assert speedups([SOONER, LASTING]) == {"recipe": 1.5, "epochs": 3.0}
+
+
+@pytest.mark.parametrize("name", ["train.py", "./train.py", "{here}/train.py", "sub/my train.py"])
+@pytest.mark.parametrize("before", ["", "\ufeff", "x = 1\n\f\ny = '\u2028'\n"])
+def test_a_diff_is_a_patch_under_any_name(name: str, before: str, tmp_path: Path) -> None:
+    name = name.format(here=tmp_path)
+    script = tmp_path / name
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(f"{before}optimizer.zero_grad(set_to_none=False)\nmain()\n", encoding="utf-8")
+    wanted = script.read_bytes().replace(b"False", b"True")
+    patch = diff_of(Target("script", name, (), str(tmp_path)), IMAGES, [SOONER])
+    if shutil.which("patch"):
+        subprocess.run(
+            ["patch", "-p1", "--dry-run"], input=patch.encode(), cwd=tmp_path, check=True
+        )
+    subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=tmp_path, check=True)
+    assert script.read_bytes() == wanted

@@ -18,6 +18,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from outpace.errors import TargetError, UsageError
@@ -105,15 +106,27 @@ def module_of(path: str) -> str:
 def _is_missing(name: str, folder: str) -> bool:
     """Whether a module is plainly not there; imports nothing, so packages elsewhere count as there."""
     parts = name.split(".")
-    if Path(folder, parts[0]).is_dir():
+    home = Path(folder, parts[0])
+    # A folder that is no package comes after packages that are installed.
+    if (home / "__init__.py").is_file() or (home.is_dir() and not _is_installed(parts[0])):
         path = Path(folder, *parts)
         return not path.with_name(path.name + ".py").is_file() and not path.is_dir()
     if Path(folder, parts[0] + ".py").is_file():
         return len(parts) > 1
+    return _spec(parts[0]) is None
+
+
+def _is_installed(name: str) -> bool:
+    """Whether it is a module, and not just a folder of that name."""
+    spec = _spec(name)
+    return spec is not None and spec.origin is not None
+
+
+def _spec(name: str) -> ModuleSpec | None:
     try:
-        return importlib.util.find_spec(parts[0]) is None
+        return importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        return True
+        return None
 
 
 def _modules(folder: str) -> list[str]:

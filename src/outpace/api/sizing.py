@@ -13,7 +13,7 @@ from outpace.plan.room import next_to_try
 from outpace.records.files import read_json, write_json
 from outpace.records.plan import Sizes
 from outpace.records.target import Target
-from outpace.tune.files import SIZES, STEP
+from outpace.tune.files import SIZES, STATUS, STEP, read
 
 SILENT = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 """torch's profiler writes of its own doings to stderr"""
@@ -45,7 +45,7 @@ def sizes(
         code = work.launch("outpace.tune.sizes:begin", {"batch": batch}, work.session, SILENT)
         if code == Interrupted.exit_code:
             raise KeyboardInterrupt
-        found = None
+        found, told = None, read(work.session / STATUS, {})
         if (work.session / STEP).exists():
             found = read_json(work.session / STEP, Sizes)
         if found is not None and found.steps and tries:
@@ -54,6 +54,8 @@ def sizes(
             write_json(work.session / SIZES, found)
     if found is None or not found.steps:
         hint = "see what `outpace diagnose` says of it"
+        if found is not None and found.notes and told.get("stopped"):
+            raise TargetError("no step's memory could be measured", "; ".join(found.notes))
         if not code:
             ended = f"{target.name} came to its end before its steps could be measured"
             raise TargetError(ended, hint)

@@ -30,7 +30,7 @@ class GradientNoise:
         for total, gradient in zip(self.sums, gradients, strict=True):
             total.add_(gradient)
         # Added up where they are: reading each would wait for the device.
-        self.squares += float(sum(gradient.square().sum() for gradient in gradients))
+        self.squares += float(sum(gradient.abs().square().sum() for gradient in gradients))
 
     def scale(self, batch: int) -> float | None:
         """Samples; at most what so few steps can tell, and None where they are too few."""
@@ -38,7 +38,7 @@ class GradientNoise:
         if k < self.FEWEST or not batch or not math.isfinite(self.squares) or not self.squares:
             return None
         one = self.squares / k
-        all_together = sum(float(s.square().sum()) for s in self.sums) / k**2
+        all_together = sum(float(s.abs().square().sum()) for s in self.sums) / k**2
         signal = max((k * all_together - one) / (k - 1), one / (4 * k))
         noise = batch * k * max(0.0, one - all_together) / (k - 1)
         return noise / signal

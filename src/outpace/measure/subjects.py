@@ -66,7 +66,7 @@ def validation_on_others(
     if not isinstance(seam, LoaderSeam):
         return 0.0
     samples = sum(
-        (seam.record_of(loader).length or 0) * (loader.batch_size or 1)
+        (seam.record_of(loader).length or 0) * (loader.batch_size or max(1, host.batch_size))
         for loader, record in list(seam.records.items())
         if not (record.trains or record.beside or (untouched and record.draws))
     )

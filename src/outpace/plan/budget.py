@@ -59,8 +59,8 @@ def seconds_until(by: str, now: datetime) -> float:
         # now is tomorrow's.
         times = (at, at.replace(fold=1), at + timedelta(days=1))
         ahead_of_it = today.time() < clock.replace(tzinfo=None)
-        coming = [then for then in times if ahead_of_it or is_shown(then)] or [times[-1]]
-        ahead = [then.timestamp() - now.timestamp() for then in coming]
+        coming = [then for then in times if ahead_of_it or is_shown(then)]
+        ahead = [then.timestamp() - now.timestamp() for then in (*coming, times[-1])]
         return next((left for left in ahead if left > 0), ahead[-1])
     try:
         at = datetime.fromisoformat(by)

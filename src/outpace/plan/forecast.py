@@ -144,7 +144,10 @@ def options(
     outside = _outside(evidence, steps or steps_seen(evidence))
     found = []
     for advice in _advised(findings):
-        sooner = _sped_up(seconds, advice.predicted, outside[advice.gain_of])
+        gain = advice.predicted
+        if advice.gain_of == "run":
+            gain = _of_this_run(evidence, gain, steps or steps_seen(evidence))
+        sooner = _sped_up(seconds, gain, outside[advice.gain_of])
         found.append(_option(advice.name, advice.keeps, sooner, usd_per_hour))
     for change in changes(evidence, device, count):
         asked = objective == "cost" and device is not None and change.device == device
@@ -203,6 +206,23 @@ def _outside(evidence: Evidence, steps: int) -> dict[GainOf, float]:
         "run": whole,
     }
     return {of: min(1.0, max(0.0, 1.0 - seconds / whole)) for of, seconds in inside.items()}
+
+
+def _of_this_run(evidence: Evidence, gain: Gain, steps: int) -> Gain:
+    """A gain of the run that the ledger is of, for one of so many steps: what is saved grows with them."""
+    ledger = sum(row.seconds for row in evidence.ledger)
+    whole = max(LEAST_S, sum(terms(evidence, steps).values()))
+    here = max(0.0, 1.0 - evidence.once_s / whole)
+    there = 1.0 - evidence.once_s / ledger if ledger > 0 else 0.0
+    if there <= 0:
+        return gain
+
+    def restated(speedup: float) -> float:
+        return 1.0 / max(LEAST_S, 1.0 - min((1.0 - 1.0 / speedup) * here / there, here))
+
+    return replace(
+        gain, speedup=restated(gain.speedup), low=restated(gain.low), high=restated(gain.high)
+    )
 
 
 def _advised(findings: tuple[Finding, ...]) -> Iterator[Advice]:

@@ -3,20 +3,24 @@
 Where the time is up while an epoch's validation would run, there is none for another epoch, and the
 training would end by up to a validation too early. Its last epoch then goes on with the batches of the
 next. Only a plain ``for`` of the user's is given more turns than it counts on, and only one that does not
-go by their number: that stores nothing by an index, looks nothing up by the number of a batch, and draws from
-no other iterator. Where the script divides by the length of its loader or data, as for an epoch's mean loss,
-what it tells of that epoch is too much, which is said.
+go by their number: that stores nothing by an index, looks nothing up by the number of a batch, tells no
+function that number, and draws from no other iterator. Where the script divides by the length of its loader
+or data, as for an epoch's mean loss, what it tells of that epoch is too much, which is said.
 """
 
 from __future__ import annotations
 
 import ast
 import dis
+import inspect
 from collections.abc import Callable
 from types import CodeType, FrameType
 
 from outpace.measure.length import loops_around, parse
 from outpace.seams.where import is_user_file
+
+HARMLESS = ("print", "str", "int", "float", "round", "min", "max", "divmod", "range", "len")
+"""functions that may be told how many batches came before"""
 
 
 class Longer:
@@ -45,6 +49,8 @@ class Longer:
 def may_be_longer(frame: FrameType) -> bool:
     """Whether the frame is about to turn such a loop."""
     code = frame.f_code
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+        return False  # who draws from it may count on its turns
     if dis.opname[code.co_code[frame.f_lasti]] != "FOR_ITER" or not is_user_file(code.co_filename):
         return False
     loops = loops_around(frame)
@@ -66,8 +72,11 @@ def goes_by_number(loop: ast.For) -> bool:
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
             if isinstance(node.ctx, ast.Store) or numbers & written_in(node.slice):
                 return True
-        elif isinstance(node, ast.Call) and names_in(node.func) == {"next"}:
-            return True
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            given = [*node.args, *(word.value for word in node.keywords)]
+            told = node.func.id not in HARMLESS and any(numbers & written_in(one) for one in given)
+            if told or node.func.id == "next":
+                return True
     return False
 
 

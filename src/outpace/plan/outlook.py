@@ -157,14 +157,17 @@ class Outlook:
         )
 
     def to_epochs_end(self) -> float | None:
-        """Steps that are left of the running epoch, where a loader of known length feeds it."""
+        """Steps that are left of the running epoch, by its loader's length or by the epochs before."""
         record = self._record()
-        if record is None or not record.length:
+        if record is None:
             return None
-        left = (record.length - record.given) / max(1.0, self.micro_steps)
+        left = None
+        if record.length:
+            left = (record.length - record.given) / max(1.0, self.micro_steps)
         if record.stepped and record.begun is not None:  # those before may have been left early
             sooner = record.steps / record.stepped - (self.host.steps - record.begun)
-            left = min(left, sooner) if sooner >= 0 else left
+            if sooner >= 0:
+                left = sooner if left is None else min(left, sooner)
         return left
 
     def cycle(self) -> Cycle | None:

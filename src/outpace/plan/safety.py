@@ -23,7 +23,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
 from outpace.measure.generators import random_states
+from outpace.measure.machine import free_memory
 from outpace.seams.batch import map_tensors
+
+ROOM = 0.8
+"""share of main memory that is free which a device's tensors may take: who takes it all is killed"""
 
 
 class Saved(NamedTuple):
@@ -57,6 +61,8 @@ def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], st
         "steps": steps,
     }
     began = time.perf_counter()
+    if (needed := bytes_elsewhere(content)) > ROOM * free_memory():
+        raise OSError(f"main memory has no room for {needed / 2**30:.1f} GiB of a device's")
     write(path, on_host(content))
     written_s = time.perf_counter() - began
     saved = {id(each) for each, _ in kept}
@@ -75,6 +81,20 @@ def _plain_state(guide: LRScheduler | GradScaler) -> dict[str, Any] | None:
     except Exception:
         return None
     return state
+
+
+def bytes_elsewhere(content: Any) -> int:
+    """Of the tensors that `on_host` copies."""
+    held: dict[int, int] = {}
+
+    def noted(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_cpu:
+            storage = tensor.untyped_storage()
+            held[storage.data_ptr()] = max(held.get(storage.data_ptr(), 0), storage.nbytes())
+        return tensor
+
+    map_tensors(content, noted, dataclasses=False)
+    return sum(held.values())
 
 
 def on_host(content: Any) -> Any:

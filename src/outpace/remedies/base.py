@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -19,6 +20,9 @@ from outpace.records.gain import Gain
 from outpace.records.trial import Settings
 from outpace.remedies.model import predicted_gain
 from outpace.seams.setup import AS_IS, Setup
+
+LINES = re.compile(r"[^\n]*\n|[^\n]+")
+"""of a text, as those who apply patches have them"""
 
 
 class Verdict(NamedTuple):
@@ -121,9 +125,9 @@ class Remedy(ABC):
 
 def unified(before: str, after: str, name: str) -> str:
     """Two texts as a unified diff, that ``patch`` and ``git apply`` take."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    )
+    one, other = (LINES.findall(text) for text in (before, after))
+    end = "\t" * (" " in name)  # else a name is over at its first space
+    lines = difflib.unified_diff(one, other, f"a/{name}{end}", f"b/{name}{end}")
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )

@@ -24,7 +24,10 @@ def opened_once(path):
 
 
 def opened(path):
-    """The same, to be changed at will."""
+    """The same, to be changed at will; what is no path is not kept."""
+    if hasattr(path, "read"):
+        image = Image.open(path)
+        return image.convert("RGB")
     return opened_once(path).copy()
 '''
 

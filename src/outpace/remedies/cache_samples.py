@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import final
 
 from outpace.records.evidence import Evidence
+from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import insert_after_imports, made_here, wrap_data_set
@@ -82,6 +83,14 @@ class CacheSamples(Remedy):
             cache_bytes=int(settings["limit_mib"]) * 2**20,
         )
         return replace(base, feed=feed, decoded_bytes=0, decoded_disk_bytes=0)
+
+    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
+        """Random samples of another loader, whose workers are given up too, draw elsewhere."""
+        return "numerics" if self.redraws(evidence) else "exact"
+
+    def redraws(self, evidence: Evidence) -> bool:
+        """Where another loader's samples are random."""
+        return evidence.input.others_random
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set goes through a function that draws it whole."""

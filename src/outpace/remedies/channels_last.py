@@ -8,7 +8,7 @@ from typing import final
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
-from outpace.remedies.edits import after_model
+from outpace.remedies.edits import add_import, after_model
 from outpace.seams.setup import Setup
 
 
@@ -44,4 +44,5 @@ class ChannelsLast(Remedy):
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The weights are laid out where the model is made: convolutions take the layout from them."""
         line = "{name} = {name}.to(memory_format=torch.channels_last)"
-        return after_model(source, evidence.compute.where, line)
+        changed = after_model(source, evidence.compute.where, line)
+        return source if changed == source else add_import(changed, "torch")

@@ -16,6 +16,9 @@ WORTH = 1.05
 OPEN_JPEG = '''
 def open_jpeg(path):
     """An image file as RGB with the pixels that Pillow would give."""
+    if hasattr(path, "read"):
+        image = Image.open(path)
+        return image.convert("RGB")
     with open(path, "rb") as file:
         image = Image.open(file)
         if image.format != "JPEG" or image.mode not in ("RGB", "L"):

@@ -20,8 +20,14 @@ WORTH = 0.3
 """share of a fetch that must be waiting, or decoding, for threads to help"""
 MANY = """
 def __getitems__(self, indices):
-    return list(FETCHERS.map(self.__getitem__, indices))
+    return list(fetchers(os.getpid()).map(self.__getitem__, indices))
 """
+POOL = '''
+@functools.cache
+def fetchers(process):
+    """Threads of this process: a worker that is forked later has none of those begun before."""
+    return ThreadPoolExecutor({threads})
+'''
 
 
 @final
@@ -102,11 +108,14 @@ class FetchThreads(Remedy):
         """The data set draws the samples of a batch with a pool of threads."""
         data = evidence.input
         changed = add_method(source, "__getitem__", MANY)
-        # A worker that was forked after the pool began would wait for threads that it does not have.
         changed = made_here(source, changed, data.where, data.workers)
         if changed == source:
             return source
-        pool = f"FETCHERS = ThreadPoolExecutor({settings['threads']})"
-        changed = insert_after_imports(changed, pool)
-        changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
+        changed = insert_after_imports(changed, POOL.format(threads=settings["threads"]))
+        for module, name in (
+            ("concurrent.futures", "ThreadPoolExecutor"),
+            ("functools", ""),
+            ("os", ""),
+        ):
+            changed = add_import(changed, module, name)
         return edit_room(changed, settings)

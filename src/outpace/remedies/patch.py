@@ -14,7 +14,7 @@ import msgspec
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.catalog import remedy
-from outpace.remedies.edits import moved
+from outpace.remedies.edits import ELSEWHERE, moved
 
 
 def patched(
@@ -28,12 +28,12 @@ def patched(
 
 
 def placed(evidence: Evidence, before: str, after: str, name: str) -> Evidence:
-    """Evidence whose places are lines of ``after``; those in other files are left out."""
+    """Evidence whose places are lines of ``after``; those in other files are `ELSEWHERE`."""
 
     def at(where: str | None) -> str | None:
         file = (where or "").rpartition(":")[0]
-        if os.path.basename(file) != os.path.basename(name):
-            return None
+        if where is not None and os.path.basename(file) != os.path.basename(name):
+            return f"{name}:{ELSEWHERE}"
         return moved(where, before, after)
 
     replace = msgspec.structs.replace

@@ -99,7 +99,7 @@ class PersistentWorkers(Remedy):
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """Random samples draw from generators that are not seeded again."""
-        return "exact" if evidence.input.deterministic else "numerics"
+        return "numerics" if evidence.input.by_chance else "exact"
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``persistent_workers=True``."""

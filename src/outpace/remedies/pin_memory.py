@@ -84,7 +84,7 @@ class PinMemory(Remedy):
         data = evidence.input
         known = data.deterministic is not None and the_same_sooner(evidence)
         exact = data.workers or (known and not shared_streams(evidence))
-        return "exact" if exact else "numerics"
+        return "exact" if exact and not data.others_random else "numerics"
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``pin_memory=True`` and ``non_blocking=True``."""

@@ -93,8 +93,8 @@ class Prefetch(Remedy):
         return "exact" if exact else "numerics"
 
     def redraws(self, evidence: Evidence) -> bool:
-        """Where batch and step draw from the same generator."""
-        return bool(shared_streams(evidence))
+        """Where batch and step draw from the same generator, or workers have drawn for another loader."""
+        return bool(shared_streams(evidence)) or evidence.input.others_random
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The training loop draws through a generator that works one batch ahead."""

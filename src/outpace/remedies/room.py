@@ -48,9 +48,10 @@ def edit_room(source: str, settings: Settings) -> str:
     """The script with the same threads; the variable is set before torch reads it."""
     if "compute_threads" in settings:
         threads = int(settings["compute_threads"])
-        source = set_number_of_threads(source, threads)
-        if "set_num_threads(" not in source:
-            source = insert_after_imports(source, f"torch.set_num_threads({threads})")
+        changed, line = set_number_of_threads(source, threads), f"torch.set_num_threads({threads})"
+        if changed == source and line not in source:
+            changed = insert_after_imports(source, line)
+        source = changed
     if settings.get("passive") and "OMP_WAIT_POLICY" not in source:
         source = insert_before_imports(source, LINES)
     return source

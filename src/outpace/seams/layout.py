@@ -52,7 +52,8 @@ def lay_states(optimizer: Optimizer) -> None:
     for weight, state in of_weights(optimizer):
         for key, value in state.items():
             of_weight = isinstance(value, torch.Tensor) and value.shape == weight.shape
-            if of_weight and not lies_as(value, weight):
+            alike = of_weight and value.layout is weight.layout  # momentum may be sparse
+            if alike and not lies_as(value, weight):
                 state[key] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 

@@ -46,7 +46,8 @@ class HuggingFace:
         except Exception as error:  # of pyarrow, of json and of its own
             raise unreadable(self.folder, error) from error
         self.rows = saved.with_format("arrow")
-        self.gaps = {n for n in saved.column_names if saved.data.column(n).null_count}
+        chunks = {name: saved.data.column(name).chunks for name in saved.column_names}
+        self.gaps = {name for name, found in chunks.items() if any(map(_has_gaps, found))}
         kinds = {name: type(kind).__name__ for name, kind in saved.features.items()}
         self.encoded = [name for name, kind in kinds.items() if kind in ENCODED]
         self.images = tuple(name for name, kind in kinds.items() if kind == "Image")
@@ -110,16 +111,23 @@ def numbers(column: Any, *, gaps: bool) -> Any:
     several = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     if not several or not _number(kind.value_type):
         return column.to_pylist()
-    inside = column.flatten()
-    if inside.null_count:
-        return column.to_pylist()
-    flat = np.array(inside.to_numpy(zero_copy_only=False))
+    flat = np.array(column.flatten().to_numpy(zero_copy_only=False))
     if types.is_fixed_size_list(kind):
         return flat.reshape(len(column), -1)
     lengths = column.value_lengths().to_numpy(zero_copy_only=False)
     if not (lengths != lengths[0]).any():
         return flat.reshape(len(column), -1)
     return np.split(flat, np.cumsum(lengths)[:-1])
+
+
+def _has_gaps(chunk: Any) -> bool:
+    """Whether there is nothing in some place, of lists inside of one too."""
+    import pyarrow as pa
+
+    kind = chunk.type
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    inside = chunk.flatten() if lists or pa.types.is_fixed_size_list(kind) else chunk
+    return bool(chunk.null_count or inside.null_count)
 
 
 def _number(kind: Any) -> bool:

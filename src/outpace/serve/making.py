@@ -141,13 +141,17 @@ class BatchMaker:
         if self.whole and after is None:
             return ()  # a store of ours: nothing in it is drawn by chance
         size, streams = len(self.source), set[str]()
-        held = held_by(
-            source=self.source,
-            prepare=self.prepare,
-            transform=self.transform,
-            collate=self.collate,
-            after=after,
-        )
+
+        def all_held() -> dict[str, Any]:
+            return held_by(
+                source=self.source,
+                prepare=self.prepare,
+                transform=self.transform,
+                collate=self.collate,
+                after=after,
+            )
+
+        held = all_held()
         looked_at = [i * size // min(LOOKED_AT, size) for i in range(min(LOOKED_AT, size))]
 
         def together() -> None:
@@ -171,6 +175,9 @@ class BatchMaker:
                     draw()
                 streams |= moved(before, random_states())
                 streams |= {name for name in held if text_of(held[name]) != own[name]}
+        known, held = {id(one) for one in held.values()}, all_held()
+        # One that is made with the first sample is there to be drawn from.
+        streams |= {name for name, one in held.items() if id(one) not in known}
         self.streams = tuple(sorted(streams))
         # All of them where one is drawn from: others may be of samples that were not looked at.
         drawn = streams.intersection(held)

@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, final
 
+import numpy as np
 from torch.utils.data import Dataset
 
 ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
 """packages whose open files are not to be read by several threads at once"""
+FILES = (io.IOBase, sqlite3.Connection, sqlite3.Cursor, zipfile.ZipFile, np.lib.npyio.NpzFile)
 HOLDERS = (Dataset, list, tuple, dict)
 MANY, MOST = 1 << 10, 1 << 14
 """things in a list, and in all, that are looked at"""
@@ -140,6 +142,6 @@ def _has_open(value: Any) -> bool:
 
 
 def _is_open(value: Any) -> bool:
-    if isinstance(value, io.IOBase | sqlite3.Connection | sqlite3.Cursor | zipfile.ZipFile):
+    if isinstance(value, FILES):
         return True
     return type(value).__module__.split(".")[0] in ONE_AT_A_TIME

@@ -15,6 +15,8 @@ from outpace.errors import DataError
 
 TABLES = (".csv", ".jsonl", ".parquet", ".arrow")
 SIDE = (".json", ".txt", ".md", ".idx")
+SAMPLES = (".json", ".txt")
+"""of them, what may be samples in folders of their own"""
 NUMBER = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
 """also such as 3f2a-99c0"""
 NAMED = 3
@@ -29,11 +31,30 @@ def told_apart(names: Sequence[str]) -> tuple[Literal["tars", "table", "files"],
     data = [name for name in names if not _beside(name)]
     kinds = {os.path.splitext(name)[1].lower() for name in data}
     if kinds == {".tar"}:
+        _check_others(names, data)
         return "tars", data
     samples = kinds == {".csv"} and any("/" in name for name in data)
     if kinds and kinds.issubset(TABLES) and not samples:
+        _check_others(names, data)
         return "table", data
     return "files", list(names)
+
+
+def _check_others(names: Sequence[str], data: Sequence[str]) -> None:
+    """Raises DataError where folders without data hold more files than there are data: maybe samples."""
+    others = []
+    for name in names:
+        folder, _, base = name.rpartition("/")
+        hidden = folder.startswith(("_", ".")) or base.startswith(("_", "."))
+        above = any(one.startswith(f"{folder}/") for one in data)
+        if folder and not hidden and not above and name.lower().endswith(SAMPLES):
+            others.append(name)
+    if len(others) > len(data):
+        raise DataError(
+            f"there are {data[0]} and, in folders of their own, {len(others):,} files that may be samples: "
+            f"{listed(others)}",
+            f"name {data[0]} itself, or move it out of the folder",
+        )
 
 
 def _beside(name: str) -> bool:

@@ -53,10 +53,15 @@ def _resized(data: bytes, side: int, quality: int) -> bytes:
         raise MissingExtra("pillow", "serve") from error
     try:
         with Image.open(io.BytesIO(data)) as image:
+            wide = any(";16" in str(tile) for tile in image.tile)
             image.load()
             scale = side / min(image.size)
             if scale >= 1:
                 return data
+            if wide and image.mode in MIXED:
+                raise DataError(
+                    "colours of 16 bits, of which Pillow keeps 8", "--resize is not for it"
+                )
             kind = image.format if image.format in (*LOSSLESS, "WEBP") else "JPEG"
             options: dict[str, Any] = {} if kind in LOSSLESS else {"quality": quality}
             if kind == "GIF":

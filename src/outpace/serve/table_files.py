@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from outpace.serve.listing import names_below
 from outpace.serve.meta import Skipped
 from outpace.serve.parts import check_parts, told_apart
 
+TEXTS = (".csv", ".jsonl")
 PARSED = 32 * 2**20
 """bytes of text that are parsed at once, and that a line may have"""
 PARALLEL = 2**20
@@ -101,17 +103,36 @@ def in_memory(path: Path, skipped: list[Skipped] | None = None) -> Any:
 
     ``skipped``: takes what is left out of a CSV, rows with too few or too many columns.
     """
-    files = parts_of(path)
-    tables = []
-    for file in files:
-        with told(file):
-            tables.append(_whole(file, skipped))
+    files, before = parts_of(path), len(skipped or ())
+    tables = _tables(files, skipped, set())
     check_columns(files, [table.schema for table in tables])
+    if files[0].suffix.lower() in TEXTS and (texts := _texts_somewhere(tables)):
+        if skipped is not None:
+            del skipped[before:]
+        tables = _tables(files, skipped, texts)
     with told(path):
         return pyarrow().concat_tables(tables, promote_options="permissive")
 
 
-def _whole(file: Path, skipped: list[Skipped] | None) -> Any:
+def _tables(files: Sequence[Path], skipped: list[Skipped] | None, texts: set[str]) -> list[Any]:
+    """Those of the parts; ``texts``: columns that are text, whatever they look like."""
+    tables = []
+    for file in files:
+        with told(file):
+            tables.append(_whole(file, skipped, texts))
+    return tables
+
+
+def _texts_somewhere(tables: Sequence[Any]) -> set[str]:
+    """Columns that are text in some parts, and in others look like something else."""
+    pa = pyarrow()
+    kinds: dict[str, set[bool]] = {}
+    for field in (field for table in tables for field in table.schema):
+        kinds.setdefault(field.name, set()).add(pa.types.is_string(field.type))
+    return {name for name, found in kinds.items() if found == {True, False}}
+
+
+def _whole(file: Path, skipped: list[Skipped] | None, texts: set[str]) -> Any:
     suffix = file.suffix.lower()
     if suffix == ".parquet":
         parquet = pyarrow("parquet").parquet
@@ -121,55 +142,81 @@ def _whole(file: Path, skipped: list[Skipped] | None) -> Any:
         return pyarrow().Table.from_batches(mapped(file)[1])
     before = len(skipped or ())
     try:
-        return _parsed(file, PARALLEL, skipped)
+        return _parsed(file, PARALLEL, skipped, texts)
     except pyarrow().ArrowInvalid as error:
         if "straddling object" not in str(error):
             raise
         if skipped is not None:
             del skipped[before:]
-        return _parsed(file, PARSED, skipped)
+        return _parsed(file, PARSED, skipped, texts)
 
 
-def _parsed(file: Path, block: int, skipped: list[Skipped] | None) -> Any:
+def _parsed(file: Path, block: int, skipped: list[Skipped] | None, texts: set[str]) -> Any:
+    kinds = pyarrow().schema([(name, pyarrow().string()) for name in sorted(texts)])
     if file.suffix.lower() == ".jsonl":
-        json = pyarrow("json").json
-        return json.read_json(str(file), read_options=json.ReadOptions(block_size=block))
-    csv = pyarrow("csv").csv
-    table = csv.read_csv(
-        str(file),
-        read_options=csv.ReadOptions(block_size=block),
-        parse_options=_parsing(file, skipped, quotes=_has_quotes(file)),
-    )
-    _check_whole_numbers(file, table)
+        lines = pyarrow("json").json
+        table = lines.read_json(
+            str(file),
+            read_options=lines.ReadOptions(block_size=block),
+            parse_options=lines.ParseOptions(explicit_schema=kinds if texts else None),
+        )
+    else:
+        csv = pyarrow("csv").csv
+        table = csv.read_csv(
+            str(file),
+            read_options=csv.ReadOptions(block_size=block),
+            parse_options=_parsing(file, skipped, quotes=_has_quotes(file)),
+            convert_options=csv.ConvertOptions(column_types=kinds),
+        )
+    _check_whole_numbers(file, table, set())
     return table
 
 
-def _check_whole_numbers(file: Path, columns: Any) -> None:
-    """Raises DataError where a CSV has whole numbers beyond 64 bits: pyarrow makes floats of their column."""
-    if file.suffix.lower() != ".csv":
-        return
+def _check_whole_numbers(file: Path, columns: Any, right: set[str]) -> None:
+    """Raises DataError where a text has whole numbers beyond 64 bits: pyarrow makes floats of their column.
+
+    ``right``: columns that were looked through; those that are now are put in.
+    """
     pa, compute = pyarrow(), pyarrow("compute").compute
     for name, column in zip(columns.schema.names, columns.columns, strict=True):
-        if not pa.types.is_float64(column.type):
+        if name in right or not pa.types.is_float64(column.type):
             continue
         ends = compute.min_max(column).as_py().values()
         if not any(end is not None and abs(end) >= 2.0**63 for end in ends):
             continue
-        csv = pyarrow("csv").csv
-        texts = csv.open_csv(
-            str(file),
-            read_options=csv.ReadOptions(block_size=PARSED),
-            parse_options=_parsing(file, [], quotes=True),
-            convert_options=csv.ConvertOptions(
-                column_types={name: pa.string()}, include_columns=[name]
-            ),
-        )
-        for text in (each for batch in texts for each in batch.column(0).to_pylist()):
-            if text is not None and BEYOND.fullmatch(text) and abs(int(text)) >= 2**63:
+        right.add(name)
+        numbers = _in_csv(file, name) if file.suffix.lower() == ".csv" else _in_lines(file, name)
+        for number in numbers:
+            if abs(number) >= 2**63:
                 raise DataError(
-                    f"{file}: {text} of column {name!r} does not fit into 64 bits, and would be rounded",
+                    f"{file}: {number} of column {name!r} does not fit into 64 bits, and would be rounded",
                     PARQUET,
                 )
+
+
+def _in_csv(file: Path, name: str) -> Iterator[int]:
+    """The large whole numbers of a column."""
+    csv = pyarrow("csv").csv
+    texts = csv.open_csv(
+        str(file),
+        read_options=csv.ReadOptions(block_size=PARSED),
+        parse_options=_parsing(file, [], quotes=True),
+        convert_options=csv.ConvertOptions(
+            column_types={name: pyarrow().string()}, include_columns=[name]
+        ),
+    )
+    for text in (each for batch in texts for each in batch.column(0).to_pylist()):
+        if text is not None and BEYOND.fullmatch(text.strip()):
+            yield int(text)
+
+
+def _in_lines(file: Path, name: str) -> Iterator[int]:
+    """The whole numbers under a key of JSON lines."""
+    with file.open("rb") as lines:
+        for line in filter(None, map(bytes.strip, lines)):
+            number = json.loads(line).get(name)
+            if type(number) is int:
+                yield number
 
 
 def _has_quotes(file: Path) -> bool:
@@ -200,7 +247,7 @@ def batches_of(path: Path, skipped: list[Skipped] | None, *, whole: bool = False
     Raises GoesOnOtherwise, at once or among the batches, where the ``whole`` has to be read into memory.
     """
     files = parts_of(path)
-    text = files[0].suffix.lower() in (".csv", ".jsonl")
+    text = files[0].suffix.lower() in TEXTS
     if whole:
         table = in_memory(path, skipped)
         schema, batches, count = table.schema, iter(table.to_batches(ROWS)), table.num_rows
@@ -226,8 +273,9 @@ def _of_text(files: Sequence[Path], skipped: list[Skipped] | None) -> Batches:
             reader = _opened(file, schema, skipped) if number else first
             check_columns([files[0], file], [schema, reader.schema])
             with told(file, GoesOnOtherwise):
+                right = set[str]()
                 for batch in reader:
-                    _check_whole_numbers(file, batch)
+                    _check_whole_numbers(file, batch, right)
                     yield _as(schema, batch)
 
     return schema, batches(), None
@@ -236,12 +284,12 @@ def _of_text(files: Sequence[Path], skipped: list[Skipped] | None) -> Batches:
 def _opened(file: Path, schema: Any, skipped: list[Skipped] | None) -> Any:
     with told(file, DataError if schema is None else GoesOnOtherwise):
         if file.suffix.lower() == ".jsonl":
-            json = pyarrow("json").json
+            lines = pyarrow("json").json
             others = "infer" if schema is None else "error"
-            return json.open_json(
+            return lines.open_json(
                 str(file),
-                read_options=json.ReadOptions(block_size=PARSED),
-                parse_options=json.ParseOptions(
+                read_options=lines.ReadOptions(block_size=PARSED),
+                parse_options=lines.ParseOptions(
                     explicit_schema=schema, unexpected_field_behavior=others
                 ),
             )
@@ -295,13 +343,21 @@ def _read(file: Path) -> Iterator[Any]:
 
 
 def _plain(schema: Any) -> Any:
-    """With the types of what dictionaries hold."""
+    """With the types of what dictionaries hold, and of what views show."""
     pa = pyarrow()
-    fields = [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-        for field in schema
-    ]
+    fields = []
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        fields.append(field.with_type(without_views(kind)))
     return pa.schema(fields, schema.metadata)
+
+
+def without_views(kind: Any) -> Any:
+    """A type that rows can be taken of: of views they cannot."""
+    pa = pyarrow()
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
 def _as(schema: Any, batch: Any) -> Any:

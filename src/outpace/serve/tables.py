@@ -23,7 +23,7 @@ from outpace.serve.blocks import Blocks, damaged, read_checksums, write_checksum
 from outpace.serve.matrices import Flat, Matrix, Rows, matrices
 from outpace.serve.meta import Meta, is_pack, read_meta
 from outpace.serve.strings import position
-from outpace.serve.table_files import check_columns, in_memory, mapped, pyarrow
+from outpace.serve.table_files import check_columns, in_memory, mapped, pyarrow, without_views
 
 DATA = "table.arrow"
 WHOLE = 2**53
@@ -74,7 +74,7 @@ class Table:
         check_columns([self.path], [batches[0].schema])
         counts = [batch.num_rows for batch in batches]
         columns: list[str] = batches[0].schema.names
-        self.chunks = {n: [b.column(i) for b in batches] for i, n in enumerate(columns)}
+        self.chunks = {n: [_seen(b.column(i)) for b in batches] for i, n in enumerate(columns)}
         self.together = {name: [*of] for name, of in (together or {}).items()}
         self.names = _names(self.path, self.chunks, self.together)
         self.starts: Rows = np.cumsum([0, *counts[:-1]])
@@ -267,6 +267,12 @@ def _is_plain(chunks: list[Any]) -> bool:
     kind = chunks[0].type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     return plain and not any(chunk.null_count for chunk in chunks)
+
+
+def _seen(column: Any) -> Any:
+    """As it is, but for views, whose rows cannot be taken."""
+    kind = without_views(column.type)
+    return column if kind == column.type else column.cast(kind)
 
 
 def _places(column: Any, base: int) -> Iterator[tuple[int, int]]:

@@ -104,8 +104,13 @@ class Clock:
 
     @property
     def pace_s(self) -> float:
-        """Seconds that a step takes as a rule; 0 before there were a dozen."""
-        return median(self._recent) if len(self._recent) == DOZEN else 0.0
+        """Seconds that a step takes as a rule; 0 before there were a dozen, unless no dozen will fit."""
+        missing = DOZEN - len(self._recent)
+        if not missing:
+            return median(self._recent)
+        # Start-up and pauses make steps longer, and never shorter.
+        least = min(self._recent) if len(self._recent) >= FEWEST else 0.0
+        return least if self.elapsed + missing * least > self.seconds else 0.0
 
     def over(self, step: int) -> str | None:
         """Why there is to be no further step, or None."""

@@ -20,7 +20,9 @@ def svg(made: Climb, found: Found | None) -> str:
     rates = [point.rate for point in made.points] + ([found.low, found.high] if found else [])
     first, last = math.log(min(rates) / 1.5), math.log(max(rates) * 1.5)
     losses = [point.loss for point in made.points]
-    low, high = min(made.before, *losses), min(made.before, max(losses))
+    numbers = [each for each in (made.before, *losses) if math.isfinite(each)] or [0.0]
+    low, high = min(numbers), min(made.before, max(losses))
+    high = high if math.isfinite(high) else max(numbers)
 
     def across(rate: float) -> float:
         return LEFT + WIDTH * (math.log(rate) - first) / (last - first)

@@ -164,7 +164,8 @@ class Objective:
             for batch in batches:
                 given = self.given(model, batch)
                 loss = self.loss(*given)
-                put_back(given[1], batch)
+                if self.takes_model:  # else what it was given is the batch's own
+                    put_back(given[1], batch)
                 losses.append(apart(loss) if isinstance(loss, torch.Tensor) else loss)
                 counts.append(batch_size(batch))
                 if self.gathers:

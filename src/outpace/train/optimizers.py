@@ -152,7 +152,10 @@ def groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
 
 
 def fusible(model: torch.nn.Module) -> bool:
-    """Whether the fused kernels take all of a model's weights."""
+    """Whether the fused kernels take all of a model's weights, and their gradients."""
+    tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    if any(isinstance(each, tables) and each.sparse for each in model.modules()):
+        return False
     return all(
         p.device.type in ("cpu", "cuda") and p.is_floating_point() and type(p) is torch.nn.Parameter
         for p in model.parameters()

@@ -182,7 +182,7 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
     host.rests = False
     # A launcher may have brought this process to another machine than its parent's.
     began = began_here(given["began"], given["boot"], given["began_at"])
-    Landing(
+    landing = Landing(
         host,
         Countdown(began, seconds=given["seconds"], at=given["at"]),
         land=given["land"],
@@ -194,6 +194,11 @@ def watch_deadline(host: Host, spec: dict[str, Any]) -> None:
         first_reads=FirstReads().take,
         to_end=seconds_to_end,
     )
+
+    def file_of_its_own() -> None:
+        landing.checkpoint = session / f"{landing.checkpoint.stem}-{os.getpid()}.pt"
+
+    os.register_at_fork(after_in_child=file_of_its_own)
 
 
 def say(message: str, hint: str | None = None) -> None:

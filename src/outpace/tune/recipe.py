@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 from importlib.metadata import version
@@ -20,6 +21,9 @@ from outpace.remedies.compile_model import COMPILE_S, CompileModel
 from outpace.remedies.patch import patched
 from outpace.tune.environment import environment_of
 from outpace.tune.trials import keeps_samples
+
+MARK = "\ufeff"
+"""of the order of bytes, which some editors begin a file with"""
 
 
 def product(accepted: list[Trial]) -> Gain:
@@ -91,8 +95,11 @@ def diff_of(target: Target, evidence: Evidence, accepted: list[Trial]) -> str:
     if target.kind != "script" or not path.exists():
         return ""
     try:
-        source = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
         return ""  # a patch in another encoding would not apply
+    source = text.removeprefix(MARK)
     chosen = [(trial.remedy, trial.settings) for trial in accepted]
-    return unified(source, patched(source, evidence, chosen, target.name), target.name)
+    changed = text.removesuffix(source) + patched(source, evidence, chosen, target.name)
+    name = os.path.relpath(path, target.cwd)
+    return unified(text, changed, path.name if name.startswith(os.pardir) else name)

@@ -87,6 +87,19 @@ def test_what_costs_too_much_is_refused_and_the_model_kept() -> None:
     assert result.before == result.after
 
 
+def test_a_metric_of_small_numbers_is_held_to_its_own_tolerance() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 24), nn.Tanh(), nn.Linear(24, 1)).eval()
+    x = torch.randn(1000, 8)
+    with torch.no_grad():
+        for weight in model[2].parameters():
+            weight.mul_(1e-4)
+        y = model(x) + 1e-5 * torch.randn(1000, 1)
+    allowed = 0.01 * float(F.mse_loss(model(x).detach(), y))
+    result = compressed(model, (x, y), metric=F.mse_loss, ways=["weights"], tolerance=allowed)
+    assert result.after.metric <= result.before.metric + 1.01 * allowed
+
+
 def test_what_makes_the_file_larger_is_not_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it compresses better, as many zeros do."""
 

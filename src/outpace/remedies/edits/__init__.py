@@ -20,6 +20,7 @@ from outpace.remedies.edits.calls import (
     without_checkpointing,
 )
 from outpace.remedies.edits.lines import (
+    ELSEWHERE,
     add_import,
     insert_after_imports,
     insert_before_imports,
@@ -36,6 +37,7 @@ from outpace.remedies.edits.loaders import (
 from outpace.remedies.edits.model import after_model, under_autocast
 
 __all__ = [
+    "ELSEWHERE",
     "add_import",
     "add_method",
     "after_model",

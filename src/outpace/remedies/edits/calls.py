@@ -73,13 +73,22 @@ def keep_on_device(source: str, where: str | None) -> str:
 
 
 def set_number_of_threads(source: str, threads: int) -> str:
-    """``torch.set_num_threads`` is told another number wherever the script calls it."""
+    """``torch.set_num_threads`` is told another number where the script calls it, but not for its workers."""
 
     def edit(script: Script) -> str:
+        of_workers = {
+            dotted(word.value)
+            for call in script.every(ast.Call)
+            for word in call.keywords
+            if word.arg == "worker_init_fn"
+        }
         numbers = [
             call.args[0]
             for call in script.every(ast.Call)
-            if called(call) == "set_num_threads" and len(call.args) == 1 and not call.keywords
+            if dotted(call.func) in ("torch.set_num_threads", "set_num_threads")
+            and len(call.args) == 1
+            and not call.keywords
+            and getattr(script.scope(call), "name", "") not in of_workers
         ]
         return script.changed(
             *(Change(script.start(one), script.end(one), str(threads)) for one in numbers)
@@ -148,7 +157,7 @@ def _is_checkpointed(call: ast.Call, script: Script) -> bool:
     by_name = any(
         isinstance(statement, ast.ImportFrom)
         and statement.module == "torch.utils.checkpoint"
-        and any((alias.asname or alias.name) == name for alias in statement.names)
+        and any(a.name == "checkpoint" and (a.asname or a.name) == name for a in statement.names)
         for statement in script.imports
     )
     torchs = argument(call, "use_reentrant") is not None and name.endswith("checkpoint")

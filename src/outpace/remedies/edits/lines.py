@@ -9,6 +9,9 @@ from itertools import pairwise
 
 from outpace.remedies.edits.script import Change, Script, edited, is_standard, line_of
 
+ELSEWHERE = 0
+"""line of what is in another file than the script"""
+
 
 def insert_after_imports(source: str, text: str) -> str:
     """Put lines after the imports at the top, above the first use of what they define; once only.
@@ -136,6 +139,8 @@ def insert_line(script: Script, after: ast.stmt, line: str) -> str:
 def moved(where: str | None, before: str, after: str) -> str | None:
     """``file:line`` of a line of ``before`` as it stands in ``after``; None where it is gone."""
     line = line_of(where)
+    if line == ELSEWHERE:
+        return where
     if where is None or line is None:
         return None
     found = _lines(before, after).get(line)

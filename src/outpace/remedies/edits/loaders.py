@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from outpace.remedies.edits.arguments import argument, argument_changes, is_plain
-from outpace.remedies.edits.lines import add_import, moved
+from outpace.remedies.edits.lines import ELSEWHERE, add_import, moved
 from outpace.remedies.edits.script import Change, Script, called, dotted, edited, line_of
 
 LOADER_POSITIONS = (
@@ -31,6 +31,8 @@ def loader_calls(script: Script, where: str | None) -> list[ast.Call]:
     """The DataLoader made at ``where``, or those that are made for training."""
     calls = [c for c in script.every(ast.Call) if called(c) == "DataLoader"]
     line = line_of(where)
+    if line == ELSEWHERE:
+        return []
     there = [c for c in calls if line is not None and c.lineno <= line <= (c.end_lineno or 0)]
     return there or [c for c in calls if _trains(script, c)]
 
@@ -92,13 +94,22 @@ def wrap_data_set(source: str, where: str | None, function: str) -> str:
             return script.text
         for call in loader_calls(script, where):
             data = argument(call, "dataset", LOADER_POSITIONS)
-            if not is_plain(call) or data is None:
+            own = f"{variable(script, call)}.dataset"
+            if not is_plain(call) or data is None or _asks_of(script, own):
                 return script.text
             text = f"{function}({script.of(data)})"
             changes.append(Change(script.start(data), script.end(data), text))
         return script.changed(*changes)
 
     return edited(source, edit)
+
+
+def _asks_of(script: Script, name: str, attribute: str = "") -> bool:
+    """Whether the script has ``name.attribute`` somewhere, or any attribute of ``name``."""
+    return any(
+        dotted(asked.value) == name and attribute in ("", asked.attr)
+        for asked in script.every(ast.Attribute)
+    )
 
 
 def training_loops(script: Script, where: str | None) -> list[ast.For]:
@@ -138,7 +149,7 @@ def draw_slices(source: str, where: str | None) -> str:
         changes: list[Change] = []
         for call in loader_calls(script, where):
             made = _slicing(script, call)
-            if made is None:
+            if made is None or _asks_of(script, variable(script, call), "batch_size"):
                 return script.text
             changes += argument_changes(script, call, made, LOADER_POSITIONS)
         return script.changed(*changes)

@@ -22,7 +22,6 @@ from outpace.train.compress.cost import Timed, paired_times
 from outpace.train.compress.int8 import quantized
 from outpace.train.compress.judging import Judge, Judging
 from outpace.train.compress.result import Compressed, Cost, Made, Step
-from outpace.train.compress.scan import SLACK
 from outpace.train.compress.weights import sparse
 from outpace.train.data import Batches, batches
 from outpace.train.layers import copy_of
@@ -200,7 +199,7 @@ class Compressing:
         zips = after.bytes == before.bytes and after.zipped_bytes < before.zipped_bytes
         smaller = after.bytes < before.bytes or zips
         reason = made.said
-        if too_much := lost > allowed + SLACK:
+        if too_much := lost > allowed + self.judging.slack:
             reason += (
                 f"; refused: the metric goes from {self.judging.metric:.4g} to {after.metric:.4g}, "
                 f"{allowed:.3g} are allowed"

@@ -21,6 +21,7 @@ from outpace.train.objective import Objective
 Loss = Callable[[nn.Module], torch.Tensor]
 REGAINED = 4.0
 """times as much as is allowed in the end that may be lost before a model is tuned"""
+ROUNDING = 1e-6
 
 
 @final
@@ -78,6 +79,11 @@ class Judging:
     def certain(self) -> bool:
         """Whether what a scan finds is what is judged."""
         return self.scan is self.valid and self.tune is None
+
+    @property
+    def slack(self) -> float:
+        """By how much two metrics may differ that are the same: means in float32 are not exact."""
+        return ROUNDING * max(abs(self.metric), abs(self.scanned))
 
     def scannable(self, allowed: float) -> float:
         """What a scan may lose where so much is allowed in the end."""

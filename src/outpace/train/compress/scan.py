@@ -16,8 +16,6 @@ from outpace.train.compress.result import Curve
 
 Fall = Callable[[Mapping[str, float]], float]
 """share to remove of each layer -> by how much the metric falls"""
-SLACK = 1e-6
-"""differences of means in float32 are not exact"""
 
 
 def curves(
@@ -29,7 +27,7 @@ def curves(
         points: list[tuple[float, float]] = []
         for level in levels:
             points.append((level, fall({name: level})))
-            if points[-1][1] > allowed + SLACK:
+            if points[-1][1] > allowed:
                 break
         found[name] = tuple(points)
     return found
@@ -38,13 +36,13 @@ def curves(
 def shares(found: Mapping[str, Curve], fall: Fall, allowed: float) -> dict[str, float]:
     """The shares of the largest threshold at which all together stay within ``allowed``; may be empty."""
     falls = {max(0.0, lost) for curve in found.values() for _, lost in curve}
-    thresholds = sorted(lost for lost in falls if lost <= allowed + SLACK)
+    thresholds = sorted(lost for lost in falls if lost <= allowed)
     best: dict[str, float] = {}
     low, high = 0, len(thresholds)
     while low < high:
         middle = (low + high) // 2
         tried = within(found, thresholds[middle])
-        if fall(tried) <= allowed + SLACK:
+        if fall(tried) <= allowed:
             best, low = tried, middle + 1
         else:
             high = middle
@@ -57,9 +55,9 @@ def further(
     """One layer after the other raised as far as all together allow: a threshold is a coarse measure."""
     for name, curve in found.items():
         for level, lost in curve:
-            if level > best.get(name, 0.0) and lost <= allowed + SLACK:
+            if level > best.get(name, 0.0) and lost <= allowed:
                 tried = {**best, name: level}
-                if fall(tried) > allowed + SLACK:
+                if fall(tried) > allowed:
                     break
                 best = tried
     return best
@@ -70,7 +68,7 @@ def within(found: Mapping[str, Curve], threshold: float) -> dict[str, float]:
     best: dict[str, float] = {}
     for name, curve in found.items():
         for level, lost in curve:
-            if lost > threshold + SLACK:
+            if lost > threshold:
                 break
             best[name] = level
     return best

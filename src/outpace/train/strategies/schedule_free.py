@@ -57,11 +57,14 @@ class ScheduleFreeAdamW(Optimizer):
         state["steps"] += 1
         state["sum"] += rate * rate
         share = rate * rate / state["sum"] if rate else 0.0  # of the newest z in x
-        square = state["square"].mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
+        square, z = state["square"], state["z"]
+        if y.is_complex():  # both parts by themselves, as AdamW has it
+            y, gradient, square, z = map(torch.view_as_real, (y, gradient, square, z))
+        square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
         root = square.sqrt().div_(math.sqrt(1.0 - second ** state["steps"])).add_(group["eps"])
         move = torch.div(gradient, root).add_(y, alpha=group["weight_decay"])
-        y.lerp_(state["z"], share).sub_(move, alpha=rate * (1.0 - first * (1.0 - share)))
-        state["z"].sub_(move, alpha=rate)
+        y.lerp_(z, share).sub_(move, alpha=rate * (1.0 - first * (1.0 - share)))
+        z.sub_(move, alpha=rate)
 
     def averaged(self, y: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         """Of a weight, x."""

@@ -90,9 +90,16 @@ def test_a_function_that_is_told_the_number_of_a_batch_may_look_something_up_by_
     for index, number in enumerate(numbers):
         store(index, number)
     assert numbers.told == [False, False, False]
-    plain = Told(2)
+    counted, step = Told(2), 0
+    for number in counted:
+        store(step, number)
+        step = 1 + step
+    assert counted.told == [False, False, False]
+    plain, total = Told(2), 0.0
     for index, number in enumerate(plain):
-        print(index, max(0, index), number)
+        number = number + number  # noqa: PLW2901
+        total += number
+        print(index, max(0, index), abs(number), hash(total))
     assert plain.told == [True, True, True]
 
 

@@ -67,14 +67,14 @@ def is_divided(frame: FrameType) -> bool:
 
 def goes_by_number(loop: ast.For) -> bool:
     """Whether a turn may look something up, or store it, by how many came before."""
-    numbers = counters(loop)
+    numbers, by_one = counters(loop), counted(loop)
     for node in ast.walk(loop):
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
             if isinstance(node.ctx, ast.Store) or numbers & written_in(node.slice):
                 return True
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             given = [*node.args, *(word.value for word in node.keywords)]
-            told = node.func.id not in HARMLESS and any(numbers & written_in(one) for one in given)
+            told = node.func.id not in HARMLESS and any(by_one & written_in(one) for one in given)
             if told or node.func.id == "next":
                 return True
     return False
@@ -94,13 +94,36 @@ def counters(loop: ast.For) -> set[str]:
     for node in nodes:
         if isinstance(node, ast.Assign):
             found |= {*map(ast.unparse, node.targets)} & written_in(node.value)
+    return found | enumerated(loop)
+
+
+def counted(loop: ast.For) -> set[str]:
+    """Those of them that go up by a whole number each turn; sums of losses, say, do not."""
+    found = enumerated(loop)
+    for node in ast.walk(loop):
+        if isinstance(node, ast.AugAssign) and is_whole(node.value):
+            found.add(ast.unparse(node.target))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+            parts = (node.value.left, node.value.right)
+            if any(map(is_whole, parts)):
+                found |= {*map(ast.unparse, node.targets)} & {*map(ast.unparse, parts)}
+    return found
+
+
+def enumerated(loop: ast.For) -> set[str]:
+    """The number that `enumerate` gives."""
     numbered = any(
         isinstance(node, ast.Call) and names_in(node.func) == {"enumerate"}
         for node in ast.walk(loop.iter)
     )
     if numbered and isinstance(loop.target, ast.Tuple):
-        found |= names_in(loop.target.elts[0])
-    return found
+        return names_in(loop.target.elts[0])
+    return set()
+
+
+def is_whole(node: ast.expr) -> bool:
+    """Whether that is a whole number, as it is written."""
+    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
 def divides_by_length(loop: ast.For | ast.While, tree: ast.Module) -> bool:

@@ -141,12 +141,13 @@ def options(
     asked about, and ``count`` of it.
     """
     fixed = evidence.once_s
-    outside = _outside(evidence, steps or steps_seen(evidence))
+    length = steps or steps_seen(evidence)
+    outside = _outside(evidence, length)
     found = []
     for advice in _advised(findings):
         gain = advice.predicted
         if advice.gain_of == "run":
-            gain = _of_this_run(evidence, gain, steps or steps_seen(evidence))
+            gain = _of_this_run(evidence, gain, length)
         sooner = _sped_up(seconds, gain, outside[advice.gain_of])
         found.append(_option(advice.name, advice.keeps, sooner, usd_per_hour))
     for change in changes(evidence, device, count):

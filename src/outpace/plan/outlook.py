@@ -161,14 +161,13 @@ class Outlook:
         record = self._record()
         if record is None:
             return None
-        left = None
+        left = []
         if record.length:
-            left = (record.length - record.given) / max(1.0, self.micro_steps)
+            left.append((record.length - record.given) / max(1.0, self.micro_steps))
         if record.stepped and record.begun is not None:  # those before may have been left early
             sooner = record.steps / record.stepped - (self.host.steps - record.begun)
-            if sooner >= 0:
-                left = sooner if left is None else min(left, sooner)
-        return left
+            left += [sooner] if sooner >= 0 else []
+        return min(left, default=None)
 
     def cycle(self) -> Cycle | None:
         """Of pauses in the midst of epochs, or of a training without any."""

@@ -61,7 +61,7 @@ def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], st
         "steps": steps,
     }
     began = time.perf_counter()
-    if (needed := bytes_elsewhere(content)) > ROOM * free_memory():
+    if (needed := bytes_elsewhere(content)) and needed > ROOM * free_memory():
         raise OSError(f"main memory has no room for {needed / 2**30:.1f} GiB of a device's")
     write(path, on_host(content))
     written_s = time.perf_counter() - began

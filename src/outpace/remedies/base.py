@@ -74,7 +74,7 @@ class Remedy(ABC):
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
         """What it keeps on this training, by its first settings where none are given."""
-        return self.keeps
+        return "numerics" if self.keeps == "exact" and self.redraws(evidence) else self.keeps
 
     def redraws(self, evidence: Evidence) -> bool:
         """Whether random numbers are dealt out in another order: what is as good is harder to show."""

@@ -112,10 +112,6 @@ class FetchThreads(Remedy):
         if changed == source:
             return source
         changed = insert_after_imports(changed, POOL.format(threads=settings["threads"]))
-        for module, name in (
-            ("concurrent.futures", "ThreadPoolExecutor"),
-            ("functools", ""),
-            ("os", ""),
-        ):
-            changed = add_import(changed, module, name)
+        changed = add_import(add_import(changed, "functools"), "os")
+        changed = add_import(changed, "concurrent.futures", "ThreadPoolExecutor")
         return edit_room(changed, settings)

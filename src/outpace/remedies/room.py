@@ -48,9 +48,9 @@ def edit_room(source: str, settings: Settings) -> str:
     """The script with the same threads; the variable is set before torch reads it."""
     if "compute_threads" in settings:
         threads = int(settings["compute_threads"])
-        changed, line = set_number_of_threads(source, threads), f"torch.set_num_threads({threads})"
-        if changed == source and line not in source:
-            changed = insert_after_imports(source, line)
+        changed = set_number_of_threads(source, threads)
+        if changed == source:
+            changed = insert_after_imports(source, f"torch.set_num_threads({threads})")
         source = changed
     if settings.get("passive") and "OMP_WAIT_POLICY" not in source:
         source = insert_before_imports(source, LINES)

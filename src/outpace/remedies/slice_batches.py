@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import final
 
 from outpace.records.evidence import Evidence
-from outpace.records.finding import Keeps
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import draw_slices, made_here
@@ -47,12 +46,8 @@ class SliceBatches(Remedy):
         feed = replace(base.feed, fetch="slice", executor=beside(base.feed), workers=0)
         return replace(base, feed=replace(feed, persistent=False))
 
-    def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
-        """Random samples of another loader, whose workers are given up too, draw elsewhere."""
-        return "numerics" if self.redraws(evidence) else "exact"
-
     def redraws(self, evidence: Evidence) -> bool:
-        """Where another loader's samples are random."""
+        """Random samples of another loader, whose workers are given up too, draw elsewhere."""
         return evidence.input.others_random
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:

@@ -40,7 +40,12 @@ def of_weights(optimizer: Optimizer) -> list[tuple[torch.Tensor, dict[str, Any]]
 
 
 def lies_as(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether what goes through both by address meets the same elements; they are of one shape."""
+    """Whether what goes through both by address meets the same elements; they are of one shape.
+
+    Nothing goes so through what is sparse.
+    """
+    if tensor.layout is not weight.layout:
+        return True
     one, other = tensor.stride(), weight.stride()
     if one == other:
         return True
@@ -52,8 +57,7 @@ def lay_states(optimizer: Optimizer) -> None:
     for weight, state in of_weights(optimizer):
         for key, value in state.items():
             of_weight = isinstance(value, torch.Tensor) and value.shape == weight.shape
-            alike = of_weight and value.layout is weight.layout  # momentum may be sparse
-            if alike and not lies_as(value, weight):
+            if of_weight and not lies_as(value, weight):
                 state[key] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
 
 
@@ -70,7 +74,7 @@ def grads_lie_as_weights(optimizer: Optimizer) -> bool:
         lies_as(weight.grad, weight)
         for group in optimizer.param_groups
         for weight in group["params"]
-        if weight.grad is not None and not weight.grad.is_sparse
+        if weight.grad is not None
     )
 
 

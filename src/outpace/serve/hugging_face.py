@@ -108,8 +108,7 @@ def numbers(column: Any, *, gaps: bool) -> Any:
         return column.to_pylist()
     if _number(kind):
         return np.array(column.to_numpy(zero_copy_only=False))  # Arrow's is not to be written to
-    several = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    if not several or not _number(kind.value_type):
+    if not _several(kind) or not _number(kind.value_type):
         return column.to_pylist()
     flat = np.array(column.flatten().to_numpy(zero_copy_only=False))
     if types.is_fixed_size_list(kind):
@@ -122,12 +121,16 @@ def numbers(column: Any, *, gaps: bool) -> Any:
 
 def _has_gaps(chunk: Any) -> bool:
     """Whether there is nothing in some place, of lists inside of one too."""
+    inside = chunk.flatten() if _several(chunk.type) else chunk
+    return bool(chunk.null_count or inside.null_count)
+
+
+def _several(kind: Any) -> bool:
+    """Whether it is of lists."""
     import pyarrow as pa
 
-    kind = chunk.type
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    inside = chunk.flatten() if lists or pa.types.is_fixed_size_list(kind) else chunk
-    return bool(chunk.null_count or inside.null_count)
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _number(kind: Any) -> bool:

@@ -23,6 +23,7 @@ from torch.utils.data import Dataset
 ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
 """packages whose open files are not to be read by several threads at once"""
 FILES = (io.IOBase, sqlite3.Connection, sqlite3.Cursor, zipfile.ZipFile, np.lib.npyio.NpzFile)
+"""what has a place in a file, or a connection, of its own"""
 HOLDERS = (Dataset, list, tuple, dict)
 MANY, MOST = 1 << 10, 1 << 14
 """things in a list, and in all, that are looked at"""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Literal
 
 from outpace.errors import DataError
@@ -30,24 +31,22 @@ def told_apart(names: Sequence[str]) -> tuple[Literal["tars", "table", "files"],
     """
     data = [name for name in names if not _beside(name)]
     kinds = {os.path.splitext(name)[1].lower() for name in data}
-    if kinds == {".tar"}:
-        _check_others(names, data)
-        return "tars", data
+    tars = kinds == {".tar"}
     samples = kinds == {".csv"} and any("/" in name for name in data)
-    if kinds and kinds.issubset(TABLES) and not samples:
-        _check_others(names, data)
-        return "table", data
-    return "files", list(names)
+    if not kinds or samples or not (tars or kinds.issubset(TABLES)):
+        return "files", list(names)
+    _check_others(names, data)
+    return "tars" if tars else "table", data
 
 
 def _check_others(names: Sequence[str], data: Sequence[str]) -> None:
     """Raises DataError where folders without data hold more files than there are data: maybe samples."""
+    hold = {str(folder) for name in data for folder in PurePosixPath(name).parents}
     others = []
     for name in names:
         folder, _, base = name.rpartition("/")
         hidden = folder.startswith(("_", ".")) or base.startswith(("_", "."))
-        above = any(one.startswith(f"{folder}/") for one in data)
-        if folder and not hidden and not above and name.lower().endswith(SAMPLES):
+        if folder and folder not in hold and not hidden and name.lower().endswith(SAMPLES):
             others.append(name)
     if len(others) > len(data):
         raise DataError(

@@ -39,7 +39,7 @@ Removed = Mapping[str, torch.Tensor]
 
 def narrow(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
     """``model`` without as many channels as the scan finds within what the metric is allowed to fall."""
-    allowed = judging.scannable(allowed) + judging.slack
+    allowed = judging.scannable(allowed)
     found = groups(model, judging.args, judging.kwargs)
     if not found:
         raise UsageError(f"no layer of {type(model).__name__} has channels that can be removed")

@@ -22,6 +22,7 @@ Loss = Callable[[nn.Module], torch.Tensor]
 REGAINED = 4.0
 """times as much as is allowed in the end that may be lost before a model is tuned"""
 ROUNDING = 1e-6
+"""of a metric"""
 
 
 @final
@@ -86,8 +87,8 @@ class Judging:
         return ROUNDING * max(abs(self.metric), abs(self.scanned))
 
     def scannable(self, allowed: float) -> float:
-        """What a scan may lose where so much is allowed in the end."""
-        return allowed if self.tune is None else REGAINED * allowed
+        """What a scan may lose where so much is allowed in the end, the slack included."""
+        return (allowed if self.tune is None else REGAINED * allowed) + self.slack
 
     def tuned(self, model: nn.Module) -> None:
         """Train a model for a while, where there is a way to."""

@@ -74,7 +74,7 @@ def check(shares: Mapping[str, float], weights: Mapping[str, nn.Parameter]) -> N
 
 def sparse(model: nn.Module, judging: Judging, allowed: float) -> list[Made]:
     """``model`` with as many zeros as the scan finds within what the metric is allowed to fall."""
-    allowed = judging.scannable(allowed) + judging.slack
+    allowed = judging.scannable(allowed)
     weights = prunable(model)
 
     def fall(shares: Mapping[str, float]) -> float:

@@ -19,24 +19,15 @@ from outpace.diagnose.costs import (
     of_step,
 )
 from outpace.diagnose.rows_of_run import outside
-from outpace.records.evidence import (
-    FED,
-    ONE_THREAD,
-    Arm,
-    ByHand,
-    ByKind,
-    Calls,
-    Evidence,
-    Memory,
-    Operators,
-    Rank,
-    Recurring,
-    Sync,
-)
+from outpace.records.arm import FED, ONE_THREAD, Arm
+from outpace.records.compute import Beside, ByHand, Calls, Operators
+from outpace.records.evidence import Evidence, Rank, Sync
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.machine import Ceilings
+from outpace.records.memory import ByKind, Memory
+from outpace.records.run import Recurring
 from outpace.remedies.float32 import Float32
 from outpace.remedies.persistent_workers import PersistentWorkers
 from outpace.remedies.slice_batches import SliceBatches
@@ -859,6 +850,37 @@ def test_activations_computed_again_are_laid_where_the_script_asks_for_it() -> N
     assert first.gain.speedup == pytest.approx(1.25)
     assert "1.00 GiB" in first.reason
     assert compute_cost(seen) == pytest.approx(8e-3)
+
+
+def test_a_call_for_a_metric_is_laid_at_its_line() -> None:
+    """Of a step of 10 ms 3 are a second forward pass, of which nothing is learnt."""
+    compute = replace(IMAGES.compute, forward_s=6e-3, backward_s=3e-3, optimizer_s=1e-3,
+                      again_s=3e-3, again_where="train.py:12")  # fmt: skip
+    ledger = (Row("forward", 60.0, 0.6), Row("backward", 30.0, 0.3), Row("optimizer", 10.0, 0.1))
+    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
+    steps = replace(IMAGES.steps, mean_s=10e-3)
+    seen = replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=(), steps=steps)
+    first = next(one for one in findings(seen) if one.where == "train.py:12")
+    assert (first.bound, first.cause) == ("compute", "arithmetic")
+    assert first.gain.speedup == pytest.approx(10 / 7)
+    assert "3.0 of 10.0 ms" in first.reason
+    assert compute_cost(seen) == pytest.approx(7e-3)
+
+
+@pytest.mark.parametrize(("share", "where"), [(0.1, None), (0.4, None), (0.6, "train.py:20")])
+def test_what_the_script_computes_beside_its_model_is_named(
+    share: float, where: str | None
+) -> None:
+    beside = Beside("train.py:20", "_linalg_svd", share)
+    compute = replace(IMAGES.compute, beside=beside, fixed=(0.1, 0.05, 0.15), flops=4e8,
+                      forward_s=6e-3, backward_s=4e-3, optimizer_s=0.0)  # fmt: skip
+    ledger = (Row("forward", 60.0, 0.6), Row("backward", 40.0, 0.4))
+    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
+    steps = replace(IMAGES.steps, mean_s=10e-3)
+    seen = replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=(), steps=steps)
+    told = next(f for f in findings(seen) if f.cause == "arithmetic")
+    assert told.where == (where or IMAGES.compute.where)
+    assert ("linalg_svd at train.py:20" in told.reason) is (share > 0.3)
 
 
 def test_an_optimizer_written_out_is_laid_at_its_lines() -> None:

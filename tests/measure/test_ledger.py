@@ -17,6 +17,7 @@ from outpace.measure.ledger import (
     mean_of,
     mean_phases,
     own_share,
+    saving,
 )
 from outpace.measure.sampler import Line
 from outpace.records.ledger import Row
@@ -151,3 +152,23 @@ def test_what_the_first_step_of_an_epoch_computes_longer() -> None:
     assert longer_firsts([first(40), first(140), first(540)], usual) == pytest.approx(0.13)
     assert longer_firsts([first(140, count=4)], usual) == pytest.approx(0.1)
     assert longer_firsts([first(6)], usual) == longer_firsts([], usual) == 0.0
+
+
+def test_what_is_done_around_saving_is_part_of_the_checkpoint() -> None:
+    """As where a function writes a file, has the disk take it, and gives it its name."""
+
+    def within(function: str, line: int, phase: str) -> Line:
+        return Line(phase, FILE, function, ((FILE, function, line), (FILE, "train", 1)))
+
+    stepping = Line("forward", FILE, "train", ((FILE, "train", 1),))
+    beside = within("log", 4, "elsewhere")
+    samples = Counter({
+        stepping: 50, beside: 5, within("save", 2, "checkpoint"): 5, within("save", 3, "elsewhere"): 7,
+    })  # fmt: skip
+    found = saving(samples)
+    assert found[within("save", 3, "checkpoint")] == 7
+    assert found[beside] == 5
+    assert found[stepping] == 50
+    inline = Counter({stepping: 50, stepping._replace(phase="checkpoint"): 5,
+                      stepping._replace(phase="elsewhere"): 5})  # fmt: skip
+    assert saving(inline) == inline, "the training's own function is no part of it"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -77,3 +79,21 @@ def test_losses_of_a_teachers_first_calls_are_no_validations(watcher: Watcher) -
         optimizer.step()
     assert watcher.host.steps == 16
     assert watcher.validation.read() == []
+
+
+def test_a_disk_that_writes_a_checkpoint_is_part_of_it(watcher: Watcher, tmp_path: Path) -> None:
+    """`torch.save` leaves a file to the system: what waits for the disk after it belongs to it."""
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(20):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        time.sleep(0.002)
+        optimizer.step()
+        if step % 5 == 4:
+            torch.save(model.state_dict(), tmp_path / "model.pt")
+            time.sleep(0.05)
+    came = watcher.outside["checkpoint"]
+    assert came.count == 3
+    assert came.ns > 3 * 0.05e9
+    assert watcher.elsewhere[1] / watcher.elsewhere[0] < 0.04e9

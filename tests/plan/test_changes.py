@@ -8,9 +8,13 @@ from msgspec.structs import replace
 from outpace.plan.changes import Change, changes
 from outpace.plan.forecast import options
 from outpace.plan.hardware import devices
-from outpace.records.evidence import Arm, Compute, Evidence, Input, Memory, Steps
+from outpace.records.arm import Arm
+from outpace.records.compute import Compute
+from outpace.records.evidence import Evidence, Steps
 from outpace.records.gain import Gain
+from outpace.records.input import Input
 from outpace.records.machine import Ceilings, Machine
+from outpace.records.memory import Memory
 from outpace.records.plan import Estimate
 
 COMPUTE = Compute(

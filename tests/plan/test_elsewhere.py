@@ -14,7 +14,8 @@ from outpace.plan.elsewhere import (
     rates_there,
 )
 from outpace.plan.hardware import devices
-from outpace.records.evidence import Compute, Evidence, Operators
+from outpace.records.compute import Compute, Operators
+from outpace.records.evidence import Evidence
 from outpace.records.machine import Ceilings, Machine
 
 HERE, THERE = Rates(100e9, 10e9), Rates(10e12, 100e9)

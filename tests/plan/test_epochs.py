@@ -12,10 +12,11 @@ from outpace.measure.recurring import starts_of_epochs
 from outpace.plan.epochs import notes, validations
 from outpace.plan.forecast import finish, options, steps_of
 from outpace.plan.question import Question, answer
-from outpace.records.evidence import Evidence, Recurring
+from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Estimate
+from outpace.records.run import Recurring
 from outpace.report.plan import script_lines
 from tests.conftest import evidence_of, with_entry
 from tests.remedies.some_evidence import IMAGES

@@ -14,10 +14,11 @@ from outpace.plan.budget import budget
 from outpace.plan.epochs import notes
 from outpace.plan.forecast import LEAST_S, RUN_TO_RUN, finish, options, steps_of, terms
 from outpace.plan.question import Question, answer
-from outpace.records.evidence import Evidence, Overhead, Rank, Recurring
+from outpace.records.evidence import Evidence, Overhead, Rank
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Forecast, Plan
+from outpace.records.run import Recurring
 from outpace.report.plan import about, mark, script_lines
 from tests.remedies.some_evidence import IMAGES
 from tests.report.report_sessions import images_diagnosed

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from outpace.errors import TargetError
 from outpace.plan.hardware import CONTEXT_BYTES, device
 from outpace.plan.room import LESS, law_of, memory_plan, next_to_try, step_flops
-from outpace.records.evidence import ByKind
+from outpace.records.memory import ByKind
 from outpace.records.plan import Layer, Plan, Sizes, StepSize
 from outpace.report.plan import memory_lines
 

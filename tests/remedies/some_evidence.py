@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from outpace.records.evidence import (
-    Arm,
-    ByKind,
-    Compute,
-    Evidence,
-    Images,
-    Input,
-    Memory,
-    Run,
-    Steps,
-    Sync,
-)
+from outpace.records.arm import Arm
+from outpace.records.compute import Compute
+from outpace.records.evidence import Evidence, Steps, Sync
 from outpace.records.gain import Gain
+from outpace.records.input import Images, Input
 from outpace.records.ledger import Row
 from outpace.records.machine import Accelerator, Ceilings, Machine
+from outpace.records.memory import ByKind, Memory
+from outpace.records.run import Run
 
 GIB = 2**30
 CPU = Machine(

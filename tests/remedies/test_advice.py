@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from outpace.records.evidence import ByKind, Evidence, Memory, Sync
+from outpace.records.evidence import Evidence, Sync
 from outpace.records.gain import NO_GAIN
 from outpace.records.ledger import Row
 from outpace.records.machine import Ceilings
+from outpace.records.memory import ByKind, Memory
 from outpace.remedies import accumulate_gradients, async_checkpoint, fp16, no_sync_items
 from outpace.remedies.accumulate_gradients import AccumulateGradients
 from outpace.remedies.async_checkpoint import AsyncCheckpoint

@@ -401,6 +401,14 @@ def test_places_are_followed_through_edits() -> None:
     assert edits.moved(None, source, changed) is None
 
 
+def test_a_form_feed_ends_no_line() -> None:
+    """As emacs and the GNU style set pages apart: Python counts the line on."""
+    source = "import torch\n\x0c\nfirst = 1\nlast = 2  # \x0b, \u2028\nloss = 3\n"
+    changed = edits.insert_before_imports(source, "import os")
+    at = edits.moved("a.py:5", source, changed)
+    assert at == f"a.py:{changed[: changed.index('loss')].count(chr(10)) + 1}"
+
+
 def test_all_remedies_together_on_an_example() -> None:
     """Together they give a script that still parses and has each change once."""
     source = SOURCES["image_classifier.py"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from outpace.records.evidence import Arm, Evidence
+from outpace.records.arm import Arm
+from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.remedies.bf16 import Bf16
 from outpace.remedies.loader_workers import LoaderWorkers

@@ -7,7 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from outpace.records.evidence import FED
+from outpace.records.arm import FED
 from outpace.remedies.room import ways
 from outpace.remedies.threads import Threads
 from tests.remedies.some_evidence import IMAGES, WORKERS, arm

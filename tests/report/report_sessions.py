@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import math
 
-from outpace.records.evidence import (
-    Arm,
-    ByKind,
-    Compute,
-    Evidence,
-    Images,
-    Input,
-    Loss,
-    Memory,
-    Overhead,
-    Run,
-    Steps,
-    Sync,
-)
+from outpace.records.arm import Arm
+from outpace.records.compute import Compute
+from outpace.records.evidence import Evidence, Loss, Overhead, Steps, Sync
 from outpace.records.finding import Advice, Finding, Learning
 from outpace.records.gain import Gain
+from outpace.records.input import Images, Input
 from outpace.records.ledger import Row
 from outpace.records.machine import Accelerator, Ceilings, Machine
+from outpace.records.memory import ByKind, Memory
 from outpace.records.recipe import Applied, Proven, Recipe
+from outpace.records.run import Run
 from outpace.records.session import MemorySummary, Session, StepSummary
 from outpace.records.target import Target
 from outpace.records.trial import Curve, Proof, Trial

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outpace.records.evidence import Compute
+from outpace.records.compute import Compute
 from outpace.records.finding import Advice
 from outpace.records.gain import Gain
 from outpace.records.session import Session

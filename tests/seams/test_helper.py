@@ -78,6 +78,21 @@ def without_a_loader(student: nn.Module, teacher: nn.Module) -> None:
         optimizer.step()
 
 
+def with_samples_for_another(student: nn.Module, teacher: nn.Module) -> None:
+    """As a generator makes them, of which a critic learns to tell them from true ones."""
+    critic, batches = teacher.train(), torch.randn(16, 8, 4)
+    ours = torch.optim.SGD(student.parameters(), 0.01)
+    its = torch.optim.SGD(critic.parameters(), 0.01)
+    for x in batches:
+        with torch.no_grad():
+            made = student(torch.randn(8, 4)).repeat(1, 2)
+        (critic(made).mean() - critic(x).mean()).backward()
+        its.step()
+        ours.zero_grad()
+        critic(student(torch.randn(8, 4)).repeat(1, 2)).mean().backward()
+        ours.step()
+
+
 def by_acting(student: nn.Module, _: nn.Module) -> None:
     """As a policy does, but when it explores: one observation at a time, now and then several."""
     optimizer = torch.optim.SGD(student.parameters(), 0.01)
@@ -94,6 +109,7 @@ def by_acting(student: nn.Module, _: nn.Module) -> None:
     ("train", "later"),
     [
         (by_acting, []),
+        (with_samples_for_another, []),
         (with_a_teacher, [8]),
         (with_a_network_as_loss, []),
         (with_its_own_guesses, []),

@@ -12,7 +12,8 @@ import torch
 from tests.conftest import evidence_of, plainly, with_entry
 
 import outpace.seams.host
-from outpace.seams.host import MIXED_AFTER, TAKES_OVER_AFTER, Host, RootFacts, Step
+from outpace.seams.host import MIXED_AFTER, TAKES_OVER_AFTER, Host, Step
+from outpace.seams.root import RootFacts
 from outpace.seams.setup import AS_IS
 
 SHORT = """

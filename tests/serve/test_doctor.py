@@ -18,7 +18,7 @@ from outpace.diagnose.bottlenecks import findings
 from outpace.diagnose.learning import learning
 from outpace.measure.generators import random_states
 from outpace.measure.workers import private_bytes
-from outpace.records.evidence import Input
+from outpace.records.input import Input
 from outpace.seams.generators import moved
 from outpace.serve.doctor import (
     expected_distinct,

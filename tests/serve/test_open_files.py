@@ -8,7 +8,7 @@ import pytest
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, StackDataset, Subset
 
 from outpace.serve import open_files
-from outpace.serve.open_files import Unopened, holds_open_file, none_opened
+from outpace.serve.open_files import Unopened, holds_open_file, none_drawn, none_opened
 from outpace.serve.probe import gather_time, making_time, probe
 
 
@@ -110,3 +110,35 @@ def test_of_a_long_list_the_beginning_is_looked_at(tmp_path: Path) -> None:
     data.file = None
     assert not holds_open_file(data)
     assert sum(1 for _ in open_files._held(data)) <= open_files.MOST
+
+
+class ReadLate(OpenedLate):
+    """Reads an index with the first sample, and tells so by a flag."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.index: list[int] | None = None
+        self.ready = False
+        self.names = ["a"]
+
+    def __getitem__(self, index: int) -> int:
+        if not self.ready:
+            self.index, self.ready = list(range(64)), True
+            self.lengths = [1] * 64
+        assert self.index is not None
+        return self.index[index] * self.lengths[index]
+
+
+def test_what_was_read_with_the_first_sample_is_read_again(tmp_path: Path) -> None:
+    """By each worker, as in a run in which nobody has drawn samples before they began."""
+    data = ReadLate(tmp_path / "numbers")
+    names = data.names
+    with none_drawn(Subset(data, range(8))):
+        data[3]
+        assert data.index is not None
+    assert (data.index, data.ready, data.names) == (None, False, names)
+    assert not hasattr(data, "lengths")
+    assert data[3] == 3
+    with none_drawn(data):
+        data[4]
+    assert data.index is not None, "it was there before"

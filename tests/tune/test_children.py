@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from outpace.records.evidence import Arm, ByHand, Evidence
+from outpace.records.arm import Arm
+from outpace.records.compute import ByHand
+from outpace.records.evidence import Evidence
 from outpace.records.files import read_json, write_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial

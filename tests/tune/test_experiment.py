@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.measure.arms import FEWEST_ROUNDS, Contest
-from outpace.records.evidence import FED, ONE_THREAD
+from outpace.records.arm import FED, ONE_THREAD
 from outpace.seams.host import Host, Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record

@@ -19,6 +19,7 @@ from outpace.diagnose.costs import (
 )
 from outpace.diagnose.rows_of_compute import (
     arithmetic,
+    called_again,
     computing_again,
     dispatch,
     recompiling,
@@ -55,6 +56,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("compute", "sync", sync),
     ("compute", "threads", threads),
     ("compute", "arithmetic", computing_again),
+    ("compute", "arithmetic", called_again),
     ("compute", "arithmetic", unused_gradients),
     ("compute", "arithmetic", arithmetic),
     ("memory", "capacity", capacity),

@@ -10,7 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from outpace.records.evidence import ONE_THREAD, Arm, Compute, Evidence, Rank
+from outpace.records.arm import ONE_THREAD, Arm
+from outpace.records.compute import Compute
+from outpace.records.evidence import Evidence, Rank
 from outpace.records.gain import Gain, How
 
 CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
@@ -207,10 +209,11 @@ def times_slower_by_others(evidence: Evidence) -> float:
 def compute_cost(evidence: Evidence) -> float:
     """Seconds of a step in forward, backward and optimizer, less what is told by itself.
 
-    That is `_held_up_seconds`, and what the arms `TOLD_BY_ARM` did without.
+    That is `_held_up_seconds`, what the arms `TOLD_BY_ARM` did without, and calls that come to nothing.
     """
     computing = _computing(evidence) - _held_up_seconds(evidence)
     told = [cost.seconds for name in TOLD_BY_ARM if (cost := cost_by_arm(evidence, name))]
+    told += [evidence.compute.again_s] if evidence.compute.again_s else []
     return max(0.0, computing - sum(told)) if told else computing
 
 

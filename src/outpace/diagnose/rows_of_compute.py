@@ -23,7 +23,8 @@ from outpace.diagnose.costs import (
     without,
 )
 from outpace.diagnose.told import Told, in_ms
-from outpace.records.evidence import FED, ONE_THREAD, Arm, Evidence
+from outpace.records.arm import FED, ONE_THREAD, Arm
+from outpace.records.evidence import Evidence
 
 AT_CEILING = 0.95
 FAR_BELOW = 0.05
@@ -33,6 +34,12 @@ MUCH_UPDATING, MANY_CALLS = 0.3, 0.2
 DOUBLE = (0.2, 0.4, 0.5)
 """share of the operations' time that float64 costs over float32: from calls and caches alone to all of it"""
 LEAST_BY_THREADS = 1.03
+AGAIN_ERROR = 0.2
+"""relative error of what a few calls took, while each was looked at"""
+MUCH_BESIDE, MOSTLY = 0.3, 0.5
+"""share of the operators before a backward pass that a line beside the model's call makes, from which on it
+is said, and the arithmetic is told at that line
+"""
 LEAST_USELESS = 0.1
 """share of the arithmetic done on nothing, from which on it is told"""
 
@@ -173,6 +180,21 @@ def computing_again(evidence: Evidence) -> Iterator[Told]:
         )
 
 
+def called_again(evidence: Evidence) -> Iterator[Told]:
+    """A model called on its batch once more, for what its first call gave."""
+    seconds = evidence.compute.again_s
+    if seconds:
+        low, high = (1 - AGAIN_ERROR) * seconds, (1 + AGAIN_ERROR) * seconds
+        cost = of_step(evidence, seconds, low, high, "predicted")
+        yield Told(
+            cost,
+            evidence.compute.again_where,
+            f"the model is called once more on the batch that it learns from, which takes "
+            f"{in_ms(seconds, cost.whole_s)} of a step, and nothing is learnt from what comes of it: what "
+            "the loss is taken from does for a metric too",
+        )
+
+
 def unused_gradients(evidence: Evidence) -> Iterator[Told]:
     """Gradients of parameters that nobody steps."""
     cost = cost_by_arm(evidence, "no_unused_gradients")
@@ -251,13 +273,15 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
         high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
     cost = of_step(evidence, rest, max(0.0, low), max(0.0, high), "predicted")
+    beside = evidence.compute.beside
     yield Told(
         cost,
-        evidence.compute.where,
+        beside.where if beside and beside.share > MOSTLY else evidence.compute.where,
         f"the model's operations take {in_ms(taken, cost.whole_s)} of a step"
         + _much_updating(evidence, taken)
         + _beside_ceiling(at_best, taken)
-        + _many_calls(evidence, taken),
+        + _many_calls(evidence, taken)
+        + _beside_model(evidence),
         sure=False,
     )
 
@@ -295,6 +319,17 @@ def _many_calls(evidence: Evidence, taken: float) -> str:
     if not where or operations * MOST_OVER_TINY * one_call(evidence) < MANY_CALLS * taken:
         return ""
     return f"; {operations} operators are called for a forward pass{where}"
+
+
+def _beside_model(evidence: Evidence) -> str:
+    """What the script computes beside its model, where that is much."""
+    beside = evidence.compute.beside
+    if beside is None or beside.share < MUCH_BESIDE:
+        return ""
+    return (
+        f"; {100 * beside.share:.0f} % of what comes before the backward pass is no model's: "
+        f"{beside.operator.lstrip('_')} at {beside.where}"
+    )
 
 
 def _called(evidence: Evidence) -> str:

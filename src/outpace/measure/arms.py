@@ -19,7 +19,7 @@ import torch
 
 from outpace.measure.counters import cpu_ns
 from outpace.measure.statistics import ALONE, FEW, Noise, enough, noise_of, paired_gain
-from outpace.records.evidence import Arm
+from outpace.records.arm import Arm
 from outpace.records.gain import Gain
 from outpace.seams.host import Host, Step
 from outpace.seams.setup import AS_IS, Setup

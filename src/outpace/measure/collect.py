@@ -27,6 +27,7 @@ from outpace.measure.ledger import (
     mean_of,
     mean_phases,
     own_share,
+    saving,
 )
 from outpace.measure.lines import input_lines
 from outpace.measure.machine import free_memory, memory_limit
@@ -35,29 +36,22 @@ from outpace.measure.sampler import Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
 from outpace.measure.subjects import main_device, training_loader, validation_on_others
 from outpace.measure.watch import Watcher
-from outpace.records.evidence import (
-    Arm,
-    ByHand,
-    Compute,
-    Evidence,
-    Loss,
-    Memory,
-    Overhead,
-    Recurring,
-    Run,
-    Steps,
-    Sync,
-)
+from outpace.records.arm import Arm
+from outpace.records.compute import ByHand, Compute
+from outpace.records.evidence import Evidence, Loss, Overhead, Steps, Sync
 from outpace.records.health import Health
 from outpace.records.ledger import NOW_AND_THEN
 from outpace.records.machine import Machine
+from outpace.records.memory import Memory
+from outpace.records.run import Recurring, Run
 from outpace.seams.alter import DEAR
 from outpace.seams.backend import BackendSeam, benchmarks
 from outpace.seams.collective import CollectiveSeam
-from outpace.seams.host import Host, RootFacts, Step
+from outpace.seams.host import Host, Step
 from outpace.seams.module import ModuleSeam, is_compiled
 from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.recompute import RecomputeSeam
+from outpace.seams.root import RootFacts
 from outpace.seams.tf32 import computed_in
 from outpace.seams.transfer import ON_CUDA, SYNCS, TRANSFERS, WAITS, TransferSeam
 from outpace.seams.unused import unused
@@ -87,6 +81,8 @@ def collect(
     steps = clean_steps(recorded)
     phases = mean_phases(steps)
     samples = Counter(sampler.counts)
+    if not host.mingled:
+        samples = saving(samples)
     arms = [arm for contest in contests for arm in contest.results()]
     device = main_device(host)
     if device != "cpu":

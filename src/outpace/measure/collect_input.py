@@ -26,7 +26,7 @@ from outpace.measure.lines import (
 from outpace.measure.sampler import Line, read_dump
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.watch import Watcher
-from outpace.records.evidence import Input
+from outpace.records.input import Input
 from outpace.seams.fetch import Fetches
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam

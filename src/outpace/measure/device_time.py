@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from outpace.records.evidence import Arm
+from outpace.records.arm import Arm
 from outpace.seams.phases import WORK
 
 FREED = {"transfer": "transfer_free", "sync": "sync_free", "input": "input_free"}

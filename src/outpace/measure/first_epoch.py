@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from outpace.measure.ledger import clean_steps, mean_phases
-from outpace.records.evidence import Recurring
+from outpace.records.run import Recurring
 from outpace.seams.host import Step
 
 KEPT = 3.0

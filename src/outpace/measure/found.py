@@ -8,7 +8,8 @@ from typing import Any
 from outpace.measure.by_hand import Place, Update
 from outpace.measure.health import HealthWatch
 from outpace.measure.statistics import Line
-from outpace.records.evidence import Images, Memory
+from outpace.records.input import Images
+from outpace.records.memory import Memory
 
 
 @dataclass

@@ -26,9 +26,10 @@ from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.not_finite import who_made_it
 from outpace.measure.subjects import training_loader
 from outpace.records.health import Health
-from outpace.seams.host import Evaluations, Host
+from outpace.seams.host import Host
 from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import held_by
+from outpace.seams.root import Evaluations
 from outpace.seams.version_of import version_of
 
 MOST_NUMBERS = 1 << 16

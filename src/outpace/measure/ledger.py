@@ -123,6 +123,18 @@ def build(seen: Seen) -> list[Row]:
     return rows_of(kept)
 
 
+def saving(samples: Counter[Line]) -> Counter[Line]:
+    """The samples, with all that a function does which calls `torch.save` as part of the checkpoint."""
+    steps = {frame[:2] for frame in of_steps(samples)}
+    frames = {f[:2] for line in samples if line.phase == "checkpoint" for f in line.lines}
+    saves = frames - steps
+    found: Counter[Line] = Counter()
+    for line, count in samples.items():
+        within = line.phase == "elsewhere" and any(frame[:2] in saves for frame in line.lines)
+        found[line._replace(phase="checkpoint") if within else line] += count
+    return found
+
+
 def _add_outside(seen: Seen, name: str, value: float, rows: Totals) -> None:
     """Add what came between steps; a validation without the figures and files that follow from it."""
     samples = Counter({k: v for k, v in seen.samples.items() if k.phase == name})

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import torch
 
 from outpace.measure.dispatch import Operator, OperatorWatch, phase, storage_of, tensors_in
-from outpace.records.evidence import ByKind
+from outpace.records.memory import ByKind
 
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "temporaries", "other"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outpace.records.evidence import Recurring
+from outpace.records.run import Recurring
 
 
 @dataclass

@@ -42,6 +42,8 @@ class Watcher:
         self._epoch: int | None = None
         """of the last step"""
         self.outside: dict[str, Came] = {name: Came() for name in NOW_AND_THEN}
+        self.elsewhere = [0, 0]
+        """steps with nothing else in them, and nanoseconds of these that no seam explains"""
         self.growth = Growth()
         self.first_look: Look | None = None
         self.next_look = LOOK_AGAIN_AT
@@ -83,7 +85,10 @@ class Watcher:
         elif not step.clean:
             for name, came in self.outside.items():
                 if step.phases[name]:
-                    came.note(step.index + 1 - step.count, step.phases[name])
+                    came.note(step.index + 1 - step.count, self._took(step, name))
+        else:
+            self.elsewhere[0] += step.count
+            self.elsewhere[1] += step.count * step.phases["elsewhere"]
         if not self.recording:
             return
         self._forget_other_training()
@@ -97,6 +102,17 @@ class Watcher:
         if step.index >= self.next_look:
             self.next_look *= 4
             self._look_for_retained()
+
+    def _took(self, step: Step, name: str) -> int:
+        """Nanoseconds of what came in a step; of a checkpoint also what is done around `torch.save`, as to
+        have a disk write it: what no seam explains beyond that of other steps, where nothing else came.
+        """
+        took = step.phases[name]
+        came = [each for each in NOW_AND_THEN if step.phases[each]]
+        if came != ["checkpoint"] or not self.elsewhere[0]:
+            return took
+        usual = step.count * self.elsewhere[1] // self.elsewhere[0]
+        return took + max(0, step.phases["elsewhere"] - usual)
 
     def _forget_other_training(self) -> None:
         """Losses of a model that is not trained any more, a teacher or a fold before, are another curve."""

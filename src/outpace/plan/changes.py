@@ -17,7 +17,8 @@ from typing import Literal
 
 from outpace.plan.elsewhere import step_on
 from outpace.plan.hardware import Device, devices
-from outpace.records.evidence import Arm, Evidence
+from outpace.records.arm import Arm
+from outpace.records.evidence import Evidence
 
 How = Literal["measured", "predicted", "not measured"]
 Gains = tuple[float, float, float]

@@ -12,7 +12,8 @@ import math
 from typing import NamedTuple
 
 from outpace.plan.hardware import Device
-from outpace.records.evidence import Evidence, Operators
+from outpace.records.compute import Operators
+from outpace.records.evidence import Evidence
 
 REACHED = (0.1, 0.6)
 """shares of its bound that an operator is taken to reach at least and at most"""

@@ -19,7 +19,7 @@ from outpace.plan.fit import between, depends, fit, fitted, left_out, read_runs,
 from outpace.plan.forecast import Objective, finish, options, steps_of, steps_seen, terms
 from outpace.plan.hardware import Device, device
 from outpace.plan.room import memory_plan, step_flops
-from outpace.records.evidence import Compute
+from outpace.records.compute import Compute
 from outpace.records.machine import Machine
 from outpace.records.plan import (
     Budget,

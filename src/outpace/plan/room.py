@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from outpace.errors import TargetError
 from outpace.plan.hardware import Device
-from outpace.records.evidence import ByKind
+from outpace.records.memory import ByKind
 from outpace.records.plan import MemoryPlan, Room, Sizes, StepFlops, StepSize
 
 How = Literal["measured", "predicted"]

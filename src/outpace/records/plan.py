@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from outpace.records.evidence import ByKind
+from outpace.records.memory import ByKind
 
 LawName = Literal["besiroglu", "hoffmann-1", "hoffmann-2", "hoffmann-3", "fitted"]
 

@@ -8,12 +8,13 @@ from typing import Literal, get_args
 import msgspec
 
 from outpace.errors import SessionError
-from outpace.records.evidence import ByKind, Evidence, Overhead
+from outpace.records.evidence import Evidence, Overhead
 from outpace.records.files import read_json
 from outpace.records.finding import Bound, Finding, Learning
 from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.machine import Machine
+from outpace.records.memory import ByKind
 from outpace.records.recipe import Recipe
 from outpace.records.target import Target
 from outpace.records.training import Training

@@ -14,7 +14,8 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from outpace.records.evidence import FED, Evidence
+from outpace.records.arm import FED
+from outpace.records.evidence import Evidence
 from outpace.records.finding import GainOf, Keeps
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings

@@ -3,8 +3,9 @@ target network, a frozen encoder, a loss that is a network.
 
 Such a call looks like one of a validation. It is told from it by where it stands, after a batch of the
 training was drawn and before the step is over, and by coming in each step. Without a loader only
-models that never learn are taken for helpers, and those that act: in training mode, on a part of a
-batch, as a policy is asked what to do next before it learns from what came of it.
+models that never learn are taken for helpers, those in training mode where several learn, as a generator
+whose samples another one learns to know, and those that act: in training mode, on a part of a batch, as
+a policy is asked what to do next before it learns from what came of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 from torch import nn
 
 from outpace.seams.batch import batch_size
-from outpace.seams.host import Host, RootFacts
+from outpace.seams.host import Host
+from outpace.seams.root import RootFacts
 
 EACH = 3
 """steps in a row after which a model is known to help"""
@@ -31,7 +33,8 @@ def of_the_step(host: Host, facts: RootFacts, module: nn.Module, args: tuple[Any
     if host.fed:
         placed = record is not None and record.trains and record.drawn > 0
     else:
-        placed = not facts.learns
+        several = sum(each.learns for each in host.roots.values()) > 1
+        placed = not facts.learns or (module.training and several)
     judged = facts.evaluations
     if not _acts(host, module, args) and not (placed and (judged.helps or facts.asked > EACH)):
         return False

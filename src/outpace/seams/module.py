@@ -22,16 +22,20 @@ from outpace.seams.alter import alter
 from outpace.seams.batch import changed_within, map_tensors, tensors_in, to_float32
 from outpace.seams.checkpoints import bring_checkpoints, recomputing
 from outpace.seams.helper import of_the_step
-from outpace.seams.host import Evaluations, Host, RootFacts
+from outpace.seams.host import Host
 from outpace.seams.in_place_of import put_back
 from outpace.seams.layout import as_rows, lay_out, to_channels_last
 from outpace.seams.optimizer import held_by
+from outpace.seams.root import Evaluations, RootFacts
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.unused import sparing
 from outpace.seams.where import caller, locals_of, user_frames
 
 _is_compiling = torch.compiler.is_compiling
 _current_graph_task_id = torch._C._current_graph_task_id
+
+OnCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Callable[[Any], None]]
+"""told of a root's call, with its arguments; what it gives is told of what came of the call"""
 
 
 def _nothing() -> None:
@@ -64,6 +68,7 @@ class ModuleSeam:
         """the root called last, weakly, and what is known of it"""
         self.altered: tuple[str, str] | None = None
         self.undo: Callable[[], None] = _nothing
+        self.on_call: OnCall | None = None
 
     def install(self) -> None:
         """Put the seam in."""
@@ -95,9 +100,18 @@ class ModuleSeam:
                 except Exception as error:
                     facts = None
                     host.fail("module", error)
-                if seam.plain or facts is None or not facts.has_parameters:
+                if facts is None or not facts.has_parameters:
                     return seam.call(self, *args, **kwargs)
-                return seam.run(self, facts, args, kwargs)
+                ended = None
+                if seam.on_call is not None:
+                    ended = host.guard("module", seam.on_call, self, args, kwargs)
+                if seam.plain:
+                    out = seam.call(self, *args, **kwargs)
+                else:
+                    out = seam.run(self, facts, args, kwargs)
+                if ended is not None:
+                    host.guard("module", ended, out)
+                return out
             finally:
                 seam.inside = False
                 phases.unwind(depth)

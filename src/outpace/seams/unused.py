@@ -19,9 +19,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from outpace.seams.host import Host, RootFacts, Step
+from outpace.seams.host import Host, Step
 from outpace.seams.optimizer import held_by
 from outpace.seams.recompute import RecomputeSeam
+from outpace.seams.root import RootFacts
 from outpace.seams.setup import Setup
 from outpace.seams.version_of import version_of
 

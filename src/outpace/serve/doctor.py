@@ -48,7 +48,7 @@ class Shuffled(NamedTuple):
 
 
 def loading_facts(loader: DataLoader[Any]) -> dict[str, Any]:
-    """Facts for the evidence of a training (fields of `records.evidence.Input`).
+    """Facts for the evidence of a training (fields of `records.input.Input`).
 
     Workers are tried only where there is cause: torch seeds all generators of the packages, so
     without a `worker_init_fn` and without a generator in the data set there is none.

@@ -74,6 +74,21 @@ class Unopened:
         for holder in holders.values() if self.whole else ():
             self._reset(holder)
 
+    def empty_again(self) -> None:
+        """Let go of all that a data set keeps since then in places of its own that were empty, as an index
+        that it reads with the first sample: each worker that is forked later reads its own.
+        """
+        found = _held(self.dataset, inside=self._was_filled) if self.whole else ()
+        holders = {id(held.holder): held.holder for held in found if self._is_new(held)}
+        for holder in holders.values():
+            self._reset(holder)
+
+    def _is_new(self, held: Held) -> bool:
+        if held.item:
+            return False
+        was_there = held.place in self.empty
+        return not was_there or (self.empty[held.place] and held.value is not None)
+
     def _reset(self, holder: Any) -> None:
         for name in list(vars(holder)):
             place = id(holder), name, False
@@ -108,6 +123,16 @@ def none_opened(dataset: Any) -> Iterator[Unopened]:
         yield unopened
     finally:
         unopened.put_back()
+
+
+@contextlib.contextmanager
+def none_drawn(dataset: Any) -> Iterator[None]:
+    """After, a data set is as if no sample had been drawn inside: it keeps nothing of them."""
+    with none_opened(dataset) as unopened:
+        try:
+            yield
+        finally:
+            unopened.empty_again()
 
 
 def _held(dataset: Any, inside: Callable[[Held], bool] = lambda held: True) -> Iterator[Held]:

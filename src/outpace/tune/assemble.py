@@ -15,12 +15,13 @@ from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.fetch import FetchSeam
-from outpace.seams.host import Host, RootFacts
+from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loss import LossSeam
 from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.recompute import RecomputeSeam
+from outpace.seams.root import RootFacts
 from outpace.seams.save import SaveSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.transfer import TransferSeam

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import msgspec
 
 from outpace.errors import Interrupted
-from outpace.records.evidence import COMMUNICATION_FREE, Evidence, Rank
+from outpace.records.arm import COMMUNICATION_FREE
+from outpace.records.evidence import Evidence, Rank
 from outpace.records.files import read_json, write_json
 from outpace.records.gain import NO_GAIN, Gain
 from outpace.records.ledger import with_ending

@@ -22,7 +22,8 @@ from outpace.measure.others import Others, said
 from outpace.measure.paging import Paging
 from outpace.measure.subjects import training_loader
 from outpace.measure.workers import WorkerMemory
-from outpace.records.evidence import ONE_THREAD, Evidence
+from outpace.records.arm import ONE_THREAD
+from outpace.records.evidence import Evidence
 from outpace.remedies.base import Remedy
 from outpace.remedies.catalog import all_remedies
 from outpace.seams.alter import DEAR, DROPOUT, PassingThrough, parts_of
@@ -35,6 +36,7 @@ from outpace.tune.files import CONTESTS, MARKER, read, write
 from outpace.tune.observed import Observed
 from outpace.tune.probes import (
     Snapshot,
+    probe_calls,
     probe_images,
     probe_input,
     probe_memory,
@@ -201,6 +203,7 @@ class Experiment:
         # Before the run is watched: a short one ends meanwhile, and its ledger needs the lines of its loss.
         yield from self.slowly(self.until_helpers_are_known())
         yield from self.slowly(probe_operators(observed))
+        yield from self.slowly(probe_calls(observed))
         yield from self.watch()
         if not self.earlier:
             yield from self.slowly(looked.look(LOOKS, LOOK_S))

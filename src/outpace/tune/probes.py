@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
@@ -16,9 +16,11 @@ from outpace.measure.by_hand import (
     Place,
     Update,
     busiest,
+    dearest,
     is_scripts_own,
     through_torchs,
 )
+from outpace.measure.called_again import called_again
 from outpace.measure.capacity import tightest
 from outpace.measure.dispatch import capturing, name_of
 from outpace.measure.first_epoch import KEPT, kept
@@ -29,12 +31,15 @@ from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.waste import Waste
-from outpace.records.evidence import Images, Memory, Operators
+from outpace.records.compute import Operators
+from outpace.records.input import Images
+from outpace.records.memory import Memory
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.generators import moved
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
+from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.phases import WORK
 from outpace.seams.recompute import RecomputeSeam
@@ -43,7 +48,7 @@ from outpace.seams.where import user_frame
 from outpace.serve.changes import state_of
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
-from outpace.serve.open_files import none_opened
+from outpace.serve.open_files import none_drawn
 from outpace.serve.probe import Probe, gather_time, has_own_sampler, making_time, probe
 from outpace.tune.files import TRACE, write
 from outpace.tune.observed import Observed
@@ -66,6 +71,14 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         """what runs outside of all phases, and in the step of an optimizer of the script's own"""
         self.calls: Counter[Place] = Counter()
         """operators of the forward pass by the line of the script that calls them"""
+        self.beside: defaultdict[Place, defaultdict[str, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
+        """seconds of those that no model's call calls, by that line and their name"""
+        self.before_s = 0.0
+        """of all of them"""
+        module = host.seams.get("module")
+        self.module = module if isinstance(module, ModuleSeam) else None
         seam = host.seams.get("recompute")
         self.recompute = seam if isinstance(seam, RecomputeSeam) else None
         self.root = rooted[0] if rooted is not None else None
@@ -83,7 +96,11 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             self.readings.see(name_of(operator), args)
         frame = user_frame(sys._getframe(1)) if phase in (None, "forward") else None
         if frame is not None and (phase or self.own.see(operator, args, out, frame)):
-            self.calls[frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno] += 1
+            at = frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno
+            self.calls[at] += 1
+            self.before_s += self.took_s
+            if self.module is not None and not self.module.inside:
+                self.beside[at][name_of(operator)] += self.took_s
         if phase == "optimizer" and self.steps_by_hand():
             frame = user_frame(sys._getframe(1))
             if frame is not None and not through_torchs(sys._getframe(1), frame):
@@ -139,6 +156,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         unused_read=counter.readings.met or named_in_script(),
         denormals=denormals(observed.host),
         calls=busiest(counter.calls),
+        beside=dearest(counter.beside, counter.before_s),
         spent=longest(counter.count),
         autocast=counter.count.half,
         padding=counter.waste.padding,
@@ -148,6 +166,13 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     observed.found.loss_lines = set(counter.own.learnt)
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
+
+
+def probe_calls(observed: Observed) -> Iterator[None]:
+    """Calls of a model that come to nothing."""
+    found = yield from called_again(observed.host)
+    if found is not None:
+        observed.found.compute.update(again_s=found.seconds, again_where=found.where)
 
 
 def longest(count: StepCount) -> tuple[Operators, ...]:
@@ -269,7 +294,12 @@ def probe_input(observed: Observed) -> None:
     loaded = training_loader(observed.host)
     if loaded is None:
         return
-    loader, record = loaded
+    observed.found.input.update(loading_facts(loaded[0]))
+    with none_drawn(loaded[0].dataset):
+        _probe_loader(observed, *loaded)
+
+
+def _probe_loader(observed: Observed, loader: DataLoader[Any], record: Record) -> None:
     found = probe(loader)
     facts = observed.found.input
     facts.update(
@@ -280,7 +310,6 @@ def probe_input(observed: Observed) -> None:
         sample_bytes=found.sample_bytes,
         samples=found.samples,
     )
-    facts.update(loading_facts(loader))
     facts.update(own_sampler=has_own_sampler(loader), others_random=others_random(observed, loader))
     if loader.num_workers:
         facts["made_here_s"] = making_time(loader)
@@ -306,8 +335,9 @@ def others_random(observed: Observed, loader: DataLoader[Any]) -> bool:
         if other.dataset is loader.dataset and other.collate_fn is loader.collate_fn:
             continue  # that was looked at
         try:
-            if not probe(other, slices=False).deterministic:
-                return True  # or it could not be tried
+            with none_drawn(other.dataset):
+                if not probe(other, slices=False).deterministic:
+                    return True  # or it could not be tried
         except Exception:  # as of a file that only its workers open
             return True
     return False
@@ -371,7 +401,7 @@ def _paths_of(loader: Any) -> list[str]:
 
     Image.open = watched  # type: ignore[assignment]
     try:
-        with none_opened(loader.dataset):
+        with none_drawn(loader.dataset):
             for index in range(min(8, len(loader.dataset))):
                 loader.dataset[index]
     except Exception:

@@ -19,7 +19,7 @@ from time import perf_counter, process_time
 from torch import distributed
 
 from outpace.measure.arms import Contest
-from outpace.records.evidence import COMMUNICATION_FREE
+from outpace.records.arm import COMMUNICATION_FREE
 from outpace.seams.host import Host
 from outpace.seams.setup import AS_IS, Setup
 

@@ -7,7 +7,7 @@ import difflib
 from functools import cache
 from itertools import pairwise
 
-from outpace.remedies.edits.script import Change, Script, edited, is_standard, line_of
+from outpace.remedies.edits.script import Change, Script, edited, is_standard, line_of, lines_of
 
 ELSEWHERE = 0
 """line of what is in another file than the script"""
@@ -150,7 +150,7 @@ def moved(where: str | None, before: str, after: str) -> str | None:
 @cache
 def _lines(before: str, after: str) -> dict[int, int]:
     """Line of ``before`` -> line of ``after``; a changed line is the one in its place."""
-    one, other = before.splitlines(), after.splitlines()
+    one, other = ([line.rstrip("\r\n") for line in lines_of(text)] for text in (before, after))
     found: dict[int, int] = {}
     matcher = difflib.SequenceMatcher(None, one, other, autojunk=False)
     for kind, i1, i2, j1, j2 in matcher.get_opcodes():

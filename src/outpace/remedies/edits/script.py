@@ -42,7 +42,7 @@ class Script:
             self.tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError) as error:
             raise ValueError(f"the script does not parse: {error}") from error
-        self.lines = _LINES.findall(text)
+        self.lines = lines_of(text)
         self._starts = [0]
         for line in self.lines:
             self._starts.append(self._starts[-1] + len(line))
@@ -215,6 +215,11 @@ def edited(source: str, edit: Callable[[Script], str]) -> str:
     except ValueError:
         return source
     return edit(script)
+
+
+def lines_of(text: str) -> list[str]:
+    """A text's lines as Python counts them, with their ends: others end lines at form feeds too."""
+    return _LINES.findall(text)
 
 
 def white(line: str) -> str:

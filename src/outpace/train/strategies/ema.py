@@ -8,6 +8,7 @@ import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from outpace.errors import UsageError
+from outpace.seams.batch import to_float32
 from outpace.train.checkpoint import copied
 from outpace.train.layers import fit_buffers, take_buffers, with_later_buffers
 from outpace.train.strategies.base import Strategy
@@ -62,7 +63,7 @@ class Ema(Strategy):
             run.load_weights(self.model, with_later_buffers(self._state["model"], self.model))
             self.averaged = self._state["averaged"]
         own = dict(self.model.named_parameters())
-        self.longer = {n: long(w) for n, w in own.items() if w.dtype in SHORT}
+        self.longer = {n: w.detach().float() for n, w in own.items() if w.dtype in SHORT}
         if self._state is not None:
             self.set_longer(run.placed(self._state["longer"], self.longer))
         self._state = None
@@ -78,7 +79,7 @@ class Ema(Strategy):
             soon = (1 + self.averaged) / (10 + self.averaged)
             decay = min(self.decay**self.every, soon)
             average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-            average(self.means, [long(weight) for weight in self.trained], self.averaged)
+            average(self.means, [to_float32(each.detach()) for each in self.trained], self.averaged)
 
     @torch.no_grad()
     def validates(self, run: Run) -> torch.nn.Module | None:
@@ -110,8 +111,3 @@ class Ema(Strategy):
         """Go on with those that are not in the copy."""
         for name, mean in means.items():
             self.longer[name].copy_(mean)
-
-
-def long(weight: torch.Tensor) -> torch.Tensor:
-    """A weight as an average can be made of it."""
-    return weight.detach().float() if weight.dtype in SHORT else weight

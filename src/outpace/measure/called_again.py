@@ -1,0 +1,110 @@
+"""Calls of a model on a batch that it learns from anyway, of which nothing is learnt.
+
+As where a metric is taken from a forward pass of its own, though the one that the loss was taken from
+gave the same. A call that is learnt from is told by the gradient that its outputs get; one on other
+tensors, in another mode or of another model is none of these, and neither is one that does not come in
+each step: of old policies, or of a model that is to be attacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from outpace.measure.arms import median
+from outpace.seams.batch import tensors_in
+from outpace.seams.host import Host
+from outpace.seams.module import ModuleSeam
+from outpace.seams.where import caller
+
+STEPS = 4
+"""looked at; the first only where no batch is met twice in it"""
+
+
+@dataclass
+class Call:
+    """One call of a root."""
+
+    step: int
+    on: tuple[Any, ...]
+    """the model, its mode, and each tensor that it was given, as it was then"""
+    given: list[torch.Tensor]
+    """these, so that no other has their identity"""
+    where: str | None
+    phase: str | None
+    seconds: float = 0.0
+    learnt: bool = False
+
+
+class Again(NamedTuple):
+    """Seconds a step of calls that come to nothing, and the line that makes most of them."""
+
+    seconds: float
+    where: str | None
+
+
+@dataclass
+class CallWatch:
+    """Notes the calls of some steps."""
+
+    host: Host
+    calls: list[Call] = field(default_factory=list)
+
+    def on_call(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[Any], None]:
+        """Note a call."""
+        given = list(tensors_in((args, kwargs)))
+        on = (id(module), module.training, *((id(each), each._version) for each in given))
+        found = Call(self.host.steps, on, given, caller(), self.host.phases.current())
+        if given:
+            self.calls.append(found)
+        begun = perf_counter()
+
+        def ended(out: Any) -> None:
+            found.seconds = perf_counter() - begun
+
+            def learn(_: torch.Tensor) -> None:
+                found.learnt = True
+
+            for tensor in tensors_in(out):
+                if tensor.requires_grad:
+                    tensor.register_hook(learn)  # type: ignore[no-untyped-call]
+
+        return ended
+
+    def for_nothing(self, step: int) -> list[Call]:
+        """Those in a step that nothing is learnt from, on what another call is learnt from there."""
+        learnt = {call.on for call in self.calls if call.step == step and call.learnt}
+        return [
+            call
+            for call in self.calls
+            if call.step == step
+            and call.phase == "forward"
+            and not call.learnt
+            and call.on in learnt
+        ]
+
+
+def called_again(host: Host) -> Generator[None, None, Again | None]:
+    """Steps of which the calls are noted; gives None where each comes to something."""
+    seam = host.seams["module"]
+    assert isinstance(seam, ModuleSeam)
+    watch, first = CallWatch(host), host.steps
+    seam.on_call = watch.on_call
+    try:
+        for _ in range(STEPS):
+            host.group, host.dirty = 1, True
+            yield None
+            if not watch.for_nothing(host.steps - 1):
+                return None
+    finally:
+        seam.on_call = None
+    steps = [watch.for_nothing(step) for step in range(first, host.steps)]
+    seconds = median([sum(call.seconds for call in each) for each in steps])
+    return Again(seconds, max(steps[-1], key=lambda call: call.seconds).where)

@@ -1,0 +1,124 @@
+"""How batches reach the model, as it was measured."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Images(msgspec.Struct, frozen=True):
+    """Image files that the data set opened, per sample and over those probed."""
+
+    decode_s: float = 0.0
+    jpeg_share: float = 0.0
+    mean_pixels: float = 0.0
+    identical: bool | None = None
+    """simplejpeg gave the same bytes as Pillow on every probed file; None: not installed or no file"""
+    simplejpeg_speedup: float = 1.0
+    """of decoding, on the probed files"""
+    kept_s: float = 0.0
+    """time an image takes whose decoded pixels are kept in memory"""
+    keeping_s: float = 0.0
+    """time that taking fresh memory for an image's pixels adds, once"""
+    files: int = 0
+    spilled_s: float = 0.0
+    """time an image takes whose decoded pixels are kept on disk, while the system has them in memory"""
+
+
+class Input(msgspec.Struct, frozen=True):
+    """How batches reach the model."""
+
+    kind: Literal["loader", "iterable", "lines", "none"] = "none"
+    """a DataLoader over a map-style set, over an iterable set, or found by the lines that feed the
+    model (a ``get_batch()`` or a generator)"""
+    where: str | None = None
+    workers: int = 0
+    prefetch_factor: int = 0
+    persistent: bool = False
+    anew: bool = False
+    """a DataLoader is made for each epoch, and workers with it"""
+    restarts: bool = False
+    """an iterator is made for each batch, and workers with it; steps are measured with that in them"""
+    pinned: bool = False
+    batch_size: int = 0
+    batches: int | None = None
+    """batches an epoch"""
+    samples: int | None = None
+    epochs: int | None = None
+    """epochs of the whole run where it could be found, else None"""
+    wait_s: float = 0.0
+    """time a step waits for its batch, as the script runs"""
+    fetch_s: float = 0.0
+    """wall time of fetching one batch, in one worker"""
+    fetch_cpu_s: float = 0.0
+    again_s: float | None = None
+    """the same of samples that were drawn before, as in all epochs but the first; None where it is no less"""
+    collate_s: float = 0.0
+    decode_s: float = 0.0
+    """part of a batch's fetch spent in image decoding"""
+    parse_s: float = 0.0
+    """part spent parsing text or records (csv, json, re, struct, pickle)"""
+    storage_s: float = 0.0
+    """part spent off the CPU: waiting for a disk, a socket or a sleep"""
+    ipc_s: float = 0.0
+    """time a batch spends between worker and main process"""
+    epoch_start_s: float = 0.0
+    """extra time of an epoch's first step: making the iterator, starting workers, and copying the memory
+    that is shared with them; where it restarts, all that a step waits"""
+    forked_s: float = 0.0
+    """part of it: the step computes longer, as each page that a forked worker shares is copied once it is
+    written to"""
+    worker_growth_bytes: float = 0.0
+    """what the memory that workers own grows by, a step"""
+    copied_bytes: int = 0
+    """what each forked worker comes to copy of the data set's Python objects, estimated"""
+    copied_objects: int = 0
+    copied_holder: str = ""
+    """the data set's attribute that leads to most of them"""
+    same_draws: tuple[str, ...] = ()
+    """generators that samples use and that are alike in all workers: "numpy", or an attribute"""
+    read_bytes: float = 0.0
+    """bytes read from storage a batch"""
+    sample_bytes: int = 0
+    """size of one collated sample"""
+    deterministic: bool | None = None
+    """the same sample drawn twice is the same; None where it could not be tried"""
+    random_streams: tuple[str, ...] = ()
+    """the generators that drawing a sample advances: "python", "numpy", "torch" """
+    step_streams: tuple[str, ...] = ()
+    """those that the rest of a step advances"""
+    fed_back: bool = False
+    """the script changes what makes batches, a data set or a sampler, between two batches of one epoch"""
+    interrupted: bool = False
+    """validations come between the batches of an epoch"""
+    shared: bool = False
+    """and draw from the same data set, which the script may have told to give other samples meanwhile"""
+    own_sampler: bool = False
+    """its order is of a sampler that is not torch's, which may draw, or keep its place, on the way"""
+    others_random: bool = False
+    """samples of another DataLoader are drawn by chance, or could not be tried"""
+    sliceable: bool | None = None
+    """``dataset[indices]`` equals the collated items bit for bit"""
+    why_not_sliceable: str | None = None
+    made_here_s: float | None = None
+    """CPU time of making one in the training's own process, where workers make them"""
+    slice_s: float | None = None
+    """time of one ``dataset[indices]`` a batch"""
+    cached_s: float | None = None
+    """time of one batch from samples kept in memory"""
+    images: Images | None = None
+    places: tuple[tuple[str, float], ...] = ()
+    """file:line in the user's code and its share of the fetch"""
+    read_s: float = 0.0
+    """part of a batch's fetch at lines that open or read, on the CPU or off it"""
+    kind_places: dict[str, str] = {}
+    """the line of most of each kind of work: "storage", "parse", "decode", "collate", "augment" """
+    reworked_s: float = 0.0
+    """seconds a step in which the script's own loop makes the model's input of a loader's batch"""
+    reworked_where: str | None = None
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether samples, other loaders' too, would be others if drawn elsewhere or in another order."""
+        return not self.deterministic or self.others_random

@@ -1,0 +1,46 @@
+"""What is known of a root: a module that the script calls itself, and not another module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Evaluations:
+    """A model's calls without learning that were taken for a validation."""
+
+    helps: bool = False
+    """they belong to the steps, as those of a teacher do"""
+    calls: int = 0
+    with_grad: int = 0
+    with_grad_where: str | None = None
+    in_training: int = 0
+    in_training_where: str | None = None
+
+
+@dataclass
+class RootFacts:
+    """A module that the script calls itself, as it was seen."""
+
+    training_calls: int = 0
+    learns: bool = False
+    """called to learn since the first step: before it a model may be tried out"""
+    in_training: bool = False
+    """called to learn in training mode"""
+    taught: bool = False
+    """an optimizer that was stepped has parameters of it; known of models in evaluation mode alone"""
+    steppers: int = 0
+    """optimizers that had been stepped when that was asked"""
+    where: str | None = None
+    has_parameters: bool = False
+    channels_last: bool = False
+    behaves_otherwise: bool | None = None
+    """in training mode than in evaluation; None until it was asked"""
+    asked_at: int = -1
+    """steps before its newest call without learning"""
+    asked: int = 0
+    """steps in a row with such a call"""
+    evaluations: Evaluations = field(default_factory=Evaluations)
+    compiled: Any = None
+    names: tuple[str, ...] = ()

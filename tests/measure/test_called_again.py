@@ -1,0 +1,111 @@
+"""Calls of a model on a batch that it learns from anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from outpace.measure.called_again import STEPS, Again, called_again
+from outpace.seams.host import Host
+from outpace.tune.assemble import assemble
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    host: Host = assemble(switching=True)
+    host.install()
+    yield host
+    host.remove()
+
+
+Step = Callable[[nn.Module, torch.Tensor], torch.Tensor]
+
+
+def looked(host: Host, step: Step) -> tuple[Again | None, int]:
+    """What is found of a training, and after how many steps."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout())
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    looking = None
+    for steps in range(2 + STEPS + 1):
+        if steps == 2:
+            looking = called_again(host)
+        if looking is not None:
+            try:
+                next(looking)
+            except StopIteration as end:
+                return end.value, steps - 2
+        optimizer.zero_grad()
+        step(model, torch.randn(4, 8)).backward()
+        optimizer.step()
+    raise AssertionError("it looks on")
+
+
+def for_a_metric(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    loss = model(x).square().mean()
+    model(x).argmax(1)
+    return loss
+
+
+def twice_for_one_loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """As R-Drop has it: two draws of dropout are to agree."""
+    return (model(x) - model(x)).square().mean()
+
+
+def on_another_view(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        wanted = model(x + 0.1)
+    return (model(x) - wanted).square().mean()
+
+
+def in_another_mode(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    model.eval()
+    with torch.no_grad():
+        wanted = model(x)
+    model.train()
+    return (model(x) - wanted).square().mean()
+
+
+def changed_meanwhile(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        wanted = model(x)
+    x += 0.1
+    return (model(x) - wanted).square().mean()
+
+
+def test_a_second_call_for_a_metric_is_found(host: Host) -> None:
+    found, steps = looked(host, for_a_metric)
+    assert found is not None
+    assert found.seconds > 0
+    line = for_a_metric.__code__.co_firstlineno + 2
+    assert found.where is not None
+    assert found.where.endswith(f"test_called_again.py:{line}")
+    assert steps == STEPS
+    assert host.seams["module"].on_call is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "step", [twice_for_one_loss, on_another_view, in_another_mode, changed_meanwhile]
+)
+def test_calls_that_are_learnt_from_or_give_something_else_are_none(host: Host, step: Step) -> None:
+    found, steps = looked(host, step)
+    assert found is None
+    assert steps == 1, "and the next steps are not looked at"
+
+
+def test_old_guesses_that_several_steps_learn_from_are_none(host: Host) -> None:
+    """As of a policy, asked once for what it then learns from for some steps."""
+    kept: list[torch.Tensor] = []
+
+    def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        if len(kept) % 3 == 0:
+            kept.append(x)
+            with torch.no_grad():
+                model(x)
+        else:
+            kept.append(kept[-1])
+        return model(kept[-1]).square().mean()
+
+    assert looked(host, step)[0] is None

@@ -128,6 +128,12 @@ def test_a_batch_that_is_made_over_in_the_loop_is_told() -> None:
     assert (told.bound, told.cause) == ("io", "augment")
     assert told.gain.speedup == pytest.approx(1 / (1 - 0.06 / evidence.steps.mean_s), rel=0.01)
     assert "60.0 of the" in told.reason
+    asked = with_input(
+        wait_s=0.0, reworked_s=0.06, reworked_where="train.py:9", reworked_by_reading=True
+    )
+    told = next(f for f in findings(asked) if f.where == "train.py:9")
+    assert (told.bound, told.cause) == ("io", "storage")
+    assert "waiting for them" in told.reason
 
 
 def test_only_starts_are_told_where_nothing_else_is_waited_for() -> None:
@@ -601,6 +607,11 @@ def test_a_loop_that_calls_most_operators_is_named() -> None:
         "1000 operators a forward pass, 900 of them in Reader.forward (train.py:17), each"
         in loop.reason
     )
+    for slower, said in ((1.25, True), (1.9, False)):
+        arms = (*IMAGES.arms, arm("batch_double", 1 / slower, 0.1))
+        seen = replace(IMAGES, compute=compute, arms=arms)
+        (loop,) = (f for f in findings(seen) if f.cause == "dispatch")
+        assert ("with twice the batch it takes 1.25 times as long" in loop.reason) is said
 
 
 def test_a_list_of_losses_is_none() -> None:

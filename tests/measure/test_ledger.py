@@ -172,3 +172,15 @@ def test_what_is_done_around_saving_is_part_of_the_checkpoint() -> None:
     inline = Counter({stepping: 50, stepping._replace(phase="checkpoint"): 5,
                       stepping._replace(phase="elsewhere"): 5})  # fmt: skip
     assert saving(inline) == inline, "the training's own function is no part of it"
+
+
+def test_a_validation_is_told_where_it_calls_the_model() -> None:
+    """Not at a line of the model's, which the training runs as well."""
+    model, fit = (FILE, "forward", 1), (FILE, "fit", 3)
+    training = Line("forward", FILE, "relu", (model, fit))
+    judged = Line("validation", FILE, "relu", (model, (FILE, "evaluate", 4), fit))
+    shared = training._replace(phase="validation")
+    seen = Seen(0.0, steps(0.0), 10, {"validation": 1.0}, Counter({training: 90, judged: 30}))
+    assert rows_of(seen)["validation", 4] == pytest.approx(1.0)
+    seen = Seen(0.0, steps(0.0), 10, {"validation": 1.0}, Counter({training: 90, shared: 30}))
+    assert rows_of(seen)["validation", 1] == pytest.approx(1.0), "there is no other line"

@@ -36,6 +36,8 @@ DOUBLE = (0.2, 0.4, 0.5)
 LEAST_BY_THREADS = 1.03
 AGAIN_ERROR = 0.2
 """relative error of what a few calls took, while each was looked at"""
+HARDLY_LONGER = 1.5
+"""times as long as a step with twice the batch may take for that to be said"""
 MUCH_BESIDE, MOSTLY = 0.3, 0.5
 """share of the operators before a backward pass that a line beside the model's call makes, from which on it
 is said, and the arithmetic is told at that line
@@ -80,8 +82,17 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
         f"{in_ms(seconds, cost.whole_s)} of a step {what}: "
         f"{evidence.compute.operations} operators a forward pass{_called(evidence)}{for_each} each too small "
         f"for what it costs to call; one for each of the model's {evidence.compute.tensors} tensors, and an "
-        f"optimizer that updates all at once, would be {100 * (1 - beyond):.0f} % of a step's",
+        f"optimizer that updates all at once, would be {100 * (1 - beyond):.0f} % of a step's"
+        + _twice_the_batch(evidence),
     )
+
+
+def _twice_the_batch(evidence: Evidence) -> str:
+    """What more samples in a step would cost, where that is little."""
+    arm = evidence.arm("batch_double")
+    if arm is None or arm.gain.speedup * HARDLY_LONGER < 1 or arm.gain.speedup > 1:
+        return ""
+    return f"; with twice the batch it takes {1 / arm.gain.speedup:.2f} times as long"
 
 
 def recompiling(evidence: Evidence) -> Iterator[Told]:

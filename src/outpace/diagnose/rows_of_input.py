@@ -23,6 +23,9 @@ def storage(evidence: Evidence) -> Iterator[Told]:
     if data.kind == "lines":
         what = "reads data, or waits for them"  # which of both no clock tells
     yield from _input(evidence, "storage", what)
+    if evidence.input.reworked_by_reading:
+        what = "reading data for each batch, or waiting for them"
+        yield from _reworked(evidence, what, "a data set does that in workers, some batches ahead")
 
 
 def parse(evidence: Evidence) -> Iterator[Told]:
@@ -39,6 +42,14 @@ def augment(evidence: Evidence) -> Iterator[Told]:
     if evidence.input.workers and not evidence.input.fetch_s:
         what = "is made in workers that could not be looked into, as they are not forked"
     yield from _input(evidence, "augment", what)
+    if not evidence.input.reworked_by_reading:
+        what = "making the model's input of each batch"
+        yield from _reworked(
+            evidence, what, "a data set or a collate function does that in workers"
+        )
+
+
+def _reworked(evidence: Evidence, what: str, instead: str) -> Iterator[Told]:
     seconds = evidence.input.reworked_s
     if seconds:
         low, high = (1 - REWORKED_ERROR) * seconds, (1 + REWORKED_ERROR) * seconds
@@ -46,9 +57,8 @@ def augment(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             cost,
             evidence.input.reworked_where,
-            f"{in_ms(seconds, cost.whole_s, 'of the')} of a step go to making the model's "
-            "input of each batch, in the training's own thread: a data set or a collate function does that "
-            "in workers",
+            f"{in_ms(seconds, cost.whole_s, 'of the')} of a step go to {what}, in the training's own "
+            f"thread: {instead}",
         )
 
 

@@ -34,6 +34,8 @@ from outpace.seams.loader import LoaderSeam
 TOLD = ("parse", "decode", "storage", "collate")
 """kinds of input work that a script's own lines are told by"""
 MOST_NESTED = 8
+MOSTLY = 0.5
+"""share of samples by which lines are told to read"""
 OFF_CPU = 0.05
 """share of a fetch off the CPU below which it is noise"""
 
@@ -97,6 +99,7 @@ def collect_input(
     if made.total() >= FEWEST:
         facts["reworked_s"] = made_share * phases.get("elsewhere", 0.0)
         facts["reworked_where"] = places(made, most=1)[0][0]
+        facts["reworked_by_reading"] = kinds(made).get("storage", 0.0) > MOSTLY
     return Input(**{**facts, **found.input}, images=found.images)
 
 

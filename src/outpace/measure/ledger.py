@@ -144,8 +144,21 @@ def _add_outside(seen: Seen, name: str, value: float, rows: Totals) -> None:
         rows["logging", places(told, most=1)[0][0]] += part * value
         value *= 1 - part
         samples -= told
+    if name == "validation":
+        samples = _beside_steps(samples, of_steps(seen.samples))
     at = places(samples, most=1)
     rows[name, at[0][0] if at else None] += value
+
+
+def _beside_steps(samples: Counter[Line], steps: set[Place]) -> Counter[Line]:
+    """The samples from the innermost line on that no step runs, where there is one: the model's own lines are
+    those of the training too.
+    """
+    found: Counter[Line] = Counter()
+    for line, count in samples.items():
+        own = next((i for i, frame in enumerate(line.lines) if frame not in steps), 0)
+        found[line._replace(lines=line.lines[own:])] += count
+    return found
 
 
 def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:

@@ -117,6 +117,8 @@ class Input(msgspec.Struct, frozen=True):
     reworked_s: float = 0.0
     """seconds a step in which the script's own loop makes the model's input of a loader's batch"""
     reworked_where: str | None = None
+    reworked_by_reading: bool = False
+    """most of it reads data, or waits for them, as for a server's answer"""
 
     @property
     def by_chance(self) -> bool:

@@ -45,6 +45,7 @@ WATCHED = {
             "forked_s",
             "reworked_s",
             "reworked_where",
+            "reworked_by_reading",
             "interrupted",
             "shared",
         ),

@@ -3,7 +3,8 @@
 As where a metric is taken from a forward pass of its own, though the one that the loss was taken from
 gave the same. A call that is learnt from is told by the gradient that its outputs get; one on other
 tensors, in another mode or of another model is none of these, and neither is one that does not come in
-each step: of old policies, or of a model that is to be attacked.
+each step: of old policies, or of a model that is to be attacked. On a GPU, where a call's time is that of
+launching it, nobody looks.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from outpace.measure.arms import median
 from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
 from outpace.seams.module import ModuleSeam
+from outpace.seams.version_of import version_of
 from outpace.seams.where import caller
 
 STEPS = 4
@@ -60,7 +62,7 @@ class CallWatch:
     ) -> Callable[[Any], None]:
         """Note a call."""
         given = list(tensors_in((args, kwargs)))
-        on = (id(module), module.training, *((id(each), each._version) for each in given))
+        on = (id(module), module.training, *((id(each), version_of(each)) for each in given))
         found = Call(self.host.steps, on, given, caller(), self.host.phases.current())
         if given:
             self.calls.append(found)

@@ -144,6 +144,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     counter.__enter__()
     yield None
     counter.__exit__(None, None, None)
+    on_cpu = main_device(observed.host) == "cpu"  # elsewhere operators are only launched
     observed.found.compute.update(
         flops=float(counter.count.flops),
         flops_forward=float(counter.count.flops_forward),
@@ -156,7 +157,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         unused_read=counter.readings.met or named_in_script(),
         denormals=denormals(observed.host),
         calls=busiest(counter.calls),
-        beside=dearest(counter.beside, counter.before_s),
+        beside=dearest(counter.beside, counter.before_s) if on_cpu else None,
         spent=longest(counter.count),
         autocast=counter.count.half,
         padding=counter.waste.padding,
@@ -170,6 +171,8 @@ def probe_operators(observed: Observed) -> Iterator[None]:
 
 def probe_calls(observed: Observed) -> Iterator[None]:
     """Calls of a model that come to nothing."""
+    if main_device(observed.host) != "cpu":
+        return
     found = yield from called_again(observed.host)
     if found is not None:
         observed.found.compute.update(again_s=found.seconds, again_where=found.where)

@@ -10,7 +10,8 @@ lets go of it: a line of 0.1 ms in pure Python, next to one that makes a tensor,
 So the lock is asked for after 5 us, while no other thread of Python's would be hastened too. Then the
 training asks for it back as soon: so a stack is read in one call of C, in which Python hands nothing over.
 Where a C function keeps the lock for long, as one that reads a large file of JSON does, to ask every 5 us
-keeps a core busy: after that it is asked for as Python does for a while.
+keeps a core busy: after such a look there is none for a while. To look patiently then would not do: lines
+that hand the lock over by themselves would be seen in the place of others.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ LOADING = "<torch imports more of itself>"
 SET_TIMER_SLACK = 29
 """prctl(2): how late this thread may be woken, in ns; 50 us unless it asks"""
 MOST_WAIT_S = 1.0
-SPUN_S, MOST_SPUN = 5e-3, 0.1
-"""CPU seconds of a look that has asked again and again, and what asking may take of a core at the most"""
+SPUN_S, MOST_SPUN, MOST_REST_S = 5e-3, 0.2, 1.0
+"""CPU seconds of a look that has asked again and again, what asking may take of a core at the most, and for
+how long there is no other look at the most"""
 LOOK_EVERY_S, QUIET_S = 0.1, 2.0
 """how often other threads are looked at, and for how long none of them works before this one is alone"""
 """for a sampler that was told to end; it takes milliseconds"""
@@ -92,8 +94,8 @@ class Sampler:
         self.jitter = random.Random(0)
         self.looked = self.beside = time.monotonic()
         """when other threads were looked at, and when one of them worked"""
-        self.patient_until = math.inf
-        """when the lock may be asked for soon: not at the first look, as a process begins with long calls"""
+        self.begins = True
+        """no look was taken yet: the first is a patient one, as processes often begin with a long call"""
 
     def start(self) -> None:
         """Sample from here on."""
@@ -111,15 +113,14 @@ class Sampler:
         with contextlib.suppress(OSError, AttributeError, TypeError):
             ctypes.CDLL(None).prctl(SET_TIMER_SLACK, 1, 0, 0, 0)
         while not self.told_to_end.is_set():
-            hurries = not self.paused and time.monotonic() > self.patient_until and self.is_alone()
-            self.ask_soon(hurries)
+            self.ask_soon(not self.paused and not self.begins and self.is_alone())
             after_s = INTERVAL_S * (0.5 + self.jitter.random())
             if self.paused:
                 self.told_to_end.wait(after_s)
                 continue
             cpu = time.thread_time()
             stack = stack_of(self.target, after_s)
-            self.note_look(time.thread_time() - cpu)
+            spun_s, self.begins = time.thread_time() - cpu, False
             if stack and waits(stack):
                 stack = self.waited_for() + stack
             line = look(stack, self.phase()) if stack else None  # type: ignore[operator]
@@ -128,14 +129,10 @@ class Sampler:
             if self.dump is not None and time.monotonic() - last > DUMP_EVERY_S:
                 last = time.monotonic()
                 self.write()
+            if spun_s > SPUN_S:
+                self.ask_soon(False)
+                self.told_to_end.wait(min(MOST_REST_S, spun_s / MOST_SPUN))
         self.ask_soon(False)
-
-    def note_look(self, spun_s: float) -> None:
-        """Ask for the lock as any thread of Python's does for a while, where asking soon took a core."""
-        if spun_s > SPUN_S:
-            self.patient_until = time.monotonic() + spun_s / MOST_SPUN
-        elif math.isinf(self.patient_until):
-            self.patient_until = 0.0
 
     def is_alone(self) -> bool:
         """Whether no thread of Python's works but one: libraries have some that only wait."""

@@ -97,6 +97,12 @@ def of_step(
     return Cost(seconds, low, high, whole, min(1.0, share), how)
 
 
+def clocked_in_step(evidence: Evidence, seconds: float, error: float) -> Cost:
+    """A cost inside of each step that a clock tells, good for such a relative error."""
+    low, high = seconds * (1 - error), seconds * (1 + error)
+    return of_step(evidence, seconds, low, high, "predicted")
+
+
 def without(evidence: Evidence, whole: float, gain: Gain) -> Cost:
     """The part of ``whole`` seconds that an arm with this gain did without."""
 
@@ -129,8 +135,7 @@ def input_cost(evidence: Evidence) -> Cost | None:
     clocked = None
     if data.wait_s:
         error = 0.15 if data.kind == "lines" else ERROR
-        low, high = data.wait_s * (1 - error), data.wait_s * (1 + error)
-        clocked = of_step(evidence, data.wait_s, low, high, "predicted")
+        clocked = clocked_in_step(evidence, data.wait_s, error)
     free = evidence.arm("input_free")
     if free is None or not whole:
         return clocked
@@ -213,8 +218,8 @@ def compute_cost(evidence: Evidence) -> float:
     """
     computing = _computing(evidence) - _held_up_seconds(evidence)
     told = [cost.seconds for name in TOLD_BY_ARM if (cost := cost_by_arm(evidence, name))]
-    told += [evidence.compute.again_s] if evidence.compute.again_s else []
-    return max(0.0, computing - sum(told)) if told else computing
+    without_them = computing - evidence.compute.again_s - sum(told)
+    return max(0.0, without_them) if told or evidence.compute.again_s else computing
 
 
 def cost_by_arm(evidence: Evidence, name: str) -> Cost | None:

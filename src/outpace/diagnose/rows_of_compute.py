@@ -11,6 +11,7 @@ from outpace.diagnose.costs import (
     by_hand_seconds,
     calls_by_rows,
     ceiling_seconds,
+    clocked_in_step,
     compared_s,
     compute_cost,
     cost_by_arm,
@@ -195,8 +196,7 @@ def called_again(evidence: Evidence) -> Iterator[Told]:
     """A model called on its batch once more, for what its first call gave."""
     seconds = evidence.compute.again_s
     if seconds:
-        low, high = (1 - AGAIN_ERROR) * seconds, (1 + AGAIN_ERROR) * seconds
-        cost = of_step(evidence, seconds, low, high, "predicted")
+        cost = clocked_in_step(evidence, seconds, AGAIN_ERROR)
         yield Told(
             cost,
             evidence.compute.again_where,

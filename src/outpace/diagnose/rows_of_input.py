@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outpace.diagnose.costs import input_cost, input_parts, of_step, without
+from outpace.diagnose.costs import clocked_in_step, input_cost, input_parts, of_step, without
 from outpace.diagnose.told import Told, in_ms
 from outpace.records.evidence import Evidence
 
@@ -52,8 +52,7 @@ def augment(evidence: Evidence) -> Iterator[Told]:
 def _reworked(evidence: Evidence, what: str, instead: str) -> Iterator[Told]:
     seconds = evidence.input.reworked_s
     if seconds:
-        low, high = (1 - REWORKED_ERROR) * seconds, (1 + REWORKED_ERROR) * seconds
-        cost = of_step(evidence, seconds, low, high, "predicted")
+        cost = clocked_in_step(evidence, seconds, REWORKED_ERROR)
         yield Told(
             cost,
             evidence.input.reworked_where,

@@ -32,7 +32,6 @@ STEPS = 4
 class Call:
     """One call of a root."""
 
-    step: int
     on: tuple[Any, ...]
     """the model, its mode, and each tensor that it was given, as it was then"""
     given: list[torch.Tensor]
@@ -52,7 +51,7 @@ class Again(NamedTuple):
 
 @dataclass
 class CallWatch:
-    """Notes the calls of some steps."""
+    """Notes the calls of a step."""
 
     host: Host
     calls: list[Call] = field(default_factory=list)
@@ -63,7 +62,7 @@ class CallWatch:
         """Note a call."""
         given = list(tensors_in((args, kwargs)))
         on = (id(module), module.training, *((id(each), version_of(each)) for each in given))
-        found = Call(self.host.steps, on, given, caller(), self.host.phases.current())
+        found = Call(on, given, caller(), self.host.phases.current())
         if given:
             self.calls.append(found)
         begun = perf_counter()
@@ -80,16 +79,14 @@ class CallWatch:
 
         return ended
 
-    def for_nothing(self, step: int) -> list[Call]:
-        """Those in a step that nothing is learnt from, on what another call is learnt from there."""
-        learnt = {call.on for call in self.calls if call.step == step and call.learnt}
+    def for_nothing(self) -> list[Call]:
+        """Those of the ending step that nothing is learnt from, on what another call is learnt from."""
+        calls, self.calls = self.calls, []
+        learnt = {call.on for call in calls if call.learnt}
         return [
             call
-            for call in self.calls
-            if call.step == step
-            and call.phase == "forward"
-            and not call.learnt
-            and call.on in learnt
+            for call in calls
+            if call.phase == "forward" and not call.learnt and call.on in learnt
         ]
 
 
@@ -97,16 +94,16 @@ def called_again(host: Host) -> Generator[None, None, Again | None]:
     """Steps of which the calls are noted; gives None where each comes to something."""
     seam = host.seams["module"]
     assert isinstance(seam, ModuleSeam)
-    watch, first = CallWatch(host), host.steps
+    watch, steps = CallWatch(host), list[list[Call]]()
     seam.on_call = watch.on_call
     try:
-        for _ in range(STEPS):
+        while len(steps) < STEPS:
             host.group, host.dirty = 1, True
             yield None
-            if not watch.for_nothing(host.steps - 1):
+            steps.append(watch.for_nothing())
+            if not steps[-1]:
                 return None
     finally:
         seam.on_call = None
-    steps = [watch.for_nothing(step) for step in range(first, host.steps)]
     seconds = median([sum(call.seconds for call in each) for each in steps])
     return Again(seconds, max(steps[-1], key=lambda call: call.seconds).where)

@@ -94,8 +94,6 @@ class Sampler:
         self.jitter = random.Random(0)
         self.looked = self.beside = time.monotonic()
         """when other threads were looked at, and when one of them worked"""
-        self.begins = True
-        """no look was taken yet: the first is a patient one, as processes often begin with a long call"""
 
     def start(self) -> None:
         """Sample from here on."""
@@ -109,18 +107,18 @@ class Sampler:
             self.ended.set()
 
     def _sample(self) -> None:
-        last = time.monotonic()
+        last, begins = time.monotonic(), True  # patiently, as a process often does with a long call
         with contextlib.suppress(OSError, AttributeError, TypeError):
             ctypes.CDLL(None).prctl(SET_TIMER_SLACK, 1, 0, 0, 0)
         while not self.told_to_end.is_set():
-            self.ask_soon(not self.paused and not self.begins and self.is_alone())
+            self.ask_soon(not (self.paused or begins) and self.is_alone())
             after_s = INTERVAL_S * (0.5 + self.jitter.random())
             if self.paused:
                 self.told_to_end.wait(after_s)
                 continue
             cpu = time.thread_time()
             stack = stack_of(self.target, after_s)
-            spun_s, self.begins = time.thread_time() - cpu, False
+            spun_s, begins = time.thread_time() - cpu, False
             if stack and waits(stack):
                 stack = self.waited_for() + stack
             line = look(stack, self.phase()) if stack else None  # type: ignore[operator]

@@ -70,32 +70,29 @@ class Unopened:
         new = [held for held in found if not self._was_filled(held) and _has_open(held.value)]
         for held in reversed(new):  # of a list the last goes first
             self._let_go(held)
-        holders = {id(held.holder): held.holder for held in new if not held.item}
-        for holder in holders.values() if self.whole else ():
-            self._reset(holder)
+        self._reset(new)
 
     def empty_again(self) -> None:
         """Let go of all that a data set keeps since then in places of its own that were empty, as an index
         that it reads with the first sample: each worker that is forked later reads its own.
         """
-        found = _held(self.dataset, inside=self._was_filled) if self.whole else ()
-        holders = {id(held.holder): held.holder for held in found if self._is_new(held)}
-        for holder in holders.values():
-            self._reset(holder)
+        found = _held(self.dataset, inside=self._was_filled)
+        self._reset([held for held in found if self._is_new(held)])
 
     def _is_new(self, held: Held) -> bool:
-        if held.item:
-            return False
         was_there = held.place in self.empty
         return not was_there or (self.empty[held.place] and held.value is not None)
 
-    def _reset(self, holder: Any) -> None:
-        for name in list(vars(holder)):
-            place = id(holder), name, False
-            if place not in self.empty:
-                delattr(holder, name)
-            elif place in self.flags:
-                setattr(holder, name, self.flags[place])
+    def _reset(self, new: list[Held]) -> None:
+        """Have all that has one of these as an attribute as it was; nothing where not all was known."""
+        holders = {id(held.holder): held.holder for held in new if not held.item}
+        for holder in holders.values() if self.whole else ():
+            for name in list(vars(holder)):
+                place = id(holder), name, False
+                if place not in self.empty:
+                    delattr(holder, name)
+                elif place in self.flags:
+                    setattr(holder, name, self.flags[place])
 
     def _was_filled(self, held: Held) -> bool:
         return self.empty.get(held.place) is False

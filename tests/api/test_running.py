@@ -133,12 +133,15 @@ def test_a_process_on_another_machine_counts_by_the_calendar(
 def test_what_is_reserved_is_told_from_the_deadline(
     late: float, reserved_s: float, said: str
 ) -> None:
-    error = _too_late(late, reserved_s, "linear", {"landing": True})
+    error = _too_late(late, reserved_s, "linear", {"landing": True, "steps": 100})
     assert (error.message, error.exit_code) == (said, 3)
     assert "earlier --deadline" in (error.hint or "")
     assert "--reserve" not in (error.hint or "")
-    by_itself = _too_late(late, reserved_s, "linear", {"landing": False})
+    by_itself = _too_late(late, reserved_s, "linear", {"landing": False, "steps": 100})
     assert "after the last step" not in (by_itself.hint or "")
+    hardly_begun = _too_late(late, reserved_s, "linear", {"landing": False, "steps": 1})
+    assert "earlier" not in (hardly_begun.hint or "")
+    assert "its start and its end" in (hardly_begun.hint or "")
 
 
 def test_an_end_within_what_is_reserved_is_late(
@@ -150,3 +153,16 @@ def test_an_end_within_what_is_reserved_is_late(
     target = Target("script", str(path), (), str(path.parent))
     with pytest.raises(DeadlineError, match="into what is reserved"):
         run(target, recipe=None, session=path.parent / "s", deadline=past, reserved_s=3600.0)
+
+
+def test_a_script_with_an_exit_code_of_its_own_that_is_late_is_told(
+    script: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    path = script("raise SystemExit(7)")
+    monkeypatch.chdir(path.parent)
+    past = Countdown(since_boot() - 10.0, seconds=1.0)
+    target = Target("script", str(path), (), str(path.parent))
+    assert run(target, recipe=None, session=path.parent / "s", deadline=past) == 7
+    assert "warning: the deadline was missed by" in capfd.readouterr().err

@@ -20,7 +20,7 @@ from outpace.diagnose.costs import (
 )
 from outpace.diagnose.rows_of_run import outside
 from outpace.records.arm import FED, ONE_THREAD, Arm
-from outpace.records.compute import Beside, ByHand, Calls, Operators
+from outpace.records.compute import ByHand, Calls, Dearest, Operators
 from outpace.records.evidence import Evidence, Rank, Sync
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
@@ -587,9 +587,33 @@ def test_float64_is_told() -> None:
     assert 1.3 < found.gain.speedup < 2.0
 
 
+def test_rows_of_embeddings_that_are_stepped_for_nothing() -> None:
+    """Nine tenths of the parameters, of which the optimizer takes 60 ms and their gradients 10."""
+    made = Operators("embedding_dense_backward", 1, 0.01, 0.0, 1e8)
+    facts = {
+        "forward_s": 0.01,
+        "backward_s": 0.02,
+        "optimizer_s": 0.06,
+        "optimizer_where": "t.py:9",
+    }
+    untouched = {"learnt_bytes": 10**8, "untouched_bytes": 9e7, "spent": (made,)}
+    compute = replace(IMAGES.compute, fixed=None, moving_s=0.0, **facts, **untouched)
+    steps, data = replace(IMAGES.steps, mean_s=0.09), replace(IMAGES.input, wait_s=0.0)
+    seen = replace(IMAGES, compute=compute, steps=steps, input=data, arms=())
+    first = next(f for f in findings(seen) if f.cause == "arithmetic")
+    assert first.where == "t.py:9"
+    assert "90 % of the parameters are rows of embeddings" in first.reason
+    assert first.gain.speedup == pytest.approx(0.09 / (0.09 - 0.9 * 0.07), rel=0.02)
+    dense = replace(seen, compute=replace(compute, untouched_bytes=0.0))
+    assert "rows of embeddings" not in str(findings(dense))
+
+
 def test_an_optimizer_that_takes_long_is_named() -> None:
     facts = {"forward_s": 0.01, "backward_s": 0.02, "optimizer_s": 0.07, "optimizer": "SparseAdam"}
-    assert ", 70.0 of them in the step of SparseAdam: 22 %" in computing(**facts).reason
+    mostly = computing(**facts, optimizer_where="train.py:9")
+    assert ", 70.0 of them in the step of SparseAdam: 22 %" in mostly.reason
+    assert mostly.where == "train.py:9"
+    assert computing(optimizer_where="train.py:9").where == IMAGES.compute.where
     assert "in the step of" not in computing(optimizer="SparseAdam").reason
 
 
@@ -607,6 +631,11 @@ def test_a_loop_that_calls_most_operators_is_named() -> None:
         "1000 operators a forward pass, 900 of them in Reader.forward (train.py:17), each"
         in loop.reason
     )
+    assert loop.where == compute.where
+    within = replace(compute, calls=replace(calls, in_loop=True))
+    (loop,) = (f for f in findings(replace(IMAGES, compute=within)) if f.cause == "dispatch")
+    assert loop.where == "train.py:17"
+    assert "900 of them in a loop in Reader.forward (train.py:17), each" in loop.reason
     for slower, said in ((1.25, True), (1.9, False)):
         arms = (*IMAGES.arms, arm("batch_double", 1 / slower, 0.1))
         seen = replace(IMAGES, compute=compute, arms=arms)
@@ -878,12 +907,13 @@ def test_a_call_for_a_metric_is_laid_at_its_line() -> None:
     assert compute_cost(seen) == pytest.approx(7e-3)
 
 
+@pytest.mark.parametrize("beside", [True, False])
 @pytest.mark.parametrize(("share", "where"), [(0.1, None), (0.4, None), (0.6, "train.py:20")])
-def test_what_the_script_computes_beside_its_model_is_named(
-    share: float, where: str | None
+def test_the_line_that_computes_most_is_named(
+    share: float, where: str | None, beside: bool
 ) -> None:
-    beside = Beside("train.py:20", "_linalg_svd", share)
-    compute = replace(IMAGES.compute, beside=beside, fixed=(0.1, 0.05, 0.15), flops=4e8,
+    dearest = Dearest("train.py:20", "_linalg_svd", share, beside)
+    compute = replace(IMAGES.compute, dearest=dearest, fixed=(0.1, 0.05, 0.15), flops=4e8,
                       forward_s=6e-3, backward_s=4e-3, optimizer_s=0.0)  # fmt: skip
     ledger = (Row("forward", 60.0, 0.6), Row("backward", 40.0, 0.4))
     own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
@@ -892,6 +922,14 @@ def test_what_the_script_computes_beside_its_model_is_named(
     told = next(f for f in findings(seen) if f.cause == "arithmetic")
     assert told.where == (where or IMAGES.compute.where)
     assert ("linalg_svd at train.py:20" in told.reason) is (share > 0.3)
+    assert ("no model's" in told.reason) is (beside and share > 0.3)
+    inside = replace(dearest, function="Net.<locals>.solve")
+    told = next(
+        f
+        for f in findings(replace(seen, compute=replace(compute, dearest=inside)))
+        if f.cause == "arithmetic"
+    )
+    assert ("in Net.solve, the most linalg_svd at train.py:20" in told.reason) is (share > 0.3)
 
 
 def test_an_optimizer_written_out_is_laid_at_its_lines() -> None:
@@ -1012,7 +1050,12 @@ def test_arithmetic_on_nothing_is_told_by_what_it_costs() -> None:
     padded = replace(plain, compute=replace(compute, padding=0.6))
     found = {f.cause: f for f in findings(padded)}["arithmetic"]
     assert found.gain.speedup == pytest.approx(1 / (1 - 0.6 * 0.9), rel=0.02)
-    assert "60 % of its positions are padding" in found.reason
+    assert "60 % of its positions are padding: batches of sequences of one length" in found.reason
+    cut = replace(plain, compute=replace(compute, padding=0.6, trimmed=0.4))
+    found = {f.cause: f for f in findings(cut)}["arithmetic"]
+    assert found.gain.speedup == pytest.approx(1 / (1 - 0.4 * 0.9), rel=0.02)
+    assert found.gain.high > 1 / (1 - 0.6 * 0.9)
+    assert "60 % of its positions are padding, 40 % beyond the longest sequence" in found.reason
     empty = replace(plain, compute=replace(compute, flops=1e9, empty_flops=0.9e9))
     assert (
         "90 % of it multiplies by zeros"

@@ -38,10 +38,11 @@ def evidence(
     validated: tuple[float, ...] = (),
     **facts: Any,
 ) -> Any:
-    """Losses of every step; ``validated``: after every 30 of them."""
+    """Losses of every step, of one sample, in ten epochs; ``validated``: after every 30 of them."""
     passes = tuple((30 * index, value) for index, value in enumerate(validated, start=1))
     loss = Loss(tuple(range(len(losses))), losses, bad, passes)
-    return replace(IMAGES, loss=loss, health=replace(HEALTHY, **facts))
+    data = replace(IMAGES.input, samples=len(losses) // 10, epochs=None)
+    return replace(IMAGES, loss=loss, input=data, health=replace(HEALTHY, **facts))
 
 
 def rules(facts: Evidence) -> list[str]:
@@ -52,6 +53,32 @@ def test_a_healthy_training_is_left_in_peace() -> None:
     assert rules(evidence()) == []
     for name, facts in ALL.items():
         assert [r for r in rules(facts) if r != "nan"] == [], name
+
+
+@pytest.mark.parametrize(
+    ("samples", "epochs", "told"),
+    [(250, None, False), (250, 8, False), (250, 1, True), (100, 8, True)],
+)
+def test_a_loss_that_stays_within_an_epoch_may_fall_in_the_next(
+    samples: int, epochs: int | None, told: bool
+) -> None:
+    """300 samples were seen; as of large embeddings, of which each sample moves rows of its own."""
+    stays = evidence(STAYS)
+    data = replace(stays.input, samples=samples, epochs=epochs)
+    assert rules(replace(stays, input=data)) == ["plateau"] * told
+    whole = replace(stays, input=data, run=replace(stays.run, finished=True))
+    assert rules(whole) == ["plateau"], "there is no next"
+
+
+def test_noise_that_may_hide_a_fall_is_no_reason_to_say_that_there_is_none() -> None:
+    """It falls as fast as before, by less than its noise lets see in so few steps."""
+    noise = (0.9, -0.8, 0.3, -0.4)
+    falls = tuple(1.3 - 0.0012 * step + noise[step % 4] for step in range(300))
+    few = {"noise_scale": 60.0, "batch": 1}
+    assert "noisy_loss" not in rules(evidence(falls, **few))
+    slower = tuple(max(0.9, 1.3 - 0.004 * step) + 0.4 * noise[step % 4] for step in range(300))
+    assert "noisy_loss" in rules(evidence(slower, **few)), "it fell, and no more since"
+    assert "noisy_loss" in rules(evidence(LEAPS, **few))
 
 
 FLAT = tuple(1.386 + 0.02 * (-1) ** step for step in range(300))

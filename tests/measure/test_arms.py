@@ -313,3 +313,26 @@ def test_groups_count_by_their_steps() -> None:
     contest = Contest({"as_is": AS_IS, "fast": FAST}, 1e9, "test", max_rounds=6)
     found = compete(contest, Launched())
     assert found.gain("fast").speedup == pytest.approx(0.1 / 0.08, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("setup", "steps", "told"),
+    [(SLOWEST, 20, True), (SAME, 20, False), (SAME, 400, True), (SLOWEST, 6, False)],
+    ids=["clear early", "unclear", "rounds enough", "hardly begun"],
+)
+def test_a_contest_that_the_target_ends_in(setup: Setup, steps: int, told: bool) -> None:
+    """What is clear by then is over; what is not is given back, for the next run of the target."""
+    contest, host, seen = Contest({"base": AS_IS, "arm": setup}, 1000.0), FakeHost(), []
+
+    def program():  # type: ignore[no-untyped-def]
+        seen.append((yield contest))
+        yield Contest({"base": AS_IS}, 1.0)
+
+    contest.narrow = 1e-9
+    scheduler = Scheduler(host, program())  # type: ignore[arg-type]
+    for _ in range(steps):
+        scheduler.on_step(host.step())
+    left = scheduler.cut_short()
+    assert (seen, left) == (([contest], None) if told else ([], contest))
+    scheduler.on_step(host.step())
+    assert scheduler.cut_short() is None

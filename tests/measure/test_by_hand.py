@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.measure.by_hand import OwnOperators, Update, busiest, is_scripts_own, through_torchs
+from outpace.measure.by_hand import OwnOperators, Update, is_scripts_own, through_torchs
 from outpace.measure.dispatch import OperatorWatch
 from outpace.measure.ledger import Seen, build, own_share
 from outpace.measure.sampler import Line
@@ -131,16 +131,6 @@ def test_lines_of_a_loss() -> None:
         "the model is called in line 3, without a seam here"
     )
     assert watch.own.update() is None
-
-
-def test_the_function_that_calls_most() -> None:
-    calls = Counter(
-        {("a.py", "Net.forward", 7): 30, ("a.py", "Net.forward", 8): 40, ("a.py", "f", 3): 60}
-    )
-    found = busiest(calls)
-    assert found is not None
-    assert (found.function, found.where, found.operators) == ("Net.forward", "a.py:8", 70)
-    assert busiest(Counter()) is None
 
 
 def test_the_time_of_a_loss_is_the_forward_passes() -> None:

@@ -16,16 +16,18 @@ def sequences(length: int, kept: int) -> torch.Tensor:
 
 def test_padding_at_either_end() -> None:
     torch.manual_seed(0)
-    assert padded(sequences(64, 16)) == pytest.approx(0.75)
-    assert padded(sequences(64, 16).flip(1)) == pytest.approx(0.75)
-    assert padded(torch.randint(0, 100, (32, 64))) < 0.05
-    assert padded(torch.zeros(32, dtype=torch.long)) == 0.0
+    assert padded(sequences(64, 16)) == pytest.approx((0.75, 0.75))
+    assert padded(sequences(64, 16).flip(1)) == pytest.approx((0.75, 0.75))
+    assert padded(torch.randint(0, 100, (32, 64)))[0] < 0.05
+    assert padded(torch.zeros(32, dtype=torch.long)) == (0.0, 0.0)
 
 
 def test_sequences_of_several_lengths() -> None:
     torch.manual_seed(0)
     batch = torch.cat([sequences(40, kept) for kept in (10, 20, 40)])
-    assert padded(batch) == pytest.approx((0.75 + 0.5) / 3, abs=0.01)
+    assert padded(batch) == (pytest.approx((0.75 + 0.5) / 3, abs=0.01), 0.0)
+    wide = torch.cat([sequences(40, kept) for kept in (10, 20, 30)])
+    assert padded(wide) == pytest.approx(((0.75 + 0.5 + 0.25) / 3, 0.25), abs=0.01)
 
 
 def test_kinds_of_tokens_are_no_padding() -> None:
@@ -38,7 +40,7 @@ def test_kinds_of_tokens_are_no_padding() -> None:
         for table, indices in [(words, sequences(32, 24)), (kinds, halves)][::order]:
             waste.see("embedding", (table, indices), 0.0)
         assert waste.padding == pytest.approx(0.25)
-    assert padded(torch.zeros(32, 16, dtype=torch.long)) == 0.0
+    assert padded(torch.zeros(32, 16, dtype=torch.long)) == (0.0, 0.0)
 
 
 def test_products_with_one_hot_rows() -> None:
@@ -82,3 +84,30 @@ def test_small_or_whole_numbers_are_not_looked_at() -> None:
     assert zeros(torch.zeros(8, 8)) == 0.0
     assert zeros(torch.zeros(100, 100, dtype=torch.long)) == 0.0
     assert zeros(torch.zeros(100, 100)) == 1.0
+
+
+def looked_up(table: torch.Tensor, rows: int, *more: bool) -> tuple[object, ...]:
+    """Arguments of an embedding that looks up the first rows of a table."""
+    return (table, torch.arange(rows).repeat(2, 1), -1, False, *more)
+
+
+def test_rows_that_are_not_looked_up() -> None:
+    table = torch.zeros(100_000, 8, requires_grad=True)
+    waste = Waste()
+    waste.see("embedding", looked_up(table, 10_000, False), 0.0)
+    waste.see("embedding", looked_up(table, 25_000, False), 0.0)
+    assert waste.untouched_bytes() == pytest.approx(0.75 * table.nbytes)
+    small = torch.zeros(1000, 8, requires_grad=True)
+    waste.see("embedding", looked_up(small, 10, False), 0.0)
+    assert waste.untouched_bytes() == pytest.approx(0.75 * table.nbytes)
+
+
+def test_tables_whose_gradients_are_sparse_or_full_count_for_nothing() -> None:
+    """Or that are not learnt; one that is an output layer too gets a gradient everywhere."""
+    waste = Waste()
+    waste.see("embedding", looked_up(torch.zeros(100_000, 8, requires_grad=True), 10, True), 0.0)
+    waste.see("embedding", looked_up(torch.zeros(100_000, 8), 10, False), 0.0)
+    tied = torch.zeros(100_000, 8, requires_grad=True)
+    waste.see("embedding", looked_up(tied, 10, False), 0.0)
+    waste.see("mm", (torch.randn(4, 8), tied.t()), 1000.0)
+    assert waste.untouched_bytes() == 0.0

@@ -13,6 +13,7 @@ import torch
 from outpace.plan.countdown import Countdown
 from outpace.plan.crew import Crew
 from outpace.plan.landing import Landing
+from outpace.plan.longer import Longer
 from outpace.plan.pace import MOST_SLOWER
 from outpace.plan.time_left import EXIT_S, MARGIN, MARGIN_AFTER_S
 from outpace.records.plan import Landed, Progress
@@ -189,6 +190,20 @@ def test_an_end_that_is_late_all_the_same_is_told(
             break
     told = [message for message in run.said if " late" in message]
     assert told == [f"even so it ends {s} late: so much more is left to do" for s in late]
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_a_mean_over_an_epoch_that_is_left_early_is_said_to_be_too_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, divided: bool
+) -> None:
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run = Run(tmp_path, 10.0)
+    run.landing.longer = Longer(lambda: False)
+    run.landing.longer.divided = divided
+    run.landing.outlook.drawn = lambda: (31, 93)  # type: ignore[method-assign]
+    while not run.landing.over:
+        run.step(0.1)
+    assert ("this epoch is left after 31 of 93 batches" in run.said) is divided
 
 
 def test_a_script_that_trains_once_more_is_ended_there_too(tmp_path: Path) -> None:

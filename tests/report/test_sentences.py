@@ -15,7 +15,13 @@ from outpace.records.session import Session
 from outpace.records.trial import Proof, Trial
 from outpace.report import sentences
 from outpace.report.html import render_html
-from outpace.report.sentences import ceiling_sentence, gain_sentence, proof_sentence, verdict
+from outpace.report.sentences import (
+    ceiling_sentence,
+    gain_sentence,
+    next_steps,
+    proof_sentence,
+    verdict,
+)
 from tests.report import report_sessions as made
 
 replace = msgspec.structs.replace
@@ -50,6 +56,23 @@ def test_no_remedy_is_faster() -> None:
     said = verdict(without_recipe(*slower))
     assert said.headline == "No remedy made this training faster."
     assert said.tone == "plain"
+
+
+def test_remedies_that_there_was_no_time_for_are_told_as_such() -> None:
+    """And how to give it some; one that was tried beside them is told as tried."""
+    missed = [
+        replace(trial, accepted=False, measured=None, reason="not tried: the time was over")
+        for trial in made.IMAGES_TRIALS
+    ]
+    session = replace(without_recipe(*missed), seconds=100.0)
+    said = verdict(session)
+    assert said.headline == "There was no time to try a remedy."
+    assert said.detail.startswith("No remedy was tried.")
+    assert next_steps(session)[0].command.startswith("outpace tune --time 4m ")
+    slower = made.IMAGES_TRIALS[2]
+    some = without_recipe(slower, *(trial for trial in missed if trial.remedy != slower.remedy))
+    assert verdict(some).detail.startswith("1 remedy tried.")
+    assert next_steps(some)[0].why == "no recipe was made: nothing that was tried pays"
 
 
 def test_a_remedy_that_was_tried_twice_is_one() -> None:

@@ -14,6 +14,8 @@ from outpace.tune.propose import (
     WORTH_REDRAWING,
     best,
     candidates,
+    in_steps,
+    untried,
     with_advice,
 )
 from tests.remedies.some_evidence import FIXED_IMAGES, IMAGES, arm
@@ -116,3 +118,18 @@ def test_memory_that_is_full_is_treated_by_slower_steps_too() -> None:
     (finding,) = (f for f in told if f.cause == "capacity")
     slower = {a.name for a in finding.remedies if a.predicted.speedup < SMALLEST}
     assert "checkpoint_activations" in slower
+
+
+def test_what_there_was_no_time_for_is_told_once_each() -> None:
+    """Of remedies that are tried within a process, and pay by their prediction."""
+    found = untried(IMAGES, [], "the time was over")
+    names = [trial.remedy for trial in found]
+    assert names
+    assert len(set(names)) == len(names)
+    assert {c.remedy.name for c in candidates(IMAGES) if in_steps(c)} >= set(names)
+    assert all(t.predicted.speedup >= SMALLEST and t.measured is None for t in found)
+    assert {t.reason for t in found} == {"not tried: the time was over"}
+    assert not any(trial.was_tried or trial.accepted for trial in found)
+    left = untried(IMAGES, found[:1], "the time was over")
+    assert names[0] not in [trial.remedy for trial in left]
+    assert untried(IMAGES, [], "", only=("bf16",), skip=("bf16",)) == []

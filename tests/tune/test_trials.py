@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
+from outpace.seams.setup import AS_IS
 from outpace.tune.propose import candidates
 from outpace.tune.trials import Trials, keeps_samples
 from tests.remedies.some_evidence import IMAGES
@@ -43,6 +45,7 @@ def test_what_gives_more_once_data_are_met_again(
 def test_a_recipe_that_measured_slower_is_none(speedup: float, kept: bool) -> None:
     """Though each of its remedies was faster when it was tried."""
     trials = Trials.__new__(Trials)
+    trials.unfinished = {}
     trials.time_s, trials.begun = 60.0, 0.0
     slower = Trial("bf16", {}, "numerics", Gain(1, 1, 1), Gain(0.5, 0.4, 0.6), False, "slower")
     trials.trials, trials.final = [accepted("fused_optimizer"), slower], {}
@@ -60,6 +63,7 @@ def test_a_recipe_that_measured_slower_is_none(speedup: float, kept: bool) -> No
 def test_a_cache_that_the_run_is_too_short_for_is_taken_back(epochs: int, kept: bool) -> None:
     """Its first epoch draws all samples, and without the script's workers."""
     trials = Trials.__new__(Trials)
+    trials.unfinished = {}
     trials.time_s, trials.begun, trials.final = 60.0, 0.0, {}
     cache = accepted("cache_samples", {"limit_mib": 64})
     trials.trials = [cache, accepted("fused_optimizer")]
@@ -81,6 +85,7 @@ def test_a_cache_that_the_run_is_too_short_for_is_taken_back(epochs: int, kept: 
 def test_compiling_is_to_be_won_back(speedup: float, outlasts: bool) -> None:
     """Half a minute, of a run of ten."""
     trials = Trials.__new__(Trials)
+    trials.unfinished = {}
     trials.evidence = IMAGES
     assert trials.outlasts_compiling(Gain(speedup, speedup, speedup)) is outlasts
 
@@ -90,9 +95,25 @@ def test_a_trial_of_slow_steps_is_as_long_as_they_need(
     step_s: float, least: float, most: float
 ) -> None:
     trials = Trials.__new__(Trials)
+    trials.unfinished = {}
     trials.trials, trials.time_s, trials.begun = [], 3600.0, perf_counter()
     steps = msgspec.structs.replace(IMAGES.steps, mean_s=step_s)
     trials.evidence = msgspec.structs.replace(IMAGES, steps=steps)
     (candidate,) = [c for c in candidates(IMAGES) if c.remedy.name == "bf16"][:1]
     contest = next(trials.attempt(candidate, Gain(1.5, 1.4, 1.6)))
     assert least <= contest.seconds <= most
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_trial_that_the_script_ended_in_goes_on_in_its_next_run(same: bool) -> None:
+    """With the rounds that it had, where it compares the same."""
+    trials = Trials.__new__(Trials)
+    arms = {"accepted": AS_IS, "bf16": replace(AS_IS, autocast="bfloat16")}
+    rounds = [[1.0, 0.5, 1.0, 0.5]] * 4  # lists, as a file has them
+    base = repr(arms if same else {"accepted": AS_IS})
+    trials.unfinished = {"of": base, "pairs": {"bf16": rounds}, "spent": 3.0}
+    contest = trials.contest(arms, 8.0, "trying bf16")
+    assert (contest.rounds, contest.spent) == ((4, 3.0) if same else (0, 0.0))
+    if same:
+        assert contest.gain("bf16").speedup == pytest.approx(2.0)
+    assert trials.contest(arms, 8.0, "trying bf16").rounds == 0, "no round counts twice"

@@ -1,7 +1,7 @@
 """A recurrent network takes AMOUNT of 64 steps in Python, and the others in one call.
 
 truth: compute dispatch
-line: model(x)
+line: model(x) | self.rnn(x[:, time
 remedies: compile_model
 amounts: 1 4 17
 """

@@ -1,7 +1,7 @@
 """AMOUNT of 32 words find their vectors by a dense one-hot matrix; the others are looked up.
 
 truth: compute arithmetic
-line: model(x)
+line: model(x) | one_hot( | chosen @
 amounts: 2 6 24
 """
 

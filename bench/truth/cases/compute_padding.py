@@ -1,7 +1,7 @@
 """Short sequences are padded to AMOUNT tokens where 16 would do (AMOUNT 0).
 
 truth: compute arithmetic
-line: model(x)
+line: model(x) | self.block(
 amounts: 18 22 160
 """
 

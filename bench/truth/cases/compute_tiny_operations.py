@@ -1,7 +1,7 @@
 """An activation is written as a chain of AMOUNT operations on small tensors.
 
 truth: compute dispatch
-line: model(x)
+line: model(x) | x * 0.999
 remedies: compile_model
 amounts: 4 12 45
 """

@@ -1,7 +1,7 @@
 """A chain of element-wise operations, each reading and writing the whole batch.
 
 truth: memory bandwidth
-line: model(x)
+line: model(x) | hidden * 1.01
 remedies: compile_model allocator
 amounts: 1 3 9
 """

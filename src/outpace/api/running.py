@@ -29,6 +29,8 @@ from outpace.tune.files import PROGRESS, read
 
 DEFAULT_RECIPE = Path("outpace.toml")
 LAST_RUN = Path(".outpace", "last-run")
+FEW_STEPS = 3
+"""of a training that was late: what lacked was time for its start"""
 
 
 def run(
@@ -57,8 +59,11 @@ def run(
                 file=sys.stderr,
             )
         code = _run(target, record, folder, output, deadline, land, on_progress)
-        if deadline is not None and code == 0 and (left := deadline.left()) < 0:
-            raise _too_late(-left, reserved_s, land, read(folder / PROGRESS))
+        if deadline is not None and (left := deadline.left()) < 0:
+            late = _too_late(-left, reserved_s, land, read(folder / PROGRESS))
+            if code == 0:
+                raise late
+            print(f"warning: {late}\nhint: {late.hint}", file=sys.stderr)
         return code
 
 
@@ -136,6 +141,11 @@ def _why_late(land: Landed | None, told: dict[str, Any] | None) -> str:
         return "no step of a training was seen in the script's process: it could not be watched"
     if land is None:
         return "--land ends it in time"
+    if told["steps"] <= FEW_STEPS:
+        return (
+            f"it was at step {told['steps']} when the time was nearly up: its start and its end alone take "
+            "about so long, and --deadline has to leave more than that"
+        )
     if not told["landing"]:
         return "it could not be ended earlier, or seemed to fit; an earlier --deadline leaves more room"
     return (

@@ -24,6 +24,8 @@ DIAGNOSE_SHARE = 0.4
 SHORT_S = 150.0
 """of tuning, of which a diagnosis takes its share; with more it takes what it needs, a minute at the most"""
 TRIAL_SHARE = 0.35
+MOSTLY_OVER = 0.7
+"""share of the time for trials from which on it is what was lacking: a part is kept for the whole recipe"""
 
 
 def tune(
@@ -133,6 +135,7 @@ def _try(
     from outpace.remedies.catalog import remedy
     from outpace.tune.children import try_remedies
     from outpace.tune.files import TRIALS
+    from outpace.tune.propose import untried
 
     (work.session / "trials" / TRIALS).unlink(missing_ok=True)
     if evidence.together:
@@ -147,9 +150,16 @@ def _try(
         "only": list(only),
         "skip": list(skip),
     }
+    began = work.seconds
     tried = try_remedies(work.launch, spec, work.session / "trials")
     work.notes += tried.notes
-    return tried.trials, tried.final
+    late = work.seconds - began >= MOSTLY_OVER * total * TRIAL_SHARE
+    why = (
+        f"the time for trials, {duration(total * TRIAL_SHARE)}, was over"
+        if late
+        else "the script was over too soon"
+    )
+    return [*tried.trials, *untried(evidence, tried.trials, why, only, skip)], tried.final
 
 
 def _try_anew(

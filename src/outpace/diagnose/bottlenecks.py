@@ -25,6 +25,7 @@ from outpace.diagnose.rows_of_compute import (
     recompiling,
     sync,
     threads,
+    untouched_rows,
     unused_gradients,
 )
 from outpace.diagnose.rows_of_input import augment, collate, ipc, parse, storage, transfer
@@ -58,6 +59,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("compute", "arithmetic", computing_again),
     ("compute", "arithmetic", called_again),
     ("compute", "arithmetic", unused_gradients),
+    ("compute", "arithmetic", untouched_rows),
     ("compute", "arithmetic", arithmetic),
     ("memory", "capacity", capacity),
     ("memory", "leak", leak),

@@ -31,6 +31,7 @@ SURELY_MOVED = 0.6
 """part of the time of operators that move memory that is taken to be gone without them at the least"""
 LEAST_OPERATORS = 3
 """of a step beside one for each tensor of parameters: its loss, and an optimizer that updates all at once"""
+DENSE_GRADIENTS = ("embedding_dense_backward", "_embedding_bag_dense_backward")
 PAGE = 4096
 GPU_CACHE = 64e6
 """bytes: a GPU's last cache holds no more (NVIDIA's H100: 50 MB)"""
@@ -356,6 +357,16 @@ def moving_seconds(evidence: Evidence) -> float:
     fresh = compute.fresh_bytes / PAGE / compute.page_faults if compute.page_faults else 0.0
     returned = min(max(0.0, most - counted), min(1.0, fresh) * evidence.paging_s)
     return min(most, moving + returned)
+
+
+def untouched_seconds(evidence: Evidence) -> float:
+    """Seconds a step for rows of embeddings that it looks up none of: their gradients, and their update.
+
+    In proportion to their share of all parameters, and of the dense gradients of embeddings.
+    """
+    compute = evidence.compute
+    made = sum(each.seconds for each in compute.spent if each.name in DENSE_GRADIENTS)
+    return evidence.untouched * (compute.optimizer_s + made)
 
 
 def at_bandwidth(evidence: Evidence) -> float | None:

@@ -41,10 +41,14 @@ NO_FALL = 0.02
 """of the loss: what the interval of its fall, or rise, may reach"""
 RISE = 1.1
 """validation loss over its best (SageMaker Debugger's Overfit: 0.1 above the training's)"""
+EPOCHS = 2
+"""that a loss stays over, or less of them, before it is told"""
 PATIENCE = 3
 """validations since the best one"""
 NOISY = 0.25
 """spread of the loss from step to step, of the loss (calibrated)"""
+SLOWER = 0.5
+"""of what a loss fell by before: if it may still fall by so much, it has not stopped"""
 NOISE_SCALES = 8.0
 """gradient noise scale over the batch; steps gain from larger batches up to it"""
 
@@ -144,9 +148,12 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
 
 
 def plateau(evidence: Evidence) -> Iterator[Learning]:
-    """The loss fell, and then stays far from zero for as long again, and validations with it."""
+    """The loss fell, and then stays far from zero for as long again, and validations with it.
+
+    Not within an epoch or two: it may fall where samples are met again, as that of large embeddings does.
+    """
     fell = _fell_and_stays(evidence)
-    if fell is not None and not _validates_better(evidence):
+    if fell is not None and not _validates_better(evidence) and not _may_fall_later(evidence):
         first, late = fell
         ratio = evidence.health.update_ratio
         advice = "lower the learning rate (drop it, or let it go to zero on a schedule)"
@@ -192,20 +199,42 @@ def noisy(evidence: Evidence) -> Iterator[Learning]:
     if len(values) < FEWEST_LOSSES or min(values) <= 0 or health.noise_scale is None:
         return
     third = len(values) // 3
-    middle, late = values[third : 2 * third], values[-third:]
+    late = values[-third:]
     spread = stdev(b - a for a, b in pairwise(late)) / math.sqrt(2)
-    lost = mean(middle) - mean(late) < 2 * _error(middle, late)
+    # By its logarithms too: a few large losses may hide how the others fall.
+    still = _falls_no_more(values) and _falls_no_more([math.log(value) for value in values])
+    lost = still and not _may_fall_later(evidence)
     large = health.noise_scale > NOISE_SCALES * health.batch
     if lost and large and spread > NOISY * mean(late) and mean(late) > 0.5 * _ends(values)[0]:
         yield Learning(
             "noisy_loss",
             "warn",
-            f"the loss changes by {spread / mean(late):.0%} of itself from step to step and falls no "
-            f"more; noise outweighs the gradient in batches below some {health.noise_scale:.0f} "
-            f"samples, and a step has {health.batch}",
+            f"the loss changes by {spread / mean(late):.0%} of itself from step to step, and no fall "
+            "is seen in it any more; noise outweighs the gradient in batches below some "
+            f"{health.noise_scale:.0f} samples, and a step has {health.batch}",
             f"a larger batch, or gradients of {min(64, round(health.noise_scale / health.batch))} "
             "batches added up before a step; a lower learning rate",
         )
+
+
+def _may_fall_later(evidence: Evidence) -> bool:
+    """Whether less than a few epochs were seen, of a run of several that goes on."""
+    samples, seen = evidence.input.samples, evidence.loss.samples
+    several = bool(samples) and evidence.input.epochs != 1 and not evidence.run.finished
+    return several and bool(seen) and seen[-1] - seen[0] < EPOCHS * (samples or 0)
+
+
+def _falls_no_more(values: list[float]) -> bool:
+    """Whether a loss has stopped falling, rather than falls by less than its noise lets see."""
+    third = len(values) // 3
+    early, middle, late = values[:third], values[third : 2 * third], values[-third:]
+    goes_on, unsure = mean(middle) - mean(late), 2 * _error(middle, late)
+    if goes_on >= unsure:
+        return False
+    fell = mean(early) - mean(middle)
+    if fell > 2 * _error(early, middle):
+        return goes_on + unsure < SLOWER * fell
+    return mean(early) - mean(late) < 2 * _error(early, late)
 
 
 def vanishing(evidence: Evidence) -> Iterator[Learning]:

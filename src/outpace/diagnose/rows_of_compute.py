@@ -21,10 +21,12 @@ from outpace.diagnose.costs import (
     of_step,
     one_call,
     spared_by,
+    untouched_seconds,
     without,
 )
 from outpace.diagnose.told import Told, in_ms
 from outpace.records.arm import FED, ONE_THREAD, Arm
+from outpace.records.compute import MOSTLY
 from outpace.records.evidence import Evidence
 
 AT_CEILING = 0.95
@@ -39,10 +41,8 @@ AGAIN_ERROR = 0.2
 """relative error of what a few calls took, while each was looked at"""
 HARDLY_LONGER = 1.5
 """times as long as a step with twice the batch may take for that to be said"""
-MUCH_BESIDE, MOSTLY = 0.3, 0.5
-"""share of the operators before a backward pass that a line beside the model's call makes, from which on it
-is said, and the arithmetic is told at that line
-"""
+MUCH_THERE = 0.3
+"""share of the operators' time before a backward pass that a line takes, from which on it is said"""
 LEAST_USELESS = 0.1
 """share of the arithmetic done on nothing, from which on it is told"""
 
@@ -77,9 +77,10 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
     cost = of_step(evidence, beyond * seconds, beyond * low, beyond * high, how)  # type: ignore[arg-type]
     what = "go to calls" if by_rows else "do not depend on the batch"
     for_each = " for each row of a batch anew," if by_rows else ","
+    calls = evidence.compute.calls
     yield Told(
         cost,
-        evidence.compute.where,
+        calls.where if calls is not None and calls.in_loop else evidence.compute.where,
         f"{in_ms(seconds, cost.whole_s)} of a step {what}: "
         f"{evidence.compute.operations} operators a forward pass{_called(evidence)}{for_each} each too small "
         f"for what it costs to call; one for each of the model's {evidence.compute.tensors} tensors, and an "
@@ -219,6 +220,21 @@ def unused_gradients(evidence: Evidence) -> Iterator[Told]:
         )
 
 
+def untouched_rows(evidence: Evidence) -> Iterator[Told]:
+    """An optimizer that steps all rows of embeddings, of which a batch looks up a few."""
+    seconds, share = untouched_seconds(evidence), evidence.untouched
+    if seconds >= LEAST_USELESS * compute_cost(evidence):
+        cost = of_step(evidence, seconds, 0.7 * seconds, 1.2 * seconds, "predicted")
+        yield Told(
+            cost,
+            evidence.compute.optimizer_where,
+            f"{100 * share:.0f} % of the parameters are rows of embeddings that a batch looks up none of: to "
+            f"make their gradients, which are zeros, and to step them takes "
+            f"{in_ms(seconds, cost.whole_s)} of a step. nn.Embedding(sparse=True) with "
+            "torch.optim.SparseAdam, or with SGD, leaves them as they are, where Adam goes on moving them",
+        )
+
+
 def arithmetic(evidence: Evidence) -> Iterator[Told]:
     """The model's own operations: what they take beyond their time at the machine's ceiling."""
     total = compute_cost(evidence)
@@ -226,7 +242,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     if evidence.compute.fixed is None:
         fixed = least_fixed = most_fixed = 0.0
     at_best = ceiling_seconds(evidence)
-    moving = moving_seconds(evidence)
+    moving = moving_seconds(evidence) + untouched_seconds(evidence)
     taken = max(0.0, total - fixed - moving)
     unknown = None
     if not evidence.compute.operations:
@@ -242,14 +258,13 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
             sure=False,
         )
         return
-    useless, why = _useless(evidence)
+    useless, most_useless, why = _useless(evidence)
     if useless >= LEAST_USELESS:
-        seconds = useless * taken
+        least, usual, most = 0.8 * useless * taken, useless * taken, 1.1 * most_useless * taken
         yield Told(
-            of_step(evidence, seconds, 0.8 * seconds, min(taken, 1.1 * seconds), "predicted"),
+            of_step(evidence, usual, least, min(taken, most), "predicted"),
             evidence.compute.where,
             f"the model's operations take {in_ms(taken, evidence.steps.mean_s)} of a step, {why}",
-            sure=False,
         )
         return
     if evidence.compute.dtype == "float64":
@@ -260,7 +275,6 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
             f"the model's operations take {in_ms(taken, evidence.steps.mean_s)} of a "
             "step, in float64: float32, for the model and for its input, moves half the bytes and computes "
             "about twice as fast",
-            sure=False,
         )
         return
     slowed = evidence.slowed_by_half
@@ -275,7 +289,6 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
             f"the model's operations take {in_ms(taken, evidence.steps.mean_s)} of a "
             f"step, in {evidence.compute.products}, which this machine has no units for: it makes matrix "
             f"products {_times_slower(evidence)} as slowly as in float32",
-            sure=False,
         )
         return
     rest = low = high = 0.0
@@ -284,15 +297,15 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
         high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
     cost = of_step(evidence, rest, max(0.0, low), max(0.0, high), "predicted")
-    beside = evidence.compute.beside
+    updating = MOSTLY * taken < evidence.compute.optimizer_s <= taken
     yield Told(
         cost,
-        beside.where if beside and beside.share > MOSTLY else evidence.compute.where,
+        evidence.compute.optimizer_where if updating else evidence.compute.dearest_where,
         f"the model's operations take {in_ms(taken, cost.whole_s)} of a step"
         + _much_updating(evidence, taken)
         + _beside_ceiling(at_best, taken)
         + _many_calls(evidence, taken)
-        + _beside_model(evidence),
+        + _dearest(evidence),
         sure=False,
     )
 
@@ -332,25 +345,27 @@ def _many_calls(evidence: Evidence, taken: float) -> str:
     return f"; {operations} operators are called for a forward pass{where}"
 
 
-def _beside_model(evidence: Evidence) -> str:
-    """What the script computes beside its model, where that is much."""
-    beside = evidence.compute.beside
-    if beside is None or beside.share < MUCH_BESIDE:
+def _dearest(evidence: Evidence) -> str:
+    """The script's line that computes for longest, where that is much and not the model's call itself."""
+    dearest = evidence.compute.dearest
+    if dearest is None or dearest.share < MUCH_THERE or dearest.where == evidence.compute.where:
         return ""
-    return (
-        f"; {100 * beside.share:.0f} % of what comes before the backward pass is no model's: "
-        f"{beside.operator.lstrip('_')} at {beside.where}"
-    )
+    whose = "no model's: " if dearest.beside else ""
+    at = f"{dearest.operator.lstrip('_')} at {dearest.where}"
+    if dearest.function is not None:
+        at = f"in {dearest.function.replace('<locals>.', '')}, the most {at}"
+    return f"; {100 * dearest.share:.0f} % of what comes before the backward pass is {whose}{at}"
 
 
 def _called(evidence: Evidence) -> str:
-    """The function of the script that calls most operators, where it is not the model's call itself."""
+    """What of the script calls most operators, where it is not the model's call itself."""
     compute = evidence.compute
     calls = compute.calls
     if calls is None or calls.where == compute.where or 2 * calls.operators < compute.operations:
         return ""
     name = calls.function.replace("<locals>.", "")
     at = f"at {calls.where}" if name.startswith("<") else f"in {name} ({calls.where})"
+    at = f"in a loop {at}" if calls.in_loop else at
     return f", {calls.operators} of them {at}"
 
 
@@ -363,16 +378,24 @@ def _much_updating(evidence: Evidence, taken: float) -> str:
     return f", {1e3 * updating:.1f} of them in {f'the step of {name}' if name else 'updates'}"
 
 
-def _useless(evidence: Evidence) -> tuple[float, str]:
-    """Share of the arithmetic that is done on nothing, and what it is."""
+def _useless(evidence: Evidence) -> tuple[float, float, str]:
+    """Share of the arithmetic that is easily spared as it is done on nothing, all of that, and what it is.
+
+    Of padding that is what lies beyond the longest sequence of a batch: the rest needs batches of one length.
+    """
     compute = evidence.compute
     empty = compute.empty_flops / compute.flops if compute.flops else 0.0
-    if compute.padding >= empty:
-        what = (
-            f"and {100 * compute.padding:.0f} % of its positions are padding: batches of sequences"
-        )
-        return compute.padding, what + " of one length would do without"
-    what = (
-        f"and {100 * empty:.0f} % of it multiplies by zeros: an index would do in place of one-hot"
+    if compute.padding < empty:
+        what = f"and {100 * empty:.0f} % of it multiplies by zeros: an index would do in place of"
+        return empty, empty, what + " one-hot rows (nn.Embedding, gather)"
+    what = f"and {100 * compute.padding:.0f} % of its positions are padding"
+    if compute.trimmed < LEAST_USELESS:
+        what += ": batches of sequences of one length would do without"
+        return compute.padding, compute.padding, what
+    what += (
+        f", {100 * compute.trimmed:.0f} % beyond the longest sequence of the batch: padded to that "
+        "length they are gone"
     )
-    return empty, what + " rows (nn.Embedding, gather)"
+    if compute.padding - compute.trimmed >= LEAST_USELESS:
+        what += "; batches of sequences of one length would do without the others"
+    return compute.trimmed, compute.padding, what

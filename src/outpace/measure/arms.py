@@ -8,6 +8,7 @@ whole first round, in which kernels are built and memory is taken.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Generator
@@ -33,7 +34,7 @@ BASE_AFTER = 3
 WIDEST = 50.0
 """limits of a gain are not told beyond this, either way"""
 UNKNOWN = Gain(1.0, 1 / WIDEST, WIDEST, "measured")
-FEWEST_ROUNDS = 2
+FEWEST_ROUNDS, FEWEST_CLEAR = 2, 3
 HOPELESS = 0.7
 """an arm this slow in each of its first rounds leaves its time to the others"""
 FEWEST_SPARE, LEAST_SPARE = 2, 0.05
@@ -97,6 +98,14 @@ class Contest:
     def late(self) -> bool:
         """Its time is up, and it has something to tell."""
         return self.spent >= self.seconds and self.rounds >= FEWEST_ROUNDS
+
+    @property
+    def clear(self) -> bool:
+        """As many rounds as it needs at the least, or fewer that show of each arm which way it goes."""
+        if self.rounds >= self.min_rounds:
+            return True
+        gains = [self.gain(arm) for arm in self.arms if arm != self.base]
+        return self.rounds >= FEWEST_CLEAR and all(g.low > SURELY or g.high < 1 for g in gains)
 
     def gain(self, arm: str) -> Gain:
         """Speed-up of an arm over the base on the wall clock."""
@@ -246,6 +255,18 @@ class Scheduler:
             self._end_block()
         else:
             self._end_round()  # no step tells anything
+
+    def cut_short(self) -> Contest | None:
+        """The target comes to its end: a contest that is clear by now is over, else it is given back."""
+        contest, self.contest = self.contest, None
+        if self.over or contest is None:
+            return None
+        self.over = True
+        if not contest.clear:
+            return contest
+        with contextlib.suppress(StopIteration):
+            self.program.send(contest)  # what it wants next never begins
+        return None
 
     def close(self) -> None:
         """Stop: the target is as it was."""

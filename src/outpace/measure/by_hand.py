@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
 from outpace.measure.dispatch import name_of, phase, storage_of, tensors_in
-from outpace.records.compute import Beside, Calls
-from outpace.seams.where import is_user_file, short
+from outpace.seams.where import is_user_file
 
 Function = tuple[str, str]
 """file and name"""
@@ -110,24 +109,3 @@ def is_learnt_through(operator: Any, args: tuple[Any, ...], out: Any) -> bool:
     if name in READS or not any(t.is_floating_point() or t.is_complex() for t in tensors_in(out)):
         return False
     return any(tensor.requires_grad for tensor in tensors_in(args))
-
-
-def busiest(calls: Counter[Place]) -> Calls | None:
-    """The function that most operators are called in, and its line that calls the most."""
-    functions: dict[Function, Counter[int]] = {}
-    for (file, function, line), count in calls.items():
-        functions.setdefault((file, function), Counter())[line] += count
-    if not functions:
-        return None
-    (file, name), lines = max(functions.items(), key=lambda pair: pair[1].total())
-    line = max(lines, key=lambda one: lines[one])
-    return Calls(name, f"{short(file)}:{line}", lines.total())
-
-
-def dearest(seconds: Mapping[Place, Mapping[str, float]], whole_s: float) -> Beside | None:
-    """The line whose operators take longest; by line and operator, of ``whole_s`` in all."""
-    if not seconds or not whole_s:
-        return None
-    (file, _, line), spent = max(seconds.items(), key=lambda pair: sum(pair[1].values()))
-    operator = max(spent, key=lambda name: spent[name])
-    return Beside(f"{short(file)}:{line}", operator, sum(spent.values()) / whole_s)

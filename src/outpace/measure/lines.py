@@ -26,10 +26,13 @@ PARSE_FILES = re.compile(
     r"tokenizers?/|nltk|simdjson|pyarrow|dateutil|_strptime"
 )
 PARSE_WORDS = re.compile(
-    r"json|csv|\.split\(|\bfloat\(|\bint\(|parse|\bre\.|findall|finditer|\.sub\(|strptime|struct\."
-    r"|unpack|pickle|loads?\(|decode|read_(?:csv|table|row|parquet|json|excel|feather|hdf|sql)"
-    r"|to_py(?:list|dict)|to_pandas|[zZ]ip[fF]ile|tarfile|gzip|fromstring|fromiter|token|\.iloc|\.loc\["
+    r"json|csv|\.split\((?!\s*\d|[^)]*\bdim\b)|(?<!s)parse|\bre\.|findall|finditer|strptime|struct\."
+    r"|(?<![\w.])(?:float|int)\(\w+(?:\[[^\]]*\])?(?:\.strip\(\))?\)|\bmap\((?:float|int)\b"
+    r"|(?:[A-Z_]+|re\w*|pattern)\.sub\(|\.sub\(\s*[rbf]*[\"']|unpack|pickle|loads?\(|decode"
+    r"|read_(?:csv|table|row|parquet|json|excel|feather|hdf|sql)|to_py(?:list|dict)|to_pandas"
+    r"|[zZ]ip[fF]ile|tarfile|gzip|fromstring|fromiter|tokeni[sz]|\.encode\(|\.iloc|\.loc\["
 )
+"""a number made of a text, ``float(value)``, and none of a tensor, as ``x.float()``"""
 STORAGE_WORDS = re.compile(
     r"\bopen\(|\.read\(|\.readline|\.seek\(|sleep\(|urlopen|requests\.|\.recv|\.get\(url|os\.stat|"
     r"np\.load\(|memmap|pread|h5py|read_bytes|read_text|lmdb|\.fetch|\.execute\("

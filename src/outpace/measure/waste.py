@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,20 +11,39 @@ from outpace.measure.dispatch import address_of, tensors_in
 EMPTY = 0.95
 """share of zeros from which on an operand is taken for one-hot; half are usual after a ReLU, and in the rows
 or columns that a mask leaves there are few"""
+SPARSE_AT = {"embedding": 4, "_embedding_bag": 5}
+"""operators that look rows up, and which of their arguments says that gradients are sparse"""
+LARGE = 1 << 20
+"""bytes of a table that is looked at"""
 FEWEST = 4096
 """numbers in an operand that is looked at"""
 
 
+class Table(NamedTuple):
+    """A table of an embedding."""
+
+    nbytes: int
+    looked_up: torch.Tensor
+    """which of its rows"""
+
+
 class Waste:
-    """Looks at what operators are given. ``flops``: those with a zero in the product."""
+    """Looks at what operators are given.
+
+    ``flops``: those with a zero in the product; ``padding`` and ``trimmed`` as `padded` tells.
+    """
 
     def __init__(self) -> None:
         self.flops = 0.0
-        self.padding = 0.0
+        self.padding = self.trimmed = 0.0
         self.given: set[int] = set()
         """memory of operands of the forward pass that are all but empty"""
         self.entries = 0
         """of the largest table that was looked up: a vocabulary, beside positions and kinds of tokens"""
+        self.tables: dict[int, Table] = {}
+        """those that are looked up and get dense gradients, by their memory"""
+        self.multiplied: set[int] = set()
+        """memory of what products are made of: a table that is an output layer too"""
 
     def see(self, name: str, args: Any, flops: float, backward: bool = False) -> None:
         """Look at one operator of so many FLOPs.
@@ -32,12 +51,16 @@ class Waste:
         In a backward pass gradients may be all but zero, as where a loss asks for one position of many:
         there, only what was so in the forward pass counts.
         """
+        if name in SPARSE_AT:
+            self._look_up(args, args[SPARSE_AT[name]] if len(args) > SPARSE_AT[name] else False)
         if name == "embedding":
             entries = len(args[0])
             if entries >= self.entries:
-                before = self.padding if entries == self.entries else 0.0
-                self.entries, self.padding = entries, max(before, padded(args[1]))
+                before = (self.padding, self.trimmed) if entries == self.entries else (0.0, 0.0)
+                self.entries = entries
+                self.padding, self.trimmed = max(before, padded(args[1]))
         elif flops:
+            self.multiplied.update(address_of(tensor) for tensor in tensors_in(args))
             looked = [t for t in tensors_in(args) if not backward or address_of(t) in self.given]
             empty, tensor = max(
                 ((scattered(t), t) for t in looked), key=lambda pair: pair[0], default=(0.0, None)
@@ -45,6 +68,23 @@ class Waste:
             if empty >= EMPTY and tensor is not None:
                 self.flops += empty * flops
                 self.given.add(address_of(tensor))
+
+    def _look_up(self, args: Any, sparse: bool) -> None:
+        table, indices = args[0], args[1]
+        if sparse or not table.requires_grad or table.nbytes < LARGE:
+            return
+        at = address_of(table)
+        if at not in self.tables:
+            self.tables[at] = Table(table.nbytes, torch.zeros(len(table), dtype=torch.bool))
+        self.tables[at].looked_up[indices.detach().flatten().cpu()] = True
+
+    def untouched_bytes(self) -> float:
+        """Of the rows of those tables that were not looked up."""
+        return sum(
+            table.nbytes * (1.0 - float(table.looked_up.float().mean()))
+            for at, table in self.tables.items()
+            if at not in self.multiplied
+        )
 
 
 def zeros(tensor: torch.Tensor) -> float:
@@ -67,16 +107,18 @@ def scattered(tensor: torch.Tensor) -> float:
     return empty if int(there.sum()) <= (1 - EMPTY) * room else 0.0
 
 
-def padded(indices: torch.Tensor) -> float:
-    """Share of positions in a batch of sequences (batch x length) that repeat one index to an end."""
+def padded(indices: torch.Tensor) -> tuple[float, float]:
+    """Share of positions in a batch of sequences (batch x length) that repeat one index to an end.
+
+    And the share that lies beyond the longest of these sequences.
+    """
     if indices.dim() != 2 or min(indices.shape) < 2:
-        return 0.0
-    ends = (indices, indices.flip(1))
-    share = max(_run(one) for one in ends)
-    return share if share < 1.0 else 0.0  # all alike: no sequences
+        return 0.0, 0.0
+    share, beyond = max(_runs(one) for one in (indices, indices.flip(1)))
+    return (share, beyond) if share < 1.0 else (0.0, 0.0)  # all alike: no sequences
 
 
-def _run(indices: torch.Tensor) -> float:
+def _runs(indices: torch.Tensor) -> tuple[float, float]:
     last = indices[:, -1].mode().values
-    runs = (indices.flip(1) == last).long().cumprod(1)
-    return float(runs.sum()) / indices.numel()
+    runs = (indices.flip(1) == last).long().cumprod(1).sum(1)
+    return float(runs.sum()) / indices.numel(), float(runs.min()) / indices.shape[1]

@@ -404,6 +404,12 @@ class Landing:
         if leads and self.save():
             text += f"; what was learnt is in {self.checkpoint}"
         self.say(text, None)
+        drawn = self.outlook.drawn()
+        if drawn and self.longer is not None and self.longer.divided and not self.went_on:
+            self.say(
+                f"this epoch is left after {drawn[0]} of {drawn[1]} batches",
+                "what the script divides by the length of its loader or data is too little for it",
+            )
         if (late := self.time.late()) >= 1.0:
             self.say(f"even so it ends {duration(late)} late: so much more is left to do", None)
         self.leave()

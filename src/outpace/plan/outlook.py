@@ -120,6 +120,13 @@ class Outlook:
         record = self._record()
         return None if record is None else record.steps_of_epoch(self.micro_steps)
 
+    def drawn(self) -> tuple[int, int] | None:
+        """Batches given of the epoch that runs, and all of it; None between two, or where it is not known."""
+        record = self._record()
+        if record is None or record.length is None or not 0 < record.given < record.length:
+            return None
+        return record.given, record.length
+
     def _record(self) -> Record | None:
         """Of the loader that feeds the training now."""
         newest = self.host.drawn.learnt_from

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+MOSTLY = 0.5
+"""share of the operators' time before a backward pass of which a line is told in place of the model's call"""
+
 
 class ByHand(msgspec.Struct, frozen=True):
     """Parameters changed by the script's own lines in place of an optimizer, in a step."""
@@ -21,17 +24,23 @@ class Calls(msgspec.Struct, frozen=True):
     where: str
     """file:line that calls most of them"""
     operators: int
+    in_loop: bool = False
+    """they are those of a loop in it that a step goes through, and what that calls"""
 
 
-class Beside(msgspec.Struct, frozen=True):
-    """The script's line beside its model's call that computes for longest before a backward pass."""
+class Dearest(msgspec.Struct, frozen=True):
+    """The script's line whose operators compute for longest before a backward pass."""
 
     where: str
     """file:line"""
     operator: str
     """that takes most of it"""
     share: float
-    """of the time of all operators before the backward pass, the model's included"""
+    """of the time of all operators before the backward pass"""
+    beside: bool
+    """no model's call calls it"""
+    function: str | None = None
+    """of which that is the share, where one takes most of the time"""
 
 
 class Operators(msgspec.Struct, frozen=True):
@@ -54,6 +63,8 @@ class Compute(msgspec.Struct, frozen=True):
     backward_s: float = 0.0
     optimizer_s: float = 0.0
     """an optimizer's, and what the script does in its place"""
+    optimizer_where: str | None = None
+    """file:line that steps it"""
     by_hand: ByHand | None = None
     device: str = "cpu"
     threads: int = 1
@@ -86,8 +97,8 @@ class Compute(msgspec.Struct, frozen=True):
     operations: int = 0
     """operator calls in one forward"""
     calls: Calls | None = None
-    beside: Beside | None = None
-    """None where only the model computes"""
+    dearest: Dearest | None = None
+    """None on a GPU, where calls only launch"""
     spent: tuple[Operators, ...] = ()
     """by forward, backward and optimizer, what takes longest first"""
     fixed: tuple[float, float, float] | None = None
@@ -139,6 +150,11 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line of the first of them"""
     padding: float = 0.0
     """share of the positions of a batch of sequences that are padding"""
+    trimmed: float = 0.0
+    """that lie beyond the longest sequence of the batch"""
+    untouched_bytes: float = 0.0
+    """of the parameters that gradients are made for: rows of embeddings that a step looks up none of, whose
+    gradients are zeros"""
     empty_flops: float = 0.0
     """FLOPs a step that multiply by the zeros of an operand that is all but empty"""
     parts: dict[str, str] = {}
@@ -151,6 +167,12 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line at which the script chose its number of threads"""
     exchange_where: str | None = None
     """file:line of the first collective that the script calls itself"""
+
+    @property
+    def dearest_where(self) -> str | None:
+        """The line that computes for most of the time before a backward pass, else the model's call."""
+        most = self.dearest is not None and self.dearest.share > MOSTLY
+        return self.dearest.where if self.dearest is not None and most else self.where
 
     @property
     def clocked_s(self) -> float:

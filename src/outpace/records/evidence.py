@@ -199,6 +199,12 @@ class Evidence(msgspec.Struct, frozen=True):
         return self.compute.device == "cpu" and self.slowed_by_others(1)
 
     @property
+    def untouched(self) -> float:
+        """Share of the parameters: rows of embeddings that a step looks up none of."""
+        learnt = self.compute.learnt_bytes
+        return min(1.0, self.compute.untouched_bytes / learnt) if learnt else 0.0
+
+    @property
     def together(self) -> bool:
         """Whether several ranks train, which wait for each other."""
         return len(self.ranks) > 1

@@ -9,6 +9,9 @@ from outpace.records.gain import Gain
 
 Settings = dict[str, str | int | float | bool]
 
+NOT_TRIED = "not tried"
+"""what the reason begins with of a remedy that there was no time for"""
+
 
 class Trial(msgspec.Struct, frozen=True):
     """One remedy, tried: ``measured`` is None where it could not be tried to its end."""
@@ -21,6 +24,11 @@ class Trial(msgspec.Struct, frozen=True):
     accepted: bool
     reason: str
     seconds: float = 0.0
+
+    @property
+    def was_tried(self) -> bool:
+        """Whether there was time for it."""
+        return not self.reason.startswith(NOT_TRIED)
 
 
 class Curve(msgspec.Struct, frozen=True):

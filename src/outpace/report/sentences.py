@@ -6,6 +6,7 @@ session's record.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -140,15 +141,18 @@ def ceiling_sentence(session: Session) -> str:
 
 def _tuned(session: Session) -> Verdict:
     accepted = list(dict.fromkeys(words.plain(t.remedy) for t in session.trials if t.accepted))
-    tried = words.count(len({t.remedy for t in session.trials}), "remedy", "remedies")
+    names = {t.remedy for t in session.trials if t.was_tried}
+    tried = words.count(len(names), "remedy", "remedies")
     if session.speedup is None or not accepted:
-        said = f"{tried} tried." if session.trials else "No remedy was tried."
+        said = f"{tried} tried." if names else "No remedy was tried."
         detail = f"{said} {bound_sentence(session)}"
         if unproven := _unproven(session):
             named = ", ".join(f"{words.plain(t.remedy)} {words.gain(t.measured)}" for t in unproven)
             found = words.count(len(unproven), "faster remedy was", "faster remedies were")
             headline = f"{found} found, but quality is not proven."
             return Verdict(headline, f"Not proven: {named}. {detail}", "warn")
+        if session.trials and not names:
+            return Verdict("There was no time to try a remedy.", detail, "warn")
         return Verdict("No remedy made this training faster.", detail, "plain")
     was = bound_sentence(session).replace("Bound", "It was bound", 1)
     detail = f"{len(accepted)} of {tried} accepted: {', '.join(accepted)}. {was}"
@@ -265,6 +269,11 @@ def bare_command(target: Target) -> str:
     return words.command(*interpreter, *target.words)
 
 
+def _minutes_for_trials(session: Session) -> int:
+    """Twice what was too little, and three at the least."""
+    return max(3, math.ceil(2 * session.seconds / 60))
+
+
 def _next_commands(session: Session) -> list[Next]:
     target = session.target
     if session.outcome in ("failed", "no training"):
@@ -274,6 +283,13 @@ def _next_commands(session: Session) -> list[Next]:
     if session.command == "tune" and session.recipe and any(t.accepted for t in session.trials):
         run = words.outpace("run", target, "--recipe", recipe_file(session))
         return [Next(run, "trains with the recipe, the script unchanged")]
+    if (
+        session.command == "tune"
+        and session.trials
+        and not any(t.was_tried for t in session.trials)
+    ):
+        longer = words.outpace("tune", target, "--time", f"{_minutes_for_trials(session)}m")
+        return [Next(longer, "gives the trials time")]
     if session.command == "tune":
         why = (
             "what is faster is not proven" if _unproven(session) else "nothing that was tried pays"

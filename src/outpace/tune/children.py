@@ -243,7 +243,7 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
     notes: list[str] = []
     for old in (TRIALS, EVIDENCE):
         (folder / old).unlink(missing_ok=True)
-    before = -1
+    before: dict[str, Any] | None = None
     begun = monotonic()
     deadline = begun + float(spec["time_s"])
     for _ in range(MOST_RUNS):
@@ -268,10 +268,10 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
             if monotonic() > deadline:
                 break
             continue
-        count = len(tried_by_now(folder))
-        if not ended.get("finished") or count == before or monotonic() > deadline:
+        known = read(folder / TRIALS, {})
+        if not ended.get("finished") or known == before or monotonic() > deadline:
             break
-        before = count
+        before = known
     trials, evidence = tried_by_now(folder), _read_evidence(folder)
     told = {trial.remedy for trial in trials}
     notes += [f"{arm}: {reason}" for arm, reason in excluded.items() if arm not in told]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from outpace.measure.statistics import paired_gain
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
-from outpace.records.trial import Settings, Trial
+from outpace.records.trial import NOT_TRIED, Settings, Trial
 from outpace.remedies.catalog import setup_of
 from outpace.tune.children import Launch, Tell, run_for_losses, write_trials
 from outpace.tune.environment import environment_of
@@ -57,7 +57,7 @@ def try_new_processes(
         each = 2 * PAIRS * (length.seconds + evidence.run.startup_s)
         if monotonic() + each > deadline:
             left = max(0.0, deadline - monotonic())
-            reason = f"not tried: {each:.0f} s would be needed, {left:.0f} are left"
+            reason = f"{NOT_TRIED}: {each:.0f} s would be needed, {left:.0f} are left"
             done.append(candidate.trial(predicted, None, False, reason))
             write_trials(folder, done)
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from time import perf_counter_ns
 from typing import Any
@@ -13,10 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.measure.by_hand import (
     OwnOperators,
-    Place,
     Update,
-    busiest,
-    dearest,
     is_scripts_own,
     through_torchs,
 )
@@ -29,6 +25,7 @@ from outpace.measure.generators import random_states
 from outpace.measure.gradients_read import Readings, named_in_script
 from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
+from outpace.measure.origins import Origins
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.waste import Waste
 from outpace.records.compute import Operators
@@ -69,14 +66,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         parameters = list(rooted[0].parameters()) if rooted is not None else []
         self.own, self.stepping = OwnOperators(parameters), OwnOperators(parameters)
         """what runs outside of all phases, and in the step of an optimizer of the script's own"""
-        self.calls: Counter[Place] = Counter()
-        """operators of the forward pass by the line of the script that calls them"""
-        self.beside: defaultdict[Place, defaultdict[str, float]] = defaultdict(
-            lambda: defaultdict(float)
-        )
-        """seconds of those that no model's call calls, by that line and their name"""
-        self.before_s = 0.0
-        """of all of them"""
+        self.origins = Origins()
         module = host.seams.get("module")
         self.module = module if isinstance(module, ModuleSeam) else None
         seam = host.seams.get("recompute")
@@ -96,11 +86,10 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             self.readings.see(name_of(operator), args)
         frame = user_frame(sys._getframe(1)) if phase in (None, "forward") else None
         if frame is not None and (phase or self.own.see(operator, args, out, frame)):
-            at = frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno
-            self.calls[at] += 1
-            self.before_s += self.took_s
-            if self.module is not None and not self.module.inside:
-                self.beside[at][name_of(operator)] += self.took_s
+            beside = self.module is not None and not self.module.inside
+            self.origins.see(frame, name_of(operator), self.took_s, beside)
+        if phase in ("backward", "optimizer"):
+            self.origins.see_afterwards(sys._getframe(1), phase == "optimizer")
         if phase == "optimizer" and self.steps_by_hand():
             frame = user_frame(sys._getframe(1))
             if frame is not None and not through_torchs(sys._getframe(1), frame):
@@ -156,11 +145,14 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         recomputed_moves=counter.recomputing_moves(),
         unused_read=counter.readings.met or named_in_script(),
         denormals=denormals(observed.host),
-        calls=busiest(counter.calls),
-        beside=dearest(counter.beside, counter.before_s) if on_cpu else None,
+        calls=counter.origins.busiest(),
+        dearest=counter.origins.dearest() if on_cpu else None,
+        optimizer_where=counter.origins.updating(),
+        untouched_bytes=counter.waste.untouched_bytes(),
         spent=longest(counter.count),
         autocast=counter.count.half,
         padding=counter.waste.padding,
+        trimmed=counter.waste.trimmed,
         empty_flops=counter.waste.flops,
     )
     observed.found.by_hand = counter.by_hand()

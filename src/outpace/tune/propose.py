@@ -9,9 +9,9 @@ from outpace.diagnose.bottlenecks import URGENT
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding, Keeps
 from outpace.records.gain import Gain
-from outpace.records.trial import Settings, Trial
+from outpace.records.trial import NOT_TRIED, Settings, Trial
 from outpace.remedies.base import Remedy
-from outpace.remedies.catalog import all_remedies
+from outpace.remedies.catalog import all_remedies, setup_of
 from outpace.seams.setup import AS_IS, Setup
 
 SMALLEST = 1.02
@@ -104,6 +104,26 @@ def best(
         return remedy.stage, inexact, remedy.redraws(evidence), -gain.speedup
 
     return min(paying.values(), key=order)
+
+
+def untried(
+    evidence: Evidence,
+    trials: list[Trial],
+    why: str,
+    only: Collection[str] = (),
+    skip: Collection[str] = (),
+) -> list[Trial]:
+    """What would be tried next within a process, one after the other, for want of time."""
+    accepted = setup_of((t.remedy, t.settings) for t in trials if t.accepted)
+    tried = {trial.remedy for trial in trials}
+    found = candidates(evidence, only, skip)
+    remaining = [c for c in found if in_steps(c) and c.remedy.name not in tried]
+    missed: list[Trial] = []
+    while (chosen := best(evidence, remaining, accepted, only)) is not None:
+        candidate, predicted = chosen
+        missed.append(candidate.trial(predicted, None, False, f"{NOT_TRIED}: {why}"))
+        remaining = [c for c in remaining if c.remedy.name != candidate.remedy.name]
+    return missed
 
 
 def _worth(candidate: Candidate, gain: Gain) -> float:

@@ -39,7 +39,8 @@ ROUNDS, BLOCK = 7, 3
 """of a trial of slow steps, each of two blocks of so many steps"""
 COMPILING_S = 90.0
 """for a trial that compiles first: it ends as soon as it is decided"""
-FINAL_S = 15.0
+FINAL_S, FINAL_SHARE = 15.0, 0.25
+"""seconds kept for the whole recipe; and the most that they may be of the time for trials"""
 LITTLE = 1.06
 FEWEST_STEPS = 6
 MOST_COMPILED_AGAIN = 1
@@ -107,6 +108,8 @@ class Trials:
         state = read(observed.session / TRIALS, {})
         self.trials = [msgspec.convert(t, Trial) for t in state.get("trials", [])]
         self.final: dict[str, Any] = state.get("final", {})
+        self.unfinished: dict[str, Any] = state.get("unfinished", {})
+        """the contest that the script came to its end in, and what was compared by then"""
         self.excluded: dict[str, str] = spec.get("excluded", {})
         self.begun = 0.0
         self.graphs: list[int] = []
@@ -121,7 +124,7 @@ class Trials:
             settle=settled,
         )
         observed.host.listeners.append(self.on_step)
-        observed.before_finish.append(self.write)
+        observed.before_finish.append(self.cut_short)
         observed.watcher.recording = False
         observed.watcher.validation.end()
 
@@ -134,6 +137,29 @@ class Trials:
     def left(self) -> float:
         """Seconds left."""
         return self.time_s - (perf_counter() - self.begun)
+
+    def contest(self, arms: dict[str, Setup], seconds: float, name: str, **options: Any) -> Contest:
+        """Arms to compare, with what an earlier run of the script came to know of just these."""
+        contest = Contest(arms, seconds, name, **options)
+        if self.unfinished.get("of") == repr(arms):
+            pairs = self.unfinished["pairs"]
+            contest.pairs = {arm: [tuple(p) for p in rows] for arm, rows in pairs.items()}
+            contest.spent = self.unfinished["spent"]
+        self.unfinished = {}
+        return contest
+
+    def cut_short(self) -> None:
+        """The script comes to its end: what is not clear by now goes on in the next run of it."""
+        contest = self.scheduler.cut_short()
+        if contest is not None and contest.rounds:
+            of, pairs, spent = repr(contest.arms), contest.pairs, contest.spent
+            self.unfinished = {"of": of, "pairs": pairs, "spent": spent}
+        self.write()
+
+    @property
+    def final_s(self) -> float:
+        """Seconds kept for the whole recipe."""
+        return min(FINAL_S, FINAL_SHARE * self.time_s)
 
     def told(self, contest: Contest) -> None:
         """Pass progress on."""
@@ -155,7 +181,7 @@ class Trials:
         for _ in range(FEWEST_STEPS):
             yield None
         self._leave_tried()
-        while self.left() > FINAL_S:
+        while self.left() > self.final_s:
             chosen = best(self.evidence, self.remaining, self.recipe(), self.asked)
             if chosen is None:
                 break
@@ -203,8 +229,8 @@ class Trials:
         # As long as it takes to warm up and compare six times where steps are slow.
         slow = ROUNDS * 2 * BLOCK * self.evidence.steps.mean_s
         most = max(COMPILING_S if compiles else TRIAL_S, slow)
-        seconds = min(most, max(3.0, self.left() - FINAL_S))
-        contest = Contest(arms, seconds, f"trying {name}", narrow=0.03)
+        seconds = min(most, max(3.0, self.left() - self.final_s))
+        contest = self.contest(arms, seconds, f"trying {name}", narrow=0.03)
         self.graphs = []
         yield contest
         measured = contest.gain(name) if contest.pairs.get(name) else None
@@ -233,13 +259,13 @@ class Trials:
         """Remedies that gave little are measured once more, against the recipe without them."""
         for trial in list(self.accepted)[:-1]:
             little = trial.measured is not None and trial.measured.speedup < LITTLE
-            if not little or self.left() < FINAL_S:
+            if not little or self.left() < self.final_s:
                 continue
             arms = {
                 "without": steady(self.recipe(leave=trial.remedy)),
                 "recipe": steady(self.recipe()),
             }
-            contest = Contest(arms, 6.0, f"does {trial.remedy} still pay", narrow=0.03)
+            contest = self.contest(arms, 6.0, f"does {trial.remedy} still pay", narrow=0.03)
             yield contest
             if contest.pairs.get("recipe") and contest.gain("recipe").high < 1.0:
                 at = self.trials.index(trial)
@@ -255,7 +281,7 @@ class Trials:
         arms = {"as_is": AS_IS, "recipe": steady(recipe)}
         if cold(recipe) != recipe:
             arms["cold"] = cold(recipe)
-        contest = Contest(
+        contest = self.contest(
             arms, max(8.0, min(FINAL_S, self.left())), "the whole recipe", narrow=0.02, min_rounds=8
         )
         yield contest
@@ -284,7 +310,11 @@ class Trials:
         """Keep what is known by now."""
         write(
             self.observed.session / TRIALS,
-            {"trials": [msgspec.to_builtins(t) for t in self.trials], "final": self.final},
+            {
+                "trials": [msgspec.to_builtins(t) for t in self.trials],
+                "final": self.final,
+                "unfinished": self.unfinished,
+            },
         )
 
 

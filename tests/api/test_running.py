@@ -141,7 +141,7 @@ def test_what_is_reserved_is_told_from_the_deadline(
     assert "after the last step" not in (by_itself.hint or "")
     hardly_begun = _too_late(late, reserved_s, "linear", {"landing": False, "steps": 1})
     assert "earlier" not in (hardly_begun.hint or "")
-    assert "its start and its end" in (hardly_begun.hint or "")
+    assert "its start, a step and its end" in (hardly_begun.hint or "")
 
 
 def test_an_end_within_what_is_reserved_is_late(

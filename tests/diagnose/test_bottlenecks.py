@@ -604,6 +604,11 @@ def test_rows_of_embeddings_that_are_stepped_for_nothing() -> None:
     assert first.where == "t.py:9"
     assert "90 % of the parameters are rows of embeddings" in first.reason
     assert first.gain.speedup == pytest.approx(0.09 / (0.09 - 0.9 * 0.07), rel=0.02)
+    far = replace(seen, compute=replace(compute, moving_s=0.05, updating_moving_s=0.05))
+    moved = [f for f in findings(far) if f.cause == "bandwidth"]
+    assert not moved, "what is moved of these rows is told once"
+    gpu = replace(seen, compute=replace(compute, device="cuda"))
+    assert "rows of embeddings" not in str(findings(gpu)), "there it is only launched"
     dense = replace(seen, compute=replace(compute, untouched_bytes=0.0))
     assert "rows of embeddings" not in str(findings(dense))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -179,11 +180,46 @@ def test_a_function_that_computes_for_most_of_the_time_over_several_lines() -> N
 
 def test_a_line_with_the_models_call_and_a_loss_is_the_models() -> None:
     origins, frame = Origins(), sys._getframe()
-    for _ in range(2):
-        (
-            origins.see(frame, "mm", 3.0, beside=False),
-            origins.see(frame, "nll_loss", 1.0, beside=True),
-        )
+    origins.see(frame, "mm", 3.0, beside=False)
+    origins.see(frame, "nll_loss", 1.0, beside=True)
     found = origins.dearest()
     assert found is not None
     assert (found.operator, found.share, found.beside) == ("mm", 0.75, False)
+
+
+def stepped(batches: int, micro: int = 0) -> Origins:
+    """Operators in a closure that is defined in the loop over batches, some with a backward pass each."""
+    origins, frame = Origins(), sys._getframe()
+    for _ in range(batches):
+
+        def closure() -> None:
+            inner = sys._getframe()
+            for _ in range(micro):
+                origins.see(inner, "mm", 1.0, beside=False)
+                origins.see_afterwards(inner, updates=False)
+            origins.see(inner, "mm", 1.0, beside=False)
+
+        closure()
+        origins.see_afterwards(frame, updates=True)
+    return origins
+
+
+@pytest.mark.parametrize("micro", [0, 4])
+def test_a_loop_of_the_training_is_none_of_the_step(micro: int) -> None:
+    """Around a closure that is defined in it, or over micro-batches of a backward pass each."""
+    found = stepped(2, micro).busiest()
+    assert found is not None
+    assert not found.in_loop
+
+
+def test_frames_of_other_threads_tell_nothing() -> None:
+    """Autograd's for a GPU have none of the script's."""
+    origins, torchs = Origins(), torch.nn.Linear(1, 1)
+    frames: list[Any] = []
+    torchs.register_forward_hook(lambda *_: frames.append(sys._getframe(1)))
+    thread = threading.Thread(target=torchs, args=(torch.ones(1),))
+    thread.start()
+    thread.join()
+    origins.see_afterwards(frames[0], updates=True)
+    assert not origins.others
+    assert origins.updating() is None

@@ -109,5 +109,20 @@ def test_tables_whose_gradients_are_sparse_or_full_count_for_nothing() -> None:
     waste.see("embedding", looked_up(torch.zeros(100_000, 8), 10, False), 0.0)
     tied = torch.zeros(100_000, 8, requires_grad=True)
     waste.see("embedding", looked_up(tied, 10, False), 0.0)
-    waste.see("mm", (torch.randn(4, 8), tied.t()), 1000.0)
+    waste.use("_to_copy", (tied,))  # as autocast, for a product
+    with torch.no_grad():  # a teacher's
+        waste.see("embedding", looked_up(torch.zeros(9**6, 8, requires_grad=True), 10), 0.0)
+    states = torch.zeros(100_000, 8, requires_grad=True) + 1.0  # looked up, and no parameter
+    waste.see("embedding", looked_up(states, 10), 0.0)
     assert waste.untouched_bytes() == 0.0
+
+
+def test_tables_in_one_memory_are_told_apart() -> None:
+    """As parameters that a sharded model keeps flat."""
+    flat = torch.zeros(300_000, 8)
+    waste = Waste()
+    for rows in (flat[:100_000], flat[100_000:]):
+        table = torch.nn.Parameter(rows)
+        waste.use("embedding", looked_up(table, 10))
+        waste.see("embedding", looked_up(table, 50_000), 0.0)
+    assert waste.untouched_bytes() == pytest.approx((0.5 * 100_000 + 0.75 * 200_000) * 32)

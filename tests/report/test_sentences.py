@@ -12,7 +12,7 @@ from outpace.records.compute import Compute
 from outpace.records.finding import Advice
 from outpace.records.gain import Gain
 from outpace.records.session import Session
-from outpace.records.trial import Proof, Trial
+from outpace.records.trial import NOT_TRIED, TOO_SHORT, Proof, Trial
 from outpace.report import sentences
 from outpace.report.html import render_html
 from outpace.report.sentences import (
@@ -69,6 +69,10 @@ def test_remedies_that_there_was_no_time_for_are_told_as_such() -> None:
     assert said.headline == "There was no time to try a remedy."
     assert said.detail.startswith("No remedy was tried.")
     assert next_steps(session)[0].command.startswith("outpace tune --time 4m ")
+    reason = f"{NOT_TRIED}: {TOO_SHORT}"
+    short = replace(session, trials=tuple(replace(trial, reason=reason) for trial in missed))
+    assert verdict(short).headline == "The script is too short for a remedy to be tried."
+    assert "--time" not in next_steps(short)[0].command
     slower = made.IMAGES_TRIALS[2]
     some = without_recipe(slower, *(trial for trial in missed if trial.remedy != slower.remedy))
     assert verdict(some).detail.startswith("1 remedy tried.")

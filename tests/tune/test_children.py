@@ -254,7 +254,7 @@ def test_batches_of_another_size_that_a_script_fails_on_are_tried_once(
     assert set(excluded[1]) == {"batch_half", "batch_double"}
     assert "exit code 1 in an experiment, batch_double; it is run again" in capsys.readouterr().err
     (note,) = found.notes
-    assert note.startswith("the script takes no batches of another size")
+    assert note.startswith("the script failed with a batch's half, or with two batches made one")
 
 
 def test_ranks_are_compared_within_one_run(tmp_path: Path) -> None:
@@ -330,6 +330,31 @@ def test_a_recipe_that_a_target_dies_of_is_none(tmp_path: Path, arm: str) -> Non
     assert found.final == {}
     assert [one.accepted for one in found.trials] == [False]
     assert "exit code 1 under all that was accepted" in found.trials[0].reason
+
+
+def test_a_remedy_that_a_target_dies_of_late_in_its_trial_is_not_accepted(tmp_path: Path) -> None:
+    """It had paid by then; what was accepted before stays."""
+    gain = Gain(2.0, 1.9, 2.1, "measured")
+    before, dies = (
+        Trial(name, {}, "numerics", gain, gain, True, "measured 2.00x [1.90, 2.10]")
+        for name in ("channels_last", "bf16")
+    )
+    runs = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(dict(spec["excluded"]))
+        if spec["excluded"]:
+            write(folder / STATUS, {"finished": False})
+            return 0
+        trials = [msgspec.to_builtins(trial) for trial in (before, dies)]
+        write(folder / TRIALS, {"trials": trials, "final": {}})
+        write(folder / MARKER, {"arm": "bf16"})
+        return 1
+
+    found = try_remedies(launch, {"time_s": 1000.0}, tmp_path)
+    assert (len(runs), found.excluded) == (2, ("bf16",))
+    assert [one.accepted for one in found.trials] == [True, False]
+    assert "exit code 1 under this remedy" in found.trials[1].reason
 
 
 def test_a_remedy_that_a_target_dies_of_is_told_when_the_time_is_up(tmp_path: Path) -> None:

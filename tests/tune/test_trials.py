@@ -111,9 +111,13 @@ def test_a_trial_that_the_script_ended_in_goes_on_in_its_next_run(same: bool) ->
     arms = {"accepted": AS_IS, "bf16": replace(AS_IS, autocast="bfloat16")}
     rounds = [[1.0, 0.5, 1.0, 0.5]] * 4  # lists, as a file has them
     base = repr(arms if same else {"accepted": AS_IS})
-    trials.unfinished = {"of": base, "pairs": {"bf16": rounds}, "spent": 3.0}
+    spare = {"bf16": [40.0, 10]}
+    trials.unfinished = {"of": base, "pairs": {"bf16": rounds}, "spare": spare, "spent": 3.0}
     contest = trials.contest(arms, 8.0, "trying bf16")
     assert (contest.rounds, contest.spent) == ((4, 3.0) if same else (0, 0.0))
     if same:
-        assert contest.gain("bf16").speedup == pytest.approx(2.0)
-    assert trials.contest(arms, 8.0, "trying bf16").rounds == 0, "no round counts twice"
+        assert contest.slower("bf16") == pytest.approx(40 / 30)
+        assert contest.gain("bf16").speedup == pytest.approx(2.0 * 30 / 40)
+        assert trials.contest(arms, 8.0, "trying bf16").rounds == 0, "no round counts twice"
+    else:
+        assert trials.unfinished, "it is kept for what it is of"

@@ -29,8 +29,8 @@ from outpace.tune.files import PROGRESS, read
 
 DEFAULT_RECIPE = Path("outpace.toml")
 LAST_RUN = Path(".outpace", "last-run")
-FEW_STEPS = 3
-"""of a training that was late: what lacked was time for its start"""
+FEW_STEPS = 1
+"""of a training that was late: what lacked was time for its start and a step"""
 
 
 def run(
@@ -143,8 +143,8 @@ def _why_late(land: Landed | None, told: dict[str, Any] | None) -> str:
         return "--land ends it in time"
     if told["steps"] <= FEW_STEPS:
         return (
-            f"it was at step {told['steps']} when the time was nearly up: its start and its end alone take "
-            "about so long, and --deadline has to leave more than that"
+            f"it was at step {told['steps']} when the time was nearly up: its start, a step and its end "
+            "alone take about so long, and --deadline has to leave more than that"
         )
     if not told["landing"]:
         return "it could not be ended earlier, or seemed to fit; an earlier --deadline leaves more room"

@@ -18,7 +18,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.recipe_file import write_recipe
 from outpace.records.session import Diagnosis, Session
 from outpace.records.target import Target
-from outpace.records.trial import Proof, Trial
+from outpace.records.trial import TOO_SHORT, Proof, Trial
 
 DIAGNOSE_SHARE = 0.4
 SHORT_S = 150.0
@@ -154,12 +154,11 @@ def _try(
     tried = try_remedies(work.launch, spec, work.session / "trials")
     work.notes += tried.notes
     late = work.seconds - began >= MOSTLY_OVER * total * TRIAL_SHARE
-    why = (
-        f"the time for trials, {duration(total * TRIAL_SHARE)}, was over"
-        if late
-        else "the script was over too soon"
-    )
-    return [*tried.trials, *untried(evidence, tried.trials, why, only, skip)], tried.final
+    if tried.failed or not (late or tried.too_short):
+        return tried.trials, tried.final
+    why = f"the time for trials, {duration(total * TRIAL_SHARE)}, was over" if late else TOO_SHORT
+    missed = untried(evidence, tried.trials, why, only, (*skip, *tried.excluded))
+    return [*tried.trials, *missed], tried.final
 
 
 def _try_anew(

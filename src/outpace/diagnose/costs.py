@@ -353,7 +353,8 @@ def moving_seconds(evidence: Evidence) -> float:
     if compute.device != "cpu" or not compute.moving_s:
         return min(most, at_bandwidth(evidence) or 0.0)
     counted = sum(each.seconds for each in compute.spent)
-    moving = compute.moving_s * min(1.0, most / counted)
+    untouched = evidence.untouched * compute.updating_moving_s  # has a finding of its own
+    moving = (compute.moving_s - untouched) * min(1.0, most / counted)
     fresh = compute.fresh_bytes / PAGE / compute.page_faults if compute.page_faults else 0.0
     returned = min(max(0.0, most - counted), min(1.0, fresh) * evidence.paging_s)
     return min(most, moving + returned)
@@ -362,11 +363,23 @@ def moving_seconds(evidence: Evidence) -> float:
 def untouched_seconds(evidence: Evidence) -> float:
     """Seconds a step for rows of embeddings that it looks up none of: their gradients, and their update.
 
-    In proportion to their share of all parameters, and of the dense gradients of embeddings.
+    In proportion to their share of all parameters, and of the dense gradients of embeddings. None on a GPU,
+    where all of it is only launched.
     """
     compute = evidence.compute
+    if compute.device != "cpu":
+        return 0.0
     made = sum(each.seconds for each in compute.spent if each.name in DENSE_GRADIENTS)
-    return evidence.untouched * (compute.optimizer_s + made)
+    return evidence.untouched * min(compute_cost(evidence), compute.optimizer_s + made)
+
+
+def updating_seconds(evidence: Evidence) -> float:
+    """Seconds a step in the optimizer, less moving memory and stepping untouched rows; none on a GPU."""
+    compute = evidence.compute
+    if compute.device != "cpu":
+        return 0.0
+    touched = 1.0 - evidence.untouched
+    return max(0.0, touched * (compute.optimizer_s - compute.updating_moving_s))
 
 
 def at_bandwidth(evidence: Evidence) -> float | None:

@@ -22,6 +22,7 @@ from outpace.diagnose.costs import (
     one_call,
     spared_by,
     untouched_seconds,
+    updating_seconds,
     without,
 )
 from outpace.diagnose.told import Told, in_ms
@@ -83,9 +84,9 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
         calls.where if calls is not None and calls.in_loop else evidence.compute.where,
         f"{in_ms(seconds, cost.whole_s)} of a step {what}: "
         f"{evidence.compute.operations} operators a forward pass{_called(evidence)}{for_each} each too small "
-        f"for what it costs to call; one for each of the model's {evidence.compute.tensors} tensors, and an "
-        f"optimizer that updates all at once, would be {100 * (1 - beyond):.0f} % of a step's"
-        + _twice_the_batch(evidence),
+        f"for what it costs to call; with one for each of the model's {evidence.compute.tensors} tensors, "
+        f"and an optimizer that updates all at once, {100 * (1 - beyond):.0f} % of a step's calls would be "
+        "left" + _twice_the_batch(evidence),
     )
 
 
@@ -297,7 +298,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
         high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
     cost = of_step(evidence, rest, max(0.0, low), max(0.0, high), "predicted")
-    updating = MOSTLY * taken < evidence.compute.optimizer_s <= taken
+    updating = MOSTLY * taken < updating_seconds(evidence) <= taken
     yield Told(
         cost,
         evidence.compute.optimizer_where if updating else evidence.compute.dearest_where,
@@ -371,7 +372,7 @@ def _called(evidence: Evidence) -> str:
 
 def _much_updating(evidence: Evidence, taken: float) -> str:
     """What the optimizer takes of it, where that is much."""
-    updating = evidence.compute.optimizer_s
+    updating = updating_seconds(evidence)
     if not 0 < MUCH_UPDATING * taken <= updating <= taken:
         return ""
     name = evidence.compute.optimizer
@@ -385,7 +386,8 @@ def _useless(evidence: Evidence) -> tuple[float, float, str]:
     """
     compute = evidence.compute
     empty = compute.empty_flops / compute.flops if compute.flops else 0.0
-    if compute.padding < empty:
+    spared = compute.trimmed if compute.trimmed >= LEAST_USELESS else compute.padding
+    if spared < empty:
         what = f"and {100 * empty:.0f} % of it multiplies by zeros: an index would do in place of"
         return empty, empty, what + " one-hot rows (nn.Embedding, gather)"
     what = f"and {100 * compute.padding:.0f} % of its positions are padding"

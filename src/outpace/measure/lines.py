@@ -27,10 +27,10 @@ PARSE_FILES = re.compile(
 )
 PARSE_WORDS = re.compile(
     r"json|csv|\.split\((?!\s*\d|[^)]*\bdim\b)|(?<!s)parse|\bre\.|findall|finditer|strptime|struct\."
-    r"|(?<![\w.])(?:float|int)\(\w+(?:\[[^\]]*\])?(?:\.strip\(\))?\)|\bmap\((?:float|int)\b"
-    r"|(?:[A-Z_]+|re\w*|pattern)\.sub\(|\.sub\(\s*[rbf]*[\"']|unpack|pickle|loads?\(|decode"
+    r"|(?<![\w.])(?:float|int)\(\w+(?:\[[^\]]*\])*(?:\.(?:strip|replace)\([^()]*\))*\)|\bmap\((?:float|int)\b"
+    r"|(?<![\w.])(?:[A-Z][A-Z_]+|re|\w*_re|\w*pattern)\.sub\(|\.sub\(\s*[rbf]*[\"']|unpack|pickle|loads?\(|decode"
     r"|read_(?:csv|table|row|parquet|json|excel|feather|hdf|sql)|to_py(?:list|dict)|to_pandas"
-    r"|[zZ]ip[fF]ile|tarfile|gzip|fromstring|fromiter|tokeni[sz]|\.encode\(|\.iloc|\.loc\["
+    r"|[zZ]ip[fF]ile|tarfile|gzip|fromstring|fromiter|tokeni[sz]|\b(?:tok\w*|enc|bpe)\.encode\(|\.iloc|\.loc\["
 )
 """a number made of a text, ``float(value)``, and none of a tensor, as ``x.float()``"""
 STORAGE_WORDS = re.compile(

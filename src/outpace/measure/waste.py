@@ -40,10 +40,10 @@ class Waste:
         """memory of operands of the forward pass that are all but empty"""
         self.entries = 0
         """of the largest table that was looked up: a vocabulary, beside positions and kinds of tokens"""
-        self.tables: dict[int, Table] = {}
-        """those that are looked up and get dense gradients, by their memory"""
-        self.multiplied: set[int] = set()
-        """memory of what products are made of: a table that is an output layer too"""
+        self.tables: dict[tuple[int, int, int], Table] = {}
+        """those that are looked up and get dense gradients: by their memory, and where and how long in it"""
+        self.used: set[int] = set()
+        """memory of what other operators are given: of a table that is an output layer too"""
 
     def see(self, name: str, args: Any, flops: float, backward: bool = False) -> None:
         """Look at one operator of so many FLOPs.
@@ -60,7 +60,6 @@ class Waste:
                 self.entries = entries
                 self.padding, self.trimmed = max(before, padded(args[1]))
         elif flops:
-            self.multiplied.update(address_of(tensor) for tensor in tensors_in(args))
             looked = [t for t in tensors_in(args) if not backward or address_of(t) in self.given]
             empty, tensor = max(
                 ((scattered(t), t) for t in looked), key=lambda pair: pair[0], default=(0.0, None)
@@ -69,11 +68,17 @@ class Waste:
                 self.flops += empty * flops
                 self.given.add(address_of(tensor))
 
+    def use(self, name: str, args: Any) -> None:
+        """An operator before the backward pass: what it is given may get a gradient everywhere."""
+        if name not in SPARSE_AT:
+            self.used.update(address_of(tensor) for tensor in tensors_in(args))
+
     def _look_up(self, args: Any, sparse: bool) -> None:
         table, indices = args[0], args[1]
-        if sparse or not table.requires_grad or table.nbytes < LARGE:
+        learnt = table.requires_grad and table.is_leaf and torch.is_grad_enabled()
+        if sparse or not learnt or table.nbytes < LARGE:
             return
-        at = address_of(table)
+        at = address_of(table), table.storage_offset(), len(table)
         if at not in self.tables:
             self.tables[at] = Table(table.nbytes, torch.zeros(len(table), dtype=torch.bool))
         self.tables[at].looked_up[indices.detach().flatten().cpu()] = True
@@ -83,7 +88,7 @@ class Waste:
         return sum(
             table.nbytes * (1.0 - float(table.looked_up.float().mean()))
             for at, table in self.tables.items()
-            if at not in self.multiplied
+            if at[0] not in self.used
         )
 
 

@@ -82,7 +82,7 @@ def of_the_model(evidence: Evidence) -> Iterator[Change]:
                 name = f"{fewer} of {kinds[kind]} {kind} fewer"
                 yield Change(name, *_gains(evidence, left), "predicted")
         elif word == "frozen":
-            yield Change(f"frozen up to {name}", *found, "measured")
+            yield Change(f"all up to {name} frozen", *found, "measured")
         elif word == "relu":
             dear = " and ".join(evidence.compute.dear) or "its activations"
             yield Change(f"ReLU for {dear}", *found, "measured")

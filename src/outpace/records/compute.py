@@ -133,6 +133,8 @@ class Compute(msgspec.Struct, frozen=True):
     """bytes a step that element-wise operators move between memory and the processor"""
     moving_s: float = 0.0
     """seconds that those operators took in the counted step; on a GPU: to be launched"""
+    updating_moving_s: float = 0.0
+    """of these in the optimizer's step"""
     fresh_bytes: float = 0.0
     """of the moved bytes: those that are written to memory that was taken for them"""
     page_faults: float = 0.0

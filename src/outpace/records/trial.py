@@ -13,6 +13,10 @@ NOT_TRIED = "not tried"
 """what the reason begins with of a remedy that there was no time for"""
 
 
+TOO_SHORT = "the script was over before it could be"
+"""why it was not, where more time would not have helped"""
+
+
 class Trial(msgspec.Struct, frozen=True):
     """One remedy, tried: ``measured`` is None where it could not be tried to its end."""
 

@@ -14,7 +14,7 @@ from outpace.records.evidence import Overhead
 from outpace.records.finding import Finding, Learning
 from outpace.records.session import Session
 from outpace.records.target import Target
-from outpace.records.trial import Proof, Trial
+from outpace.records.trial import TOO_SHORT, Proof, Trial
 from outpace.report import words
 from outpace.report.labels import BOUNDS, CAUSES
 
@@ -152,7 +152,9 @@ def _tuned(session: Session) -> Verdict:
             headline = f"{found} found, but quality is not proven."
             return Verdict(headline, f"Not proven: {named}. {detail}", "warn")
         if session.trials and not names:
-            return Verdict("There was no time to try a remedy.", detail, "warn")
+            too_short = "The script is too short for a remedy to be tried."
+            no_time = "There was no time to try a remedy."
+            return Verdict(too_short if _too_short(session) else no_time, detail, "warn")
         return Verdict("No remedy made this training faster.", detail, "plain")
     was = bound_sentence(session).replace("Bound", "It was bound", 1)
     detail = f"{len(accepted)} of {tried} accepted: {', '.join(accepted)}. {was}"
@@ -269,6 +271,11 @@ def bare_command(target: Target) -> str:
     return words.command(*interpreter, *target.words)
 
 
+def _too_short(session: Session) -> bool:
+    """Whether more time for tuning would let nothing more be tried."""
+    return any(TOO_SHORT in trial.reason for trial in session.trials)
+
+
 def _minutes_for_trials(session: Session) -> int:
     """Twice what was too little, and three at the least."""
     return max(3, math.ceil(2 * session.seconds / 60))
@@ -283,11 +290,10 @@ def _next_commands(session: Session) -> list[Next]:
     if session.command == "tune" and session.recipe and any(t.accepted for t in session.trials):
         run = words.outpace("run", target, "--recipe", recipe_file(session))
         return [Next(run, "trains with the recipe, the script unchanged")]
-    if (
-        session.command == "tune"
-        and session.trials
-        and not any(t.was_tried for t in session.trials)
-    ):
+    untried = session.trials and not any(trial.was_tried for trial in session.trials)
+    if session.command == "tune" and untried and _too_short(session):
+        return [Next(bare_command(target), "a run of more steps can be tuned")]
+    if session.command == "tune" and untried:
         longer = words.outpace("tune", target, "--time", f"{_minutes_for_trials(session)}m")
         return [Next(longer, "gives the trials time")]
     if session.command == "tune":

@@ -164,8 +164,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
     sized = [excluded.pop(name) for name in SIZED if name in excluded]
     if sized:
         notes.append(
-            "the script takes no batches of another size, so that what a step costs whatever its batch "
-            f"could not be measured by these: {sized[0]}"
+            "the script failed with a batch's half, or with two batches made one, so that what a step costs "
+            f"whatever its batch could not be measured by these: {sized[0]}"
         )
     notes += [f"{k}: {v}" for k, v in excluded.items()]
     found = evidence or first
@@ -235,6 +235,12 @@ class Tried:
     final: dict[str, Any]
     notes: tuple[str, ...] = ()
     """what failed, on our side or the target's"""
+    excluded: tuple[str, ...] = ()
+    """arms that the target died in"""
+    too_short: bool = False
+    """the script was over before all was tried, again and again"""
+    failed: bool = False
+    """the target failed by itself when it was run again"""
 
 
 def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
@@ -244,6 +250,7 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
     for old in (TRIALS, EVIDENCE):
         (folder / old).unlink(missing_ok=True)
     before: dict[str, Any] | None = None
+    too_short = failed = False
     begun = monotonic()
     deadline = begun + float(spec["time_s"])
     for _ in range(MOST_RUNS):
@@ -261,15 +268,19 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
                 "printed is in the session's folder"
             )
             if arm in WHOLE_RECIPE and not ended.get("over"):
-                _accept_nothing(folder, code)
+                why = f"the process ended with exit code {code} under all that was accepted"
+                _take_back(folder, why)
+            failed = True
             break
         elif code != 0:
             excluded[arm] = f"the process ended with exit code {code} under this remedy"
+            _take_back(folder, excluded[arm], arm)
             if monotonic() > deadline:
                 break
             continue
         known = read(folder / TRIALS, {})
-        if not ended.get("finished") or known == before or monotonic() > deadline:
+        too_short = bool(ended.get("finished"))
+        if not too_short or known == before or monotonic() > deadline:
             break
         before = known
     trials, evidence = tried_by_now(folder), _read_evidence(folder)
@@ -277,15 +288,21 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
     notes += [f"{arm}: {reason}" for arm, reason in excluded.items() if arm not in told]
     notes += [f"in the trials, {note}" for note in (evidence.notes if evidence else ())]
     final = read(folder / TRIALS, {}).get("final", {})
-    return Tried(trials, final, tuple(dict.fromkeys(notes)))
+    return Tried(
+        trials,
+        final,
+        tuple(dict.fromkeys(notes)),
+        tuple(excluded),
+        too_short and not failed,
+        failed,
+    )
 
 
-def _accept_nothing(folder: Path, code: int) -> None:
-    """The target dies of what was accepted, taken together."""
-    ended = f"and the process ended with exit code {code} under all that was accepted"
+def _take_back(folder: Path, why: str, only: str | None = None) -> None:
+    """The target dies of what was accepted: of all, taken together, or of that remedy, late in its trial."""
     trials = [
-        msgspec.structs.replace(each, accepted=False, reason=f"{each.reason}, {ended}")
-        if each.accepted
+        msgspec.structs.replace(each, accepted=False, reason=f"{each.reason}, and {why}")
+        if each.accepted and only in (None, each.remedy)
         else each
         for each in tried_by_now(folder)
     ]

@@ -74,6 +74,8 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         self.root = rooted[0] if rooted is not None else None
         self.readings = Readings(host)
         self.buffers = changes_of(self.root)
+        self.updating_far_s = 0.0
+        """of an optimizer's operators on more than the caches hold"""
         self.recomputed_bytes = 0
         """what is made in the forward pass and computed again later, of which not all would be kept"""
 
@@ -88,7 +90,10 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         if frame is not None and (phase or self.own.see(operator, args, out, frame)):
             beside = self.module is not None and not self.module.inside
             self.origins.see(frame, name_of(operator), self.took_s, beside)
-        if phase in ("backward", "optimizer"):
+        if phase in (None, "forward"):
+            self.waste.use(name_of(operator), args)
+        elif phase in ("backward", "optimizer") and self.host.on_main_thread():
+            # autograd has threads of its own for a GPU
             self.origins.see_afterwards(sys._getframe(1), phase == "optimizer")
         if phase == "optimizer" and self.steps_by_hand():
             frame = user_frame(sys._getframe(1))
@@ -96,7 +101,10 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
                 self.stepping.see(operator, args, out, frame)
         if phase in WORK:
             before, made = self.count.flops, self.count.bytes_out.total()
+            moving_s = self.count.far_s
             super().see(operator, args, kwargs, out)
+            if phase == "optimizer":
+                self.updating_far_s += self.count.far_s - moving_s
             if self.recompute is not None and self.recompute.inside and phase == "forward":
                 self.recomputed_bytes += self.count.bytes_out.total() - made
             name = name_of(operator)
@@ -140,6 +148,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         operations=counter.count.operations_forward + counter.own.learnt.total(),
         moved_bytes=float(counter.count.far_bytes),
         moving_s=counter.count.far_s,
+        updating_moving_s=counter.updating_far_s,
         fresh_bytes=float(counter.count.fresh_bytes),
         recomputed_bytes=float(counter.recomputed_bytes),
         recomputed_moves=counter.recomputing_moves(),

@@ -8,6 +8,7 @@ without: those that no longer pay leave. So do caches that the whole run is too 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from outpace.measure.arms import Contest, Program, Scheduler, settled
+from outpace.measure.arms import Contest, Program, Scheduler, Spare, settled
 from outpace.records.evidence import Evidence
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
@@ -144,16 +145,26 @@ class Trials:
         if self.unfinished.get("of") == repr(arms):
             pairs = self.unfinished["pairs"]
             contest.pairs = {arm: [tuple(p) for p in rows] for arm, rows in pairs.items()}
+            contest.spare = {arm: Spare(*s) for arm, s in self.unfinished["spare"].items()}
             contest.spent = self.unfinished["spent"]
-        self.unfinished = {}
+            self.unfinished = {}
         return contest
 
     def cut_short(self) -> None:
-        """The script comes to its end: what is not clear by now goes on in the next run of it."""
-        contest = self.scheduler.cut_short()
-        if contest is not None and contest.rounds:
-            of, pairs, spent = repr(contest.arms), contest.pairs, contest.spent
-            self.unfinished = {"of": of, "pairs": pairs, "spent": spent}
+        """The script comes to its end: what is not clear by now goes on in the next run of it.
+
+        Where it ends by an error that tells nothing of what is compared.
+        """
+        if getattr(sys, "last_value", None) is None:
+            contest = self.scheduler.cut_short()
+            if contest is not None and contest.rounds:
+                spare = {arm: (s.taken, s.before) for arm, s in contest.spare.items()}
+                self.unfinished = {
+                    "of": repr(contest.arms),
+                    "pairs": contest.pairs,
+                    "spare": spare,
+                    "spent": contest.spent,
+                }
         self.write()
 
     @property

@@ -49,12 +49,12 @@ LOADING = "<torch imports more of itself>"
 SET_TIMER_SLACK = 29
 """prctl(2): how late this thread may be woken, in ns; 50 us unless it asks"""
 MOST_WAIT_S = 1.0
+"""for a sampler that was told to end; it takes milliseconds"""
 SPUN_S, MOST_SPUN, MOST_REST_S = 5e-3, 0.2, 1.0
 """CPU seconds of a look that has asked again and again, what asking may take of a core at the most, and for
 how long there is no other look at the most"""
 LOOK_EVERY_S, QUIET_S = 0.1, 2.0
 """how often other threads are looked at, and for how long none of them works before this one is alone"""
-"""for a sampler that was told to end; it takes milliseconds"""
 _PACKAGE = Path(__file__).parents[1]
 MEASURING = tuple(
     str(_PACKAGE / part) for part in (f"measure{os.sep}", f"tune{os.sep}", "seams/host.py")

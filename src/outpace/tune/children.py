@@ -270,7 +270,7 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
             if arm in WHOLE_RECIPE and not ended.get("over"):
                 why = f"the process ended with exit code {code} under all that was accepted"
                 _take_back(folder, why)
-            failed = True
+            failed, too_short = True, False
             break
         elif code != 0:
             excluded[arm] = f"the process ended with exit code {code} under this remedy"
@@ -288,14 +288,7 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
     notes += [f"{arm}: {reason}" for arm, reason in excluded.items() if arm not in told]
     notes += [f"in the trials, {note}" for note in (evidence.notes if evidence else ())]
     final = read(folder / TRIALS, {}).get("final", {})
-    return Tried(
-        trials,
-        final,
-        tuple(dict.fromkeys(notes)),
-        tuple(excluded),
-        too_short and not failed,
-        failed,
-    )
+    return Tried(trials, final, tuple(dict.fromkeys(notes)), tuple(excluded), too_short, failed)
 
 
 def _take_back(folder: Path, why: str, only: str | None = None) -> None:

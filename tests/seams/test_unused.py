@@ -81,6 +81,18 @@ def test_from_the_first_step_on_and_with_the_same_bits() -> None:
         assert torch.equal(one, other)
 
 
+def test_a_teacher_in_evaluation_mode_is_one_too() -> None:
+    with hosted() as host:
+        one = Distilled()
+        one.teacher.eval()
+        for _ in range(8):
+            one.step()
+        assert {id(p) for _, p in unused(host)} == {id(p) for p in one.teacher.parameters()}
+        host.switch(SPARED)
+        one.step()
+        assert not any(one.asked[one.teacher])
+
+
 def test_where_no_optimizer_has_any_none_are_unused() -> None:
     with hosted() as host:
         one = Distilled()

@@ -20,7 +20,7 @@ from outpace.records.files import read_json, write_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial
 from outpace.remedies.model import LATER_EPOCHS
-from outpace.tune.children import join, measure, total_gain, tried_by_now, try_remedies
+from outpace.tune.children import join, measure_training, total_gain, tried_by_now, try_remedies
 from outpace.tune.files import EVIDENCE, MARKER, STATUS, TRIALS, write
 from tests.remedies.some_evidence import EMPTY, IMAGES
 
@@ -155,7 +155,7 @@ def test_what_was_joined_is_what_trials_go_by(tmp_path: Path) -> None:
         write_json(folder / EVIDENCE, left.pop(0) if len(left) > 1 else left[0])
         return 0
 
-    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    found = measure_training(launch, {"time_s": 1000.0}, tmp_path)
     assert found.runs > 1
     assert found.evidence is not None
     assert found.evidence.input.interrupted
@@ -173,7 +173,7 @@ def test_a_target_that_fails_when_it_is_run_again_was_measured_the_first_time(
             write_json(folder / EVIDENCE, msgspec.structs.replace(IMAGES, run=run))
         return codes.pop(0)
 
-    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    found = measure_training(launch, {"time_s": 1000.0}, tmp_path)
     assert (found.exit_code, found.runs, codes) == (0, 2, [])
     assert found.evidence is not None
     assert found.evidence.steps == IMAGES.steps
@@ -190,7 +190,7 @@ def test_the_end_of_the_process_is_in_the_ledger(tmp_path: Path) -> None:
         os.utime(folder / EVIDENCE, (long_ago, long_ago))
         return 0
 
-    evidence = measure(launch, {"time_s": 0.0}, tmp_path).evidence
+    evidence = measure_training(launch, {"time_s": 0.0}, tmp_path).evidence
     assert evidence is not None
     ending = next(row.seconds for row in evidence.ledger if row.name == "ending")
     assert 40 <= ending < 100
@@ -212,7 +212,7 @@ def test_an_interrupt_of_a_later_run_leaves_what_the_first_one_measured(tmp_path
         write_json(folder / EVIDENCE, msgspec.structs.replace(IMAGES, run=run))
         return 0
 
-    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    found = measure_training(launch, {"time_s": 1000.0}, tmp_path)
     assert (found.exit_code, len(runs)) == (130, 2)
     assert found.evidence is not None
     assert found.evidence.steps == IMAGES.steps
@@ -231,7 +231,7 @@ def test_trials_of_an_earlier_session_in_the_folder_are_not_those_of_this_one(
 
 
 def test_a_target_that_fails_has_failed(tmp_path: Path) -> None:
-    found = measure(lambda *_: 7, {"time_s": 1000.0}, tmp_path)
+    found = measure_training(lambda *_: 7, {"time_s": 1000.0}, tmp_path)
     assert (found.exit_code, found.runs, found.notes) == (7, 1, [])
 
 
@@ -249,7 +249,7 @@ def test_batches_of_another_size_that_a_script_fails_on_are_tried_once(
             return 1
         return 0
 
-    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    found = measure_training(launch, {"time_s": 1000.0}, tmp_path)
     assert (found.exit_code, found.runs) == (0, 2)
     assert set(excluded[1]) == {"batch_half", "batch_double"}
     assert "exit code 1 in an experiment, batch_double; it is run again" in capsys.readouterr().err
@@ -284,7 +284,7 @@ def test_ranks_are_compared_within_one_run(tmp_path: Path) -> None:
             write_json(place / EVIDENCE, seen)
         return 0
 
-    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    found = measure_training(launch, {"time_s": 1000.0}, tmp_path)
     assert found.evidence is not None
     assert [rank.step_s for rank in found.evidence.ranks] == [found.evidence.steps.mean_s] * 2
     assert len(runs) == 1
@@ -300,7 +300,7 @@ def test_ctrl_c_in_an_arm_is_no_fault_of_the_arm(tmp_path: Path) -> None:
         write(folder / MARKER, {"arm": "bf16"})
         return 130
 
-    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    found = measure_training(launch, {"time_s": 1000.0}, tmp_path)
     assert (len(runs), found.exit_code, found.notes) == (1, 130, [])
     assert found.evidence is not None
 
@@ -385,7 +385,7 @@ def test_what_a_script_makes_of_an_altered_training_is_no_failure(
         write(folder / MARKER, {"arm": "bf16"})
         return 0 if spec["excluded"] else 1
 
-    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    found = measure_training(launch, {"time_s": 1000.0}, tmp_path)
     assert found.exit_code == 0
     assert found.evidence is not None
     if altered:
@@ -423,5 +423,5 @@ def test_a_script_that_fails_after_a_training_as_it_is_has_failed(tmp_path: Path
         write(folder / MARKER, {"arm": "seams_off"})
         return 5
 
-    found = measure(launch, {"time_s": 1000.0}, tmp_path)
+    found = measure_training(launch, {"time_s": 1000.0}, tmp_path)
     assert (found.exit_code, len(runs), found.notes) == (5, 1, [])

@@ -33,6 +33,12 @@ Examples:
     help="Write a Chrome/Perfetto trace of a few steps.",
 )
 @option("--seed", type=int, help="Shift every seed that the script sets by this.")
+@option(
+    "--from-step",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Measure from this step on, of any optimizer: the second of two trainings, say.",
+)
 @common
 @target_argument
 def command(
@@ -41,6 +47,7 @@ def command(
     steps: int | None,
     trace: Path | None,
     seed: int | None,
+    from_step: int,
     quiet: bool,
     **shared: Any,
 ) -> int:
@@ -70,5 +77,6 @@ def command(
             progress=progress,
             trace=trace,
             seed=seed,
+            from_step=from_step,
         )
     return show(found, options)

@@ -78,6 +78,12 @@ Examples:
     type=Bytes(),
     help="Disk that decoded images may take which memory does not hold (default: none).",
 )
+@option(
+    "--from-step",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Measure from this step on, of any optimizer: the second of two trainings, say.",
+)
 @common
 @target_argument
 def command(
@@ -93,6 +99,7 @@ def command(
     require_proof: bool,
     ram_bytes: int | None,
     disk_bytes: int | None,
+    from_step: int,
     **shared: Any,
 ) -> int:
     """Find, measure and prove a recipe that makes a training faster.
@@ -138,6 +145,7 @@ def command(
                 skip=skip,
                 ram_bytes=ram_bytes,
                 disk_bytes=disk_bytes,
+                from_step=from_step,
                 output="stderr" if options.as_json else "inherit",
                 progress=progress,
             )

@@ -75,5 +75,19 @@ class Run(msgspec.Struct, frozen=True):
     starts_s: float = 0.0
     """of the ledger's row for input, what epochs' starts took: making an iterator, starting workers, and
     what the first step computes longer for them"""
+    from_step: int = 0
+    """steps of all optimizers, of an earlier training of the script, before it was watched"""
+    before_s: float = 0.0
+    """time of all that came before it was watched"""
     others_cores: float = 0.0
     """cores that other processes kept busy meanwhile, on average"""
+
+    @property
+    def to_first_step_s(self) -> float:
+        """From the process's begin to the first step that was watched."""
+        return self.before_s + self.startup_s
+
+    @property
+    def trained_s(self) -> float:
+        """Since the first step."""
+        return max(0.0, self.wall_s - self.startup_s)

@@ -116,11 +116,16 @@ class Host:
     """those that were stepped"""
     made: weakref.WeakSet[torch.optim.Optimizer] = field(default_factory=weakref.WeakSet)
     """those that were made, of which some may be stepped later"""
+    on_takeover: Callable[[Any, int], None] | None = None
+    """told of an optimizer that takes the place of the main one, before it does, and of the steps of all
+    before its own"""
+    stepped: int = 0
+    """steps of all optimizers"""
     by_hand_after: int = HAND_WRITTEN_AFTER
     """backward passes without a step of an optimizer after which weights are taken to be stepped by hand"""
     main_optimizer: Callable[[], Any] = field(default_factory=lambda: lambda: None)
-    stepped_since: dict[int, int] = field(default_factory=dict)
-    """steps of each other optimizer, by its id, since the last one of the main one"""
+    stepped_since: dict[int, list[int]] = field(default_factory=dict)
+    """which steps were of each other optimizer, by its id, since the last one of the main one"""
     batch_size: int = 0
     pending: list[torch.Tensor] = field(default_factory=list)
     backwards: int = 0
@@ -347,8 +352,7 @@ class Host:
     def saw_optimizer_step(self, optimizer: Any, *, within: bool = False) -> None:
         """An optimizer ended its step; ``within``: a backward pass, with which the training's step ends."""
         self.unstepped = False
-        if self.main_optimizer() is None:
-            self.main_optimizer = weakref.ref(optimizer)
+        self.stepped += 1
         if self.main_optimizer() is not optimizer and not self._takes_over(optimizer):
             return
         self.boundary = "backward" if within else "optimizer"
@@ -365,13 +369,17 @@ class Host:
 
     def _takes_over(self, optimizer: Any) -> bool:
         """Whether an optimizer is the main one from here on, as in a later part of a training."""
-        steps = self.stepped_since.get(id(optimizer), 0) + 1
-        self.stepped_since[id(optimizer)] = steps
-        if steps < TAKES_OVER_AFTER:
+        steps = self.stepped_since.setdefault(id(optimizer), [])
+        steps.append(self.stepped)
+        rests = self.main_optimizer() is not None
+        if rests and len(steps) < TAKES_OVER_AFTER:
             return False
+        if self.steps and self.on_takeover is not None:
+            self.guard("training", self.on_takeover, optimizer, steps[0] - 1)
         self.main_optimizer = weakref.ref(optimizer)
-        self.dirty = True
-        self.pending = []  # the losses of several steps
+        if rests:
+            self.dirty = True
+            self.pending = []  # the losses of several steps
         return True
 
     def _begin(self) -> None:

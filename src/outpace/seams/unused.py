@@ -135,7 +135,7 @@ def unused(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter]]:
         return
     held = set[int]().union(*map(held_by, {*host.optimizers, *host.made}))
     for module, facts in list(host.roots.items()):
-        if facts.training_calls:
+        if facts.training_calls or facts.evaluations.helps:
             for parameter in module.parameters():
                 got = parameter.requires_grad and parameter.grad is not None
                 as_it_was = seam.versions.get(id(parameter)) == version_of(parameter)

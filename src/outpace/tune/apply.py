@@ -48,6 +48,10 @@ class Applied:
     def __init__(self, spec: dict[str, Any], host: Host) -> None:
         self.spec = spec
         self.host = host
+        self.from_step = int(spec.get("from_step", 0))
+        """steps of optimizers before those that are noted"""
+        self.steps_before = 0
+        self.began_ns: int | None = None
         self.losses = Losses()
         self.times: list[tuple[int, int]] = []
         self.pid = os.getpid()
@@ -55,10 +59,22 @@ class Applied:
         if measures(spec):
             host.most_in_group = 1
         if spec.get("losses"):
-            host.on_loss = self.losses.add
+            host.on_loss = self.on_loss
+
+    def on_loss(self, samples: int, loss: torch.Tensor) -> None:
+        """Keep a step's loss."""
+        if self.is_there():
+            self.losses.add(samples, loss)
+
+    def is_there(self) -> bool:
+        """Whether the training that is noted has begun."""
+        return not self.from_step or self.host.stepped > self.from_step
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
+        if not self.is_there():
+            self.steps_before, self.began_ns = self.host.steps, perf_counter_ns()
+            return
         counts = step.clean or self.spec.get("every_step", False)
         if counts and len(self.times) < KEEP_TIMES:
             self.times.append((step.wall, step.cpu))
@@ -66,12 +82,14 @@ class Applied:
                 settled()  # what was only launched by now is of the steps that do not count
         stop = self.spec.get("stop_after")
         limit = self.spec.get("stop_after_s")
+        began = self.began_ns or self.host.first_step_start
         over = (
             limit is not None
-            and self.host.first_step_start is not None
-            and (perf_counter_ns() - self.host.first_step_start > float(limit) * 1e9)
+            and began is not None
+            and (perf_counter_ns() - began > float(limit) * 1e9)
         )
-        if (stop is not None and self.host.steps >= int(stop)) or over:
+        steps = self.host.steps - self.steps_before
+        if (stop is not None and steps >= int(stop)) or over:
             if self.times:
                 wall, cpu = self.times[-1]
                 self.times[-1] = wall + round(1e9 * settled()), cpu

@@ -76,21 +76,34 @@ class Measured:
     exit_code: int
     runs: int = 0
     notes: list[str] = field(default_factory=list)
+    another: Mapping[str, Any] | None = None
+    """the training that follows it, as of `outpace.measure.trainings.Another`"""
+    contests: Any = None
+    """what was compared by then"""
+    spent_s: float = 0.0
 
 
-def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
-    """Run the target until its evidence is complete or the time is spent.
+def measure_training(
+    launch: Launch,
+    spec: dict[str, Any],
+    folder: Path,
+    least_s: float = 0.0,
+    earlier: Measured | None = None,
+) -> Measured:
+    """Run the target until its evidence is complete, the time is spent, or another training follows.
 
-    A script that ends before its arms are measured is run again; an arm in which the process died
-    is left out of the next run.
+    A script that ends before its arms are measured is run again, but for a training shorter than
+    ``least_s``; an arm in which the process died is left out of the next run. What is known ``earlier``
+    of that training is gone on with.
     """
     excluded: dict[str, str] = {}
-    first: Evidence | None = None
-    evidence: Evidence | None = None
-    code, runs, advance = 0, 0, -1
-    spent = 0.0
+    first = evidence = whole = earlier.evidence if earlier is not None else None
+    another = earlier.another if earlier is not None else None
+    contests = earlier.contests if earlier is not None else None
+    spent = earlier.spent_s if earlier is not None else 0.0
+    code, runs, advance = 0, int(earlier is not None), -1
     notes: list[str] = []
-    whole: Evidence | None = None
+    ended: dict[str, Any] = {}
     while runs < MOST_RUNS:
         for name in (MARKER, STATUS):
             (folder / name).unlink(missing_ok=True)
@@ -113,7 +126,8 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         runs += 1
         arm = read(folder / MARKER, {}).get("arm", "")
         evidence = _read_evidence(folder)
-        ended = read(folder / STATUS, {})
+        ended, contests = read(folder / STATUS, {}), read(folder / CONTESTS)
+        another = ended.get("another") or another
         if code != 0 and evidence is not None and _is_altered(ended):
             notes.append(_told_altered(code))
             code = 0
@@ -139,12 +153,13 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
             )
             code, evidence = 0, whole
             break
-        if evidence is None or code != 0 or not evidence.run.finished:
+        over = evidence is not None and (evidence.run.finished or bool(ended.get("another")))
+        if evidence is None or code != 0 or not over:
             break
         if any(folder.glob(f"rank-*/{EVIDENCE}")):
             break  # Ranks compare in any run what they can, and only within one.
         whole = evidence
-        spent += max(0.0, monotonic() - begun - evidence.run.startup_s)
+        spent += max(0.0, monotonic() - begun - evidence.run.to_first_step_s)
         done = sum(a.rounds for a in evidence.arms)
         if (
             not evidence.steps.count
@@ -152,7 +167,9 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
             or done == advance
         ):
             break
-        if read(folder / CONTESTS, {}).get("complete"):
+        if (contests or {}).get("complete"):
+            break
+        if earlier is None and (ended.get("another") or evidence.run.trained_s < least_s):
             break
         advance = done
     if first is not None and evidence is not None and first is not evidence:
@@ -171,7 +188,10 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
     found = evidence or first
     if found is not None:
         write_json(folder / EVIDENCE, found)  # trials go by it
-    return Measured(found, code, runs, list(dict.fromkeys(notes)))
+    if found is None and "stepped" in ended:
+        notes.append(f"the script's optimizers made {ended['stepped']:,} steps in all")
+    notes = list(dict.fromkeys(notes))
+    return Measured(found, code, runs, notes, another, contests, spent)
 
 
 def _is_altered(ended: Mapping[str, Any]) -> bool:
@@ -279,7 +299,7 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
                 break
             continue
         known = read(folder / TRIALS, {})
-        too_short = bool(ended.get("finished"))
+        too_short = bool(ended.get("finished") or ended.get("another"))
         if not too_short or known == before or monotonic() > deadline:
             break
         before = known
@@ -322,11 +342,13 @@ def run_for_losses(
     seconds: float | None = None,
     shift: int = 0,
     every_step: bool = False,
+    from_step: int = 0,
     env: Mapping[str, str] | None = None,
 ) -> tuple[Losses | None, list[float], list[float]]:
     """Run so many steps, or seconds, under a recipe: losses, wall and CPU seconds of its steps.
 
     ``every_step``: those too in which an epoch began, or something other than training was done.
+    ``from_step``: the recipe is at work before it too, which is not noted.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LOSSES).unlink(missing_ok=True)
@@ -338,6 +360,7 @@ def run_for_losses(
         "stop_after_s": seconds,
         "losses": True,
         "every_step": every_step,
+        "from_step": from_step,
     }
     code = launch("outpace.tune.apply:begin", spec, folder, env or {})
     noted = read(folder / LOSSES)

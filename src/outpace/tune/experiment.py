@@ -33,6 +33,7 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.files import CONTESTS, MARKER, read, write
+from outpace.tune.from_step import begin_there
 from outpace.tune.observed import Observed
 from outpace.tune.probes import (
     Snapshot,
@@ -134,6 +135,7 @@ class Experiment:
             settle=settled,
         )
         self.host.listeners.append(self.on_step)
+        observed.until_another()
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
@@ -168,7 +170,8 @@ class Experiment:
         """Write down what was compared, for a run that goes on with it."""
         kept = {c.name: {"pairs": c.pairs, "spent": c.spent} for c in self.observed.contests}
         times = self.observed.found.compute.get("eval_times")
-        complete = self.observed.stopped or self.all_but_complete()
+        measured = self.observed.stopped and self.observed.another is None
+        complete = measured or self.all_but_complete()
         found = {"contests": kept, "complete": complete, "eval_times": times}
         write(self.observed.session / CONTESTS, found)
 
@@ -454,6 +457,10 @@ class Experiment:
 
 def begin(spec: dict[str, Any]) -> None:
     """Start observing the target that is about to run in this process."""
+    begin_there(spec, _observe)
+
+
+def _observe(spec: dict[str, Any]) -> None:
     observed = Observed(spec, switching=not several_ranks())
     Experiment(observed)
     observed.begin()

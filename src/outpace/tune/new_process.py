@@ -54,7 +54,7 @@ def try_new_processes(
         candidate, predicted = found
         remaining = [each for each in remaining if each.remedy.name != candidate.remedy.name]
         length = length_of(candidate, evidence)
-        each = 2 * PAIRS * (length.seconds + evidence.run.startup_s)
+        each = 2 * PAIRS * (length.seconds + evidence.run.to_first_step_s)
         if monotonic() + each > deadline:
             left = max(0.0, deadline - monotonic())
             reason = f"{NOT_TRIED}: {each:.0f} s would be needed, {left:.0f} are left"
@@ -62,7 +62,7 @@ def try_new_processes(
             write_trials(folder, done)
             continue
         begun = monotonic()
-        gain = _compare(launch, accepted, candidate, length, folder, tell)
+        gain = _compare(launch, accepted, candidate, length, folder, tell, evidence.run.from_step)
         least = max(SMALLEST, candidate.remedy.least)
         accepts = gain is not None and gain.low > 1.0 and gain.speedup >= least
         reason = "a run ended too soon" if gain is None else told(gain, least)
@@ -99,6 +99,7 @@ def _compare(
     length: Length,
     folder: Path,
     tell: Tell,
+    from_step: int,
 ) -> Gain | None:
     name = candidate.remedy.name
     sides = (accepted, [*accepted, (name, candidate.settings)])
@@ -113,6 +114,7 @@ def _compare(
                 seconds=None if length.steps else length.seconds,
                 steps=length.steps,
                 every_step=length.steps is not None,
+                from_step=from_step,
                 env=environment_of(sides[side]),
             )
             counted = seconds[length.warm_up :]

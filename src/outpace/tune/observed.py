@@ -22,13 +22,14 @@ from outpace.measure.found import Found
 from outpace.measure.last_lines import LastLines
 from outpace.measure.sampler import Sampler, phase_reader
 from outpace.measure.subjects import training_loader
+from outpace.measure.trainings import Another, Trainings
 from outpace.measure.unwatched import unwatched
 from outpace.measure.watch import Watcher
 from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import to_json, write_text
 from outpace.records.machine import Machine
 from outpace.seams.fetch import FetchSeam
-from outpace.seams.host import Host, Step
+from outpace.seams.host import ACCUMULATED, Host, Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
@@ -52,6 +53,8 @@ class Observed:
             switching=switching,
             seed_shift=int(spec.get("seed_shift", 0)),
         )
+        if spec.get("from_step"):
+            self.host.by_hand_after = ACCUMULATED  # an optimizer there is
         self.watcher = Watcher(self.host)
         self.sampler = Sampler(
             threading.get_ident(), phase_reader(self.host.phases, lambda: self.host.mode)
@@ -63,6 +66,8 @@ class Observed:
         """the target's process comes to its end; the training has"""
         self.stopped = False
         """we have measured all that we want"""
+        self.another: Another | None = None
+        """training that followed the one which was watched"""
         self.over = False
         """its loop came to its end, whatever the script made of that"""
         self.last_lines = LastLines()
@@ -127,7 +132,9 @@ class Observed:
             finished=self.finished,
             loading_s=self.loading_ns / 1e9,
         )
-        return msgspec.structs.replace(found, cache_limits=self.cache_limits)
+        before = {name: self.spec[name] for name in ("from_step", "before_s") if name in self.spec}
+        run = msgspec.structs.replace(found.run, **before)
+        return msgspec.structs.replace(found, run=run, cache_limits=self.cache_limits)
 
     def tell(
         self,
@@ -162,6 +169,18 @@ class Observed:
         total = self.watcher.total_steps(self.host.micro_steps)
         return total is not None and self.host.steps >= total
 
+    def until_another(self) -> None:
+        """Have it end where the script begins another training, which is not to be mixed with this one."""
+        if self.spec.get("mixes") or several_ranks():
+            return
+
+        def turn(another: Another) -> None:
+            self.another = another
+            self.stop()
+
+        trainings = Trainings(self.host, turn)
+        self.host.listeners.append(lambda _: trainings.note())
+
     def safely(self, measure: Callable[[Step], None], step: Step) -> None:
         """Measure; where that fails it is over, and so is this process: nobody waits for its training."""
         try:
@@ -191,6 +210,7 @@ class Observed:
                     "changed": self.host.changed,
                     "steps": self.host.steps,
                     "together": several_ranks(),
+                    "another": self.another and self.another._asdict(),
                 },
             )
         except Exception as error:

@@ -47,7 +47,9 @@ def prove_recipe(
     if exact:
         share = EQUAL_SHARE if len(exact) < len(accepted) else ALONE_SHARE
         steps = equal_steps(evidence, share * time_s)
-        equal, trials = _prove_equal(launch, exact, trials, steps, folder / "exact", tell)
+        equal, trials = _prove_equal(
+            launch, exact, trials, steps, folder / "exact", tell, evidence.run.from_step
+        )
     rest = [t for t in trials if t.accepted and t.keeps != "exact"]
     if equal is None:
         rest = accepted  # the script does not repeat itself: quality is all that can be compared
@@ -60,7 +62,7 @@ def prove_recipe(
         base = [t for t in base if not only_caches(t)]
         size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
     proof = prove(
-        _runner(launch, base, [*base, *rest], folder, tell, 2 * size.seeds),
+        _runner(launch, base, [*base, *rest], folder, tell, 2 * size.seeds, evidence.run.from_step),
         seeds=seeds,
         steps=size.steps,
         margin=margin,
@@ -101,12 +103,13 @@ def _prove_equal(
     steps: int,
     folder: Path,
     tell: Tell,
+    from_step: int,
 ) -> tuple[Proof | None, list[Trial]]:
     """Check that the exact remedies keep the bits; if they do not, none of them is kept.
 
     None: the script's own runs differ.
     """
-    equal = prove_equal(_runner(launch, [], exact, folder, tell, 2), steps)
+    equal = prove_equal(_runner(launch, [], exact, folder, tell, 2, from_step), steps)
     if equal is None or equal.proven:
         return equal, trials
     return equal, _without(trials, exact, f"left out: {equal.reason}")
@@ -119,7 +122,9 @@ def equal_steps(evidence: Evidence, time_s: float) -> int:
     epoch = math.ceil((evidence.input.batches or 0) / max(1, evidence.steps.micro_steps))
     seen = sum(one.each_s for one in evidence.run.recurring if one.every is not None)
     between = seen + (evidence.run.validation_s or 0.0)
-    both = 2 * (evidence.run.startup_s + between + (epoch + EQUAL_STEPS) * evidence.steps.mean_s)
+    both = 2 * (
+        evidence.run.to_first_step_s + between + (epoch + EQUAL_STEPS) * evidence.steps.mean_s
+    )
     return epoch + EQUAL_STEPS if both < time_s else EQUAL_STEPS
 
 
@@ -130,7 +135,7 @@ def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float
         return 0.0
     numeric = any(t.keeps != "exact" for t in accepted)
     exact = any(t.keeps == "exact" for t in accepted)
-    run, step = evidence.run.startup_s, evidence.steps.mean_s
+    run, step = evidence.run.to_first_step_s, evidence.steps.mean_s
     return (2 * seeds * (run + FEWEST_STEPS * step) if numeric else 0.0) + (
         2 * (run + EQUAL_STEPS * step) if exact else 0.0
     )
@@ -149,7 +154,7 @@ def size_of(
     """The proof that fits into the time: first more seeds, which tell more, then more steps."""
     usual = max(1e-4, evidence.steps.mean_s) / _gain(base)
     pair = usual + usual / _gain(rest)
-    starts = 2 * evidence.run.startup_s
+    starts = 2 * evidence.run.to_first_step_s
     fitting = int(time_s / (starts + FEWEST_STEPS * pair))
     count = max(seeds, min(MOST_SEEDS, fitting))
     most = min(evidence.run.total_steps or MOST_STEPS, MOST_STEPS)
@@ -167,6 +172,7 @@ def _runner(
     folder: Path,
     tell: Tell,
     total: int,
+    from_step: int,
 ) -> Runner:
     done = 0
 
@@ -184,6 +190,7 @@ def _runner(
             folder / f"seed-{seed}-{name}",
             steps=steps,
             shift=seed * 7919,
+            from_step=from_step,
             env=environment_of(applied),
         )
         return losses

@@ -30,6 +30,7 @@ from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.children import total_gain
 from outpace.tune.files import EVIDENCE, MARKER, TRIALS, read, write
+from outpace.tune.from_step import begin_there
 from outpace.tune.observed import Observed
 from outpace.tune.propose import Candidate, best, candidates, in_steps
 
@@ -125,6 +126,7 @@ class Trials:
             settle=settled,
         )
         observed.host.listeners.append(self.on_step)
+        observed.until_another()
         observed.before_finish.append(self.cut_short)
         observed.watcher.recording = False
         observed.watcher.validation.end()
@@ -342,6 +344,10 @@ def _why(measured: Gain | None, accepted: bool) -> str:
 
 def begin(spec: dict[str, Any]) -> None:
     """Start trying remedies on the target that is about to run in this process."""
+    begin_there(spec, _observe)
+
+
+def _observe(spec: dict[str, Any]) -> None:
     observed = Observed(spec, switching=True)
     Trials(observed)
     observed.begin()

@@ -16,9 +16,9 @@ import click
 from outpace.errors import UsageError
 
 OPTIONS = {
-    "diagnose": "time steps trace seed verbose quiet json force output session",
-    "tune": "time recipe diff seeds margin require-proof only skip ram disk verbose quiet json force "
-    "output session",
+    "diagnose": "time steps trace seed from-step verbose quiet json force output session",
+    "tune": "time recipe diff seeds margin require-proof only skip ram disk from-step verbose quiet "
+    "json force output session",
     "run": "recipe no-recipe deadline by reserve land schedule session quiet",
     "train": "budget session json quiet",
     "plan": "deadline by reserve flops params tokens unique-tokens served-tokens device count hours "

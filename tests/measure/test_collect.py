@@ -40,6 +40,13 @@ def test_what_no_batch_changes_is_a_share_of_the_step() -> None:
     assert _fixed_cost([], Found(), facts, 0.0) == {}
 
 
+def test_a_share_that_may_be_all_or_nothing_is_none() -> None:
+    """As of one pair of rounds each: what calls cost is told by their number."""
+    line = Line(1e-3, intercept=2e-3, intercept_low=-1e-3, intercept_high=math.inf)
+    facts = {"forward_s": 2e-3, "backward_s": 4e-3, "optimizer_s": 0.0}
+    assert _fixed_cost([], Found(by_batch=line), facts, 0.06) == {}
+
+
 @pytest.mark.parametrize("beside_s", [0.0, 0.06])
 def test_what_a_step_does_beside_computing_is_no_fixed_cost_of_it(beside_s: float) -> None:
     """Computing takes 2 ms for any batch and 6 for this one; a step sleeps for as long as it will."""

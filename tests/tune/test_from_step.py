@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
-from outpace.tune.from_step import after_steps
+from outpace.tune.from_step import at_each_step
 
 
 class Own(torch.optim.SGD):
@@ -21,15 +21,18 @@ class Own(torch.optim.SGD):
 def test_so_many_steps_and_torch_as_it_was(kind: type[torch.optim.Optimizer]) -> None:
     own = torch.optim.Optimizer._optimizer_step_code
     hooks = dict(_global_optimizer_pre_hooks)
-    begun: list[int] = []
+    seen: list[float] = []
     model = nn.Linear(2, 1)
     optimizer = kind(model.parameters(), lr=0.1)  # type: ignore[call-arg]
-    stepped = after_steps(3, lambda: begun.append(index))
-    for index in range(5):
+
+    def see() -> bool:
+        seen.append(model.bias.item())
+        return len(seen) == 3
+
+    at_each_step(see)
+    for _ in range(5):
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step()
-        if index == 1:
-            assert stepped() == 2
-    assert begun == [2]
+    assert len(seen) == len(set(seen)) == 3
     assert torch.optim.Optimizer._optimizer_step_code is own
     assert dict(_global_optimizer_pre_hooks) == hooks

@@ -78,17 +78,41 @@ def test_a_training_that_is_named(script: Callable[..., Path], tmp_path: Path) -
     """Though the one before it takes longer than the experiments."""
     path = script(TWICE)
     words = ("--json", "--quiet", "--time", "4", "--session", str(tmp_path / "s"))
-    done = outpace(
-        "diagnose", *words, "--from-step", "500", str(path), "500", "100000", cwd=tmp_path
-    )
+    done = outpace("diagnose", *words, "--from", "500", str(path), "500", "100000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["bound"] == "io"
+
+
+def test_a_training_that_is_named_by_its_function(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As the note on it says, where the first one takes longer than the experiments."""
+    path = script(TWICE)
+    words = ("--json", "--quiet", "--time", "4", "--session", str(tmp_path / "s"))
+    done = outpace("diagnose", *words, str(path), "2000", "100000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (note,) = [note for note in json.loads(done.stdout)["notes"] if "--from finetune" in note]
+    assert note.startswith("finetune (train.py:")
+    words = (*words, "--from", "finetune", str(path), "30", "100000")
+    done = outpace("diagnose", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["bound"] == "io"
+    assert evidence_of(tmp_path / "s").run.from_step == 30
+
+
+def test_a_function_that_does_not_train(script: Callable[..., Path], tmp_path: Path) -> None:
+    words = ("--json", "--quiet", "--from", "fit", "--session", str(tmp_path / "s"))
+    done = outpace("diagnose", *words, str(script(TWICE)), "5", "1", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert told["outcome"] == "no training"
+    said = "no optimizer of torch made a step within fit; they made some within pretrain, finetune"
+    assert said in told["notes"]
 
 
 def test_a_step_that_is_never_reached(script: Callable[..., Path], tmp_path: Path) -> None:
     path = script(TWICE)
     words = ("--json", "--quiet", "--time", "4", "--session", str(tmp_path / "s"))
-    done = outpace("diagnose", *words, "--from-step", "500", str(path), "5", "1", cwd=tmp_path)
+    done = outpace("diagnose", *words, "--from", "500", str(path), "5", "1", cwd=tmp_path)
     told = json.loads(done.stdout)
     assert told["outcome"] == "no training"
     assert "the script's optimizers made 9 steps in all" in told["notes"]
@@ -168,7 +192,7 @@ def test_the_first_again_where_the_second_is_shorter(tmp_path: Path) -> None:
     one, evidence, notes = measured(tmp_path, teacher=60, probe=7)
     assert (one.begun, evidence.run.from_step) == ([0, 60, 0], 0)
     assert notes == [
-        "another training follows, at probe, of which nothing is told: --from-step 60 measures it"
+        "another training follows, at probe, of which nothing is told: --from 60 measures it"
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -215,6 +216,45 @@ def test_statistics_that_a_recomputation_moves_twice_are_seen(norm: nn.Module, m
             step()
         assert counter.failure is None
         assert counter.recomputing_moves() is moves
+        assert 0 < counter.recomputed_s < sum(sum(each) for each in counter.count.spent.values())
+    finally:
+        host.remove()
+
+
+class Rotated(nn.Module):
+    """Its tables come from NumPy."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.linear, self.table = nn.Linear(8, 8), torch.linspace(0, 1, 8).to(dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned = self.linear(x) * self.table  # here
+        return turned @ turned.T
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_where_numbers_come_to_be_in_float64(dtype: torch.dtype) -> None:
+    host = assemble(switching=True)
+    host.install()
+    try:
+        model = Rotated(dtype)
+        optimizer = torch.optim.Adam(model.parameters(), 0.1)
+
+        def step() -> None:
+            model(torch.randn(4, 8)).float().sum().backward()
+            optimizer.step()
+
+        step()
+        counter = ModelCounter(host)
+        with counter:
+            step()
+        assert counter.failure is None
+        assert (counter.double_s > 0) == (dtype == torch.float64)
+        assert bool(counter.doubled[1]) == (dtype == torch.float64)
+        if counter.doubled[1]:
+            line = int(counter.doubled[1].rpartition(":")[2])
+            assert "# here" in Path(__file__).read_text().splitlines()[line - 1]
     finally:
         host.remove()
 

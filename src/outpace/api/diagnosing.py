@@ -28,19 +28,19 @@ def diagnose(
     trace: Path | None = None,
     seed: int | None = None,
     changes: bool = False,
-    from_step: int = 0,
+    begin: str | None = None,
 ) -> Session:
     """Find by experiment what a training is bound by; changes nothing.
 
     ``session``: the folder for all that is measured, new or an earlier session's. ``time_s``: seconds for
     experiments; None: 5 % of the run, 20 to 60. ``steps``: the run ends after so many. ``seed``: shifts every
-    seed of the script. ``from_step``: steps of its optimizers before those that are measured, of an earlier
-    training. ``trace``: a file for Perfetto. ``output``: where the target prints: "inherit",
-    "stderr" or a file. With ``changes`` it is also seen what a model with less to do would take. Raises
-    SessionError where the folder cannot serve.
+    seed of the script. ``begin``: the function that the training which is measured begins in, or how
+    many steps of optimizers come before it. ``trace``: a file for Perfetto. ``output``: where the target
+    prints: "inherit", "stderr" or a file. With ``changes`` it is also seen what a model with less to do
+    would take. Raises SessionError where the folder cannot serve.
     """
     with working(target, session, output, progress) as work:
-        measured = measure(work, time_s, steps, trace, seed, changes, from_step=from_step)
+        measured = measure(work, time_s, steps, trace, seed, changes, begin=begin)
         diagnosis = interpret(target, work.machine, *measured)
         return finish(work, diagnosis, measured[0], "diagnose")
 
@@ -53,7 +53,7 @@ def measure(
     seed: int | None = None,
     changes: bool = False,
     limits: CacheLimits | None = None,
-    from_step: int = 0,
+    begin: str | None = None,
 ) -> tuple[Evidence, int, list[str]]:
     """Evidence of a training that is run and thrown away, its exit code, and notes."""
     from outpace.tune import measuring
@@ -64,7 +64,7 @@ def measure(
         "seed_shift": seed or 0,
         "trace": trace is not None,
         "changes": changes,
-        "from_step": from_step,
+        "begin": begin,
         "cache_limits": msgspec.to_builtins(limits or CacheLimits()),
     }
     (work.session / TRACE).unlink(missing_ok=True)

@@ -42,13 +42,13 @@ def tune(
     skip: tuple[str, ...] = (),
     ram_bytes: int | None = None,
     disk_bytes: int | None = None,
-    from_step: int = 0,
+    begin: str | None = None,
     output: Output = "inherit",
     progress: Progress | None = None,
 ) -> Session:
     """Find, measure and prove a recipe; write it.
 
-    ``session``, ``from_step``, ``output``: as of `diagnose`. ``recipe``: the file that it is written to.
+    ``session``, ``begin``, ``output``: as of `diagnose`. ``recipe``: the file that it is written to.
     ``time_s``: seconds for all of it; None: 5 % of the run, 3 to 10 minutes. ``seeds``: of the proof, at
     the least. ``margin``: how much worse counts as no worse, as a share of the loss's fall. ``only``,
     ``skip``: names of remedies.
@@ -63,7 +63,7 @@ def tune(
     limits = cache_limits(ram_bytes, disk_bytes)
     with working(target, session, output, progress) as work:
         brief = time_s * DIAGNOSE_SHARE if time_s is not None and time_s < SHORT_S else None
-        evidence, code, notes = measure(work, brief, None, limits=limits, from_step=from_step)
+        evidence, code, notes = measure(work, brief, None, limits=limits, begin=begin)
         diagnosis = interpret(target, work.machine, evidence, code, notes)
         if diagnosis.outcome != "done":
             return finish(work, diagnosis, evidence, "tune")

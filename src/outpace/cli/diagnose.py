@@ -34,10 +34,10 @@ Examples:
 )
 @option("--seed", type=int, help="Shift every seed that the script sets by this.")
 @option(
-    "--from-step",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Measure from this step on, of any optimizer: the second of two trainings, say.",
+    "--from",
+    "begin",
+    metavar="FUNCTION|STEP",
+    help="Measure the training that begins in this function of the script, or after so many steps.",
 )
 @common
 @target_argument
@@ -47,7 +47,7 @@ def command(
     steps: int | None,
     trace: Path | None,
     seed: int | None,
-    from_step: int,
+    begin: str | None,
     quiet: bool,
     **shared: Any,
 ) -> int:
@@ -77,6 +77,6 @@ def command(
             progress=progress,
             trace=trace,
             seed=seed,
-            from_step=from_step,
+            begin=begin,
         )
     return show(found, options)

@@ -16,8 +16,8 @@ import click
 from outpace.errors import UsageError
 
 OPTIONS = {
-    "diagnose": "time steps trace seed from-step verbose quiet json force output session",
-    "tune": "time recipe diff seeds margin require-proof only skip ram disk from-step verbose quiet "
+    "diagnose": "time steps trace seed from verbose quiet json force output session",
+    "tune": "time recipe diff seeds margin require-proof only skip ram disk from verbose quiet "
     "json force output session",
     "run": "recipe no-recipe deadline by reserve land schedule session quiet",
     "train": "budget session json quiet",

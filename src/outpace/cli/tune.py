@@ -79,10 +79,10 @@ Examples:
     help="Disk that decoded images may take which memory does not hold (default: none).",
 )
 @option(
-    "--from-step",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Measure from this step on, of any optimizer: the second of two trainings, say.",
+    "--from",
+    "begin",
+    metavar="FUNCTION|STEP",
+    help="Measure the training that begins in this function of the script, or after so many steps.",
 )
 @common
 @target_argument
@@ -99,7 +99,7 @@ def command(
     require_proof: bool,
     ram_bytes: int | None,
     disk_bytes: int | None,
-    from_step: int,
+    begin: str | None,
     **shared: Any,
 ) -> int:
     """Find, measure and prove a recipe that makes a training faster.
@@ -145,7 +145,7 @@ def command(
                 skip=skip,
                 ram_bytes=ram_bytes,
                 disk_bytes=disk_bytes,
-                from_step=from_step,
+                begin=begin,
                 output="stderr" if options.as_json else "inherit",
                 progress=progress,
             )

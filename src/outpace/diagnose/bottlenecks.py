@@ -22,11 +22,13 @@ from outpace.diagnose.rows_of_compute import (
     called_again,
     computing_again,
     dispatch,
+    doubled,
     recompiling,
     sync,
     threads,
     untouched_rows,
     unused_gradients,
+    zeroed_gradients,
 )
 from outpace.diagnose.rows_of_input import augment, collate, ipc, parse, storage, transfer
 from outpace.diagnose.rows_of_memory import bandwidth, capacity, leak
@@ -58,6 +60,8 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("compute", "threads", threads),
     ("compute", "arithmetic", computing_again),
     ("compute", "arithmetic", called_again),
+    ("compute", "arithmetic", zeroed_gradients),
+    ("compute", "arithmetic", doubled),
     ("compute", "arithmetic", unused_gradients),
     ("compute", "arithmetic", untouched_rows),
     ("compute", "arithmetic", arithmetic),

@@ -19,8 +19,13 @@ CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
 """what a module's operator costs to call, over one bare tiny operator; and at the most: those of a
 recurrent network that steps through time in Python take five times as long. What else no batch changes,
 such as waking threads, is not told as calls"""
-TOLD_BY_ARM = ("no_anomaly_detection", "keep_activations", "no_unused_gradients")
+KEPT = "keep_activations"
+TOLD_BY_ARM = ("no_anomaly_detection", KEPT, "no_unused_gradients")
 """arms that do without something that the training has no use for, each with a finding of its own"""
+DOUBLE = (0.2, 0.4, 0.5)
+"""share of the operations' time that float64 costs over float32: from calls and caches alone to all of it"""
+ROOMY = 0.8
+"""of the memory, that a step with all activations kept may take"""
 BY_ROWS = 0.5
 """share of a forward pass's calls that are made for each row, from which on no batch size shows their cost"""
 MOST_DISPATCH = 0.9
@@ -215,18 +220,45 @@ def times_slower_by_others(evidence: Evidence) -> float:
 def compute_cost(evidence: Evidence) -> float:
     """Seconds of a step in forward, backward and optimizer, less what is told by itself.
 
-    That is `_held_up_seconds`, what the arms `TOLD_BY_ARM` did without, and calls that come to nothing.
+    That is `_held_up_seconds`, what the arms `TOLD_BY_ARM` did without, and calls and gradients that come to
+    nothing.
     """
     computing = _computing(evidence) - _held_up_seconds(evidence)
     told = [cost.seconds for name in TOLD_BY_ARM if (cost := cost_by_arm(evidence, name))]
-    without_them = computing - evidence.compute.again_s - sum(told)
-    return max(0.0, without_them) if told or evidence.compute.again_s else computing
+    for_nothing = evidence.compute.again_s + evidence.compute.zeroed_s
+    without_them = computing - for_nothing - sum(told)
+    return max(0.0, without_them) if told or for_nothing else computing
+
+
+def double_seconds(evidence: Evidence) -> tuple[float, float, float]:
+    """Seconds of a step that float64 costs in a part of a model: at the least, usually, at the most."""
+    compute = evidence.compute
+    counted = sum(each.seconds for each in compute.spent)
+    if not counted or compute.dtype == "float64":
+        return 0.0, 0.0, 0.0
+    seconds = min(1.0, compute.double_s / counted) * compute_cost(evidence)
+    least, usual, most = (part * seconds for part in DOUBLE)
+    return least, usual, most
 
 
 def cost_by_arm(evidence: Evidence, name: str) -> Cost | None:
-    """What an arm did without; None where it was not tried."""
+    """What an arm did without; None where it was not tried, and nothing else tells."""
     arm = evidence.arm(name)
+    if arm is None and name == KEPT:
+        return _recomputing(evidence)
     return spared_by(evidence, arm) if arm is not None else None
+
+
+def _recomputing(evidence: Evidence) -> Cost | None:
+    """What activations that are computed twice take, by their first time, where memory has room for them."""
+    compute, memory = evidence.compute, evidence.memory
+    counted = sum(each.seconds for each in compute.spent)
+    taken = memory.beside_bytes + memory.peak_bytes + compute.recomputed_bytes
+    roomy = 0 < taken <= ROOMY * (memory.limit_bytes or 0)
+    if not (counted and compute.recomputed_where and memory.peak_bytes and roomy):
+        return None
+    seconds = min(1.0, compute.recomputed_s / counted) * _computing(evidence)
+    return of_step(evidence, seconds, 0.6 * seconds, 1.2 * seconds, "predicted")
 
 
 def _held_up_seconds(evidence: Evidence) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from outpace.diagnose.costs import (
+    DOUBLE,
     MOST_OVER_TINY,
     SURELY_MOVED,
     beyond_least,
@@ -16,6 +17,7 @@ from outpace.diagnose.costs import (
     compute_cost,
     cost_by_arm,
     dispatch_seconds,
+    double_seconds,
     moving_seconds,
     of_run,
     of_step,
@@ -35,8 +37,10 @@ FAR_BELOW = 0.05
 """share of the ceiling below which it is not matrix products that take the time, and nothing is promised"""
 MUCH_UPDATING, MANY_CALLS = 0.3, 0.2
 """shares of what the operations take from which on it is said"""
-DOUBLE = (0.2, 0.4, 0.5)
-"""share of the operations' time that float64 costs over float32: from calls and caches alone to all of it"""
+LEAST_DOUBLED = 0.03
+"""share of computing that float64 in a part of the model costs, from which on it is told"""
+MUCH_CALLING = 0.3
+"""share of computing that calls take, from which on it is told"""
 LEAST_BY_THREADS = 1.03
 AGAIN_ERROR = 0.2
 """relative error of what a few calls took, while each was looked at"""
@@ -70,7 +74,7 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
             "operators a step: an optimizer of torch's (fused=True) or torch._foreach_* takes a few",
         )
     seconds, low, high = (max(0.0, s - by_hand) for s in dispatch_seconds(evidence))
-    if seconds < 0.3 * compute_cost(evidence):
+    if seconds < MUCH_CALLING * compute_cost(evidence):
         return
     beyond = beyond_least(evidence)
     by_rows = calls_by_rows(evidence.compute)
@@ -208,6 +212,34 @@ def called_again(evidence: Evidence) -> Iterator[Told]:
         )
 
 
+def zeroed_gradients(evidence: Evidence) -> Iterator[Told]:
+    """Gradients that one model's loss makes of another, which are zeroed before that is stepped."""
+    compute = evidence.compute
+    if compute.zeroed_s:
+        cost = clocked_in_step(evidence, compute.zeroed_s, AGAIN_ERROR)
+        yield Told(
+            cost,
+            compute.zeroed_where,
+            f"a backward pass goes through {compute.zeroed_of} and makes its gradients, which takes "
+            f"{in_ms(compute.zeroed_s, cost.whole_s)} of a step, and they are zeroed before any optimizer "
+            "steps: call it under torch.no_grad() there, or detach() what it gives",
+        )
+
+
+def doubled(evidence: Evidence) -> Iterator[Told]:
+    """A part of a model that computes in float64 by accident, as what came from NumPy does."""
+    least, usual, most = double_seconds(evidence)
+    if usual >= LEAST_DOUBLED * compute_cost(evidence):
+        cost = of_step(evidence, usual, least, most, "predicted")
+        yield Told(
+            cost,
+            evidence.compute.double_where,
+            f"numbers come to be in float64 here, in which {in_ms(evidence.compute.double_s, cost.whole_s)} "
+            "of a step are computed, though the model's weights are not: with .float() on what is, half the "
+            "bytes are moved, about twice as fast",
+        )
+
+
 def unused_gradients(evidence: Evidence) -> Iterator[Told]:
     """Gradients of parameters that nobody steps."""
     cost = cost_by_arm(evidence, "no_unused_gradients")
@@ -240,11 +272,12 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     """The model's own operations: what they take beyond their time at the machine's ceiling."""
     total = compute_cost(evidence)
     fixed, least_fixed, most_fixed = dispatch_seconds(evidence)
-    if evidence.compute.fixed is None:
+    if evidence.compute.fixed is None and fixed < MUCH_CALLING * total:
         fixed = least_fixed = most_fixed = 0.0
     at_best = ceiling_seconds(evidence)
     moving = moving_seconds(evidence) + untouched_seconds(evidence)
-    taken = max(0.0, total - fixed - moving)
+    least_doubled, doubled, most_doubled = double_seconds(evidence)
+    taken = max(0.0, total - fixed - moving - doubled)
     unknown = None
     if not evidence.compute.operations:
         unknown = "how far they are from this machine's ceiling"
@@ -295,8 +328,8 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     rest = low = high = 0.0
     if at_best >= FAR_BELOW * taken:  # else how soon these operations could be done is not known
         rest = max(0.0, taken - at_best)
-        low = 0.95 * (total - most_fixed - moving) - 1.1 * at_best
-        high = 1.05 * (total - least_fixed - SURELY_MOVED * moving) - 0.9 * at_best
+        low = 0.95 * (total - most_fixed - moving - most_doubled) - 1.1 * at_best
+        high = 1.05 * (total - least_fixed - SURELY_MOVED * moving - least_doubled) - 0.9 * at_best
     cost = of_step(evidence, rest, max(0.0, low), max(0.0, high), "predicted")
     updating = MOSTLY * taken < updating_seconds(evidence) <= taken
     yield Told(

@@ -58,6 +58,8 @@ from outpace.seams.unused import unused
 from outpace.seams.where import short
 
 MOST_POINTS = 2000
+UNKNOWN = 0.9
+"""of a share's interval, from which on it tells nothing"""
 
 
 def collect(
@@ -350,6 +352,8 @@ def _fixed_cost(
     limits = (fit.intercept, fit.intercept_low, fit.intercept_high)
     shares = (min(1.0, max(0.0, limit - beside_s) / whole) for limit in limits)
     fixed, low, high = (beside + (1 - beside) * share for share in shares)
+    if high - low > UNKNOWN:
+        return {}  # how many operators are called tells more
     return {"fixed": (fixed, low, high)}
 
 

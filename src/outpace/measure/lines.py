@@ -39,6 +39,7 @@ STORAGE_WORDS = re.compile(
 )
 STORAGE_FILES = re.compile(
     r"/(socket|ssl|http/client|urllib|pathlib)(/|\.py)|requests/|urllib3|fsspec|s3fs"
+    r"|/(h5py|zarr|numcodecs|netCDF4|xarray|tables|tiledb|lmdb)/"
 )
 LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich|matplotlib)(/|\.py)|loguru")
 LOG_WORDS = re.compile(
@@ -55,6 +56,7 @@ METRIC_FILES = re.compile(r"/(sklearn|scipy|numpy|pandas)/")
 OPTIMIZER_FILES = re.compile(r"/torch/(optim/|nn/utils/clip_grad\.py|amp/grad_scaler\.py)")
 DECODE_FILES = re.compile(
     r"/PIL/(\w+ImagePlugin|ImageFile)\.py|imageio|cv2/|/outpace/seams/decode\.py"
+    r"|/(soundfile|audioread|tifffile|pydicom|nibabel|rasterio|av|decord|torchcodec|torchaudio)(/|\.py)"
 )
 """what decodes in C is called by our frame"""
 WAIT_FILES = re.compile(r"/(threading|queue|selectors|connection|popen_fork)\.py|multiprocessing/")

@@ -113,10 +113,22 @@ class Compute(msgspec.Struct, frozen=True):
     are drawn"""
     recomputed_bytes: float = 0.0
     """the most that a step would keep of them"""
+    recomputed_s: float = 0.0
+    """seconds that to compute them took the first time, in the counted step"""
     again_s: float = 0.0
     """seconds a step of calls of a model that nothing is learnt from, on what another one learns from"""
     again_where: str | None = None
     """file:line of them"""
+    zeroed_s: float = 0.0
+    """seconds a step of gradients that are zeroed before any optimizer steps"""
+    zeroed_where: str | None = None
+    """file:line that calls the model which they are of"""
+    zeroed_of: str = ""
+    """its class"""
+    double_s: float = 0.0
+    """seconds that operators in float64 took in the counted step, of a model that is not"""
+    double_where: str | None = None
+    """file:line at which numbers come to be in float64"""
     unused: int = 0
     """parameters that get gradients and that no optimizer has"""
     unused_where: str | None = None

@@ -34,8 +34,8 @@ from outpace.seams.where import caller, locals_of, user_frames
 _is_compiling = torch.compiler.is_compiling
 _current_graph_task_id = torch._C._current_graph_task_id
 
-OnCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Callable[[Any], None]]
-"""told of a root's call, with its arguments; what it gives is told of what came of the call"""
+OnCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Callable[[Any], None] | None]
+"""told of a root's call, with its arguments; what it gives, if anything, is told of what came of the call"""
 
 
 def _nothing() -> None:

@@ -89,12 +89,14 @@ def measure_training(
     folder: Path,
     least_s: float = 0.0,
     earlier: Measured | None = None,
+    *,
+    stays: bool = False,
 ) -> Measured:
     """Run the target until its evidence is complete, the time is spent, or another training follows.
 
     A script that ends before its arms are measured is run again, but for a training shorter than
-    ``least_s``; an arm in which the process died is left out of the next run. What is known ``earlier``
-    of that training is gone on with.
+    ``least_s``, and so is one whose training another one follows where it ``stays`` at it. An arm in
+    which the process died is left out of the next run. What is known ``earlier`` is gone on with.
     """
     excluded: dict[str, str] = {}
     first = evidence = whole = earlier.evidence if earlier is not None else None
@@ -169,7 +171,7 @@ def measure_training(
             break
         if (contests or {}).get("complete"):
             break
-        if earlier is None and (ended.get("another") or evidence.run.trained_s < least_s):
+        if not stays and (ended.get("another") or evidence.run.trained_s < least_s):
             break
         advance = done
     if first is not None and evidence is not None and first is not evidence:
@@ -188,8 +190,8 @@ def measure_training(
     found = evidence or first
     if found is not None:
         write_json(folder / EVIDENCE, found)  # trials go by it
-    if found is None and "stepped" in ended:
-        notes.append(f"the script's optimizers made {ended['stepped']:,} steps in all")
+    if found is None and "made" in ended:
+        notes.append(f"the script's optimizers made {ended['made']:,} steps in all")
     notes = list(dict.fromkeys(notes))
     return Measured(found, code, runs, notes, another, contests, spent)
 

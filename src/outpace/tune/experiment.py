@@ -7,12 +7,15 @@ arms are compared. The process ends when all is measured, its results are thrown
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from time import perf_counter
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from outpace.measure.arms import FEWEST_ROUNDS, Contest, Program, Scheduler, settled
 from outpace.measure.fixed_cost import called_by_rows, fixed_cost
@@ -21,6 +24,7 @@ from outpace.measure.keeping_graphs import times_with_graphs
 from outpace.measure.others import Others, said
 from outpace.measure.paging import Paging
 from outpace.measure.subjects import training_loader
+from outpace.measure.unreached import trainings_later
 from outpace.measure.workers import WorkerMemory
 from outpace.records.arm import ONE_THREAD
 from outpace.records.evidence import Evidence
@@ -32,6 +36,7 @@ from outpace.seams.host import Step
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.where import user_frames
 from outpace.tune.files import CONTESTS, MARKER, read, write
 from outpace.tune.from_step import begin_there
 from outpace.tune.observed import Observed
@@ -63,6 +68,9 @@ LEAST_WITH_CHANGES_S = 60.0
 MOST_WITH_CHANGES_S = 240.0
 STEPS_WITH_CHANGES = 500
 """worth of time: some twelve arms, eight rounds"""
+BACKWARDS = 200
+"""of which it is looked at what calls them"""
+MOST_LATER = 3
 FEWEST_WATCHED = 4
 FIRST_LOOKS = 4
 LOOKS = 8
@@ -123,6 +131,9 @@ class Experiment:
         self.slowed = False
         """steps are looked into so closely that their time by line would mislead"""
         self.looked = observed.found.health = HealthWatch(self.host)
+        self.learnt_in: set[CodeType] = set()
+        """functions that a backward pass was called in, or around it"""
+        self.note_backwards()
         self.scheduler = Scheduler(
             self.host,
             self.program(),
@@ -136,6 +147,20 @@ class Experiment:
         )
         self.host.listeners.append(self.on_step)
         observed.until_another()
+
+    def note_backwards(self) -> None:
+        """Which functions train."""
+        own, left = self.host.on_backward, BACKWARDS
+
+        def see(loss: torch.Tensor) -> None:
+            nonlocal left
+            if left:
+                left -= 1
+                self.learnt_in.update(frame.f_code for frame in user_frames(sys._getframe(1)))
+            if own is not None:
+                own(loss)
+
+        self.host.on_backward = see
 
     def on_step(self, step: Step) -> None:
         """A step ended."""
@@ -452,7 +477,17 @@ class Experiment:
         soon = run.estimated_s is not None and run.estimated_s - run.wall_s < self.left()
         if self.max_steps is None and soon and self.left() > 0 and not several_ranks():
             return  # The target is about to end: let it, and see its last validation and checkpoint.
+        if not several_ranks():
+            self.host.guard("later", self.tell_of_later)
         self.observed.stop()
+
+    def tell_of_later(self) -> None:
+        """Trainings that the script was to come to."""
+        for later in trainings_later(sys._getframe(1), self.learnt_in)[:MOST_LATER]:
+            self.observed.found.notes.append(
+                f"{later.name} ({later.where}) trains too, later in the script; nothing is told of that: "
+                f"--from {later.name} measures it"
+            )
 
 
 def begin(spec: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ of neither.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from outpace.errors import Interrupted
 from outpace.plan.budget import duration
 from outpace.records.files import write_json
 from outpace.tune.children import Launch, Measured, measure_training
-from outpace.tune.files import CONTESTS, EVIDENCE, write
+from outpace.tune.files import CONTESTS, EVIDENCE, STATUS, read, write
 
 MOST_TRAININGS = 4
 LEAST_S = 5.0
@@ -24,8 +25,40 @@ LEAST_S = 5.0
 def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
     """Run the target until the evidence of a training is complete or the time is spent.
 
-    Of several that follow each other before that, the longest.
+    It is the one that begins where ``spec`` says, in a function or after so many steps, or else the longest.
     """
+    begin = spec.get("begin")
+    if begin is not None and begin.isdigit():
+        spec = {**spec, "from_step": int(begin)}
+    elif begin is not None:
+        code, told = _find(launch, spec, folder)
+        if "before" not in told:
+            return Measured(None, code, 1, [_told_of_none(begin, told.get("within", ()))])
+        spec = {**spec, "from_step": told["before"]}
+    if begin is None:
+        measured = _measure_longest(launch, spec, folder)
+    else:
+        measured = measure_training(launch, spec, folder, stays=True)
+    if measured.evidence is not None:
+        write_json(folder / EVIDENCE, measured.evidence)  # trials go by it
+        measured.notes += told_of_others(measured)
+    return measured
+
+
+def _find(launch: Launch, spec: dict[str, Any], folder: Path) -> tuple[int, dict[str, Any]]:
+    """Where a function's training begins: exit code, and what was seen."""
+    (folder / STATUS).unlink(missing_ok=True)
+    there = {**spec, "function": spec["begin"]}
+    return launch("outpace.tune.from_step:find", there, folder, {}), read(folder / STATUS, {})
+
+
+def _told_of_none(function: str, within: Sequence[str]) -> str:
+    said = f"no optimizer of torch made a step within {function}"
+    return f"{said}; they made some within {', '.join(within)}" if within else said
+
+
+def _measure_longest(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
+    """Of several trainings that follow each other before all is measured, the longest."""
     here, seen = spec, list[Measured]()
     while True:
         longest = max(map(_trained_s, seen), default=0.0)
@@ -46,9 +79,6 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         found = max([*seen, found], key=_trained_s)
         if _is_cut_short(found):
             found = _the_rest(launch, spec, folder, found)
-    if found.evidence is not None:
-        write_json(folder / EVIDENCE, found.evidence)  # trials go by it
-        found.notes += told_of_others(found)
     return found
 
 
@@ -68,11 +98,11 @@ def _the_rest(launch: Launch, spec: dict[str, Any], folder: Path, found: Measure
     """Measure on in a training that another one follows, or in all of those that take turns."""
     assert found.evidence is not None
     if _trained_s(found) < LEAST_S:
-        return measure_training(launch, {**spec, "mixes": True}, folder)
+        return measure_training(launch, {**spec, "mixes": True}, folder, stays=True)
     if found.contests is not None:
         write(folder / CONTESTS, found.contests)
     there = {**spec, "from_step": found.evidence.run.from_step}
-    return measure_training(launch, there, folder, earlier=found)
+    return measure_training(launch, there, folder, earlier=found, stays=True)
 
 
 def _trained_s(measured: Measured) -> float:
@@ -88,6 +118,6 @@ def told_of_others(measured: Measured) -> list[str]:
     if another is not None:
         found.append(
             f"another training follows, at {another['where']}, of which nothing is told: "
-            f"--from-step {another['after']} measures it"
+            f"--from {another['after']} measures it"
         )
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from outpace.measure.by_hand import (
 )
 from outpace.measure.called_again import called_again
 from outpace.measure.capacity import tightest
-from outpace.measure.dispatch import capturing, name_of
+from outpace.measure.dispatch import capturing, name_of, tensors_in
 from outpace.measure.first_epoch import KEPT, kept
 from outpace.measure.flops import StepCount, StepCounter
 from outpace.measure.generators import random_states
@@ -28,6 +29,7 @@ from outpace.measure.memory import StepMemory
 from outpace.measure.origins import Origins
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.waste import Waste
+from outpace.measure.zeroed import zeroed
 from outpace.records.compute import Operators
 from outpace.records.input import Images
 from outpace.records.memory import Memory
@@ -41,7 +43,7 @@ from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.phases import WORK
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.version_of import version_of
-from outpace.seams.where import user_frame
+from outpace.seams.where import place, user_frame
 from outpace.serve.changes import state_of
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
@@ -76,6 +78,11 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         self.buffers = changes_of(self.root)
         self.updating_far_s = 0.0
         """of an optimizer's operators on more than the caches hold"""
+        self.double_s = 0.0
+        """of operators in float64, where the model is not"""
+        self.doubled = (0, "")
+        """bytes that are the most to come to be in float64 at once in the forward pass, and the line"""
+        self.recomputed_s = 0.0
         self.recomputed_bytes = 0
         """what is made in the forward pass and computed again later, of which not all would be kept"""
 
@@ -103,12 +110,23 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             before, made = self.count.flops, self.count.bytes_out.total()
             moving_s = self.count.far_s
             super().see(operator, args, kwargs, out)
+            if torch.float64 in dtypes_in(out):
+                self.double_s += self.took_s
+                if frame is not None and phase == "forward":
+                    self.see_doubling(args, out, frame)
             if phase == "optimizer":
                 self.updating_far_s += self.count.far_s - moving_s
             if self.recompute is not None and self.recompute.inside and phase == "forward":
                 self.recomputed_bytes += self.count.bytes_out.total() - made
+                self.recomputed_s += self.took_s
             name = name_of(operator)
             self.waste.see(name, args, self.count.flops - before, phase == "backward")
+
+    def see_doubling(self, args: Any, out: Any, frame: FrameType) -> None:
+        """An operator gives float64; whether it was given any other."""
+        if dtypes_in(args) - {torch.float64}:
+            size = sum(tensor.nbytes for tensor in tensors_in(out))
+            self.doubled = max(self.doubled, (size, place(frame) or ""), key=lambda pair: pair[0])
 
     def steps_by_hand(self) -> bool:
         """Whether the optimizer that was stepped last is of the script's own."""
@@ -126,6 +144,11 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         """Where the script changes its parameters, if it does."""
         outside, inside = self.own.update(), self.stepping.update()
         return outside if inside is None else inside._replace(in_step=True)
+
+
+def dtypes_in(value: Any) -> set[torch.dtype]:
+    """Those of the floating-point tensors of more than one number in it."""
+    return {t.dtype for t in tensors_in(value) if t.is_floating_point() and t.numel() > 1}
 
 
 def changes_of(module: torch.nn.Module | None) -> dict[str, tuple[int, int]]:
@@ -151,12 +174,15 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         updating_moving_s=counter.updating_far_s,
         fresh_bytes=float(counter.count.fresh_bytes),
         recomputed_bytes=float(counter.recomputed_bytes),
+        recomputed_s=counter.recomputed_s,
         recomputed_moves=counter.recomputing_moves(),
         unused_read=counter.readings.met or named_in_script(),
         denormals=denormals(observed.host),
         calls=counter.origins.busiest(),
         dearest=counter.origins.dearest() if on_cpu else None,
         optimizer_where=counter.origins.updating(),
+        double_s=counter.double_s if counter.doubled[0] else 0.0,
+        double_where=counter.doubled[1] or None,
         untouched_bytes=counter.waste.untouched_bytes(),
         spent=longest(counter.count),
         autocast=counter.count.half,
@@ -171,12 +197,17 @@ def probe_operators(observed: Observed) -> Iterator[None]:
 
 
 def probe_calls(observed: Observed) -> Iterator[None]:
-    """Calls of a model that come to nothing."""
+    """Calls of a model, and gradients, that come to nothing."""
     if main_device(observed.host) != "cpu":
         return
     found = yield from called_again(observed.host)
     if found is not None:
         observed.found.compute.update(again_s=found.seconds, again_where=found.where)
+    waste = yield from zeroed(observed.host)
+    if waste is not None:
+        observed.found.compute.update(
+            zeroed_s=waste.seconds, zeroed_where=waste.where, zeroed_of=waste.model
+        )
 
 
 def longest(count: StepCount) -> tuple[Operators, ...]:

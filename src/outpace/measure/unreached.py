@@ -1,0 +1,137 @@
+"""Trainings that a script comes to later: functions that its running ones call after the running line.
+
+Told of a script whose first training takes longer than experiments do. A function trains where it, or one
+that it calls by name, has a ``backward`` and a ``step``. What stands in the other branch of a condition is
+none that comes later, and neither is one that trains already.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Sequence
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple
+
+from outpace.measure.length import parse
+from outpace.seams.where import first_line, is_user_file, locals_of, short, user_frames
+
+DEEP = 3
+"""calls from one function to the next that are followed"""
+TRAINS = {"backward", "step"}
+
+
+class Later(NamedTuple):
+    """A function that trains."""
+
+    name: str
+    where: str
+    """``file:line`` of its definition"""
+
+
+def trainings_later(frame: FrameType | None, met: set[CodeType]) -> list[Later]:
+    """Those after the running line of ``frame``, and of all around it; ``met``: what trains by now."""
+    frames = list(user_frames(frame))
+    known = met.union(each.f_code for each in frames)
+    found: dict[CodeType, Later] = {}
+    for each in frames:
+        for function in _called_after(each):
+            code = function.__code__
+            if code not in known and _trains(function):
+                at = f"{short(code.co_filename)}:{code.co_firstlineno}"
+                found[code] = Later(code.co_name, at)
+    return list(found.values())
+
+
+def _called_after(frame: FrameType) -> Iterator[FunctionType]:
+    tree = parse(frame.f_code.co_filename)
+    body = _body_of(tree, frame.f_code) if tree is not None else None
+    if body is None:
+        return
+    names = {**frame.f_globals, **(locals_of(frame) or {})}
+    for statement in _after(body, frame.f_lineno):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call):
+                function = _function(node.func, names)
+                if function is not None and is_user_file(function.__code__.co_filename):
+                    yield function
+
+
+def _body_of(tree: ast.Module, code: CodeType) -> Sequence[ast.stmt] | None:
+    if code.co_name == "<module>":
+        return tree.body
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if (node.name, first_line(node)) == (code.co_name, code.co_firstlineno):
+            return node.body
+    return None
+
+
+def _after(body: Sequence[ast.stmt], line: int) -> Iterator[ast.stmt]:
+    """Statements that follow the one at a line, but for definitions, and other branches around it."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if statement.lineno > line:
+            yield statement
+        elif line <= (statement.end_lineno or 0):
+            for block in _blocks(statement):
+                if block[0].lineno <= line <= (block[-1].end_lineno or 0):
+                    yield from _after(block, line)
+            if isinstance(statement, ast.Try):
+                yield from (each for each in statement.finalbody if each.lineno > line)
+
+
+def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+    parts: list[Any] = [statement, *getattr(statement, "handlers", ())]
+    parts += getattr(statement, "cases", ())
+    for part in parts:
+        for name in ("body", "orelse", "finalbody"):
+            if block := getattr(part, name, None):
+                yield block
+
+
+def _function(called: ast.expr, names: dict[str, Any]) -> FunctionType | None:
+    """What a name, or an attribute of one, stands for; looked up without running anything."""
+    value: Any = None
+    if isinstance(called, ast.Name):
+        value = names.get(called.id)
+    elif isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+        owner = names.get(called.value.id)
+        if owner is not None:
+            value = inspect.getattr_static(owner, called.attr, None)
+    value = (
+        getattr(value, "__func__", value)
+        if isinstance(value, staticmethod | classmethod)
+        else value
+    )
+    return value if isinstance(value, FunctionType) else None
+
+
+def _trains(function: FunctionType) -> bool:
+    """Whether what it does, or calls by name, has both a backward pass and a step."""
+    names, functions, seen = set[str](), [function], set[CodeType]()
+    for _ in range(DEEP):
+        following = []
+        for each in functions:
+            seen.add(each.__code__)
+            used = set(_names(each.__code__))
+            names |= used
+            called = (each.__globals__.get(name) for name in used)
+            following += [
+                one
+                for one in called
+                if isinstance(one, FunctionType)
+                and one.__code__ not in seen
+                and is_user_file(one.__code__.co_filename)
+            ]
+        functions = following
+    return names >= TRAINS
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

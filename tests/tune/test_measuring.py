@@ -74,6 +74,66 @@ def test_the_longer_one_of_two_is_measured(script: Callable[..., Path], tmp_path
     assert any("before step 40, of another training" in note for note in told["notes"])
 
 
+THRICE = """
+    import torch
+
+    def first(model, optimizer, steps):
+        for step in range(steps):
+            model(torch.ones(64, 64)).mean().backward()
+            optimizer.step()
+
+    def second(model, optimizer, steps):
+        for step in range(steps):
+            model(torch.ones(64, 64)).mean().backward()
+            optimizer.step()
+
+    def third(model, optimizer, steps):
+        for step in range(steps):
+            model(torch.ones(64, 64)).mean().backward()
+            optimizer.step()
+
+    models = [torch.nn.Linear(64, 64) for _ in range(3)]
+    optimizers = [torch.optim.SGD(model.parameters(), 1e-6) for model in models]
+    """
+
+
+def test_a_third_one_is_counted_from_the_scripts_begin(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = script(
+        THRICE
+        + """
+    for train, model, optimizer, steps in zip(
+        (first, second, third), models, optimizers, (30, 40, 10_000_000)
+    ):
+        train(model, optimizer, steps)
+    """
+    )
+    words = ("--json", "--quiet", "--time", "4", "--session", str(tmp_path / "s"), str(path))
+    done = outpace("diagnose", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert evidence_of(tmp_path / "s").run.from_step == 70
+
+
+def test_trials_of_those_that_take_turns_are_not_cut_short(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = script(
+        THRICE
+        + """
+    for turn in range(10_000_000):
+        first(models[0], optimizers[0], 12)
+        second(models[1], optimizers[1], 12)
+    """
+    )
+    words = ("--json", "--quiet", "--time", "20", "--session", str(tmp_path / "s"), str(path))
+    done = outpace("tune", *words, "--recipe", str(tmp_path / "fast.toml"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert evidence_of(tmp_path / "s").run.mixes
+    assert read(tmp_path / "s" / "trials" / STATUS)["another"] is None
+    assert read(tmp_path / "s" / "trials" / STATUS)["stopped"]
+
+
 def test_a_training_that_is_named(script: Callable[..., Path], tmp_path: Path) -> None:
     """Though the one before it takes longer than the experiments."""
     path = script(TWICE)

@@ -151,6 +151,7 @@ def _try(
         "only": list(only),
         "skip": list(skip),
         "from_step": evidence.run.from_step,
+        "mixes": evidence.run.mixes,
     }
     began = work.seconds
     tried = try_remedies(work.launch, spec, work.session / "trials")

@@ -79,6 +79,8 @@ class Run(msgspec.Struct, frozen=True):
     """steps of all optimizers, of an earlier training of the script, before it was watched"""
     before_s: float = 0.0
     """time of all that came before it was watched"""
+    mixes: bool = False
+    """it is several trainings that take turns, taken for one"""
     others_cores: float = 0.0
     """cores that other processes kept busy meanwhile, on average"""
 

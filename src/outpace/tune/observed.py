@@ -132,8 +132,8 @@ class Observed:
             finished=self.finished,
             loading_s=self.loading_ns / 1e9,
         )
-        before = {name: self.spec[name] for name in ("from_step", "before_s") if name in self.spec}
-        run = msgspec.structs.replace(found.run, **before)
+        names = {"from_step", "before_s", "mixes"} & self.spec.keys()
+        run = msgspec.structs.replace(found.run, **{name: self.spec[name] for name in names})
         return msgspec.structs.replace(found, run=run, cache_limits=self.cache_limits)
 
     def tell(
@@ -175,7 +175,8 @@ class Observed:
             return
 
         def turn(another: Another) -> None:
-            self.another = another
+            before = int(self.spec.get("from_step", 0))  # the host counts from there
+            self.another = another._replace(after=before + another.after)
             self.stop()
 
         trainings = Trainings(self.host, turn)

@@ -881,15 +881,22 @@ def test_anomaly_detection_is_laid_where_it_was_turned_on() -> None:
     assert compute_cost(replace(seen, arms=())) == pytest.approx(10e-3)
 
 
-def test_activations_computed_again_are_laid_where_the_script_asks_for_it() -> None:
-    """A step of 10 ms takes 8 with all of them kept."""
-    compute = replace(IMAGES.compute, forward_s=3e-3, backward_s=6e-3, optimizer_s=1e-3,
-                      recomputed_where="train.py:9", recomputed_bytes=2**30)  # fmt: skip
-    ledger = (Row("forward", 30.0, 0.3), Row("backward", 60.0, 0.6), Row("optimizer", 10.0, 0.1))
+def only_computing(arms: tuple[Arm, ...] = (), **facts: Any) -> Evidence:
+    """A step of 10 ms that only computes: forward 3, backward 6, optimizer 1."""
+    times = {"forward_s": 3e-3, "backward_s": 6e-3, "optimizer_s": 1e-3}
+    compute = replace(IMAGES.compute, **{**times, **facts})
+    shares = {"forward": compute.forward_s, "backward": compute.backward_s}
+    shares["optimizer"] = compute.optimizer_s
+    ledger = tuple(Row(name, 1e4 * seconds, 100 * seconds) for name, seconds in shares.items())
     own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
     steps = replace(IMAGES.steps, mean_s=10e-3)
+    return replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=arms, steps=steps)
+
+
+def test_activations_computed_again_are_laid_where_the_script_asks_for_it() -> None:
+    """A step of 10 ms takes 8 with all of them kept."""
     kept = arm("keep_activations", 1.25, 8e-3, "as_is")
-    seen = replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=(kept,), steps=steps)
+    seen = only_computing((kept,), recomputed_where="train.py:9", recomputed_bytes=2**30)
     first = next(one for one in findings(seen) if one.where == "train.py:9")
     assert (first.bound, first.cause) == ("compute", "arithmetic")
     assert first.gain.speedup == pytest.approx(1.25)
@@ -900,15 +907,9 @@ def test_activations_computed_again_are_laid_where_the_script_asks_for_it() -> N
 def test_activations_computed_again_that_no_arm_has_tried() -> None:
     """Of a step of 10 ms 2 go to what is computed twice, if memory has room for all of them."""
     spent = (Operators("mm", 10, 5e-3, 1e9, 1e6),)
-    compute = replace(IMAGES.compute, forward_s=3e-3, backward_s=6e-3, optimizer_s=1e-3, spent=spent,
-                      recomputed_where="train.py:9", recomputed_bytes=2**30, recomputed_s=1e-3)  # fmt: skip
-    ledger = (Row("forward", 30.0, 0.3), Row("backward", 60.0, 0.6), Row("optimizer", 10.0, 0.1))
-    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
-    steps = replace(IMAGES.steps, mean_s=10e-3)
+    again = {"recomputed_where": "train.py:9", "recomputed_bytes": 2**30, "recomputed_s": 1e-3}
     memory = replace(IMAGES.memory, peak_bytes=2**30, beside_bytes=0, limit_bytes=3 * 2**30)
-    seen = replace(
-        IMAGES, compute=compute, ledger=ledger, input=own, arms=(), steps=steps, memory=memory
-    )
+    seen = replace(only_computing(spent=spent, **again), memory=memory)
     first = next(one for one in findings(seen) if one.where == "train.py:9")
     assert (first.bound, first.cause, first.gain.how) == ("compute", "arithmetic", "predicted")
     assert first.gain.speedup == pytest.approx(10 / 8)
@@ -920,27 +921,17 @@ def test_activations_computed_again_that_no_arm_has_tried() -> None:
 def test_a_part_of_a_model_in_float64_is_laid_where_it_begins() -> None:
     """Of a step of 10 ms 5 are computed in it, of which two fifths would be gone."""
     spent = (Operators("mm", 10, 5e-3, 1e9, 1e6),)
-    compute = replace(IMAGES.compute, forward_s=3e-3, backward_s=6e-3, optimizer_s=1e-3, spent=spent,
-                      double_s=2.5e-3, double_where="train.py:9")  # fmt: skip
-    ledger = (Row("forward", 30.0, 0.3), Row("backward", 60.0, 0.6), Row("optimizer", 10.0, 0.1))
-    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
-    steps = replace(IMAGES.steps, mean_s=10e-3)
-    seen = replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=(), steps=steps)
+    seen = only_computing(spent=spent, double_s=2.5e-3, double_where="train.py:9")
     first = next(one for one in findings(seen) if one.where == "train.py:9")
     assert (first.bound, first.cause) == ("compute", "arithmetic")
     assert first.gain.speedup == pytest.approx(10 / 8)
     assert "float64" in first.reason
-    whole = replace(seen, compute=replace(compute, dtype="float64"))
+    whole = replace(seen, compute=replace(seen.compute, dtype="float64"))
     assert all(one.where != "train.py:9" for one in findings(whole))
 
 
 def test_gradients_that_are_zeroed_are_laid_at_their_models_call() -> None:
-    compute = replace(IMAGES.compute, forward_s=3e-3, backward_s=6e-3, optimizer_s=1e-3,
-                      zeroed_s=2e-3, zeroed_where="train.py:9", zeroed_of="Generator")  # fmt: skip
-    ledger = (Row("forward", 30.0, 0.3), Row("backward", 60.0, 0.6), Row("optimizer", 10.0, 0.1))
-    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
-    steps = replace(IMAGES.steps, mean_s=10e-3)
-    seen = replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=(), steps=steps)
+    seen = only_computing(zeroed_s=2e-3, zeroed_where="train.py:9", zeroed_of="Generator")
     first = next(one for one in findings(seen) if one.where == "train.py:9")
     assert (first.bound, first.cause) == ("compute", "arithmetic")
     assert first.gain.speedup == pytest.approx(10 / 8)
@@ -950,12 +941,7 @@ def test_gradients_that_are_zeroed_are_laid_at_their_models_call() -> None:
 
 def test_a_call_for_a_metric_is_laid_at_its_line() -> None:
     """Of a step of 10 ms 3 are a second forward pass, of which nothing is learnt."""
-    compute = replace(IMAGES.compute, forward_s=6e-3, backward_s=3e-3, optimizer_s=1e-3,
-                      again_s=3e-3, again_where="train.py:12")  # fmt: skip
-    ledger = (Row("forward", 60.0, 0.6), Row("backward", 30.0, 0.3), Row("optimizer", 10.0, 0.1))
-    own = replace(IMAGES.input, kind="lines", wait_s=0.0, fetch_s=0.0, workers=0)
-    steps = replace(IMAGES.steps, mean_s=10e-3)
-    seen = replace(IMAGES, compute=compute, ledger=ledger, input=own, arms=(), steps=steps)
+    seen = only_computing(forward_s=6e-3, backward_s=3e-3, again_s=3e-3, again_where="train.py:12")
     first = next(one for one in findings(seen) if one.where == "train.py:12")
     assert (first.bound, first.cause) == ("compute", "arithmetic")
     assert first.gain.speedup == pytest.approx(10 / 7)

@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from tests.remedies.trainings import hosted
 from torch import nn
 
 from outpace.measure.called_again import STEPS, Again, called_again
 from outpace.seams.host import Host
-from outpace.tune.assemble import assemble
 
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    host: Host = assemble(switching=True)
-    host.install()
-    yield host
-    host.remove()
+    with hosted(switching=True) as host:
+        yield host
 
 
 Step = Callable[[nn.Module, torch.Tensor], torch.Tensor]

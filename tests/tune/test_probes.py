@@ -25,6 +25,7 @@ from outpace.tune.probes import (
     others_random,
     probe_again,
 )
+from tests.remedies.trainings import hosted
 
 
 def test_weights_without_numbers_have_no_denormal_ones() -> None:
@@ -75,9 +76,7 @@ class Own(torch.optim.Optimizer):
 
 @pytest.mark.parametrize("own", [True, False])
 def test_an_optimizer_that_the_script_wrote_is_seen_by_its_operators(own: bool) -> None:
-    host = assemble(switching=True)
-    host.install()
-    try:
+    with hosted(switching=True) as host:
         model = nn.Linear(8, 32)
         made = Own(model.parameters(), {}) if own else torch.optim.SGD(model.parameters(), 0.1)
 
@@ -97,14 +96,10 @@ def test_an_optimizer_that_the_script_wrote_is_seen_by_its_operators(own: bool) 
             assert found.in_step
             assert found.operators > 2 * 64
             assert found.function == "step"
-    finally:
-        host.remove()
 
 
 def test_operators_are_told_with_what_they_took() -> None:
-    host = assemble(switching=True)
-    host.install()
-    try:
+    with hosted(switching=True) as host:
         model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -118,8 +113,6 @@ def test_operators_are_told_with_what_they_took() -> None:
         with counter:
             step()
         found = longest(counter.count)
-    finally:
-        host.remove()
     assert sum(each.calls * each.flops for each in found) == counter.count.flops
     assert sum(each.calls for each in found) == counter.count.operations
     linear = next(each for each in found if each.name == "addmm")
@@ -161,9 +154,7 @@ class Harder(Dataset[torch.Tensor]):
 
 @pytest.mark.parametrize("changes", ["never", "each epoch", "each step"])
 def test_a_data_set_that_the_script_changes_from_step_to_step_is_seen(changes: str) -> None:
-    host = assemble(switching=True)
-    host.install()
-    try:
+    with hosted(switching=True) as host:
         data, model = Harder(), nn.Linear(8, 4)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         loader = DataLoader(data, batch_size=8, shuffle=True)
@@ -180,8 +171,6 @@ def test_a_data_set_that_the_script_changes_from_step_to_step_is_seen(changes: s
         assert snapshot.made_by is not None
         assert snapshot.fed_back is (changes == "each step")
         snapshot.end()
-    finally:
-        host.remove()
 
 
 class Normed(nn.Module):
@@ -200,9 +189,7 @@ class Normed(nn.Module):
     ("norm", "moves"), [(nn.BatchNorm1d(8), True), (nn.LayerNorm(8), False), (nn.Dropout(), False)]
 )
 def test_statistics_that_a_recomputation_moves_twice_are_seen(norm: nn.Module, moves: bool) -> None:
-    host = assemble(switching=True)
-    host.install()
-    try:
+    with hosted(switching=True) as host:
         model = Normed(norm)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -217,8 +204,6 @@ def test_statistics_that_a_recomputation_moves_twice_are_seen(norm: nn.Module, m
         assert counter.failure is None
         assert counter.recomputing_moves() is moves
         assert 0 < counter.recomputed_s < sum(sum(each) for each in counter.count.spent.values())
-    finally:
-        host.remove()
 
 
 class Rotated(nn.Module):
@@ -235,9 +220,7 @@ class Rotated(nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_where_numbers_come_to_be_in_float64(dtype: torch.dtype) -> None:
-    host = assemble(switching=True)
-    host.install()
-    try:
+    with hosted(switching=True) as host:
         model = Rotated(dtype)
         optimizer = torch.optim.Adam(model.parameters(), 0.1)
 
@@ -255,8 +238,6 @@ def test_where_numbers_come_to_be_in_float64(dtype: torch.dtype) -> None:
         if counter.doubled[1]:
             line = int(counter.doubled[1].rpartition(":")[2])
             assert "# here" in Path(__file__).read_text().splitlines()[line - 1]
-    finally:
-        host.remove()
 
 
 class Numbers(Dataset[Any]):

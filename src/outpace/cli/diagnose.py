@@ -33,12 +33,6 @@ Examples:
     help="Write a Chrome/Perfetto trace of a few steps.",
 )
 @option("--seed", type=int, help="Shift every seed that the script sets by this.")
-@option(
-    "--from",
-    "begin",
-    metavar="FUNCTION|STEP",
-    help="Measure the training that begins in this function of the script, or after so many steps.",
-)
 @common
 @target_argument
 def command(

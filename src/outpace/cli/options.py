@@ -177,6 +177,13 @@ def common(function: Command) -> Command:
     """Options of commands that measure."""
     for add in (
         option(
+            "--from",
+            "begin",
+            metavar="FUNCTION|STEP",
+            help="Measure the training that begins in this function of the script, or after so many "
+            "steps.",
+        ),
+        option(
             "--session",
             type=click.Path(path_type=Path, file_okay=False),
             help="Folder for all that is measured (default: .outpace/DATE-TIME-NAME).",

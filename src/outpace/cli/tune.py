@@ -78,12 +78,6 @@ Examples:
     type=Bytes(),
     help="Disk that decoded images may take which memory does not hold (default: none).",
 )
-@option(
-    "--from",
-    "begin",
-    metavar="FUNCTION|STEP",
-    help="Measure the training that begins in this function of the script, or after so many steps.",
-)
 @common
 @target_argument
 def command(

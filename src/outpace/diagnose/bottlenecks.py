@@ -17,23 +17,19 @@ from outpace.diagnose.costs import (
     once_share,
     step_share,
 )
-from outpace.diagnose.rows_of_compute import (
-    arithmetic,
-    called_again,
-    computing_again,
-    dispatch,
-    doubled,
-    recompiling,
-    sync,
-    threads,
-    untouched_rows,
-    unused_gradients,
-    zeroed_gradients,
-)
+from outpace.diagnose.rows_of_compute import arithmetic, dispatch, recompiling, sync, threads
 from outpace.diagnose.rows_of_input import augment, collate, ipc, parse, storage, transfer
 from outpace.diagnose.rows_of_memory import bandwidth, capacity, leak
 from outpace.diagnose.rows_of_ranks import allreduce, straggler
 from outpace.diagnose.rows_of_run import elsewhere, outside, startup
+from outpace.diagnose.rows_of_waste import (
+    called_again,
+    computing_again,
+    doubled,
+    untouched_rows,
+    unused_gradients,
+    zeroed_gradients,
+)
 from outpace.diagnose.told import Row
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Bound, Finding

@@ -26,6 +26,8 @@ DOUBLE = (0.2, 0.4, 0.5)
 """share of the operations' time that float64 costs over float32: from calls and caches alone to all of it"""
 ROOMY = 0.8
 """of the memory, that a step with all activations kept may take"""
+LEAST_USELESS = 0.1
+"""share of the arithmetic done on nothing, from which on it is told"""
 BY_ROWS = 0.5
 """share of a forward pass's calls that are made for each row, from which on no batch size shows their cost"""
 MOST_DISPATCH = 0.9
@@ -233,7 +235,7 @@ def compute_cost(evidence: Evidence) -> float:
 def double_seconds(evidence: Evidence) -> tuple[float, float, float]:
     """Seconds of a step that float64 costs in a part of a model: at the least, usually, at the most."""
     compute = evidence.compute
-    counted = sum(each.seconds for each in compute.spent)
+    counted = compute.counted_s
     if not counted or compute.dtype == "float64":
         return 0.0, 0.0, 0.0
     seconds = min(1.0, compute.double_s / counted) * compute_cost(evidence)
@@ -251,11 +253,10 @@ def cost_by_arm(evidence: Evidence, name: str) -> Cost | None:
 
 def _recomputing(evidence: Evidence) -> Cost | None:
     """What activations that are computed twice take, by their first time, where memory has room for them."""
-    compute, memory = evidence.compute, evidence.memory
-    counted = sum(each.seconds for each in compute.spent)
-    taken = memory.beside_bytes + memory.peak_bytes + compute.recomputed_bytes
-    roomy = 0 < taken <= ROOMY * (memory.limit_bytes or 0)
-    if not (counted and compute.recomputed_where and memory.peak_bytes and roomy):
+    compute, taken, counted = evidence.compute, evidence.all_kept_bytes, evidence.compute.counted_s
+    if compute.recomputed_where is None or taken is None or not counted:
+        return None
+    if taken > ROOMY * (evidence.memory.limit_bytes or 0):
         return None
     seconds = min(1.0, compute.recomputed_s / counted) * _computing(evidence)
     return of_step(evidence, seconds, 0.6 * seconds, 1.2 * seconds, "predicted")
@@ -341,7 +342,7 @@ def calling_seconds(evidence: Evidence) -> float:
     Not more a call than `MOST_OVER_TINY` allows: the rest is work that runs below the ceiling.
     """
     compute, ceilings = evidence.compute, evidence.machine.ceilings
-    counted = sum(each.seconds for each in compute.spent)
+    counted = compute.counted_s
     if ceilings is None or not counted:
         return 0.0
     flops = ceilings.matmul_flops.get(compute.products or "float32", math.inf)
@@ -384,7 +385,7 @@ def moving_seconds(evidence: Evidence) -> float:
     compute, most = evidence.compute, compute_cost(evidence)
     if compute.device != "cpu" or not compute.moving_s:
         return min(most, at_bandwidth(evidence) or 0.0)
-    counted = sum(each.seconds for each in compute.spent)
+    counted = compute.counted_s
     untouched = evidence.untouched * compute.updating_moving_s  # has a finding of its own
     moving = (compute.moving_s - untouched) * min(1.0, most / counted)
     fresh = compute.fresh_bytes / PAGE / compute.page_faults if compute.page_faults else 0.0

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from outpace.diagnose.costs import (
     DOUBLE,
+    LEAST_USELESS,
     MOST_OVER_TINY,
     SURELY_MOVED,
     beyond_least,
     by_hand_seconds,
     calls_by_rows,
     ceiling_seconds,
-    clocked_in_step,
     compared_s,
     compute_cost,
     cost_by_arm,
@@ -37,19 +37,13 @@ FAR_BELOW = 0.05
 """share of the ceiling below which it is not matrix products that take the time, and nothing is promised"""
 MUCH_UPDATING, MANY_CALLS = 0.3, 0.2
 """shares of what the operations take from which on it is said"""
-LEAST_DOUBLED = 0.03
-"""share of computing that float64 in a part of the model costs, from which on it is told"""
 MUCH_CALLING = 0.3
 """share of computing that calls take, from which on it is told"""
 LEAST_BY_THREADS = 1.03
-AGAIN_ERROR = 0.2
-"""relative error of what a few calls took, while each was looked at"""
 HARDLY_LONGER = 1.5
 """times as long as a step with twice the batch may take for that to be said"""
 MUCH_THERE = 0.3
 """share of the operators' time before a backward pass that a line takes, from which on it is said"""
-LEAST_USELESS = 0.1
-"""share of the arithmetic done on nothing, from which on it is told"""
 
 
 def dispatch(evidence: Evidence) -> Iterator[Told]:
@@ -183,89 +177,6 @@ def _by_threads(evidence: Evidence, arm: Arm, how: str) -> Told:
         evidence.compute.threads_where,
         f"{how} {what} takes {1e3 * then:.1f} instead of {1e3 * whole:.1f} ms",
     )
-
-
-def computing_again(evidence: Evidence) -> Iterator[Told]:
-    """Activations that are thrown away and computed again, though there is room to keep them."""
-    cost = cost_by_arm(evidence, "keep_activations")
-    if cost is not None:
-        yield Told(
-            cost,
-            evidence.compute.recomputed_where,
-            "activations are thrown away and computed again in the backward pass, which takes "
-            f"{in_ms(cost.seconds, cost.whole_s)} of a step: kept, they take at most "
-            f"{evidence.compute.recomputed_bytes / 2**30:.2f} GiB more, and there is room for that",
-        )
-
-
-def called_again(evidence: Evidence) -> Iterator[Told]:
-    """A model called on its batch once more, for what its first call gave."""
-    seconds = evidence.compute.again_s
-    if seconds:
-        cost = clocked_in_step(evidence, seconds, AGAIN_ERROR)
-        yield Told(
-            cost,
-            evidence.compute.again_where,
-            f"the model is called once more on the batch that it learns from, which takes "
-            f"{in_ms(seconds, cost.whole_s)} of a step, and nothing is learnt from what comes of it: what "
-            "the loss is taken from does for a metric too",
-        )
-
-
-def zeroed_gradients(evidence: Evidence) -> Iterator[Told]:
-    """Gradients that one model's loss makes of another, which are zeroed before that is stepped."""
-    compute = evidence.compute
-    if compute.zeroed_s:
-        cost = clocked_in_step(evidence, compute.zeroed_s, AGAIN_ERROR)
-        yield Told(
-            cost,
-            compute.zeroed_where,
-            f"a backward pass goes through {compute.zeroed_of} and makes its gradients, which takes "
-            f"{in_ms(compute.zeroed_s, cost.whole_s)} of a step, and they are zeroed before any optimizer "
-            "steps: call it under torch.no_grad() there, or detach() what it gives",
-        )
-
-
-def doubled(evidence: Evidence) -> Iterator[Told]:
-    """A part of a model that computes in float64 by accident, as what came from NumPy does."""
-    least, usual, most = double_seconds(evidence)
-    if usual >= LEAST_DOUBLED * compute_cost(evidence):
-        cost = of_step(evidence, usual, least, most, "predicted")
-        yield Told(
-            cost,
-            evidence.compute.double_where,
-            f"numbers come to be in float64 here, in which {in_ms(evidence.compute.double_s, cost.whole_s)} "
-            "of a step are computed, though the model's weights are not: with .float() on what is, half the "
-            "bytes are moved, about twice as fast",
-        )
-
-
-def unused_gradients(evidence: Evidence) -> Iterator[Told]:
-    """Gradients of parameters that nobody steps."""
-    cost = cost_by_arm(evidence, "no_unused_gradients")
-    if cost is not None:
-        yield Told(
-            cost,
-            evidence.compute.unused_where,
-            f"gradients of {evidence.compute.unused} parameters that no optimizer has take "
-            f"{in_ms(cost.seconds, cost.whole_s)} of a step: their model is to be called under "
-            "torch.no_grad(), or to have requires_grad_(False)",
-        )
-
-
-def untouched_rows(evidence: Evidence) -> Iterator[Told]:
-    """An optimizer that steps all rows of embeddings, of which a batch looks up a few."""
-    seconds, share = untouched_seconds(evidence), evidence.untouched
-    if seconds >= LEAST_USELESS * compute_cost(evidence):
-        cost = of_step(evidence, seconds, 0.7 * seconds, 1.2 * seconds, "predicted")
-        yield Told(
-            cost,
-            evidence.compute.optimizer_where,
-            f"{100 * share:.0f} % of the parameters are rows of embeddings that a batch looks up none of: to "
-            f"make their gradients, which are zeros, and to step them takes "
-            f"{in_ms(seconds, cost.whole_s)} of a step. nn.Embedding(sparse=True) with "
-            "torch.optim.SparseAdam, or with SGD, leaves them as they are, where Adam goes on moving them",
-        )
 
 
 def arithmetic(evidence: Evidence) -> Iterator[Told]:

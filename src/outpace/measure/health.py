@@ -280,7 +280,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.carried += added and one not in self.zeroed
         self.began.discard(one)
         self.zeroed.discard(one)
-        held = own.union(*map(held_by, {*self.host.optimizers, *self.host.made}))
+        held = own | held_by(*self.host.optimizers, *self.host.made)
         self.learners = max(self.learners, len(self._taught()))
         named = self._parameters()
         lost = {

@@ -22,6 +22,7 @@ import torch
 
 from outpace.measure.dispatch import Operator, OperatorWatch, phase, storage_of, tensors_in
 from outpace.records.memory import ByKind
+from outpace.seams.optimizer import learned_by
 
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "temporaries", "other"]
 
@@ -174,10 +175,8 @@ def _lasting(
 ) -> Iterator[tuple[Kind, torch.UntypedStorage]]:
     """Memory that outlasts a step: parameters and buffers, gradients, optimizer state."""
     optimizers = list(optimizers)
-    weights = [weight for root in roots for weight in root.parameters()]
-    weights += [
-        weight for o in optimizers for group in o.param_groups for weight in group["params"]
-    ]
+    weights: list[torch.Tensor] = [weight for root in roots for weight in root.parameters()]
+    weights += learned_by(optimizers)
     buffers = [buffer for root in roots for buffer in root.buffers()]
     states = [list(state.values()) for o in optimizers for state in o.state.values()]
     kinds: list[tuple[Kind, Any]] = [

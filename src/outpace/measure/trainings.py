@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from outpace.seams.host import Host
-from outpace.seams.optimizer import held_by
+from outpace.seams.optimizer import held_by, learned_by
 
 
 class Another(NamedTuple):
@@ -25,6 +25,28 @@ class Another(NamedTuple):
     """the same of the one that was watched"""
 
 
+class Taught:
+    """The optimizer that steps, and its first weight, both weakly."""
+
+    def __init__(self) -> None:
+        self._optimizer: Any = lambda: None
+        self._first: Any = None
+
+    def note(self, optimizer: Any) -> None:
+        """It steps from here on."""
+        self._optimizer = weakref.ref(optimizer)
+        self._first = next(map(weakref.ref, learned_by([optimizer])), None)
+
+    def is_by(self, optimizer: Any) -> bool:
+        """Whether it is that one."""
+        return self._optimizer() is optimizer
+
+    def has_none_of(self, optimizer: Any) -> bool:
+        """Whether another one learns other weights."""
+        weights = learned_by([optimizer])
+        return self._first is not None and not any(one is self._first() for one in weights)
+
+
 class Trainings:
     """Tells ``turn`` of another training that begins."""
 
@@ -32,27 +54,24 @@ class Trainings:
         self.host = host
         self.turn = turn
         self.where: str | None = None
-        self._optimizer: Any = lambda: None
-        self._learnt: Any = lambda: None
-        """its first weight, weakly"""
+        self.taught = Taught()
         host.on_takeover = self.taken_over
 
     def note(self) -> None:
         """A step ended."""
         optimizer = self.host.main_optimizer()
-        if optimizer is None or (optimizer is self._optimizer() and self.where is not None):
+        if optimizer is None or (self.taught.is_by(optimizer) and self.where is not None):
             return
-        self._optimizer, self.where = weakref.ref(optimizer), where_called(self.host, optimizer)
-        self._learnt = weakref.ref(_weights(optimizer)[0])
+        self.taught.note(optimizer)
+        self.where = where_called(self.host, optimizer)
 
     def taken_over(self, optimizer: Any, after: int) -> None:
         """An optimizer takes the place of the one that the steps were of; after so many of all."""
-        where, learnt = where_called(self.host, optimizer), self._learnt()
-        same = learnt is not None and any(weight is learnt for weight in _weights(optimizer))
-        if not same and None not in (where, self.where) and where != self.where:
-            assert where is not None
-            assert self.where is not None
-            self.turn(Another(after, where, self.where))
+        before, where = self.where, where_called(self.host, optimizer)
+        if before is None or where is None or where == before:
+            return
+        if self.taught.has_none_of(optimizer):
+            self.turn(Another(after, where, before))
 
 
 def where_called(host: Host, optimizer: Any) -> str | None:
@@ -65,7 +84,3 @@ def where_called(host: Host, optimizer: Any) -> str | None:
             sizes[facts.where] = max(size, sizes.get(facts.where, 0))
     where = max(sizes, key=lambda each: sizes[each], default=None)
     return where if where is not None and sizes[where] else None
-
-
-def _weights(optimizer: Any) -> list[Any]:
-    return [weight for group in optimizer.param_groups for weight in group["params"]]

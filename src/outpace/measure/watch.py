@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any
-
 from outpace.measure.course import Course
 from outpace.measure.growth import Growth
 from outpace.measure.ledger import WARM_UP
@@ -12,6 +9,7 @@ from outpace.measure.losses import Losses
 from outpace.measure.recurring import Came
 from outpace.measure.retained import Look, fills_up, find_retained, look
 from outpace.measure.subjects import forget_epochs, steps_of_epoch, training_loader
+from outpace.measure.trainings import Taught
 from outpace.measure.validation import ValidationLosses
 from outpace.records.ledger import NOW_AND_THEN
 from outpace.seams.fetch import LOADERS, Fetches, FetchSeam, counted_as
@@ -54,10 +52,7 @@ class Watcher:
         self.losses = Losses()
         self.validation = ValidationLosses(host)
         self.loss_until: int | None = None
-        self.taught: Any = lambda: None
-        """the optimizer that steps, weakly"""
-        self.learnt: Any = None
-        """its first parameter, weakly"""
+        self.taught = Taught()
         self.fetch_begin: Totals | None = None
         self.fetch_end: Totals | None = None
         self.kept: list[object] = []
@@ -117,14 +112,12 @@ class Watcher:
     def _forget_other_training(self) -> None:
         """Losses of a model that is not trained any more, a teacher or a fold before, are another curve."""
         optimizer = self.host.main_optimizer()
-        if optimizer is None or optimizer is self.taught():
+        if optimizer is None or self.taught.is_by(optimizer):
             return
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        if self.learnt is not None and not any(p is self.learnt() for p in parameters):
+        if self.taught.has_none_of(optimizer):
             self.losses.forget()
             self.validation.forget()
-        self.taught = weakref.ref(optimizer)
-        self.learnt = weakref.ref(parameters[0]) if parameters else None
+        self.taught.note(optimizer)
 
     def _look_for_retained(self) -> None:
         trend = self.growth.trend()

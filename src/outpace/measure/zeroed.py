@@ -148,7 +148,7 @@ class GradientWatch:
 
     def before_backward(self) -> None:
         """Whether gradients that nobody has stepped were zeroed."""
-        known = set[int]().union(*map(held_by, {*self.host.optimizers, *self.host.made}))
+        known = held_by(*self.host.optimizers, *self.host.made)
         left = []
         for call in self.calls:
             if not call.seconds or not is_zeroed(call.learnt):

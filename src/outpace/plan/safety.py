@@ -25,6 +25,7 @@ from torch.optim.swa_utils import AveragedModel
 from outpace.measure.generators import random_states
 from outpace.measure.machine import free_memory
 from outpace.seams.batch import map_tensors
+from outpace.seams.optimizer import held_by, learned_by
 
 ROOM = 0.8
 """share of main memory that is free which a device's tensors may take: who takes it all is killed"""
@@ -155,16 +156,11 @@ def is_sharded(optimizer: torch.optim.Optimizer) -> bool:
     )
 
 
-def learned_by(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.Tensor]:
-    """The weights that optimizers learn."""
-    return [weight for o in optimizers for group in o.param_groups for weight in group["params"]]
-
-
 def models_of(
     optimizers: Iterable[torch.optim.Optimizer], objects: Iterable[Any]
 ) -> list[torch.nn.Module]:
     """The outermost modules that hold what the optimizers learn."""
-    learned = {id(weight) for weight in learned_by(optimizers)}
+    learned = held_by(*optimizers)
     found = [
         each
         for each in objects

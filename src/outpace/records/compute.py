@@ -183,6 +183,11 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line of the first collective that the script calls itself"""
 
     @property
+    def counted_s(self) -> float:
+        """Seconds that all operators of the counted step took."""
+        return sum(each.seconds for each in self.spent)
+
+    @property
     def dearest_where(self) -> str | None:
         """The line that computes for most of the time before a backward pass, else the model's call."""
         most = self.dearest is not None and self.dearest.share > MOSTLY

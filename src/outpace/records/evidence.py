@@ -153,13 +153,24 @@ class Evidence(msgspec.Struct, frozen=True):
         """
         rates, compute = self.machine.products, self.compute
         own, full = rates.get(compute.products or "", 0.0), rates.get("float32", 0.0)
-        counted = sum(each.seconds for each in compute.spent)
+        counted = compute.counted_s
         if compute.products not in HALF or not own or full < CLEARLY * own or not counted:
             return None
         making = sum(each.seconds for each in compute.spent if each.flops)
         making *= min(1.0, compute.clocked_s / counted)
         least, usual, most = (max(0.0, making - n * compute.flops / full) for n in (10, 3, 1))
         return usual, least, most
+
+    @property
+    def all_kept_bytes(self) -> float | None:
+        """Memory of a step with all activations kept that the script computes again, at the most.
+
+        None where it was not measured, or nothing limits it.
+        """
+        memory, more = self.memory, self.compute.recomputed_bytes
+        if not (memory.limit_bytes and memory.peak_bytes and more):
+            return None
+        return memory.beside_bytes + memory.peak_bytes + more
 
     @property
     def starting_s(self) -> float:

@@ -38,9 +38,9 @@ class KeepActivations(Remedy):
         compute, memory = evidence.compute, evidence.memory
         if compute.recomputed_where is None:
             return Verdict(False, "no activations are computed again (torch.utils.checkpoint)")
-        if not memory.limit_bytes or not memory.peak_bytes or not compute.recomputed_bytes:
+        taken = evidence.all_kept_bytes
+        if taken is None or not memory.limit_bytes:
             return Verdict(False, "the memory of a step was not measured")
-        taken = memory.beside_bytes + memory.peak_bytes + compute.recomputed_bytes
         full = taken / memory.limit_bytes
         reason = (
             f"with all activations kept a step takes at most {taken / 2**30:.2f} GiB, "

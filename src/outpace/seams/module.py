@@ -207,7 +207,7 @@ class ModuleSeam:
         steppers = self.host.optimizers
         if not facts.taught and facts.steppers != len(steppers):
             facts.steppers = len(steppers)
-            held = set[int]().union(*map(held_by, steppers))
+            held = held_by(*steppers)
             facts.taught = any(p.requires_grad and id(p) in held for p in module.parameters())
             if facts.taught:  # its first calls, before an optimizer stepped, judged nothing
                 self.judged = [one for one in self.judged if one is not facts.evaluations]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Iterable
 from threading import get_ident
 from types import FunctionType, MethodType
 from typing import Any
@@ -252,6 +253,11 @@ def _capturable(optimizer: Optimizer) -> bool:
     return any(group.get("capturable") for group in optimizer.param_groups)
 
 
-def held_by(optimizer: Optimizer) -> set[int]:
-    """Which weights (id) it has."""
-    return {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+def learned_by(optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
+    """The weights that optimizers learn."""
+    return [weight for o in optimizers for group in o.param_groups for weight in group["params"]]
+
+
+def held_by(*optimizers: Optimizer) -> set[int]:
+    """Which weights (id) they have."""
+    return {id(weight) for weight in learned_by(optimizers)}

@@ -133,7 +133,7 @@ def unused(host: Host) -> Iterator[tuple[RootFacts, nn.Parameter]]:
     seam = host.seams.get("unused")
     if not host.optimizers or not isinstance(seam, UnusedGradients):
         return
-    held = set[int]().union(*map(held_by, {*host.optimizers, *host.made}))
+    held = held_by(*host.optimizers, *host.made)
     for module, facts in list(host.roots.items()):
         if facts.training_calls or facts.evaluations.helps:
             for parameter in module.parameters():

@@ -68,8 +68,6 @@ LEAST_WITH_CHANGES_S = 60.0
 MOST_WITH_CHANGES_S = 240.0
 STEPS_WITH_CHANGES = 500
 """worth of time: some twelve arms, eight rounds"""
-BACKWARDS = 200
-"""of which it is looked at what calls them"""
 MOST_LATER = 3
 FEWEST_WATCHED = 4
 FIRST_LOOKS = 4
@@ -150,12 +148,10 @@ class Experiment:
 
     def note_backwards(self) -> None:
         """Which functions train."""
-        own, left = self.host.on_backward, BACKWARDS
+        own = self.host.on_backward
 
         def see(loss: torch.Tensor) -> None:
-            nonlocal left
-            if left:
-                left -= 1
+            if self.slowed:  # such steps are not timed
                 self.learnt_in.update(frame.f_code for frame in user_frames(sys._getframe(1)))
             if own is not None:
                 own(loss)

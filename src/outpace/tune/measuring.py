@@ -13,9 +13,8 @@ from typing import Any
 
 from outpace.errors import Interrupted
 from outpace.plan.budget import duration
-from outpace.records.files import write_json
 from outpace.tune.children import Launch, Measured, measure_training
-from outpace.tune.files import CONTESTS, EVIDENCE, STATUS, read, write
+from outpace.tune.files import CONTESTS, STATUS, read, write
 
 MOST_TRAININGS = 4
 LEAST_S = 5.0
@@ -39,9 +38,7 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
         measured = _measure_longest(launch, spec, folder)
     else:
         measured = measure_training(launch, spec, folder, stays=True)
-    if measured.evidence is not None:
-        write_json(folder / EVIDENCE, measured.evidence)  # trials go by it
-        measured.notes += told_of_others(measured)
+    measured.notes += told_of_others(measured)
     return measured
 
 

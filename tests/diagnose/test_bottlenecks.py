@@ -24,6 +24,7 @@ from outpace.records.compute import ByHand, Calls, Dearest, Operators
 from outpace.records.evidence import Evidence, Rank, Sync
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
+from outpace.records.input import Input
 from outpace.records.ledger import Row
 from outpace.records.machine import Ceilings
 from outpace.records.memory import ByKind, Memory
@@ -646,6 +647,12 @@ def test_a_loop_that_calls_most_operators_is_named() -> None:
         seen = replace(IMAGES, compute=compute, arms=arms)
         (loop,) = (f for f in findings(seen) if f.cause == "dispatch")
         assert ("with twice the batch it takes 1.25 times as long" in loop.reason) is said
+    steps = replace(IMAGES.steps, micro_steps=16, batch_size=4)
+    for limit, said in ((2**40, True), (2**20, False)):
+        memory = replace(IMAGES.memory, limit_bytes=limit)
+        seen = replace(IMAGES, compute=compute, steps=steps, memory=memory)
+        (loop,) = (f for f in findings(seen) if f.cause == "dispatch")
+        assert ("a step has 16 batches of 4" in loop.reason) is said
 
 
 def test_a_list_of_losses_is_none() -> None:
@@ -928,6 +935,11 @@ def test_a_part_of_a_model_in_float64_is_laid_where_it_begins() -> None:
     assert "float64" in first.reason
     whole = replace(seen, compute=replace(seen.compute, dtype="float64"))
     assert all(one.where != "train.py:9" for one in findings(whole))
+    tried = replace(seen.compute, double_spared=0.8, double_by="Turned.table")
+    surer = next(one for one in findings(replace(seen, compute=tried)) if one.where == "train.py:9")
+    assert surer.gain.speedup == pytest.approx(10 / 6)
+    assert "by Turned.table" in surer.reason
+    assert "in 20% of that time, as tried" in surer.reason
 
 
 def test_gradients_that_are_zeroed_are_laid_at_their_models_call() -> None:
@@ -937,6 +949,44 @@ def test_gradients_that_are_zeroed_are_laid_at_their_models_call() -> None:
     assert first.gain.speedup == pytest.approx(10 / 8)
     assert "Generator" in first.reason
     assert compute_cost(seen) == pytest.approx(8e-3)
+
+
+def test_a_step_that_computes_slower_beside_a_thread_that_makes_its_batches() -> None:
+    """Of 10 ms, all of them in the model, 6 are spared where that thread rests."""
+    free = arm("input_free", 10 / 4, 4e-3)
+    seen = only_computing((free,))
+    at = {"kind_places": {"augment": "train.py:9"}, "fetch_s": 5e-3, "wait_s": 1e-4}
+    own = Input(kind="lines", handed=True, **at)  # type: ignore[arg-type]
+    seen = replace(seen, input=own)
+    first = findings(seen)[0]
+    assert (first.bound, first.cause, first.where) == ("io", "augment", "train.py:9")
+    assert first.gain.speedup == pytest.approx(10 / 4)
+    assert "the thread that makes its batches" in first.reason
+    assert compute_cost(seen) == pytest.approx(4e-3)
+
+
+def test_what_a_teacher_gives_in_each_epoch_anew_is_laid_at_its_call() -> None:
+    """Of a step of 10 ms 4 are a teacher's; in one of four epochs they have to be."""
+    seen = only_computing(frozen_s=4e-3, frozen_where="train.py:9", frozen_of="Teacher")
+
+    def told(**facts: Any) -> list[Finding]:
+        data = replace(
+            seen.input, **{"kind": "loader", "deterministic": True, "epochs": 4, **facts}
+        )
+        found = findings(replace(seen, input=data))
+        return [one for one in found if one.where == "train.py:9"]
+
+    (first,) = told()
+    assert (first.bound, first.cause) == ("compute", "arithmetic")
+    assert first.gain.speedup == pytest.approx(10 / 7)
+    assert "Teacher never changes" in first.reason
+    for facts in (
+        {"deterministic": False},
+        {"deterministic": None},
+        {"epochs": 1},
+        {"kind": "lines"},
+    ):
+        assert not told(**facts)
 
 
 def test_a_call_for_a_metric_is_laid_at_its_line() -> None:

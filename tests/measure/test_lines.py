@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import linecache
+import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from outpace.measure.lines import (
     at_work,
     fetch_kind,
+    input_lines,
     is_logging,
     is_loss,
     is_optimizers,
@@ -153,6 +156,35 @@ def test_a_loss_is_computed_by_torch(file: str, told: bool) -> None:
 )
 def test_kinds_of_input(text: str, file: str, kind: str) -> None:
     assert fetch_kind(line_of(text, file)) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("return [torch.stack(field).float() for field in rows]", "collate"),
+        ("x = np.concatenate(parts)", "collate"),
+        ("x = torch.tensor(rows)", "collate"),
+        ("x = x.flip(1)", "augment"),
+    ],
+)
+def test_batches_that_no_loader_puts_together(text: str, kind: str) -> None:
+    assert fetch_kind(line_of(text), None) == kind
+    assert fetch_kind(line_of(text)) == "augment", "a data set's own work on a sample"
+
+
+def test_statements_that_make_the_input_of_several_models(tmp_path: Path) -> None:
+    """What one model gives another is no input, whatever the models are called."""
+    script = tmp_path / "td3.py"
+    script.write_text(
+        "def update(memory):\n"
+        "    obs, act = memory.sample(64)\n"
+        "    hidden = encoder(obs)\n"
+        "    value = critic(hidden, act)\n"
+    )
+    os.utime(script, (0, 0))  # it is not taken for one that was edited meanwhile
+    at = str(script)
+    callers = [(at, "update", 3, ("obs",)), (at, "update", 4, ("hidden", "act"))]
+    assert input_lines(callers) == {(at, "update", 2)}
 
 
 def test_workers_at_rest_have_no_place() -> None:

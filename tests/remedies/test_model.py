@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from outpace.records.arm import Arm
+from outpace.records.compute import Operators
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.remedies.bf16 import Bf16
@@ -32,6 +34,19 @@ def test_one_round_rules_out_a_guess_but_measures_nothing() -> None:
     unsure = Bf16().predict(with_arm("bf16", Gain(0.6, 0.15, 2.4), few), told)
     guessed = Bf16().predict(replace(IMAGES, arms=IMAGES.arms[:1]), told)
     assert 1.0 < unsure.speedup == guessed.speedup <= PRIORS["bf16"]
+
+
+def test_half_precision_that_was_not_compared_gains_by_its_large_products() -> None:
+    def guessed(flops: float, share: float) -> float:
+        spent = (
+            Operators("addmm", 10, share, flops, 1e6),
+            Operators("sigmoid", 10, 1 - share, 0.0, 1e6),
+        )
+        facts = replace(IMAGES, compute=replace(IMAGES.compute, spent=spent), arms=())
+        return Bf16().predict(facts).speedup
+
+    assert guessed(1e6, 0.9) == pytest.approx(1.0), "as the steps of a recurrent layer in turn"
+    assert 1.0 < guessed(1e9, 0.3) < guessed(1e9, 0.9)
 
 
 def test_mixed_precision_that_was_not_compared_is_tried_without() -> None:

@@ -11,6 +11,7 @@ from tests.conftest import with_entry
 from tests.remedies.trainings import hosted
 from torch import nn
 
+from outpace.seams.module import ModuleSeam
 from outpace.seams.setup import Setup
 
 PROFILED = """
@@ -78,3 +79,15 @@ def test_what_a_model_writes_to_its_arguments_reaches_the_script(setup: Setup) -
     assert len(losses) == 3
     assert seen == {"calls": 3}
     assert images[0] is given
+
+
+def test_the_input_of_every_model_that_learns_is_looked_for() -> None:
+    """One whose input is made in its call has no name for it, and says nothing of another's."""
+    with hosted() as host:
+        actor, critic = nn.Linear(4, 4), nn.Linear(8, 1)
+        for _ in range(2):
+            seen = torch.randn(2, 4)
+            critic(torch.cat([seen, actor(seen)], 1)).sum().backward()
+        module = host.seams["module"]
+        assert isinstance(module, ModuleSeam)
+        assert [names for *_, names in module.callers()] == [("seen",)]

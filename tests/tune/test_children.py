@@ -18,8 +18,8 @@ from outpace.records.compute import ByHand
 from outpace.records.evidence import Evidence
 from outpace.records.files import read_json, write_json
 from outpace.records.gain import Gain
+from outpace.records.input import LATER_EPOCHS
 from outpace.records.trial import Trial
-from outpace.remedies.model import LATER_EPOCHS
 from outpace.tune.children import join, measure_training, total_gain, tried_by_now, try_remedies
 from outpace.tune.files import EVIDENCE, MARKER, STATUS, TRIALS, write
 from tests.remedies.some_evidence import EMPTY, IMAGES

@@ -233,10 +233,13 @@ def test_where_numbers_come_to_be_in_float64(dtype: torch.dtype) -> None:
         with counter:
             step()
         assert counter.failure is None
-        assert (counter.double_s > 0) == (dtype == torch.float64)
-        assert bool(counter.doubled[1]) == (dtype == torch.float64)
-        if counter.doubled[1]:
-            line = int(counter.doubled[1].rpartition(":")[2])
+        assert (counter.doubled.seconds > 0) == (dtype == torch.float64)
+        where = counter.doubled.where
+        assert (where is not None) == (dtype == torch.float64)
+        if where is not None:
+            assert counter.doubled.by == "Rotated.table"
+            assert counter.doubled.spared() is not None
+            line = int(where.rpartition(":")[2])
             assert "# here" in Path(__file__).read_text().splitlines()[line - 1]
 
 

@@ -25,6 +25,7 @@ from outpace.diagnose.rows_of_run import elsewhere, outside, startup
 from outpace.diagnose.rows_of_waste import (
     called_again,
     computing_again,
+    constant_calls,
     doubled,
     untouched_rows,
     unused_gradients,
@@ -56,6 +57,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("compute", "threads", threads),
     ("compute", "arithmetic", computing_again),
     ("compute", "arithmetic", called_again),
+    ("compute", "arithmetic", constant_calls),
     ("compute", "arithmetic", zeroed_gradients),
     ("compute", "arithmetic", doubled),
     ("compute", "arithmetic", unused_gradients),

@@ -14,6 +14,7 @@ from outpace.records.arm import ONE_THREAD, Arm
 from outpace.records.compute import Compute
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.gain import Gain, How
+from outpace.records.input import LATER_EPOCHS
 
 CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
 """what a module's operator costs to call, over one bare tiny operator; and at the most: those of a
@@ -150,7 +151,7 @@ def input_cost(evidence: Evidence) -> Cost | None:
     tried = without(evidence, whole, free.gain)
     if clocked is None:
         return tried
-    within, serial = tried.low <= clocked.seconds <= tried.high, data.workers == 0
+    within, serial = tried.low <= clocked.seconds <= tried.high, not (data.workers or data.handed)
     if serial and within:
         # Made in the training thread: what is waited is what is lost, and the clock is steadier.
         low, high = max(tried.low, clocked.low), min(tried.high, clocked.high)
@@ -227,9 +228,19 @@ def compute_cost(evidence: Evidence) -> float:
     """
     computing = _computing(evidence) - _held_up_seconds(evidence)
     told = [cost.seconds for name in TOLD_BY_ARM if (cost := cost_by_arm(evidence, name))]
-    for_nothing = evidence.compute.again_s + evidence.compute.zeroed_s
+    compute = evidence.compute
+    for_nothing = compute.again_s + compute.zeroed_s + constant_seconds(evidence)
     without_them = computing - for_nothing - sum(told)
     return max(0.0, without_them) if told or for_nothing else computing
+
+
+def constant_seconds(evidence: Evidence) -> float:
+    """Seconds of a step in calls that give the same in each epoch, over all epochs but the first."""
+    data = evidence.input
+    if data.kind != "loader" or not data.deterministic:
+        return 0.0
+    epochs = data.epochs or LATER_EPOCHS
+    return evidence.compute.frozen_s * (epochs - 1) / epochs
 
 
 def double_seconds(evidence: Evidence) -> tuple[float, float, float]:
@@ -239,7 +250,9 @@ def double_seconds(evidence: Evidence) -> tuple[float, float, float]:
     if not counted or compute.dtype == "float64":
         return 0.0, 0.0, 0.0
     seconds = min(1.0, compute.double_s / counted) * compute_cost(evidence)
-    least, usual, most = (part * seconds for part in DOUBLE)
+    spared = compute.double_spared
+    parts = DOUBLE if spared is None else (0.7 * spared, spared, min(1.0, 1.15 * spared))
+    least, usual, most = (part * seconds for part in parts)
     return least, usual, most
 
 
@@ -275,6 +288,8 @@ def _computing(evidence: Evidence) -> float:
     compute, steps = evidence.compute, evidence.steps
     clocked = compute.clocked_s - exchange_seconds(evidence)
     beside = 0.0 if evidence.input.workers else evidence.input.wait_s
+    if evidence.input.handed:
+        beside = steps.mean_s - evidence.free_s  # it computes slower beside what makes its batches
     return min(clocked, max(0.0, steps.mean_s - beside)) if steps.mean_s else clocked
 
 

@@ -8,6 +8,7 @@ from outpace.diagnose.costs import (
     DOUBLE,
     LEAST_USELESS,
     MOST_OVER_TINY,
+    ROOMY,
     SURELY_MOVED,
     beyond_least,
     by_hand_seconds,
@@ -84,7 +85,19 @@ def dispatch(evidence: Evidence) -> Iterator[Told]:
         f"{evidence.compute.operations} operators a forward pass{_called(evidence)}{for_each} each too small "
         f"for what it costs to call; with one for each of the model's {evidence.compute.tensors} tensors, "
         f"and an optimizer that updates all at once, {100 * (1 - beyond):.0f} % of a step's calls would be "
-        "left" + _twice_the_batch(evidence),
+        "left" + (_fewer_batches(evidence) or _twice_the_batch(evidence)),
+    )
+
+
+def _fewer_batches(evidence: Evidence) -> str:
+    """That a step of several batches need not have them, where memory has room for larger ones."""
+    steps, drawn = evidence.steps, evidence.input.kind in ("loader", "iterable")
+    # Without a loader they may be one batch, of which several losses are taken.
+    if not drawn or steps.micro_steps < 2 or evidence.memory.full_at(2.0) >= ROOMY:
+        return ""
+    return (
+        f"; a step has {steps.micro_steps} batches of {steps.batch_size}, and as many samples in fewer, "
+        "larger ones give the same gradients with fewer calls"
     )
 
 
@@ -311,7 +324,9 @@ def _called(evidence: Evidence) -> str:
     name = calls.function.replace("<locals>.", "")
     at = f"at {calls.where}" if name.startswith("<") else f"in {name} ({calls.where})"
     at = f"in a loop {at}" if calls.in_loop else at
-    return f", {calls.operators} of them {at}"
+    # Those of a target network, under no_grad, are no part of what gradients go through.
+    count = calls.operators if calls.operators <= compute.operations else "most"
+    return f", {count} of them {at}"
 
 
 def _much_updating(evidence: Evidence, taken: float) -> str:

@@ -38,7 +38,9 @@ def parse(evidence: Evidence) -> Iterator[Told]:
 
 def augment(evidence: Evidence) -> Iterator[Told]:
     """Work of the data set's own code on each sample."""
-    what = "works on each sample in the data set's own code"
+    lines = evidence.input.kind == "lines"
+    whose = "the script's" if lines else "the data set's"
+    what = f"works on each {'batch' if lines else 'sample'} in {whose} own code"
     if evidence.input.workers and not evidence.input.fetch_s:
         what = "is made in workers that could not be looked into, as they are not forked"
     yield from _input(evidence, "augment", what)
@@ -126,11 +128,14 @@ def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
     else:
         place = data.kind_places.get(cause, place)
     lost = of_step(evidence, cost.seconds * part, cost.low * part, cost.high * part, cost.how)
-    yield Told(
-        lost,
-        place,
-        f"a step waits {in_ms(lost.seconds, lost.whole_s, 'of its')} because the input {what}",
-    )
+    taken = in_ms(lost.seconds, lost.whole_s, "of its")
+    because = f"a step waits {taken} because the input"
+    if data.handed:
+        because = (
+            f"a step waits for the thread that makes its batches, or computes slower beside it, {taken}: "
+            "they share the interpreter and the cores. The input"
+        )
+    yield Told(lost, place, f"{because} {what}")
 
 
 def transfer(evidence: Evidence) -> Iterator[Told]:

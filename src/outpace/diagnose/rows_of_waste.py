@@ -9,6 +9,7 @@ from outpace.diagnose.costs import (
     LEAST_USELESS,
     clocked_in_step,
     compute_cost,
+    constant_seconds,
     cost_by_arm,
     double_seconds,
     of_step,
@@ -50,6 +51,20 @@ def called_again(evidence: Evidence) -> Iterator[Told]:
         )
 
 
+def constant_calls(evidence: Evidence) -> Iterator[Told]:
+    """A model that never changes, called anew on the same samples in each epoch."""
+    seconds, compute = constant_seconds(evidence), evidence.compute
+    if seconds:
+        cost = clocked_in_step(evidence, seconds, AGAIN_ERROR)
+        yield Told(
+            cost,
+            compute.frozen_where,
+            f"{compute.frozen_of} never changes, and the samples that it is called on are the same in each "
+            f"epoch: {in_ms(compute.frozen_s, cost.whole_s)} of a step go to what it gave before; what it "
+            "gives for each sample can be kept from the first epoch on",
+        )
+
+
 def zeroed_gradients(evidence: Evidence) -> Iterator[Told]:
     """Gradients that one model's loss makes of another, which are zeroed before that is stepped."""
     compute = evidence.compute
@@ -66,15 +81,21 @@ def zeroed_gradients(evidence: Evidence) -> Iterator[Told]:
 
 def doubled(evidence: Evidence) -> Iterator[Told]:
     """A part of a model that computes in float64 by accident, as what came from NumPy does."""
+    compute = evidence.compute
     least, usual, most = double_seconds(evidence)
     if usual >= LEAST_DOUBLED * compute_cost(evidence):
         cost = of_step(evidence, usual, least, most, "predicted")
+        by = f", by {compute.double_by}" if compute.double_by else ""
+        tried = compute.double_spared
+        gives = (
+            "about twice as fast" if tried is None else f"in {1 - tried:.0%} of that time, as tried"
+        )
         yield Told(
             cost,
-            evidence.compute.double_where,
-            f"numbers come to be in float64 here, in which {in_ms(evidence.compute.double_s, cost.whole_s)} "
+            compute.double_where,
+            f"numbers come to be in float64 here{by}, in which {in_ms(compute.double_s, cost.whole_s)} "
             "of a step are computed, though the model's weights are not: with .float() on what is, half the "
-            "bytes are moved, about twice as fast",
+            f"bytes are moved, {gives}",
         )
 
 

@@ -90,8 +90,8 @@ def collect(
     if device != "cpu":
         phases = on_device(phases, arms)
     module = host.seams.get("module")
-    lines = input_lines(module.callers) if isinstance(module, ModuleSeam) else set()
-    inputs = collect_input(host, watcher, phases, samples, lines, found, session)
+    lines = input_lines(module.callers()) if isinstance(module, ModuleSeam) else set()
+    inputs = collect_input(host, watcher, phases, samples, lines, found, session, sampler)
     micro = round(median([float(s.micro_steps) for s in steps])) if steps else 1
     total = watcher.total_steps(micro)
     if total is not None and total < host.steps:

@@ -23,8 +23,8 @@ from outpace.measure.lines import (
     kinds,
     places,
 )
-from outpace.measure.sampler import Line, read_dump
-from outpace.measure.subjects import main_device, training_loader
+from outpace.measure.sampler import Line, Sampler, read_dump
+from outpace.measure.subjects import handing, main_device, training_loader
 from outpace.measure.watch import Watcher
 from outpace.records.input import Input
 from outpace.seams.fetch import Fetches
@@ -48,11 +48,12 @@ def collect_input(
     lines: set[Place],
     found: Found,
     session: Path,
+    sampler: Sampler,
 ) -> Input:
     """How batches reached the model: by a DataLoader, or by lines of the script."""
     loaded = training_loader(host)
     if loaded is None:
-        return _input_by_lines(host, watcher, phases, samples, lines, found.loss_lines)
+        return _input_by_lines(host, watcher, phases, samples, lines, found.loss_lines, sampler)
     loader, record = loaded
     workers = loader.num_workers
     fetched = watcher.fetches(record.number, workers=workers > 0)
@@ -180,29 +181,35 @@ def _input_by_lines(
     samples: Counter[Line],
     lines: set[Place],
     loss_lines: set[Place],
+    sampler: Sampler,
 ) -> Input:
-    if not lines:
+    handed = handing(host) is not None
+    if not lines and not handed:
         return Input(batch_size=host.batch_size)
     mine, share = _made_by_lines(samples, lines, loss_lines)
-    wait = share * phases.get("elsewhere", 0.0)
+    made = wait = share * phases.get("elsewhere", 0.0)
+    if handed:  # most of it while the training computes
+        mine = sampler.beside_counts or mine
+        made = sampler.beside_counts.total() / max(1, sampler.looks) * sum(phases.values())
     at = places(mine)
-    by_kind = kinds(mine)
+    by_kind = kinds(mine, None)
     # All that no clock tells apart is told as the script's own work, waiting for a pool of processes too.
-    others = Counter({k: n for k, n in mine.items() if fetch_kind(k) not in TOLD})
-    by_place = kind_places(mine)
+    others = Counter({k: n for k, n in mine.items() if fetch_kind(k, None) not in TOLD})
+    by_place = kind_places(mine, None)
     if most := places(others, most=1):
         by_place["augment"] = most[0][0]
     return Input(
         kind="lines",
+        handed=handed,
         where=at[0][0] if at else None,
         batch_size=host.batch_size,
         wait_s=wait,
-        fetch_s=wait,
-        fetch_cpu_s=wait,
-        parse_s=by_kind.get("parse", 0.0) * wait,
-        decode_s=by_kind.get("decode", 0.0) * wait,
-        storage_s=by_kind.get("storage", 0.0) * wait,
-        collate_s=by_kind.get("collate", 0.0) * wait,
+        fetch_s=made,
+        fetch_cpu_s=made,
+        parse_s=by_kind.get("parse", 0.0) * made,
+        decode_s=by_kind.get("decode", 0.0) * made,
+        storage_s=by_kind.get("storage", 0.0) * made,
+        collate_s=by_kind.get("collate", 0.0) * made,
         places=tuple(at),
         kind_places=by_place,
         epochs=next((n.turns for n in reversed(watcher.course.loops) if n.turns is not None), None),

@@ -11,13 +11,14 @@ import ast
 import linecache
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container
 from typing import Any
 
 from outpace.measure.by_hand import Place, Update
 from outpace.measure.length import loops_at, parse
 from outpace.measure.sampler import Line, place_of
 from outpace.seams.phases import WORK
+from outpace.seams.root import Caller
 from outpace.seams.where import is_user_file
 
 PARSE_FILES = re.compile(
@@ -41,6 +42,10 @@ STORAGE_FILES = re.compile(
     r"/(socket|ssl|http/client|urllib|pathlib)(/|\.py)|requests/|urllib3|fsspec|s3fs"
     r"|/(h5py|zarr|numcodecs|netCDF4|xarray|tables|tiledb|lmdb)/"
 )
+STACK_WORDS = re.compile(
+    r"\b(?:torch|np|numpy)\.(?:stack|[vh]stack|cat|concat|concatenate|tensor|as_tensor)\(|pad_sequence\("
+)
+"""of lines that put a batch together without a DataLoader, sample by sample"""
 LOG_FILES = re.compile(r"/(logging|tqdm|tensorboard|wandb|mlflow|rich|matplotlib)(/|\.py)|loguru")
 LOG_WORDS = re.compile(
     r"\bprint\(|\.write(?:row|rows|lines)?\(|progress|wandb|savefig|imsave|save_image|set_postfix|bar\.update\("
@@ -74,11 +79,10 @@ UNPICKLE_FILES = re.compile(
 )
 
 
-def input_lines(
-    callers: Iterable[tuple[str, str, int, tuple[str, ...]]],
-) -> set[tuple[str, str, int]]:
-    """(file, function, line) of the statements that make the model's input in its callers."""
+def input_lines(callers: Collection[Caller]) -> set[tuple[str, str, int]]:
+    """(file, function, line) of the statements that make the models' input in their callers."""
     found: set[tuple[str, str, int]] = set()
+    calling = {(file, line) for file, _, line, _ in callers}
     for file, function, _line, names in callers:
         tree = parse(file)
         if tree is None:
@@ -93,7 +97,10 @@ def input_lines(
                     continue  # what it draws and what it does are on one line
                 end = node.body[0].lineno - 1 if isinstance(node, ast.For) else node.end_lineno  # type: ignore[attr-defined]
                 last = max(node.lineno, end or node.lineno)  # type: ignore[attr-defined]
-                found.update((file, function, n) for n in range(node.lineno, last + 1))  # type: ignore[attr-defined]
+                lines = range(node.lineno, last + 1)  # type: ignore[attr-defined]
+                if any((file, number) in calling for number in lines):
+                    continue  # what one model gives is another one's input
+                found.update((file, function, number) for number in lines)
                 wanted |= {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
     return found
 
@@ -158,13 +165,16 @@ def is_telling(line: Line) -> bool:
     return bool(LOG_FILES.search(line.file)) or (is_user_file(line.file) and is_logging(line))
 
 
-def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:
-    """``wait``, ``ipc``, ``collate``, ``decode``, ``parse``, ``storage`` or ``augment``."""
+def fetch_kind(line: Line, collates: frozenset[str] | None = frozenset()) -> str:
+    """``wait``, ``ipc``, ``collate``, ``decode``, ``parse``, ``storage`` or ``augment``.
+
+    ``collates``: functions that put batches together; None where no DataLoader calls any.
+    """
     if OURS.search(line.file):
         return "wait"
     if UNPICKLE_FILES.search(line.file):
         return "ipc"
-    if "_utils/collate" in line.file or _within(line, collates):
+    if "_utils/collate" in line.file or _within(line, collates or frozenset()):
         return "collate"
     if DECODE_FILES.search(line.file):
         return "decode"
@@ -181,14 +191,16 @@ def fetch_kind(line: Line, collates: frozenset[str] = frozenset()) -> str:
         return "storage"
     if PARSE_WORDS.search(text):
         return "parse"
-    return "augment"
+    return "collate" if collates is None and STACK_WORDS.search(text) else "augment"
 
 
 def _within(line: Line, functions: frozenset[str]) -> bool:
     return any(frame[1] in functions for frame in line.lines)
 
 
-def kinds(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, float]:
+def kinds(
+    samples: Counter[Line], collates: frozenset[str] | None = frozenset()
+) -> dict[str, float]:
     """Share of each kind among input samples; waiting for workers is left out.
 
     Freeing what samples were made from is of the kinds that made them.
@@ -267,7 +279,9 @@ def _loop_around(frame: tuple[str, str, int], steps: set[tuple[str, str, int]]) 
     return (file, around[0].lineno) if around else None
 
 
-def kind_places(samples: Counter[Line], collates: frozenset[str] = frozenset()) -> dict[str, str]:
+def kind_places(
+    samples: Counter[Line], collates: frozenset[str] | None = frozenset()
+) -> dict[str, str]:
     """The user's line that each kind of input work is done at the most.
 
     "own_collate" is that of a collate function of the user's, where it takes half of the work or more.
@@ -275,7 +289,8 @@ def kind_places(samples: Counter[Line], collates: frozenset[str] = frozenset()) 
     by_kind: dict[str, Counter[Line]] = {}
     for line, count in samples.items():
         by_kind.setdefault(fetch_kind(line, collates), Counter())[line] += count
-    own = Counter({line: count for line, count in samples.items() if _within(line, collates)})
+    within = collates or frozenset()
+    own = Counter({line: count for line, count in samples.items() if _within(line, within)})
     if 2 * own.total() >= samples.total():
         by_kind["own_collate"] = own
     found = {kind: places(lines, most=1) for kind, lines in by_kind.items()}

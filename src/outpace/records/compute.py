@@ -125,10 +125,20 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line that calls the model which they are of"""
     zeroed_of: str = ""
     """its class"""
+    frozen_s: float = 0.0
+    """seconds a step of calls of a model that never changes, on batches as they are drawn"""
+    frozen_where: str | None = None
+    """file:line of them"""
+    frozen_of: str = ""
+    """its class"""
     double_s: float = 0.0
     """seconds that operators in float64 took in the counted step, of a model that is not"""
+    double_spared: float | None = None
+    """share of them that float32 spares, as tried; None where it could not be"""
     double_where: str | None = None
     """file:line at which numbers come to be in float64"""
+    double_by: str = ""
+    """the attribute of a module that brings them there"""
     unused: int = 0
     """parameters that get gradients and that no optimizer has"""
     unused_where: str | None = None

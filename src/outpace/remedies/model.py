@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
+from outpace.records.input import LATER_EPOCHS
 from outpace.seams.setup import AS_IS, Feed, Setup
 
 PLAIN_ERROR = 0.06
@@ -43,14 +44,18 @@ PRIORS = {
 }
 """gains seen on other trainings, for arms that could not be measured (a very busy machine)"""
 PRIOR_ERROR = 0.5
+LARGE_PRODUCT = 2e7
+"""FLOPs of a product from which on half precision spares more than it takes to convert what goes in"""
+CONVERTED = 0.75
+"""of what such products would spare by their rates, what is left beside converting"""
+HALF_RATE = 2.0
+"""of products in half precision, where it was not measured"""
 IPC_S_PER_BYTE = 1e-9
 """about 1 us a KB between processes"""
 PLACED_S_PER_BYTE = 1.5e-10
 """where batches lie in places that are used again: a copy"""
 MAPPED, MAPPED_S_PER_BYTE = 1 << 25, 6e-10
 """blocks of so many bytes glibc maps anew each time: then the worker's own batch has fresh pages still"""
-LATER_EPOCHS = 10
-"""epochs of a run whose length is not known"""
 PIXEL_BYTES, DISK_PIXEL_BYTES = 4, 3
 """of a decoded image: Pillow has RGB in four bytes, on disk it has three"""
 
@@ -85,7 +90,8 @@ def step_time(evidence: Evidence, setup: Setup) -> StepTime:
     if setup.free_input or evidence.input.kind == "none":
         return StepTime(compute, compute_error)
     if evidence.input.kind == "lines":
-        return StepTime(compute + evidence.input.wait_s, compute_error)
+        beside = evidence.steps.mean_s - evidence.free_s  # all that is waited, and lost to a thread
+        return StepTime(compute + max(evidence.input.wait_s, beside), compute_error)
     fetch, fetch_cpu = fetch_time(evidence, setup)
     feed = setup.feed
     cores = max(1, evidence.machine.cores)
@@ -292,10 +298,21 @@ def _arm_ratio(evidence: Evidence, names: tuple[str, ...]) -> tuple[float, float
 
 def _prior(evidence: Evidence, name: str) -> float:
     """What an arm that was not measured is taken to gain."""
+    if name == "bf16" and evidence.compute.device == "cpu" and evidence.compute.counted_s:
+        return _gain_by_half(evidence)
     slowed = evidence.slowed_by_half if name == "float32" else None
     if slowed is None or not evidence.free_s:
         return PRIORS.get(name, 1.0)
     return 1 / max(LEAST_LEFT, 1 - slowed[0] / evidence.free_s)
+
+
+def _gain_by_half(evidence: Evidence) -> float:
+    """What bfloat16 spares of large products; the small ones of a recurrent layer's steps lose by it."""
+    compute, rates = evidence.compute, evidence.machine.products
+    large = sum(each.seconds for each in compute.spent if each.flops >= LARGE_PRODUCT)
+    known = rates.get("float32") and rates.get("bfloat16")
+    rate = rates["bfloat16"] / rates["float32"] if known else HALF_RATE
+    return 1 / (1 - CONVERTED * large / compute.counted_s * (1 - 1 / max(1.0, rate)))
 
 
 def without_input(setup: Setup) -> Setup:

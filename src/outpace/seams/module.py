@@ -26,7 +26,7 @@ from outpace.seams.host import Host
 from outpace.seams.in_place_of import put_back
 from outpace.seams.layout import as_rows, lay_out, to_channels_last
 from outpace.seams.optimizer import held_by
-from outpace.seams.root import Evaluations, RootFacts
+from outpace.seams.root import Caller, Evaluations, RootFacts
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.unused import sparing
 from outpace.seams.where import caller, locals_of, user_frames
@@ -56,8 +56,6 @@ class ModuleSeam:
         self.ours: Any = None
         self.call: Any = None
         """the original, or one in which parameters are spared their gradients"""
-        self.callers: list[tuple[str, str, int, tuple[str, ...]]] = []
-        """file, function, line and variables that hold the model's input, outwards from the call"""
         self.judged: list[Evaluations] = []
         """of models that were called without learning"""
         self.given: Given | None = None
@@ -252,19 +250,23 @@ class ModuleSeam:
             ),
         )
 
+    def callers(self) -> list[Caller]:
+        """Those of all roots that learn: one's input may be made in the call, as by ``torch.cat``."""
+        return [each for facts in self.host.roots.values() for each in facts.callers]
+
     def look_at_caller(
         self, facts: RootFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Where the model is called, with which of the caller's variables, on how many samples."""
         facts.where = caller()
         tensors = {id(tensor) for tensor in tensors_in((args, kwargs))}
-        self.callers = []
+        facts.callers = []
         for frame in user_frames(sys._getframe(1)):
             variables = locals_of(frame) or {}
             names = tuple(k for k, v in variables.items() if holds(v, tensors))
             code = frame.f_code
             if names:
-                self.callers.append((code.co_filename, code.co_name, frame.f_lineno, names))
+                facts.callers.append((code.co_filename, code.co_name, frame.f_lineno, names))
         passed = (*args, *kwargs.values())
         tensor = next((a for a in passed if isinstance(a, torch.Tensor) and a.dim()), None)
         if tensor is not None and (self.host.drawn.last is None or not self.host.batch_size):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+Caller = tuple[str, str, int, tuple[str, ...]]
+"""file, function, line, and the variables there that hold a model's input"""
+
 
 @dataclass
 class Evaluations:
@@ -33,6 +36,8 @@ class RootFacts:
     steppers: int = 0
     """optimizers that had been stepped when that was asked"""
     where: str | None = None
+    callers: list[Caller] = field(default_factory=list)
+    """outwards from the call"""
     has_parameters: bool = False
     channels_last: bool = False
     behaves_otherwise: bool | None = None

@@ -21,9 +21,9 @@ from outpace.records.arm import COMMUNICATION_FREE
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.files import read_json, write_json
 from outpace.records.gain import NO_GAIN, Gain
+from outpace.records.input import LATER_EPOCHS
 from outpace.records.ledger import with_ending
 from outpace.records.trial import Settings, Trial
-from outpace.remedies.model import LATER_EPOCHS
 from outpace.tune.files import CONTESTS, EVIDENCE, LOSSES, MARKER, STATUS, TRIALS, read, write
 from outpace.tune.prove import Losses
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from time import perf_counter_ns
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,9 +18,11 @@ from outpace.measure.by_hand import (
 )
 from outpace.measure.called_again import called_again
 from outpace.measure.capacity import tightest
-from outpace.measure.dispatch import capturing, name_of, tensors_in
+from outpace.measure.dispatch import capturing, name_of
+from outpace.measure.doubled import Doubled
 from outpace.measure.first_epoch import KEPT, kept
 from outpace.measure.flops import StepCount, StepCounter
+from outpace.measure.frozen import frozen
 from outpace.measure.generators import random_states
 from outpace.measure.gradients_read import Readings, named_in_script
 from outpace.measure.ledger import clean_steps
@@ -43,7 +44,7 @@ from outpace.seams.optimizer import OptimizerSeam
 from outpace.seams.phases import WORK
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.version_of import version_of
-from outpace.seams.where import place, user_frame
+from outpace.seams.where import user_frame
 from outpace.serve.changes import state_of
 from outpace.serve.decode import try_files
 from outpace.serve.doctor import loading_facts
@@ -78,10 +79,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         self.buffers = changes_of(self.root)
         self.updating_far_s = 0.0
         """of an optimizer's operators on more than the caches hold"""
-        self.double_s = 0.0
-        """of operators in float64, where the model is not"""
-        self.doubled = (0, "")
-        """bytes that are the most to come to be in float64 at once in the forward pass, and the line"""
+        self.doubled = Doubled(self.root)
         self.recomputed_s = 0.0
         self.recomputed_bytes = 0
         """what is made in the forward pass and computed again later, of which not all would be kept"""
@@ -110,10 +108,9 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             before, made = self.count.flops, self.count.bytes_out.total()
             moving_s = self.count.far_s
             super().see(operator, args, kwargs, out)
-            if torch.float64 in dtypes_in(out):
-                self.double_s += self.took_s
-                if frame is not None and phase == "forward":
-                    self.see_doubling(args, out, frame)
+            self.doubled.see(operator, args, kwargs, out, self.took_s)
+            if frame is not None and phase == "forward":
+                self.doubled.meet(args, out, frame)
             if phase == "optimizer":
                 self.updating_far_s += self.count.far_s - moving_s
             if self.recompute is not None and self.recompute.inside and phase == "forward":
@@ -121,12 +118,6 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
                 self.recomputed_s += self.took_s
             name = name_of(operator)
             self.waste.see(name, args, self.count.flops - before, phase == "backward")
-
-    def see_doubling(self, args: Any, out: Any, frame: FrameType) -> None:
-        """An operator gives float64; whether it was given any other."""
-        if dtypes_in(args) - {torch.float64}:
-            size = sum(tensor.nbytes for tensor in tensors_in(out))
-            self.doubled = max(self.doubled, (size, place(frame) or ""), key=lambda pair: pair[0])
 
     def steps_by_hand(self) -> bool:
         """Whether the optimizer that was stepped last is of the script's own."""
@@ -144,11 +135,6 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         """Where the script changes its parameters, if it does."""
         outside, inside = self.own.update(), self.stepping.update()
         return outside if inside is None else inside._replace(in_step=True)
-
-
-def dtypes_in(value: Any) -> set[torch.dtype]:
-    """Those of the floating-point tensors of more than one number in it."""
-    return {t.dtype for t in tensors_in(value) if t.is_floating_point() and t.numel() > 1}
 
 
 def changes_of(module: torch.nn.Module | None) -> dict[str, tuple[int, int]]:
@@ -181,8 +167,10 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         calls=counter.origins.busiest(),
         dearest=counter.origins.dearest() if on_cpu else None,
         optimizer_where=counter.origins.updating(),
-        double_s=counter.double_s if counter.doubled[0] else 0.0,
-        double_where=counter.doubled[1] or None,
+        double_s=counter.doubled.seconds if counter.doubled.where else 0.0,
+        double_spared=counter.doubled.spared(),
+        double_where=counter.doubled.where,
+        double_by=counter.doubled.by,
         untouched_bytes=counter.waste.untouched_bytes(),
         spent=longest(counter.count),
         autocast=counter.count.half,
@@ -207,6 +195,11 @@ def probe_calls(observed: Observed) -> Iterator[None]:
     if waste is not None:
         observed.found.compute.update(
             zeroed_s=waste.seconds, zeroed_where=waste.where, zeroed_of=waste.model
+        )
+    constant = yield from frozen(observed.host)
+    if constant is not None:
+        observed.found.compute.update(
+            frozen_s=constant.seconds, frozen_where=constant.where, frozen_of=constant.model
         )
 
 

@@ -124,6 +124,7 @@ class Trials:
             workers=observed.worker_pids,
             queued=observed.queued,
             settle=settled,
+            surplus=observed.surplus,
         )
         observed.host.listeners.append(self.on_step)
         observed.until_another()

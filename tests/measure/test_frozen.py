@@ -1,0 +1,109 @@
+"""Calls of a model that never changes, on batches as they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from tests.remedies.trainings import hosted
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from outpace.measure.frozen import STEPS, Frozen, frozen
+from outpace.seams.host import Host
+
+
+class Teacher(nn.Sequential):
+    """Called to be learnt from."""
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with hosted(switching=True) as host:
+        yield host
+        assert not host.broken
+
+
+Wanted = Callable[[nn.Module, nn.Module, torch.Tensor], torch.Tensor]
+
+
+def epochs_of(loader: DataLoader[Any]) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def looked(host: Host, wanted: Wanted) -> Frozen | None:
+    """What is found of a student that learns from what is ``wanted`` of its teacher."""
+    student, teacher = nn.Linear(8, 8), Teacher(nn.Linear(8, 8), nn.Dropout())
+    teacher.eval()
+    teacher.requires_grad_(False)
+    optimizer = torch.optim.SGD(student.parameters(), 0.01)
+    looking = None
+    loader = DataLoader(TensorDataset(torch.randn(16, 8)), batch_size=4)
+    for steps, (x,) in enumerate(epochs_of(loader)):
+        if steps == 2:
+            looking = frozen(host)
+        optimizer.zero_grad()
+        (student(x) - wanted(teacher, student, x)).square().mean().backward()
+        optimizer.step()
+        if looking is not None:
+            try:
+                next(looking)
+            except StopIteration as end:
+                return end.value
+        assert steps < 2 + 2 * STEPS, "it looks on"
+    raise AssertionError
+
+
+def as_it_is(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        given = teacher(x)
+    return given.clone()
+
+
+def of_something_else(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return teacher(x + torch.randn_like(x))
+
+
+def of_the_student(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return teacher(student(x))
+
+
+def drawn_by_dropout(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    teacher.train()
+    with torch.no_grad():
+        return teacher(x)
+
+
+def moving_average(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    own, other = teacher[0].weight, student.weight  # type: ignore[index]
+    own.data.mul_(0.9).add_(other.data, alpha=0.1)
+    with torch.no_grad():
+        return teacher(x)
+
+
+def test_a_teacher_that_never_changes_is_found(host: Host) -> None:
+    found = looked(host, as_it_is)
+    assert found is not None
+    assert found.seconds > 0
+    assert found.model == "Teacher"
+    assert found.where is not None
+    line = as_it_is.__code__.co_firstlineno + 2
+    assert found.where.endswith(f"test_frozen.py:{line}")
+    assert host.seams["module"].on_call is None  # type: ignore[attr-defined]
+    assert host.seams["loader"].on_draw is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "wanted", [of_something_else, of_the_student, drawn_by_dropout, moving_average]
+)
+def test_what_gives_something_else_each_time_is_none(host: Host, wanted: Wanted) -> None:
+    assert looked(host, wanted) is None
+
+
+def test_a_model_that_is_learnt_from_is_none(host: Host) -> None:
+    assert looked(host, lambda teacher, student, x: student(x).detach()) is None

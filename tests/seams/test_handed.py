@@ -25,6 +25,8 @@ FREE = Setup(free_input=True)
 def host() -> Iterator[Host]:
     plain = queue.Queue.get
     with hosted(switching=True) as host:
+        host.add(HandedSeam(host))
+        host.seams["handed"].install()
         yield host
         assert not host.broken
     assert queue.Queue.get is plain

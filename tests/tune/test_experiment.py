@@ -169,52 +169,6 @@ def test_workers_that_start_for_each_batch_are_the_bottleneck(
     assert "persistent_workers" in {advice["name"] for advice in first["remedies"]}
 
 
-HANDED = """
-    import queue
-    import threading
-    import torch
-
-    def worked():
-        total = 0
-        for number in range(500_000):
-            total += number
-        return total
-
-    def make(batches):
-        while True:
-            worked()
-            batches.put(torch.randn(16, 16))
-
-    batches = queue.Queue(2)
-    threading.Thread(target=make, args=(batches,), daemon=True).start()
-    model = torch.nn.Linear(16, 4)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for step in range(1_000_000):
-        x = batches.get()
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
-"""
-
-
-def test_a_thread_that_makes_batches_is_told_at_its_lines(
-    script: Callable[..., Path], tmp_path: Path
-) -> None:
-    """Its work is many times as long as a step of 64 weights, on any machine."""
-    path, session = script(HANDED), tmp_path / "session"
-    done = diagnosed(path, session, "6s")
-    evidence = evidence_of(session)
-    assert evidence.input.handed
-    free = evidence.arm("input_free")
-    assert free is not None
-    assert free.gain.low > 1.5
-    first = json.loads(done.stdout)["findings"][0]
-    lines = {HANDED[: HANDED.index(text)].count("\n") + 1 for text in ("for number", "total +=")}
-    assert (first["bound"], first["cause"]) == ("io", "augment")
-    assert first["where"] in {f"train.py:{line}" for line in lines}
-    assert "the thread that makes its batches" in first["reason"]
-
-
 COUNTED = """
     import time
     import torch

@@ -15,7 +15,6 @@ from outpace.seams.backend import BackendSeam
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.fetch import FetchSeam
-from outpace.seams.handed import HandedSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loss import LossSeam
@@ -56,8 +55,6 @@ def assemble(
         BackendSeam(host),
     ):
         host.add(seam)
-    if switching:
-        host.add(HandedSeam(host))
     hide_our_frames()
     return host
 

@@ -24,7 +24,6 @@ from outpace.records.compute import ByHand, Calls, Dearest, Operators
 from outpace.records.evidence import Evidence, Rank, Sync
 from outpace.records.finding import Finding
 from outpace.records.gain import Gain
-from outpace.records.input import Input
 from outpace.records.ledger import Row
 from outpace.records.machine import Ceilings
 from outpace.records.memory import ByKind, Memory
@@ -949,20 +948,6 @@ def test_gradients_that_are_zeroed_are_laid_at_their_models_call() -> None:
     assert first.gain.speedup == pytest.approx(10 / 8)
     assert "Generator" in first.reason
     assert compute_cost(seen) == pytest.approx(8e-3)
-
-
-def test_a_step_that_computes_slower_beside_a_thread_that_makes_its_batches() -> None:
-    """Of 10 ms, all of them in the model, 6 are spared where that thread rests."""
-    free = arm("input_free", 10 / 4, 4e-3)
-    seen = only_computing((free,))
-    at = {"kind_places": {"augment": "train.py:9"}, "fetch_s": 5e-3, "wait_s": 1e-4}
-    own = Input(kind="lines", handed=True, **at)  # type: ignore[arg-type]
-    seen = replace(seen, input=own)
-    first = findings(seen)[0]
-    assert (first.bound, first.cause, first.where) == ("io", "augment", "train.py:9")
-    assert first.gain.speedup == pytest.approx(10 / 4)
-    assert "the thread that makes its batches" in first.reason
-    assert compute_cost(seen) == pytest.approx(4e-3)
 
 
 def test_what_a_teacher_gives_in_each_epoch_anew_is_laid_at_its_call() -> None:

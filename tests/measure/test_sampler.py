@@ -20,7 +20,7 @@ import torch
 from tests.conftest import plainly
 
 import outpace
-from outpace.measure.sampler import LOADING, Sampler, look, stack_of
+from outpace.measure.sampler import LOADING, look, stack_of
 
 SCRIPT = """
     import hashlib, json, sys, threading, time
@@ -373,27 +373,6 @@ def test_a_thread_that_is_waited_for_is_looked_at(script: Callable[..., Path]) -
     seen = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
     found = sum(count for count, *lines in seen if lines[0] == makes and lines[-1] == waits)
     assert found > 0.5 * sum(count for count, *_ in seen), seen
-
-
-def test_where_a_thread_works_beside_the_training_is_counted() -> None:
-    over: list[bool] = []
-
-    def works() -> None:
-        while not over:
-            sum(range(1000))
-
-    thread = threading.Thread(target=works, daemon=True)
-    thread.start()
-    sampler = Sampler(threading.get_ident(), lambda: "elsewhere")
-    try:
-        for _ in range(10):
-            sampler.looked = 0.0
-            assert not sampler.is_alone()
-    finally:
-        over.append(True)
-        thread.join()
-    assert sampler.looks == 10
-    assert {line.lines[0][1] for line in sampler.beside_counts} == {"works"}
 
 
 JOINS = """

@@ -151,7 +151,7 @@ def input_cost(evidence: Evidence) -> Cost | None:
     tried = without(evidence, whole, free.gain)
     if clocked is None:
         return tried
-    within, serial = tried.low <= clocked.seconds <= tried.high, not (data.workers or data.handed)
+    within, serial = tried.low <= clocked.seconds <= tried.high, data.workers == 0
     if serial and within:
         # Made in the training thread: what is waited is what is lost, and the clock is steadier.
         low, high = max(tried.low, clocked.low), min(tried.high, clocked.high)
@@ -288,8 +288,6 @@ def _computing(evidence: Evidence) -> float:
     compute, steps = evidence.compute, evidence.steps
     clocked = compute.clocked_s - exchange_seconds(evidence)
     beside = 0.0 if evidence.input.workers else evidence.input.wait_s
-    if evidence.input.handed:
-        beside = steps.mean_s - evidence.free_s  # it computes slower beside what makes its batches
     return min(clocked, max(0.0, steps.mean_s - beside)) if steps.mean_s else clocked
 
 

@@ -128,14 +128,11 @@ def _input(evidence: Evidence, cause: str, what: str) -> Iterator[Told]:
     else:
         place = data.kind_places.get(cause, place)
     lost = of_step(evidence, cost.seconds * part, cost.low * part, cost.high * part, cost.how)
-    taken = in_ms(lost.seconds, lost.whole_s, "of its")
-    because = f"a step waits {taken} because the input"
-    if data.handed:
-        because = (
-            f"a step waits for the thread that makes its batches, or computes slower beside it, {taken}: "
-            "they share the interpreter and the cores. The input"
-        )
-    yield Told(lost, place, f"{because} {what}")
+    yield Told(
+        lost,
+        place,
+        f"a step waits {in_ms(lost.seconds, lost.whole_s, 'of its')} because the input {what}",
+    )
 
 
 def transfer(evidence: Evidence) -> Iterator[Told]:

@@ -196,7 +196,6 @@ class Scheduler:
         workers: Callable[[], list[int]] = list,
         queued: Callable[[], int] = int,
         settle: Callable[[], float] = float,
-        surplus: Callable[[], int] = int,
     ) -> None:
         self.host = host
         self.program = program
@@ -208,8 +207,6 @@ class Scheduler:
         self.queued = queued
         self.settle = settle
         """wait for the device, and tell for how many seconds: what a block asked for belongs to it"""
-        self.surplus = surplus
-        """batches that are left from the block before, and are to be drawn before steps are timed"""
         self.ready = 0
         """batches at the begin of a block"""
         self.taken = 0.0
@@ -325,7 +322,6 @@ class Scheduler:
         self.skip = 2 if feeds else 1
         self.wanted = 1 if self.round < 0 else self.lengths.get(name, 1)
         self.host.switch(setup)
-        self.skip += self.surplus()
 
     def _wanted(self) -> float:
         """Steps that a block needs."""

@@ -91,7 +91,7 @@ def collect(
         phases = on_device(phases, arms)
     module = host.seams.get("module")
     lines = input_lines(module.callers()) if isinstance(module, ModuleSeam) else set()
-    inputs = collect_input(host, watcher, phases, samples, lines, found, session, sampler)
+    inputs = collect_input(host, watcher, phases, samples, lines, found, session)
     micro = round(median([float(s.micro_steps) for s in steps])) if steps else 1
     total = watcher.total_steps(micro)
     if total is not None and total < host.steps:

@@ -23,8 +23,8 @@ from outpace.measure.lines import (
     kinds,
     places,
 )
-from outpace.measure.sampler import Line, Sampler, read_dump
-from outpace.measure.subjects import handing, main_device, training_loader
+from outpace.measure.sampler import Line, read_dump
+from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.watch import Watcher
 from outpace.records.input import Input
 from outpace.seams.fetch import Fetches
@@ -48,12 +48,11 @@ def collect_input(
     lines: set[Place],
     found: Found,
     session: Path,
-    sampler: Sampler,
 ) -> Input:
     """How batches reached the model: by a DataLoader, or by lines of the script."""
     loaded = training_loader(host)
     if loaded is None:
-        return _input_by_lines(host, watcher, phases, samples, lines, found.loss_lines, sampler)
+        return _input_by_lines(host, watcher, phases, samples, lines, found.loss_lines)
     loader, record = loaded
     workers = loader.num_workers
     fetched = watcher.fetches(record.number, workers=workers > 0)
@@ -181,16 +180,11 @@ def _input_by_lines(
     samples: Counter[Line],
     lines: set[Place],
     loss_lines: set[Place],
-    sampler: Sampler,
 ) -> Input:
-    handed = handing(host) is not None
-    if not lines and not handed:
+    if not lines:
         return Input(batch_size=host.batch_size)
     mine, share = _made_by_lines(samples, lines, loss_lines)
-    made = wait = share * phases.get("elsewhere", 0.0)
-    if handed:  # most of it while the training computes
-        mine = sampler.beside_counts or mine
-        made = sampler.beside_counts.total() / max(1, sampler.looks) * sum(phases.values())
+    wait = share * phases.get("elsewhere", 0.0)
     at = places(mine)
     by_kind = kinds(mine, None)
     # All that no clock tells apart is told as the script's own work, waiting for a pool of processes too.
@@ -200,16 +194,15 @@ def _input_by_lines(
         by_place["augment"] = most[0][0]
     return Input(
         kind="lines",
-        handed=handed,
         where=at[0][0] if at else None,
         batch_size=host.batch_size,
         wait_s=wait,
-        fetch_s=made,
-        fetch_cpu_s=made,
-        parse_s=by_kind.get("parse", 0.0) * made,
-        decode_s=by_kind.get("decode", 0.0) * made,
-        storage_s=by_kind.get("storage", 0.0) * made,
-        collate_s=by_kind.get("collate", 0.0) * made,
+        fetch_s=wait,
+        fetch_cpu_s=wait,
+        parse_s=by_kind.get("parse", 0.0) * wait,
+        decode_s=by_kind.get("decode", 0.0) * wait,
+        storage_s=by_kind.get("storage", 0.0) * wait,
+        collate_s=by_kind.get("collate", 0.0) * wait,
         places=tuple(at),
         kind_places=by_place,
         epochs=next((n.turns for n in reversed(watcher.course.loops) if n.turns is not None), None),

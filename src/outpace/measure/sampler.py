@@ -88,8 +88,6 @@ class Sampler:
         self.phase = phase
         self.dump = dump
         self.counts: Counter[Line] = Counter()
-        self.looks, self.beside_counts = 0, Counter[Line]()
-        """at other threads, and where those were that worked"""
         self.paused = False
         self.told_to_end, self.ended = threading.Event(), threading.Event()
         self.ended.set()
@@ -142,11 +140,7 @@ class Sampler:
         if now - self.looked > LOOK_EVERY_S:
             self.looked = now
             stacks = [stack_of(each.ident or 0) for each in self.others()]
-            working = [stack for stack in stacks if stack and not waits(stack)]
-            seen = (look(stack, "beside") for stack in working if not ticks(stack))
-            self.beside_counts.update(filter(None, seen))
-            self.looks += 1
-            if working:
+            if not all(waits(stack) for stack in stacks if stack):
                 self.beside = now
         return now - self.beside > QUIET_S
 

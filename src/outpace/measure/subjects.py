@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from outpace.measure.course import Course
-from outpace.seams.handed import HandedSeam
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -30,14 +29,6 @@ def training_loader(host: Host) -> tuple[Any, Record] | None:
         ]
         return max(pairs, key=lambda pair: pair[1].wait, default=None)
     return None
-
-
-def handing(host: Host) -> HandedSeam | None:
-    """The queue that feeds the steps, where a thread of the script's and no DataLoader does."""
-    seam = host.seams.get("handed")
-    if not isinstance(seam, HandedSeam) or not seam.feeding or training_loader(host) is not None:
-        return None
-    return seam
 
 
 def steps_of_epoch(host: Host, course: Course) -> float | None:

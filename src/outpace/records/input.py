@@ -35,8 +35,6 @@ class Input(msgspec.Struct, frozen=True):
     kind: Literal["loader", "iterable", "lines", "none"] = "none"
     """a DataLoader over a map-style set, over an iterable set, or found by the lines that feed the
     model (a ``get_batch()`` or a generator)"""
-    handed: bool = False
-    """by lines, which take them from a queue that a thread of the script's puts them into"""
     where: str | None = None
     workers: int = 0
     prefetch_factor: int = 0
@@ -124,11 +122,6 @@ class Input(msgspec.Struct, frozen=True):
     reworked_where: str | None = None
     reworked_by_reading: bool = False
     """most of it reads data, or waits for them, as for a server's answer"""
-
-    @property
-    def spared(self) -> bool:
-        """Whether steps can be given batches again, to see what they take without their being made."""
-        return self.handed or self.kind in ("loader", "iterable")
 
     @property
     def by_chance(self) -> bool:

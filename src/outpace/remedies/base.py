@@ -95,7 +95,7 @@ class Remedy(ABC):
 
     def arm(self, evidence: Evidence) -> dict[str, Setup]:
         """The arm that `diagnose` measures, with free input where input can be taken away."""
-        base = replace(AS_IS, free_input=evidence.input.spared)
+        base = replace(AS_IS, free_input=evidence.input.kind in ("loader", "iterable"))
         return {self.name: self.setup(base, self.settings(evidence))}
 
     def fed_arms(self, evidence: Evidence) -> dict[str, Setup]:

@@ -90,8 +90,7 @@ def step_time(evidence: Evidence, setup: Setup) -> StepTime:
     if setup.free_input or evidence.input.kind == "none":
         return StepTime(compute, compute_error)
     if evidence.input.kind == "lines":
-        beside = evidence.steps.mean_s - evidence.free_s  # all that is waited, and lost to a thread
-        return StepTime(compute + max(evidence.input.wait_s, beside), compute_error)
+        return StepTime(compute + evidence.input.wait_s, compute_error)
     fetch, fetch_cpu = fetch_time(evidence, setup)
     feed = setup.feed
     cores = max(1, evidence.machine.cores)

@@ -78,7 +78,7 @@ class Threads(Remedy):
 
     def arm(self, evidence: Evidence) -> dict[str, Setup]:
         """One arm a number."""
-        base = replace(AS_IS, free_input=evidence.input.spared)
+        base = replace(AS_IS, free_input=evidence.input.kind in ("loader", "iterable"))
         return {f"threads_{n}": replace(base, threads=n) for n in self.counts(evidence)}
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:

@@ -23,7 +23,7 @@ from outpace.measure.health import HealthWatch
 from outpace.measure.keeping_graphs import times_with_graphs
 from outpace.measure.others import Others, said
 from outpace.measure.paging import Paging
-from outpace.measure.subjects import handing, training_loader
+from outpace.measure.subjects import training_loader
 from outpace.measure.unreached import trainings_later
 from outpace.measure.workers import WorkerMemory
 from outpace.records.arm import ONE_THREAD
@@ -142,7 +142,6 @@ class Experiment:
             workers=observed.worker_pids,
             queued=observed.queued,
             settle=settled,
-            surplus=observed.surplus,
         )
         self.host.listeners.append(self.on_step)
         observed.until_another()
@@ -396,7 +395,7 @@ class Experiment:
     def contests(self, evidence: Evidence) -> Iterator[Contest]:
         """First what belongs to the step as it is, then what belongs to its compute alone."""
         loader = training_loader(self.host)
-        loaded = loader is not None or handing(self.host) is not None
+        loaded = loader is not None
         own: dict[str, Setup] = {"as_is": AS_IS, "seams_off": replace(AS_IS, watched=False)}
         # What an input gains that is the first epoch's alone, no other has to gain.
         if loaded and not self.observed.found.made_sooner_s:

@@ -21,7 +21,7 @@ from outpace.measure.collect import collect
 from outpace.measure.found import Found
 from outpace.measure.last_lines import LastLines
 from outpace.measure.sampler import Sampler, phase_reader
-from outpace.measure.subjects import handing, training_loader
+from outpace.measure.subjects import training_loader
 from outpace.measure.trainings import Another, Trainings
 from outpace.measure.unwatched import unwatched
 from outpace.measure.watch import Watcher
@@ -118,11 +118,6 @@ class Observed:
         loader, found = self.host.seams["loader"], training_loader(self.host)
         assert isinstance(loader, LoaderSeam)
         return 0 if found is None else loader.feeding.queued(found[1])
-
-    def surplus(self) -> int:
-        """Batches that a thread of the script's made while the training drew none."""
-        handed = handing(self.host)
-        return 0 if handed is None else handed.surplus()
 
     def evidence(self) -> Evidence:
         """Evidence by now."""

@@ -124,7 +124,6 @@ class Trials:
             workers=observed.worker_pids,
             queued=observed.queued,
             settle=settled,
-            surplus=observed.surplus,
         )
         observed.host.listeners.append(self.on_step)
         observed.until_another()

@@ -647,9 +647,10 @@ def test_a_loop_that_calls_most_operators_is_named() -> None:
         (loop,) = (f for f in findings(seen) if f.cause == "dispatch")
         assert ("with twice the batch it takes 1.25 times as long" in loop.reason) is said
     steps = replace(IMAGES.steps, micro_steps=16, batch_size=4)
-    for limit, said in ((2**40, True), (2**20, False)):
+    for limit, norms, said in ((2**40, False, True), (2**40, True, False), (2**20, False, False)):
         memory = replace(IMAGES.memory, limit_bytes=limit)
-        seen = replace(IMAGES, compute=compute, steps=steps, memory=memory)
+        own = replace(compute, batch_norm_training=norms)
+        seen = replace(IMAGES, compute=own, steps=steps, memory=memory)
         (loop,) = (f for f in findings(seen) if f.cause == "dispatch")
         assert ("a step has 16 batches of 4" in loop.reason) is said
 

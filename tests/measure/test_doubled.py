@@ -58,6 +58,43 @@ def test_what_would_show_is_not_run_again(operator: Any, args: Any) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_running_statistics_stay_as_the_step_left_them() -> None:
+    mean, variance = WIDE[0].clone(), WIDE[1].clone()
+    doubled = Doubled(None)
+    args = (WIDE, None, None, mean, variance, True, 0.1, 1e-5)
+    out = ATEN.native_batch_norm.default(*args)
+    before = mean.clone()
+    doubled.see(ATEN.native_batch_norm.default, args, {}, out, 1.0)
+    assert torch.equal(mean, before)
+    assert (doubled.seconds, doubled.tried_s) == (1.0, 0.0)
+
+
+def test_what_cannot_be_run_again_is_left_untried() -> None:
+    """And the counting goes on: by a sparse tensor, or an operator that float32 is not for."""
+    doubled = Doubled(None)
+    sparse = WIDE.to_sparse()
+    doubled.see(ATEN._sparse_mm.default, (sparse, WIDE), {}, WIDE, 1.0)
+    assert doubled.seconds == 1.0
+    doubled.meet((sparse, WIDE.float()), sparse, sys._getframe())
+    assert doubled.where is not None
+
+    class Failing:
+        tags = ()
+        _schema = ATEN.mm.default._schema
+
+        def __call__(self, *args: Any) -> Any:
+            raise RuntimeError("not implemented for 'Float'")
+
+    doubled.see(Failing(), (WIDE, WIDE), {}, WIDE, 1.0)
+    assert doubled.seconds == 2.0
+
+
+def test_of_a_model_in_float64_nothing_is_run_again() -> None:
+    doubled = Doubled(nn.Linear(2, 2).double())
+    doubled.see(ATEN.mm.default, (WIDE, WIDE), {}, WIDE, 1.0)
+    assert doubled.seconds == 0
+
+
 def test_what_needs_much_memory_is_not_run_again() -> None:
     large = torch.empty(1, dtype=torch.float64).expand(MOST_BYTES // 8 + 1)
     doubled = Doubled(None)

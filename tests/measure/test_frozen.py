@@ -11,7 +11,8 @@ from tests.remedies.trainings import hosted
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from outpace.measure.frozen import STEPS, Frozen, frozen
+from outpace.measure.called_again import STEPS
+from outpace.measure.frozen import Frozen, frozen
 from outpace.seams.host import Host
 
 
@@ -46,7 +47,8 @@ def looked(host: Host, wanted: Wanted) -> Frozen | None:
         if steps == 2:
             looking = frozen(host)
         optimizer.zero_grad()
-        (student(x) - wanted(teacher, student, x)).square().mean().backward()
+        given = wanted(teacher, student, x)
+        (student(x) - given).square().mean().backward()
         optimizer.step()
         if looking is not None:
             try:
@@ -86,6 +88,47 @@ def moving_average(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> t
         return teacher(x)
 
 
+def of_a_part_of_it(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """As a crop by slicing is."""
+    with torch.no_grad():
+        return teacher(x[:3])[:1]
+
+
+def of_noise(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    x += torch.randn_like(x)
+    with torch.no_grad():
+        return teacher(x)
+
+
+def sampled(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    if len(teacher) == 2:  # type: ignore[arg-type]
+        teacher.append(Noise().eval())  # type: ignore[operator]
+    with torch.no_grad():
+        return teacher(x)
+
+
+class Noise(nn.Module):
+    """Draws in evaluation mode too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x)
+
+
+def test_a_network_that_is_copied_to_later_is_none(host: Host) -> None:
+    met: list[nn.Module] = []
+
+    def wanted(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        met.append(teacher)
+        return as_it_is(teacher, student, x)
+
+    found = looked(host, wanted)
+    assert found is not None
+    assert found.facts()["frozen_of"] == "Teacher"
+    with torch.no_grad():
+        met[0][0].weight += 0.1  # type: ignore[index]
+    assert found.facts() == {}
+
+
 def test_a_teacher_that_never_changes_is_found(host: Host) -> None:
     found = looked(host, as_it_is)
     assert found is not None
@@ -99,7 +142,16 @@ def test_a_teacher_that_never_changes_is_found(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted", [of_something_else, of_the_student, drawn_by_dropout, moving_average]
+    "wanted",
+    [
+        of_something_else,
+        of_the_student,
+        drawn_by_dropout,
+        moving_average,
+        of_a_part_of_it,
+        of_noise,
+        sampled,
+    ],
 )
 def test_what_gives_something_else_each_time_is_none(host: Host, wanted: Wanted) -> None:
     assert looked(host, wanted) is None

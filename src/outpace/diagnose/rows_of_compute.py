@@ -95,6 +95,8 @@ def _fewer_batches(evidence: Evidence) -> str:
     # Without a loader they may be one batch, of which several losses are taken.
     if not drawn or steps.micro_steps < 2 or evidence.memory.full_at(2.0) >= ROOMY:
         return ""
+    if evidence.compute.batch_norm_training:
+        return ""  # whose statistics are of a batch
     return (
         f"; a step has {steps.micro_steps} batches of {steps.batch_size}, and as many samples in fewer, "
         "larger ones give the same gradients with fewer calls"
@@ -319,14 +321,15 @@ def _called(evidence: Evidence) -> str:
     """What of the script calls most operators, where it is not the model's call itself."""
     compute = evidence.compute
     calls = compute.calls
-    if calls is None or calls.where == compute.where or 2 * calls.operators < compute.operations:
+    if calls is None or calls.where == compute.where:
+        return ""
+    # Of more than a forward pass has, some are of a call under no_grad.
+    if not compute.operations <= 2 * calls.operators <= 2 * compute.operations:
         return ""
     name = calls.function.replace("<locals>.", "")
     at = f"at {calls.where}" if name.startswith("<") else f"in {name} ({calls.where})"
     at = f"in a loop {at}" if calls.in_loop else at
-    # Those of a target network, under no_grad, are no part of what gradients go through.
-    count = calls.operators if calls.operators <= compute.operations else "most"
-    return f", {count} of them {at}"
+    return f", {calls.operators} of them {at}"
 
 
 def _much_updating(evidence: Evidence, taken: float) -> str:

@@ -59,9 +59,9 @@ def constant_calls(evidence: Evidence) -> Iterator[Told]:
         yield Told(
             cost,
             compute.frozen_where,
-            f"{compute.frozen_of} never changes, and the samples that it is called on are the same in each "
-            f"epoch: {in_ms(compute.frozen_s, cost.whole_s)} of a step go to what it gave before; what it "
-            "gives for each sample can be kept from the first epoch on",
+            f"{compute.frozen_of} never changes in the steps that were seen, and the samples that it is "
+            f"called on are the same in each epoch: {in_ms(compute.frozen_s, cost.whole_s)} of a step go to "
+            "what it gave before; what it gives for each sample can be kept from the first epoch on",
         )
 
 

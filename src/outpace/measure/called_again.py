@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -94,16 +94,44 @@ def called_again(host: Host) -> Generator[None, None, Again | None]:
     """Steps of which the calls are noted; gives None where each comes to something."""
     seam = host.seams["module"]
     assert isinstance(seam, ModuleSeam)
-    watch, steps = CallWatch(host), list[list[Call]]()
+    watch = CallWatch(host)
     seam.on_call = watch.on_call
     try:
-        while len(steps) < STEPS:
-            host.group, host.dirty = 1, True
-            yield None
-            steps.append(watch.for_nothing())
-            if not steps[-1]:
-                return None
+        steps = yield from calls_of_steps(host, watch.for_nothing)
     finally:
         seam.on_call = None
+    if not steps:
+        return None
+    seconds, dearest = dear(steps)
+    return Again(seconds, dearest.where)
+
+
+class Timed(Protocol):
+    """A call, and how long it took."""
+
+    @property
+    def seconds(self) -> float:
+        """Of it."""
+
+
+T = TypeVar("T", bound=Timed)
+
+
+def calls_of_steps(
+    host: Host, of_step: Callable[[], list[T]]
+) -> Generator[None, None, list[list[T]]]:
+    """What each of `STEPS` steps has of such calls, while nothing is timed; none where a step has none."""
+    steps: list[list[T]] = []
+    while len(steps) < STEPS:
+        host.group, host.dirty = 1, True
+        yield None
+        steps.append(of_step())
+        if not steps[-1]:
+            return []
+    return steps
+
+
+def dear(steps: list[list[T]]) -> tuple[float, T]:
+    """Seconds a step of these calls, and the one that takes longest."""
     seconds = median([sum(call.seconds for call in each) for each in steps])
-    return Again(seconds, max(steps[-1], key=lambda call: call.seconds).where)
+    return seconds, max(steps[-1], key=lambda call: call.seconds)

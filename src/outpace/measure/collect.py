@@ -292,6 +292,8 @@ def _compute(
     calls = found.compute.get("calls")
     if rooted is None and calls is not None:
         facts["where"] = calls.where  # no module: what the script computes itself
+    if found.frozen is not None:
+        facts.update(found.frozen.facts())
     return Compute(**{**facts, **found.compute})
 
 

@@ -33,6 +33,9 @@ class Doubled:
 
     def __init__(self, root: nn.Module | None) -> None:
         self.root = root
+        own = next(root.parameters(), None) if root is not None else None
+        self.whole = own is not None and own.dtype == torch.float64
+        """the model is in float64 itself, and nothing is counted"""
         self.seconds = 0.0
         """of all of them"""
         self.tried_s = self.double_s = self.single_s = 0.0
@@ -49,25 +52,31 @@ class Doubled:
     ) -> None:
         """Count an operator that has just run."""
         tensors = tensors_in((args, kwargs, out))
-        if torch.float64 not in dtypes_in(tensors):
+        if self.whole or torch.float64 not in dtypes_in(tensors):
             return
         self.seconds += took_s
-        if name_of(operator) == "_to_copy":  # from float64 or to it: in float32 there would be none
+        if not all(each.device.type == "cpu" for each in tensors):
+            return  # there it is only launched
+        if name_of(operator) == "_to_copy" and len(dtypes_in(tensors)) > 1:
+            # From float64 or to it: in float32 there would be none.
             self.tried_s, self.double_s = self.tried_s + took_s, self.double_s + took_s
-            return
-        size = sum(tensor.nbytes for tensor in tensors)
-        if self.spent_s < MOST_S and size <= MOST_BYTES and _repeatable(operator, tensors):
+        elif self.spent_s < MOST_S and size_of(tensors) <= MOST_BYTES and _repeatable(operator):
             begun = perf_counter()
+            try:
+                double_s = _quickest(operator, args, kwargs)
+                single_s = _quickest(operator, in_float32(args), in_float32(kwargs))
+            except Exception:
+                return  # float32 is not for it
+            finally:
+                self.spent_s += perf_counter() - begun
             self.tried_s += took_s
-            self.double_s += _quickest(operator, args, kwargs)
-            self.single_s += _quickest(operator, in_float32(args), in_float32(kwargs))
-            self.spent_s += perf_counter() - begun
+            self.double_s, self.single_s = self.double_s + double_s, self.single_s + single_s
 
     def meet(self, args: Any, out: Any, frame: FrameType) -> None:
         """An operator of the forward pass gives float64; whether it was given any other."""
         if torch.float64 not in dtypes_in(out) or not dtypes_in(args) - {torch.float64}:
             return
-        size = sum(tensor.nbytes for tensor in tensors_in(out))
+        size = size_of(tensors_in(out))
         if size > self.met_bytes:
             self.met_bytes, self.where = size, place(frame)
             self.by = next(iter(self._holders(args)), "")
@@ -105,11 +114,19 @@ def in_float32(value: Any) -> Any:
     return torch.float32 if value is torch.float64 else value
 
 
-def _repeatable(operator: Any, tensors: list[torch.Tensor]) -> bool:
-    """Whether to run an operator again shows nowhere, and takes time where it is called."""
+def size_of(tensors: list[torch.Tensor]) -> int:
+    """Bytes of their numbers; of sparse ones as if they were not."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _repeatable(operator: Any) -> bool:
+    """Whether to run an operator again shows nowhere.
+
+    A batch norm moves its running statistics, of which its schema says nothing.
+    """
     drawing = torch.Tag.nondeterministic_seeded in operator.tags and not _draws_nothing(operator)
-    on_cpu = all(each.device.type == "cpu" for each in tensors)
-    return on_cpu and not drawing and not operator._schema.is_mutable and not is_view(operator)
+    moving = any("running" in each.name for each in operator._schema.arguments)
+    return not (drawing or moving or operator._schema.is_mutable or is_view(operator))
 
 
 def _draws_nothing(operator: Any) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outpace.measure.by_hand import Place, Update
+from outpace.measure.frozen import Frozen
 from outpace.measure.health import HealthWatch
 from outpace.measure.statistics import Line
 from outpace.records.input import Images
@@ -21,6 +22,7 @@ class Found:
     """each batch in later epochs than the one that was watched"""
     images: Images | None = None
     compute: dict[str, Any] = field(default_factory=dict)
+    frozen: Frozen | None = None
     by_batch: Line | None = None
     """seconds of a forward and backward pass over the part of the batch"""
     by_hand: Update | None = None

@@ -2,50 +2,66 @@
 
 Where samples are the same in each epoch, what such a call gives is the same too, and can be kept from the
 first epoch on. A model never changes if no optimizer has any of its parameters, all of it is in
-evaluation mode, and its numbers stay what they are from step to step: those of a moving average, as of a
-mean teacher, do not. On a GPU, where a call's time is that of launching it, nobody looks.
+evaluation mode, it draws no random numbers, and its numbers stay what they are for as long as the training
+is measured: those of a moving average, as of a mean teacher, do not, and neither do those of a network that
+is copied to now and then. On a GPU, where a call's time is that of launching it, nobody looks.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from outpace.measure.arms import median
+from outpace.measure.called_again import calls_of_steps, dear
 from outpace.measure.dispatch import address_of
 from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import held_by
+from outpace.seams.version_of import version_of
 from outpace.seams.where import caller
 
-STEPS = 4
-"""looked at; the first only where there is no such call in it"""
 NUMBERS = 64
 """of each parameter, the first"""
 
 
-class Frozen(NamedTuple):
+@dataclass(frozen=True)
+class Frozen:
     """Seconds a step of such calls, the line that makes most of them, and the class of its model."""
 
     seconds: float
     where: str | None
     model: str
+    calls: tuple[Call, ...]
+    """those of a step"""
+
+    def facts(self) -> dict[str, Any]:
+        """For the evidence; none where one of the models has changed since."""
+        if any(call.has_changed() for call in self.calls):
+            return {}
+        return {"frozen_s": self.seconds, "frozen_where": self.where, "frozen_of": self.model}
 
 
 class Call(NamedTuple):
     """One such call."""
 
-    model: str
+    model: weakref.ref[nn.Module]
     where: str | None
     seconds: float
     numbers: tuple[float, ...]
     """what tells whether the model has changed"""
+
+    def has_changed(self) -> bool:
+        """Whether the model's numbers are others by now; one that is gone has none."""
+        module = self.model()
+        return module is not None and _numbers(module) != self.numbers
 
 
 class FrozenWatch:
@@ -54,29 +70,36 @@ class FrozenWatch:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.calls: list[Call] = []
-        self.drawn: set[int] = set()
-        """memory of what batches of the step hold"""
+        self.drawn: dict[tuple[int, int], tuple[torch.Tensor, int]] = {}
+        """by their memory and size, the tensors of the step's batches, and their versions as they came"""
 
     def on_draw(self, _: Any, batch: Any) -> None:
         """A batch is given to the script."""
-        self.drawn |= {address_of(tensor) for tensor in tensors_in(batch)} - {0}
+        for tensor in filter(address_of, tensors_in(batch)):
+            self.drawn[_identity(tensor)] = tensor, version_of(tensor)
 
     def on_call(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Any], None] | None:
         """Note a call."""
         given = list(tensors_in((args, kwargs)))
-        drawn = bool(given) and all(address_of(each) in self.drawn for each in given)
+        drawn = bool(given) and all(map(self._as_drawn, given))
         if not drawn or self.host.phases.current() != "forward" or not self._is_frozen(module):
             return None
-        where, begun = caller(), perf_counter()
+        where, state, begun = caller(), torch.get_rng_state(), perf_counter()
 
         def ended(out: Any) -> None:
-            if not any(tensor.requires_grad for tensor in tensors_in(out)):
-                took = perf_counter() - begun
-                self.calls.append(Call(type(module).__name__, where, took, _numbers(module)))
+            took = perf_counter() - begun
+            learnt = any(tensor.requires_grad for tensor in tensors_in(out))
+            if not learnt and torch.equal(state, torch.get_rng_state()):
+                self.calls.append(Call(weakref.ref(module), where, took, _numbers(module)))
 
         return ended
+
+    def _as_drawn(self, tensor: torch.Tensor) -> bool:
+        """Whether it is all of one that the batch holds, which nobody has changed since."""
+        drawn, version = self.drawn.get(_identity(tensor), (None, 0))
+        return drawn is not None and version_of(drawn) == version
 
     def _is_frozen(self, module: nn.Module) -> bool:
         held = held_by(*self.host.optimizers)
@@ -96,22 +119,21 @@ def frozen(host: Host) -> Generator[None, None, Frozen | None]:
     module, loader = host.seams["module"], host.seams["loader"]
     assert isinstance(module, ModuleSeam)
     assert isinstance(loader, LoaderSeam)
-    watch, steps = FrozenWatch(host), list[list[Call]]()
+    watch = FrozenWatch(host)
     module.on_call, loader.on_draw = watch.on_call, watch.on_draw
     try:
-        while len(steps) < STEPS:
-            host.group, host.dirty = 1, True
-            yield None
-            steps.append(watch.of_step())
-            if not steps[-1]:
-                return None
+        steps = yield from calls_of_steps(host, watch.of_step)
     finally:
         module.on_call = loader.on_draw = None
-    if len({tuple((call.model, call.numbers) for call in calls) for calls in steps}) > 1:
-        return None  # its numbers change
-    seconds = median([sum(call.seconds for call in calls) for calls in steps])
-    most = max(steps[-1], key=lambda call: call.seconds)
-    return Frozen(seconds, most.where, most.model)
+    if len({tuple((call.model, call.numbers) for call in calls) for calls in steps}) != 1:
+        return None  # there is none, or its numbers change
+    seconds, dearest = dear(steps)
+    model = dearest.model()
+    return Frozen(seconds, dearest.where, type(model).__name__, tuple(steps[-1]))
+
+
+def _identity(tensor: torch.Tensor) -> tuple[int, int]:
+    return address_of(tensor), tensor.numel()
 
 
 @torch.no_grad()

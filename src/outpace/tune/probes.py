@@ -196,11 +196,7 @@ def probe_calls(observed: Observed) -> Iterator[None]:
         observed.found.compute.update(
             zeroed_s=waste.seconds, zeroed_where=waste.where, zeroed_of=waste.model
         )
-    constant = yield from frozen(observed.host)
-    if constant is not None:
-        observed.found.compute.update(
-            frozen_s=constant.seconds, frozen_where=constant.where, frozen_of=constant.model
-        )
+    observed.found.frozen = yield from frozen(observed.host)
 
 
 def longest(count: StepCount) -> tuple[Operators, ...]:

@@ -126,6 +126,7 @@ def test_a_process_on_another_machine_counts_by_the_calendar(
     ("late", "reserved_s", "said"),
     [
         (4.25, 0.0, "the deadline was missed by 4.2s"),
+        (0.02, 0.0, "the deadline was missed by 0.1s"),
         (120.0, 7200.0, "it ended 2m into what is reserved"),
         (7260.0, 7200.0, "the deadline was missed by 1m; the 2h that were reserved are over too"),
     ],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from outpace.adapters.folder import reserved
-from outpace.cli.live import _lines, _phases, begun, changes, news
+from outpace.cli.live import News, _lines, _phases, _screen, begun, changes, news
 from outpace.records.files import write_json
 from tests.report.report_sessions import images_tuned
 
@@ -181,6 +181,22 @@ def test_of_two_sessions_at_once_one_is_followed(tmp_path: Path) -> None:
     tell(sessions / "one", time.time() - 60, phase="trials")
     assert next(told).session == sessions / "one", "silent"
     assert next(told).session == sessions / "two"
+
+
+def test_a_curve_is_of_one_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[list[float]]()
+
+    def picture(_: str, __: object, losses: list[float], ___: float) -> str:
+        drawn.append(losses)
+        return ""
+
+    monkeypatch.setattr("outpace.report.live.picture", picture)
+    told = {"of": 9, "elapsed_s": 1.0, "left_s": 2.0, "finish_s": None, "landing": False}
+    with _screen() as show:
+        for session, steps, loss in (("one", 1, 0.5), ("one", 2, 0.4), ("two", 1, 3.0)):
+            seen = {**told, "steps": steps, "loss": loss}
+            show(News(tmp_path / session, seen, age_s=0.0, over=False))
+    assert drawn == [[0.5], [0.5, 0.4], [3.0]]
 
 
 def test_stdout_that_is_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from outpace.records.gain import Gain
 from outpace.records.ledger import Row
 from outpace.records.plan import Forecast, Plan
 from outpace.records.run import Recurring
-from outpace.report.plan import about, mark, script_lines
+from outpace.report.plan import about, mark, money, script_lines
 from tests.remedies.some_evidence import IMAGES
 from tests.report.report_sessions import images_diagnosed
 
@@ -335,6 +335,25 @@ def test_money_pays_for_a_part_of_the_steps_too(available_s: float | None, perce
 def test_no_finer_than_could_be_known() -> None:
     told = [about(seconds) for seconds in (83.4, 3599.4, 3600 + 95, 47 * 3600 + 1799, 232_242)]
     assert told == ["1m23s", "59m59s", "1h2m", "47h30m", "65h"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit", "told"),
+    [
+        (10.3, 10.0, "11s"),
+        (9.7, 9.9, "9s"),
+        (86_420.0, 86_400.0, "24h20s"),
+        (232_242.0, 232_800.0, "64h31m"),
+        (232_242.0, 240_000.0, "65h"),
+    ],
+)
+def test_what_is_late_is_not_rounded_to_what_fits(seconds: float, limit: float, told: str) -> None:
+    """Nor the other way round."""
+    assert about(seconds, limit) == told
+
+
+def test_money_is_told_apart_from_its_limit() -> None:
+    assert [money(200.4), money(200.4, 200.0), money(200.4, 300.0)] == ["$200", "$200.40", "$200"]
 
 
 def test_a_device_that_is_asked_about() -> None:

@@ -15,6 +15,7 @@ from outpace.plan.crew import Crew
 from outpace.plan.landing import Landing
 from outpace.plan.longer import Longer
 from outpace.plan.pace import MOST_SLOWER
+from outpace.plan.safety import Saved
 from outpace.plan.time_left import EXIT_S, MARGIN, MARGIN_AFTER_S
 from outpace.records.plan import Landed, Progress
 from outpace.seams.host import Host, Step
@@ -57,11 +58,13 @@ class Run:
         stood, self.stood = self.stood, 0.0
         return stood
 
-    def step(self, seconds: float, *, clean: bool = True, stood: float = 0.0) -> None:
+    def step(
+        self, seconds: float, *, clean: bool = True, stood: float = 0.0, compiling: float = 0.0
+    ) -> None:
         self.now += seconds
         self.stood = stood
         self.host.steps += 1
-        phases = dict.fromkeys(NAMES, 0)
+        phases = dict.fromkeys(NAMES, 0) | {"compiling": round(1e9 * compiling)}
         wall = round(1e9 * seconds)
         self.landing.on_step(Step(self.host.steps - 1, wall, 0, phases, 1, 1, clean=clean))
 
@@ -115,6 +118,17 @@ def test_an_early_stall_does_not_land_a_script_that_fits(tmp_path: Path, stall_s
     run = Run(tmp_path, 1200.0)
     for index in range(10_000):
         run.step(0.1 + stall_s * (index == 45))
+    assert run.said == []
+
+
+def test_what_is_compiled_once_more_does_not_come_with_each_epoch(tmp_path: Path) -> None:
+    """An epoch's last batch, and its validation, are of other shapes: 70 s once, and 3 s of each epoch."""
+    run = Run(tmp_path, 1200.0)
+    run.landing.outlook.total = lambda: 12_000  # type: ignore[method-assign]
+    for index in range(12_000):
+        epochs, ends = divmod(index + 1, 400)
+        compiling = 70.0 * (epochs == 1 and not ends)
+        run.step(0.05 + 3.0 * (not ends) + compiling, clean=bool(ends), compiling=compiling)
     assert run.said == []
 
 
@@ -462,6 +476,30 @@ def test_an_earlier_safety_checkpoint_is_told_where_the_last_one_fails(
     run.landing.end()
     hint = f"the newest safety checkpoint is of step 120: {tmp_path / 'safety.pt'}"
     assert told[0] == ("no safety checkpoint was written: no space left", hint)
+
+
+@pytest.mark.parametrize("writing_s", [0.1, 6.0, 60.0])
+def test_what_was_just_saved_is_not_saved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writing_s: float
+) -> None:
+    """Where saving takes the time that was left: the second file would be that of the first."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run, saved = Run(tmp_path, 60.0), list[int]()
+    optimizer = torch.optim.SGD([torch.ones(1)])
+    run.host.optimizers.add(optimizer)
+
+    def write(_: Path, __: object, steps: int) -> Saved:
+        run.now += writing_s
+        saved.append(steps)
+        return Saved(("Odd",), writing_s)
+
+    monkeypatch.setattr("outpace.plan.landing.write_checkpoint", write)
+    while not run.landing.over:
+        run.step(0.5)
+    assert len(saved) == len(set(saved)) == (1 if writing_s > 5.0 else 2)
+    assert saved[-1] == run.host.steps
+    for told in ("what was learnt is in", "without the state of Odd"):
+        assert sum(told in message for message in run.said) == 1
 
 
 @pytest.mark.parametrize("land", ["linear", "cosine", "scale"])

@@ -110,7 +110,7 @@ def test_a_file_that_is_cut_off(arrays: Packs) -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"x": np.zeros(5)}, "x: array of float64, 5, where the first sample has .* 4"),
+        ({"x": np.zeros(5)}, "x: array of float64, 5, where others have .* 4"),
         ({"x": torch.zeros(4)}, "torch.float32"),
         ({"x": np.zeros(4), "y": 1}, "other parts"),
         ({"z": np.zeros(4)}, "z: array"),

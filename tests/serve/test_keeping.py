@@ -227,6 +227,35 @@ def test_where_the_disk_is_full_nothing_is_kept_and_nothing_left_behind(
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
 
 
+def test_what_is_kept_is_read_from_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    list(Loader(Squares(), 8, executor="none", keep=tmp_path))
+    monkeypatch.setattr("outpace.serve.keeping.costs", full)
+    source = Squares()
+    loader = Loader(source, 8, executor="none", keep=tmp_path)
+    list(loader)
+    before = source.drawn
+    assert sorted(i for batch in loader for i in batch["id"].tolist()) == list(range(64))
+    assert source.drawn == before
+    assert loader.notes[0].startswith("64 of 64 samples are kept")
+    assert loader.notes[0].endswith(f"no more will be: the disk of {tmp_path} is full")
+
+
+@pytest.mark.parametrize("size", [0, 60, 200, 2200])
+def test_a_shelf_whose_index_is_cut_short_is_made_anew(tmp_path: Path, size: int) -> None:
+    """As by a power failure."""
+    list(Loader(Squares(), 8, executor="none", keep=tmp_path))
+    (index,) = tmp_path.glob("*/index.npy")
+    os.truncate(index, size)
+    loader = Loader(Squares(), 8, executor="none", keep=tmp_path)
+    assert sorted(i for batch in loader for i in batch["id"].tolist()) == list(range(64))
+    assert loader.notes[0].startswith("0 of 64 samples are kept")
+
+
 def test_finding_the_name_draws_nothing(tmp_path: Path) -> None:
     def prepare(sample: Any) -> Any:
         random.seed(1)

@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from outpace.errors import DataError, OutpaceError, UsageError
+from outpace.measure.machine import usable_cores
 from outpace.serve import pack as pack_module
 from outpace.serve import packing
 from outpace.serve.pack import Forecast, pack
@@ -49,6 +50,14 @@ def ends():
 class Uneven(Even):
     def __getitem__(self, index):
         return np.zeros(5 if index == 133 else 4), index
+
+class UnevenFirst(Even):
+    def __getitem__(self, index):
+        return np.zeros(4 if index else 5), index
+
+class AllBroken(Even):
+    def __getitem__(self, index):
+        raise ValueError("no such row")
 
 class Text(Even):
     def __getitem__(self, index):
@@ -148,6 +157,22 @@ def test_threads_keep_the_order(images: Path, tmp_path: Path, jobs: int) -> None
     assert list(in_order(lambda i: i * i, range(0, 50, 7), jobs)) == [
         i * i for i in range(0, 50, 7)
     ]
+
+
+@pytest.mark.parametrize(("free", "jobs"), [(1, 1), (2**40, usable_cores())])
+def test_large_samples_are_made_by_fewer_threads(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, jobs: int
+) -> None:
+    given, write = list[Any](), packing.write
+
+    def noted(*args: Any) -> None:
+        given.append(args)
+        write(*args)
+
+    monkeypatch.setattr(pack_module, "write", noted)
+    monkeypatch.setattr(pack_module, "free_memory", lambda: free)
+    pack(images, tmp_path / "packed")
+    assert given[0][4] == jobs
 
 
 def test_a_forecast_comes_first(images: Path, tmp_path: Path) -> None:
@@ -611,10 +636,36 @@ def test_one_that_cannot_take_its_place_leaves_what_was_there(
             raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
         return rename(path, target)
 
+    monkeypatch.setattr(packing, "EVERY_S", 0)
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(DataError, match="cannot be written: Permission denied"):
         pack(images, tmp_path / "packed", resize=32, force=True)
     assert contents(tmp_path / "packed") == before
+    monkeypatch.undo()
+    begun: list[Forecast] = []
+    pack(images, tmp_path / "packed", resize=32, force=True, begin=begun.append)
+    assert begun[0].note == "goes on after 40 of 40"
+    assert pack(images, tmp_path / "again", resize=32).bytes
+    assert contents(tmp_path / "packed") == contents(tmp_path / "again")
+
+
+def test_what_came_to_be_there_meanwhile_is_not_lost(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "EVERY_S", 0)
+    dest = tmp_path / "packed"
+
+    def made(*_: Any) -> None:
+        dest.mkdir(exist_ok=True)
+        (dest / "results").write_text("of an hour")
+
+    with pytest.raises(DataError, match="is there by now, and outpace did not pack it") as told:
+        pack(images, dest, progress=made)
+    assert "the same command goes on" in str(told.value.hint)
+    assert (dest / "results").read_text() == "of an hour"
+    shutil.rmtree(dest)
+    assert pack(images, dest).count == 40
+    assert left_over(tmp_path) == []
 
 
 def test_one_that_was_killed_between_two_names_leaves_what_was_there(
@@ -645,7 +696,7 @@ def test_two_at_once(images: Path, tmp_path: Path) -> None:
         ("data", "nowhere/packed", {}, "there is no folder"),
         ("data", "packed", {"wanted": "index"}, "index is for tars"),
         ("data", "packed", {"wanted": "table"}, "table is for tables"),
-        ("data", "packed", {"wanted": "arrays"}, "cannot be packed: it holds a builtins.str"),
+        ("data", "packed", {"wanted": "arrays"}, "data: cannot be packed: it holds a builtins.str"),
         ("data", "packed", {"wanted": "arrays", "resize": 8}, "--resize is for records"),
         ("t.csv", "packed", {"resize": 8}, "has no images"),
         ("done", "packed", {}, "packed already"),
@@ -700,6 +751,16 @@ def test_a_sample_of_another_shape_makes_them_records(module: str) -> None:
     assert "--as records" in str(error.value.hint)
     assert pack(f"{module}:Uneven", "other", "arrays", skip=True).count == 199
     assert [open_source("other")[i][1] for i in (132, 133)] == [132, 134]
+
+
+def test_the_shape_of_arrays_is_that_of_most(module: str) -> None:
+    meta = pack(f"{module}:UnevenFirst", "packed", "arrays", skip=True)
+    assert (meta.count, [each.path for each in meta.skipped]) == (
+        199,
+        [f"{module}:UnevenFirst, sample 0"],
+    )
+    with pytest.raises(DataError, match="AllBroken: none of its samples can be read"):
+        pack(f"{module}:AllBroken", "other", "arrays")
 
 
 def test_a_sample_that_is_no_numbers_makes_them_records(module: str) -> None:

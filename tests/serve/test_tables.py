@@ -4,7 +4,10 @@ import contextlib
 import datetime
 import json
 import pickle
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from torch.utils.data import default_collate
 from outpace.errors import DataError, UsageError
 from outpace.serve import matrices, table_files
 from outpace.serve.batches import same_bits
+from outpace.serve.blocks import Blocks
 from outpace.serve.loader import Loader
 from outpace.serve.pack import pack
 from outpace.serve.sources import open_source
@@ -174,6 +178,30 @@ def test_numbers_are_copied_once_all_is_found_right(tmp_path: Path) -> None:
     sent = pickle.loads(pickle.dumps(table))
     assert sent.batch(np.arange(100_000))["d"].tolist() == list(range(100_000))
     assert sent._matrices is None  # each worker would have its own
+
+
+def test_numbers_are_copied_by_one_thread_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_parquet(tmp_path / "t.parquet", pa.table(numbers(100_000)))
+    pack(tmp_path / "t.parquet", tmp_path / "packed")
+    table, finish, copy, copied = Table(tmp_path / "packed"), Blocks.finish, matrices.matrices, []
+
+    def slow(blocks: Blocks) -> bool:
+        time.sleep(0.2)
+        return finish(blocks)
+
+    def noted(*given: Any) -> Any:
+        copied.append(threading.get_ident())
+        return copy(*given)
+
+    monkeypatch.setattr(Blocks, "finish", slow)
+    monkeypatch.setattr("outpace.serve.tables.matrices", noted)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(table.batch, [np.arange(100_000)] * 4))
+    assert len(copied) == 1
+    assert table._matrices
+    assert all(batch["d"].tolist() == list(range(100_000)) for batch in found)
 
 
 def test_what_takes_too_much_memory_is_left_where_it_is(

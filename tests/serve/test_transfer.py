@@ -57,6 +57,16 @@ def test_objects_that_move_themselves_are_copied_ahead() -> None:
 
 
 @pytest.mark.gpu
+def test_epochs_take_no_more_memory_than_the_first() -> None:
+    device, taken = torch.device("cuda"), list[int]()
+    for _ in range(10):
+        for _ in transferred(batches(10, pin=True), device):
+            pass
+        taken.append(torch.cuda.memory_reserved(device))
+    assert taken[-1] == taken[1]
+
+
+@pytest.mark.gpu
 def test_copied_ahead_they_are_whole_when_they_are_used() -> None:
     device = torch.device("cuda")
     made = (each.batch["x"] for each in transferred(batches(50, pin=True), device))

@@ -91,6 +91,16 @@ def test_what_was_not_tried_is_chosen_again_once_that_is_paid_for(
     assert fake.chosen(100, ("threads",)).again_s == 0  # nothing else to choose
 
 
+def test_slow_batches_are_tried_too_once_that_is_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial takes as long as it takes until enough of them have come."""
+    fake = Fake(monkeypatch, 0.3, 1.9)
+    first = fake.chosen(100)
+    assert fake.tried == {}
+    again = fake.chosen(100, saved_s=1.1 * first.again_s)
+    assert (again.kind, again.again_s) == ("processes", 0.0)
+    assert min(fake.tried.values()) > tuner.TRY_S
+
+
 def test_untried_processes_are_for_what_holds_the_interpreter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -138,6 +148,15 @@ def test_memory_is_limited_whatever_was_asked_for() -> None:
     assert chosen(10_000).depth == 8
     with pytest.raises(UsageError, match="workers and batches take"):
         chosen(5_000)
+
+
+def test_what_takes_too_much_memory_is_told_with_the_least_that_it_takes() -> None:
+    maker: Any = lambda request: Made(torch.zeros(MIB, dtype=torch.uint8))  # noqa: E731
+    with pytest.raises(UsageError, match="take 5 MiB, 2 may be taken"):
+        choose(
+            maker, [Request(0, np.arange(4))] * 4, kinds=("threads",), workers=None, batches=100,
+            cores=2, prefetch_bytes=256 * MIB, ram=int(2.4 * MIB),
+        )  # fmt: skip
 
 
 class Paging(Fake):

@@ -298,10 +298,17 @@ def test_focal_loss_begins_where_negatives_do_not_drown_the_few() -> None:
     assert bias.tolist() == pytest.approx([-math.log(0.99 / 0.01)] * 100)
 
 
+def frozen_bias() -> nn.Module:
+    layer = nn.Linear(8, 3)
+    layer.bias.requires_grad_(False)
+    return layer
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"model": nn.Linear(8, 3, bias=False)}, "has no bias"),
+        ({"model": frozen_bias()}, "the bias of the last layer, the model, does not learn"),
         ({"model": nn.Sequential(nn.Flatten(), nn.PReLU())}, "calls no linear layer"),
         ({"model": nn.Linear(8, 2)}, "targets are no classes of the 2 outputs of the model"),
         ({"strategies": [ClassPrior(frequencies=[1, 2])]}, "2 frequencies for the 3 outputs of 3"),

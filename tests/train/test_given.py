@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from outpace.errors import DataError, OutpaceError, UsageError
 from outpace.serve.loader import Loader
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, Ema
 from outpace.train.trainer import Trainer
-from tests.train.toys import Time, fit, model, points, ready, trainer
+from tests.train.toys import Time, accuracy, fit, model, points, ready, trainer
 
 X, Y = points(48)
 MADE = ("prepare", "transform", "collate", "after")
@@ -33,6 +34,11 @@ class Typo:
 class Good:
     def epoch_end(self, run: Run) -> None:
         pass
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(zip(X, Y, strict=True))
 
 
 class OwnRate(torch.optim.SGD):
@@ -52,6 +58,7 @@ class OwnRate(torch.optim.SGD):
         ({"loss": None}, "loss is None"),
         ({"loss": nn.CrossEntropyLoss}, "loss is the class CrossEntropyLoss"),
         ({"metric": Typo}, "metric is the class Typo"),
+        ({"metric": {"accuracy": accuracy}}, "metric is {'accuracy'"),
         ({"epochs": 2.5}, "epochs=2.5"),
         ({"epochs": "3"}, "epochs='3'"),
         ({"steps": 0}, "steps=0"),
@@ -77,6 +84,8 @@ class OwnRate(torch.optim.SGD):
         ({"callbacks": [Ema()]}, "callbacks= has the strategy Ema"),
         ({"train": (X, Y[:40]), "batch_size": 8}, "train= has tensors of 48 and 40 rows"),
         ({"train": (X.numpy(), Y.numpy()), "batch_size": 8}, "train= is a tuple of arrays"),
+        ({"train": (X.numpy(), Y), "batch_size": 8}, "train= is a tuple of arrays"),
+        ({"train": Stream(), "batch_size": 8}, "train= is an IterableDataset"),
         ({"valid": [X, Y], "batch_size": 8}, "valid= is a list of tensors"),
         *(({name: print}, f"{name}= would not be used: train= gives ready") for name in MADE),
         (

@@ -14,8 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from outpace.errors import UsageError
 from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
+from outpace.train import data
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, LrFinder, OneCycle
 from tests.train.toys import Slow, Time, fit, model, points, ready, same
@@ -111,6 +113,24 @@ def test_its_rate_is_near_the_best_of_a_grid(kind: str) -> None:
     assert 1 / 3 <= finder.found.rate / best <= 3
     assert cost < 1.2 * grid[best]
     assert finder.found.low <= finder.found.rate <= finder.found.high
+
+
+def test_it_holds_few_batches_where_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at, peek = list[int](), data.Batches.peek
+
+    def noted(batches: data.Batches, *given: Any) -> list[Any]:
+        found = peek(batches, *given)
+        looked_at.append(len(found))
+        return found
+
+    monkeypatch.setattr(data, "HELD_BYTES", 1)
+    monkeypatch.setattr(data.Batches, "peek", noted)
+    finder = LrFinder()
+    fit(strategies=[finder, OneCycle()], epochs=60)
+    assert finder.found is not None
+    assert looked_at == [data.FEWEST_HELD]
+    with pytest.raises(UsageError, match="steps=5"):
+        LrFinder(steps=5)
 
 
 def test_groups_stay_in_proportion() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,6 +96,34 @@ def test_a_training_that_ends_too_soon_says_so() -> None:
 
     result = fit(strategies=[OneCycle(rate=0.03), "pruning"], epochs=10, callbacks=[Ends()])
     assert any("before all was pruned" in note for note in result.notes)
+
+
+def test_what_does_not_learn_is_not_pruned() -> None:
+    net = model()
+    net[0].requires_grad_(False)
+    result = fit(strategies=[Constant(rate=0.02), Pruning(0.5)], epochs=10, model=net)
+    assert not (result.weights["0.weight"] == 0).any()
+    assert float((result.weights["3.weight"] == 0).float().mean()) == 0.5
+    net.requires_grad_(False)
+    net[0].bias.requires_grad_()
+    with pytest.raises(UsageError, match="no layer that learns"):
+        fit(strategies=[Constant(rate=0.02), Pruning(0.5)], model=net)
+
+
+def test_what_an_earlier_end_said_is_forgotten(tmp_path: Path) -> None:
+    class Ends:
+        def epoch_end(self, run: Run) -> None:
+            if run.epoch == 3:
+                run.stop("enough")
+
+    def go(*callbacks: Any) -> str:
+        strategies, given = [Constant(rate=0.02), Pruning(0.5)], [*callbacks]
+        notes = fit(strategies=strategies, epochs=8, checkpoint=tmp_path, callbacks=given).notes
+        (told,) = [note for note in notes if note.startswith("pruning: ")]
+        return told
+
+    assert "before all was pruned" in go(Ends())
+    assert "before all was pruned" not in go()
 
 
 def test_zeros_stay_through_a_roll_back() -> None:

@@ -13,7 +13,7 @@ from outpace.train import trainer as trainers
 from outpace.train.result import Choice
 from outpace.train.run import Run
 from outpace.train.seeds import best_of, mean_of
-from outpace.train.strategies import Constant, OneCycle, Strategy
+from outpace.train.strategies import Constant, OneCycle, Pruning, Strategy
 from outpace.train.trainer import Trainer
 from outpace.train.trials import Parts
 from tests.train.test_resume import Growing
@@ -147,6 +147,18 @@ def test_averages_are_taken_where_they_are_better_only() -> None:
     apart = best_of(maker(Steps()), seeds=2, quiet=True)
     assert apart.notes[-1].endswith("left out")
     assert same(dict(apart.weights), dict(apart.kept[0].weights))
+
+
+def test_pruned_seeds_have_no_mean() -> None:
+    """Where zeros of one are none of the other, few are left."""
+
+    def make(seed: int) -> Trainer:
+        return trainer(strategies=[Constant(rate=0.02), Pruning(0.5)], epochs=8)
+
+    result = best_of(make, seeds=2, quiet=True)
+    assert len(result.kept) == 2
+    assert not any("the mean with seed" in note for note in result.notes)
+    assert float((result.weights["0.weight"] == 0).float().mean()) == 0.5
 
 
 def test_mistakes_are_told() -> None:

@@ -47,6 +47,20 @@ def test_tasks_may_take_the_model() -> None:
         fit(loss={"class": by_batch, "size": 3}, **given)
 
 
+@pytest.mark.parametrize("strategies", [[], [TaskCurriculum(order=["class", "size"])]])
+def test_a_task_may_take_what_it_needs_out_of_a_batch(strategies: list[Any]) -> None:
+    def by_class(model: nn.Module, batch: Any) -> torch.Tensor:
+        return F.cross_entropy(model(batch.pop("x")), batch.pop("y"))
+
+    def size(model: nn.Module, batch: Any) -> torch.Tensor:
+        return size_loss(model(batch.pop("x")), batch.pop("y"))
+
+    dicts = [{"x": x, "y": y} for x, y in ready()]
+    given = {"metric": None, "train": dicts, "valid": dicts, "epochs": 2}
+    result = fit(loss={"class": by_class, "size": size}, strategies=strategies, **given)
+    assert result.history[-1].valid_loss is not None
+
+
 # --- task_curriculum -------------------------------------------------------------------------
 
 

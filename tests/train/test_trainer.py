@@ -712,6 +712,36 @@ def test_back_to_before_a_buffer_came() -> None:
     assert any("back to the weights of step 0" in note for note in result.notes), result.notes
 
 
+class LateLoss(torch.nn.Module):
+    """A loss whose buffer comes with its first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", None)
+
+    def forward(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if self.mean is None:
+            self.mean = outputs.detach().mean(0)
+        return F.cross_entropy(outputs - self.mean, targets)
+
+
+def test_a_buffer_of_a_loss_may_come_late(tmp_path: Path) -> None:
+    class Breaks:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+            return loss * math.nan if run.step == 20 else loss
+
+    strategies = [Divergence(), OneCycle(0.03)]
+    result = fit(loss=LateLoss(), callbacks=[Breaks()], strategies=strategies)
+    assert any("back to the weights of step 0" in note for note in result.notes), result.notes
+
+    def go(folder: Path, **given: Any) -> Result:
+        return fit(
+            loss=LateLoss(), checkpoint=folder, every=0, strategies=[OneCycle(0.03)], **given
+        )
+
+    goes_on_exactly(go, tmp_path / "cut", 5, go(tmp_path / "whole"))
+
+
 def test_a_seed_of_numpy_is_a_seed() -> None:
     assert same(dict(fit(seed=np.int64(3)).weights), dict(fit(seed=3).weights))
 

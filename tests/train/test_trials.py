@@ -14,8 +14,10 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from outpace.errors import UsageError
 from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
+from outpace.train import data
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.objective import Objective
@@ -307,6 +309,16 @@ def test_a_long_validation_is_not_used_in_part() -> None:
     assert len(both) == len(ready())
     assert len({id(batch) for batch in both}) == len(both)
     assert trials(valid=Batches(ready(120, seed=1), CPU)).batches != found.batches
+
+
+def test_a_few_batches_are_looked_at_however_large_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(data, "HELD_BYTES", 1)
+    found = trials(valid=None)
+    assert (len(found.batches), len(found.held_out)) == (3, 1)
+    with pytest.raises(UsageError, match="an epoch has too few batches to hold some out"):
+        trials(train=Batches(ready(72), CPU), valid=None)
 
 
 def test_rates_are_raised_for_short_trials() -> None:

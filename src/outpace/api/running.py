@@ -129,7 +129,7 @@ def _too_late(
 ) -> DeadlineError:
     within = late <= reserved_s
     missed = late if within else late - reserved_s
-    by = duration(missed) if missed >= 10 else f"{missed:.1f}s"
+    by = duration(missed) if missed >= 10 else f"{max(0.1, missed):.1f}s"
     text = f"it ended {by} into what is reserved" if within else f"the deadline was missed by {by}"
     if reserved_s and not within:
         text += f"; the {duration(reserved_s)} that were reserved are over too"

@@ -174,10 +174,15 @@ def _screen() -> Iterator[Show]:
     from outpace.report.live import picture
 
     losses: dict[int, float] = {}
+    session: Path | None = None
     console = Console(no_color=colors() is False)
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
         def show(found: News) -> None:
+            nonlocal session
+            if found.session != session:
+                session = found.session
+                losses.clear()
             seen = _seen(found.told)
             if seen.loss is not None:
                 losses[found.told["steps"]] = seen.loss

@@ -78,6 +78,8 @@ class Landing:
         self.told = float("-inf")
         self.saved_at: int | None = None
         """steps that were behind when what was learnt was saved last"""
+        self.left_out: tuple[str, ...] = ()
+        """classes whose state it is without"""
         self.late = self.waits = False
         """the forecast is; and: there is none, so that the script goes on at its own rate"""
         self.loss = NewestLoss()
@@ -377,19 +379,12 @@ class Landing:
         self.time.saved_s = max(0.0, self.countdown.elapsed() - before - self.stood_s())
         self.time.written_s = min(saved.written_s, self.time.saved_s)
         if problem is None:
-            self.saved_at = self.host.steps
+            self.saved_at, self.left_out = self.host.steps, saved.left_out
         if problem is not None and self.over:
             earlier = f"the newest safety checkpoint is of step {self.saved_at}: {self.checkpoint}"
             self.say(
                 f"no safety checkpoint was written: {problem}",
                 earlier if self.saved_at is not None else None,
-            )
-        elif saved.left_out and self.over:
-            names = ", ".join(saved.left_out)
-            self.say(
-                f"the safety checkpoint is without the state of {names}, which has more in it than "
-                "tensors and plain values",
-                None,
             )
         return problem is None
 
@@ -401,9 +396,17 @@ class Landing:
         text = f"the time is up after {steps} step{'s' * (steps != 1)}"
         if self.descent.final_rate is not None:
             text += f", the rate at {100 * self.descent.final_rate:.1f} % of what it was"
-        if leads and self.save():
+        saved = leads and (self.saved_at == steps or self.save())
+        if saved:
             text += f"; what was learnt is in {self.checkpoint}"
         self.say(text, None)
+        if saved and self.left_out:
+            names = ", ".join(self.left_out)
+            self.say(
+                f"the safety checkpoint is without the state of {names}, which has more in it than "
+                "tensors and plain values",
+                None,
+            )
         drawn = self.outlook.drawn()
         if drawn and self.longer is not None and self.longer.divided and not self.went_on:
             self.say(

@@ -52,6 +52,9 @@ class Outlook:
         seconds = step.wall / 1e9
         if not (step.clean or self.mingled):
             seconds -= min(seconds, waited_s / step.count)
+            # For a shape that was not met before, and so once, as `outpace plan` has it.
+            if step.phases["compiling"]:
+                seconds = min(seconds, self.pace.recent_s or seconds)
         if stood_s < seconds * step.count:  # else it stood still before its first step
             seconds -= stood_s / step.count
         before, begins = self.pace.paused, not step.clean and self._begins_epoch(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from outpace.plan.budget import arithmetic, duration
@@ -37,6 +38,8 @@ TERMS = {
 """of a forecast, besides its steps"""
 MOST_LAYERS = 8
 MOST_OPTIONS = 14
+MADE_TO_FIT = 1 + 1e-9
+"""times its limit that what was made to fit may come to by rounding"""
 
 
 def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
@@ -52,10 +55,11 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
     cost = ""
     if asked.usd_per_hour:
         usd = asked.usd_per_hour * seconds.estimate / 3600
-        cost = f"; {money(usd)}"
+        cost = f"; {money(usd, asked.cost)}"
         if asked.cost is not None:
             cost += f", {'more than' if usd > asked.cost else 'within'} {money(asked.cost)}"
-    yield f"{name} takes {about(seconds.estimate)} ({takes}){verdict}{cost}"
+    estimate = about(seconds.estimate, time.available_s if time is not None else None)
+    yield f"{name} takes {estimate} ({takes}){verdict}{cost}"
     yield from plan.forecast.notes
     if plan.forecast.terms:
         yield _spent(plan.forecast)
@@ -64,7 +68,7 @@ def script_lines(asked: Question, plan: Plan, name: str) -> Iterator[str]:
     shown = found[:MOST_OPTIONS]
     width = max((len(option.change) for option in shown), default=0)
     for option in shown:
-        yield f"  {mark(asked, option)}{option.change:<{width}}  {_option(option)}"
+        yield f"  {mark(asked, option)}{option.change:<{width}}  {_option(asked, option)}"
     if len(found) > len(shown):
         yield f"  and {len(found) - len(shown)} more with --json"
     if found:
@@ -90,26 +94,30 @@ def mark(asked: Question, option: Option) -> str:
     if asked.time is None and asked.cost is None:
         return ""
     hours = option.hours.estimate
-    # One that was made to fit may be a rounding error over.
-    late = asked.time is not None and 3600 * hours > (1 + 1e-9) * asked.time.available_s
-    most = (1 + 1e-9) * asked.cost if asked.cost is not None else None
+    late = asked.time is not None and 3600 * hours > MADE_TO_FIT * asked.time.available_s
+    most = MADE_TO_FIT * asked.cost if asked.cost is not None else None
     unknown = most is not None and option.usd is None
     dear = most is not None and option.usd is not None and option.usd.estimate > most
     return "too late " if late else "no price " if unknown else "too dear " if dear else "fits     "
 
 
-def about(seconds: float) -> str:
+def about(seconds: float, limit: float | None = None) -> str:
     """A time that is forecast, no finer than anybody could know: to the minute from an hour on, from two days
-    on to the hour.
+    on to the hour; finer where it would be told on the other side of its ``limit`` else.
     """
-    unit = 3600 if seconds >= 48 * 3600 else 60 if seconds >= 3600 else 1
-    return duration(unit * round(seconds / unit))
+    late = limit is not None and seconds > limit
+    for unit, from_s in ((3600, 48 * 3600), (60, 3600), (1, 0)):
+        told = unit * round(seconds / unit)
+        if seconds >= from_s and (limit is None or (told > limit) == late):
+            return duration(told)
+    return duration(math.ceil(seconds) if late else math.floor(seconds))
 
 
-def _option(option: Option) -> str:
+def _option(asked: Question, option: Option) -> str:
     hours = option.hours
+    limit = MADE_TO_FIT * asked.time.available_s if asked.time is not None else None
     text = (
-        f"{about(3600 * hours.estimate)} ({about(3600 * hours.low)} to "
+        f"{about(3600 * hours.estimate, limit)} ({about(3600 * hours.low)} to "
         f"{about(3600 * hours.high)}), {option.how}"
     )
     if option.usd is not None:
@@ -148,7 +156,7 @@ def memory_lines(plan: Plan, name: str) -> Iterator[str]:
         yield f"largest batch that fits: {memory.largest_batch:,}, {how}"
     width = max((len(room.change) for room in memory.changes), default=0)
     for room in memory.changes:
-        fits = "" if room.fits is None else "fits     " if room.fits else "too large "
+        fits = "" if room.fits is None else "fits      " if room.fits else "too large "
         time = (
             f"; a step takes {room.time:.2f}x as long, predicted" if room.time is not None else ""
         )
@@ -207,15 +215,17 @@ def lines(asked: Question, plan: Plan, law: Chosen) -> Iterator[str]:
         takes = plan.forecast.finish_s
         seconds = takes.estimate
         usd = machine.usd_per_hour * asked.count * seconds / 3600 if machine.usd_per_hour else None
-        late = plan.budget and seconds > plan.budget.available_s
-        late = late or (asked.hours is not None and seconds > 3600 * asked.hours)
+        limits = [plan.budget.available_s] if plan.budget else []
+        limits += [3600 * asked.hours] if asked.hours is not None else []
+        limit = min(limits, default=None)
+        late = limit is not None and seconds > limit
         fits = (
             "" if plan.forecast.fits else ", which does not fit" if late else ", which is too dear"
         )
         what = f"{asked.flops:.3g} FLOPs" if asked.flops is not None else ""
         what = what or f"{short(asked.params)} parameters on {short(asked.tokens)} tokens"
         yield (
-            f"{what} take {about(seconds)} ({about(takes.low)} to {about(takes.high)}) on "
+            f"{what} take {about(seconds, limit)} ({about(takes.low)} to {about(takes.high)}) on "
             f"{asked.count} {machine.name}{fits}; not measured, at {100 * asked.mfu:g} % of the peak, of "
             f"which published trainings reached {100 * PUBLISHED_MFU[0]:g} to {100 * PUBLISHED_MFU[1]:g} %"
             f"{_price(usd, machine.price)}"
@@ -277,8 +287,10 @@ def _loss(loss: Estimate | None) -> str:
     return f", loss {loss.estimate:.3f}{limits}"
 
 
-def money(usd: float) -> str:
-    """USD, with cents where they matter."""
+def money(usd: float, limit: float | None = None) -> str:
+    """USD, with cents where they matter: also to tell it from its limit."""
+    if limit is not None and usd != limit and usd >= 100 and money(usd) == money(limit):
+        return f"${usd:,.2f}"
     return f"${usd:,.0f}" if usd >= 100 else f"${usd:.2f}" if usd >= 0.1 else f"${usd:.4f}"
 
 

@@ -93,15 +93,15 @@ class Arrays:
 
 @final
 class Rows:
-    """Makes samples rows: all must be like the first."""
+    """Makes samples rows: all must be like ``usual``."""
 
-    def __init__(self, first: Any) -> None:
-        self.structure, rows = split(first)
+    def __init__(self, usual: Any) -> None:
+        self.structure, rows = split(usual)
         self.wanted = list(leaves(self.structure))
         self.bytes = sum(row.nbytes for row in rows)
 
     def __call__(self, sample: Any) -> list[bytes]:
-        """The bytes of its leaves. Raises Uneven where it is not like the first."""
+        """The bytes of its leaves. Raises Uneven where it is not like the usual one."""
         try:
             structure, rows = split(sample)
         except DataError as error:
@@ -109,8 +109,8 @@ class Rows:
         if structure != self.structure:
             for one_of, other in zip(self.wanted, leaves(structure), strict=False):
                 if one_of != other:
-                    raise Uneven(f"{told(other)}, where the first sample has {told(one_of)}", HINT)
-            raise Uneven("has other parts than the first sample", HINT)
+                    raise Uneven(f"{told(other)}, where others have {told(one_of)}", HINT)
+            raise Uneven("has other parts than other samples", HINT)
         return [row.tobytes() for row in rows]
 
 

@@ -77,11 +77,16 @@ def shelf_for(
     parent = parent if parent is not None else default_folder()
     try:
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        pays, why = True, ""
-        if samples:
-            found = costs(samples, made_s, parent)
-            pays, why = repaid(found, left.most(size, found.make_s))
         folder = parent / name.hexdigest()[:NAME_LETTERS]
+        pays, why = True, ""
+        try:
+            if samples:
+                found = costs(samples, made_s, parent)
+                pays, why = repaid(found, left.most(size, found.make_s))
+        except OSError as error:
+            if error.errno not in FULL or not folder.exists():
+                raise
+            pays, why = False, f"the disk of {parent} is full"  # what is kept can be read
         if not pays and not folder.exists():
             return None, f"samples are not kept: {why}"
         shelf = opened(folder, size, limit or 0)

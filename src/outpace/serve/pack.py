@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from outpace.errors import DataError, UsageError
-from outpace.measure.machine import usable_cores
+from outpace.measure.machine import free_memory, usable_cores
 from outpace.records.files import write_json
 from outpace.serve import samples
 from outpace.serve.arrays import ArraysWriter
-from outpace.serve.meta import FILE, Kind, Meta, Origin, Skipped
+from outpace.serve.meta import FILE, Kind, Meta, Origin, Skipped, is_pack
 from outpace.serve.packing import Journal, Progress, Writer, write
 from outpace.serve.partial import LOCK, check_free, clear, partial, publish, target_of
 from outpace.serve.plans import UNEVEN, As, Plan, Spec, plan, tried
@@ -44,6 +44,10 @@ CHUNK_BYTES = 1 << 20
 CHUNK_MOST = 64
 AT_ONCE = 8
 """requests to an address, unless told otherwise"""
+ON_THEIR_WAY, SHARE_OF_MEMORY = 4, 0.25
+"""chunks a thread: two that wait to be written, one that is made, and what it is made of; of free memory,
+for all of them
+"""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,8 @@ def pack(
             if found.listing is not None:
                 found.listing.save(folder)
             write_json(folder / FILE, meta)
+            if os.path.lexists(target) and not is_pack(target):
+                raise DataError(f"{dest} is there by now, and outpace did not pack it", "move it")
             publish(folder, target, (JOURNAL, INDEX, CHECKSUMS))
         except OSError as error:
             raise unwritable(folder, error) from error
@@ -137,7 +143,7 @@ def _samples(found: Plan, folder: Path, how: How) -> Meta:
     fields, size = forecast(found)
     _check_room(found, size, len(found.source), folder, how, note)
     chunk = max(1, min(CHUNK_MOST, CHUNK_BYTES * len(found.source) // max(1, size)))
-    jobs = how.jobs or _jobs(found)
+    jobs = how.jobs or _jobs(found, chunk * size // len(found.source))
     with contextlib.closing(_writer(found, folder, journal.kept)) as writer:
         journal.save(folder)
         try:
@@ -154,10 +160,12 @@ def _samples(found: Plan, folder: Path, how: How) -> Meta:
     return _meta(found, filled, journal.skipped)
 
 
-def _jobs(found: Plan) -> int:
+def _jobs(found: Plan, chunk_bytes: int) -> int:
+    """Threads: fewer where chunks are so large that those on their way would take the memory."""
+    most = int(SHARE_OF_MEMORY * free_memory() / (ON_THEIR_WAY * max(1, chunk_bytes)))
     if isinstance(found.source, Remote):  # it waits, whatever the cores
-        return AT_ONCE
-    return 1 if found.listing is None else usable_cores()
+        return max(1, min(AT_ONCE, most))
+    return 1 if found.listing is None else max(1, min(usable_cores(), most))
 
 
 def _resumed(found: Plan, folder: Path, skip: bool) -> tuple[Plan, Journal, str]:

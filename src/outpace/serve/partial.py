@@ -85,8 +85,6 @@ def publish(folder: Path, dest: Path, leftovers: tuple[str, ...]) -> None:
     """Give a complete folder its name; what was there under that name goes."""
     for path in folder.iterdir():
         _sync(path)
-    for name in leftovers:  # the first tells of the others
-        (folder / name).unlink(missing_ok=True)
     for path in folder.iterdir():
         if path.name.startswith("."):
             path.unlink()
@@ -101,7 +99,9 @@ def publish(folder: Path, dest: Path, leftovers: tuple[str, ...]) -> None:
         if old.exists():
             old.rename(dest)
         raise
-    (dest / LOCK).unlink(missing_ok=True)  # until now nobody could take the folder
+    # Until now nobody could take the folder, and where it had not got its name it was to be gone on with.
+    for name in (*leftovers, LOCK):
+        (dest / name).unlink(missing_ok=True)
     _sync(dest.parent)
     shutil.rmtree(old, ignore_errors=True)
 

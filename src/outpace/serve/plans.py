@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from outpace.errors import DataError, UsageError
 from outpace.serve import samples
-from outpace.serve.arrays import Rows
+from outpace.serve.arrays import HINT, Rows
 from outpace.serve.chunks import Chunks
 from outpace.serve.files import Files
 from outpace.serve.hugging_face import HuggingFace
@@ -143,7 +143,7 @@ def plan(
         options,
         listing,
         source,
-        rows=Rows(some[0] if some else source[0]) if kind == "arrays" else None,
+        rows=_rows(origin, some) if kind == "arrays" else None,
         resize=(resize, quality) if resize is not None else None,
         skipped=skipped,
     )
@@ -193,6 +193,22 @@ def _some(source: Source) -> list[Any]:
         with contextlib.suppress(Exception):
             found.append(source[index])
     return found
+
+
+def _rows(origin: str, some: list[Any]) -> Rows:
+    """By the sample of which there are most alike."""
+    found, refused = list[Rows](), list[DataError]()
+    for sample in some:
+        try:
+            found.append(Rows(sample))
+        except DataError as error:
+            refused.append(error)
+    if found:
+        structures = [rows.structure for rows in found]
+        return max(found, key=lambda rows: structures.count(rows.structure))
+    if refused:
+        raise DataError(f"{origin}: {refused[0].message}", HINT)
+    raise DataError(f"{origin}: none of its samples can be read", "--as records tells why")
 
 
 def _files_of(spec: Spec, source: Any) -> tuple[str, Listing | None]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from numpy.lib.format import read_array_header_1_0, read_magic
 
 from outpace.serve.shelf import HELD, INDEX, Shelf
 
@@ -23,13 +26,28 @@ NAME = re.compile(rf"[0-9a-f]{{{NAME_LETTERS}}}")
 
 
 def opened(folder: Path, size: int, limit: int) -> Shelf:
-    """The shelf in a folder; one that was given up is made anew, by one process."""
+    """The shelf in a folder; one that was given up, or lacks its index, is made anew, by one process."""
     with _opening(folder):
+        if cut_short(folder / INDEX):
+            shutil.rmtree(folder)
         shelf = Shelf(folder, size, limit)
         if shelf.void:
             shutil.rmtree(folder)
             shelf = Shelf(folder, size, limit)
         return shelf
+
+
+def cut_short(index: Path) -> bool:
+    """Whether it is not whole, as after a power failure."""
+    if not index.exists():
+        return False
+    with index.open("rb") as file:
+        try:
+            read_magic(file)
+            shape, _, kind = read_array_header_1_0(file)
+        except ValueError:
+            return True
+        return index.stat().st_size < file.tell() + math.prod(shape) * kind.itemsize
 
 
 def make_room(shelf: Shelf, need: int, limit: int | None) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -82,6 +83,7 @@ class Table:
         self._base = whole.address if whole is not None else 0
         self._flat = {name: _flat(self.chunks[name], self.starts, whole) for name in columns}
         self._matrices: list[Matrix] | None = None
+        self._copying = threading.Lock()
         self._wide: dict[str, bool] = {}
         self._opened_by: int | None = os.getpid()
         self._check_gaps()
@@ -129,15 +131,17 @@ class Table:
 
     def _copy(self) -> None:
         """Have the numbers row by row, from the next batch on."""
-        if self._matrices is not None:
-            return
+        if not self._copying.acquire(blocking=False):
+            return  # another thread does
         try:
-            right = self.blocks is None or self.blocks.finish()
+            if self._matrices is None:
+                right = self.blocks is None or self.blocks.finish()
+                if right and self._opened_by == os.getpid():
+                    self._matrices = matrices(self._flat, self.together, self.starts, self.length)
         except DataError:  # told of with the rows that lie there
-            right, self._matrices = False, []
-        if right and self._opened_by == os.getpid():
-            self._matrices = []  # by one thread alone
-            self._matrices = matrices(self._flat, self.together, self.starts, self.length)
+            self._matrices = []
+        finally:
+            self._copying.release()
 
     def _column(self, name: str, rows: Rows, chunks: Rows) -> Any:
         flat = self._flat[name]

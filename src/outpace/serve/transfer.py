@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -32,7 +33,7 @@ def transferred(
 
 def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:
     """The next batch is copied while the step works on the one before."""
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream = _stream(device)
     coming: Made | None = None
     for made in batches:
         with torch.cuda.stream(stream):
@@ -47,6 +48,12 @@ def _one_ahead(batches: Iterable[Made], device: torch.device) -> Iterator[Made]:
         coming = made._replace(batch=each(moved, lambda leaf: _by_itself(leaf, device)))
     if coming is not None:
         yield coming
+
+
+@functools.cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The same in each epoch: what was freed on a stream is only given out on it again."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _on(leaf: Any, device: torch.device) -> Any:

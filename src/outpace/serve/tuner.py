@@ -20,7 +20,7 @@ from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
 from outpace.serve.rates import GAIN, Choice, candidates, depth_of, memory, rate
 
 TRY_S = 0.6
-"""seconds that a choice is tried for"""
+"""seconds that a choice is tried for, longer where so few batches come in them that they tell nothing"""
 PROBED, PROBE_S = 0.05, 2.0
 """share of an epoch, and seconds, that looking and trying take at most, but for a first few batches"""
 COLD = 2.0
@@ -104,14 +104,16 @@ def choose(
         return at_home(facts)
     found = candidates(facts, kinds=kinds, workers=workers, prefetch_bytes=prefetch_bytes, ram=ram)
     if not found:
-        raise too_much(memory(facts.batch_bytes, kinds[0], workers or 1, 1), ram)
+        count, size = workers or 1, facts.batch_bytes
+        depth = depth_of(kinds[0], count, size, prefetch_bytes, ram)
+        raise too_much(memory(size, kinds[0], count, depth), ram)
     if not found[0].predicted:  # it cannot be handed over: the worker's own error says why
         return found[0]._replace(reason="as was asked", batch_bytes=facts.batch_bytes)
     near = [c for c in found if c.predicted * CLOSE > found[0].predicted]
     if worth_trying(facts.faults, facts.wall_s):
         near += [c._replace(keeps_freed=True) for c in near if c.kind == "processes"]
     spent_s = time.perf_counter() - begun
-    spare_s = min(PROBE_S, PROBED * batches * facts.wall_s + saved_s) - spent_s
+    spare_s = min(PROBE_S, PROBED * batches * facts.wall_s) + saved_s - spent_s
     seconds, again_s = trial_s(near, spare_s), 0.0
     if seconds:
         near = [
@@ -145,9 +147,9 @@ def at_home(facts: Facts) -> Choice:
 
 def trial_s(near: Sequence[Choice], spare_s: float) -> float:
     """Seconds that each may be tried for; 0 where they would not tell them apart."""
-    each = min(TRY_S, (spare_s - _starts(near)) / len(near))
-    enough = each * len(near) >= least_s(near) - _starts(near)
-    return each if enough and len(near) > 1 else 0.0
+    least = (least_s(near) - _starts(near)) / len(near)
+    each = min(max(TRY_S, least), (spare_s - _starts(near)) / len(near))
+    return each if each >= least and len(near) > 1 else 0.0
 
 
 def least_s(near: Sequence[Choice]) -> float:

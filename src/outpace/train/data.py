@@ -20,12 +20,17 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from outpace.errors import UsageError
 from outpace.measure.generators import random_states, restore_random
+from outpace.seams.batch import tensors_in
 from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.nests import each
 from outpace.train import ranks
 from outpace.train.at_sample import begun_at, sampled, seed_drawn
 
+HELD_BYTES, FEWEST_HELD = 256 * 2**20, 4
+"""of batches that are looked at before the training; so many whatever they take: three to learn from, and one
+to judge by
+"""
 OWN, NOW = "own", "now"
 """states of a source's own generators, where the epoch began and where training is"""
 
@@ -361,6 +366,12 @@ def batches(
         source = TensorDataset(*source)
     on = None if device.type == "cpu" else device
     return Batches(Loader(source, batch_size, device=on, **settings), device, own=True)
+
+
+def holds_more(found: Sequence[Any]) -> bool:
+    """Whether memory is to hold one more batch of those that are looked at before the training."""
+    size = sum(tensor.nbytes for tensor in tensors_in(found[0])) * len(found)
+    return len(found) < FEWEST_HELD or size < HELD_BYTES
 
 
 def is_exact(source: Any) -> bool:

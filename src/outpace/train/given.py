@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from outpace.errors import UsageError
 from outpace.seams.optimizer import held_by
@@ -81,14 +81,20 @@ def check_optimizer(optimizer: Any, model: torch.nn.Module, objective: Objective
 
 
 def check_rows(name: str, source: Any) -> None:
-    """Raise UsageError for tensors or arrays together that are no data set of their rows.
+    """Raise UsageError for what cannot be indexed, and for tensors or arrays together that are no data set of
+    their rows.
 
     Not to be asked of a list of ready batches.
     """
+    if isinstance(source, IterableDataset):
+        raise UsageError(
+            f"{name}= is an IterableDataset, of which no sample can be drawn by its index",
+            f"give {name}=DataLoader(data, batch_size=64), or batch_size=None where it gives batches",
+        )
     if not isinstance(source, tuple | list) or not 1 < len(source) < 4:
         return  # a list of more is a data set of samples
     kinds = {type(part) for part in source}
-    if kinds == {np.ndarray}:
+    if np.ndarray in kinds and kinds <= {np.ndarray, torch.Tensor}:
         raise UsageError(
             f"{name}= is a {type(source).__name__} of arrays",
             f"give tensors: {name}=(torch.from_numpy(x), torch.from_numpy(y))",

@@ -45,12 +45,13 @@ class Objective:
         self.tasks: dict[str, Any] = dict(loss) if isinstance(loss, Mapping) else {}
         """losses by name, where there are several"""
         parts = self.tasks or {"loss": loss}
+        self.gathers = all(hasattr(metric, name) for name in ("update", "compute", "reset"))
         for name, value in (*parts.items(), ("metric", metric)):
             if isinstance(value, type):
                 raise UsageError(
                     f"{name} is the class {value.__name__}", f"give {value.__name__}()"
                 )
-            usable = callable(value) or (value is metric and hasattr(value, "update"))
+            usable = callable(value) or (value is metric and self.gathers)
             if value is not None and not usable:
                 raise UsageError(
                     f"{name} is {value!r}", f"{name}=torch.nn.functional.cross_entropy"
@@ -67,7 +68,6 @@ class Objective:
         self.metric = metric
         self.metric_name = None if metric is None else better.called(metric)
         self.losses = {n: each for n, each in parts.items() if isinstance(each, torch.nn.Module)}
-        self.gathers = all(hasattr(metric, name) for name in ("update", "compute", "reset"))
         self.precision: Callable[[], AbstractContextManager[Any]] | None = None
         """what the model is called in where it is learnt from"""
         larger, self.unsure = better.larger_is_better(metric, larger_is_better)
@@ -181,8 +181,8 @@ class Objective:
 
     def given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
         """What losses and the metric are called with: outputs and targets, or model and batch."""
-        if self.takes_model:  # which may take labels out of a dict that is given once more
-            return model, copy.copy(batch) if isinstance(batch, MutableMapping) else batch
+        if self.takes_model:
+            return lent(model, batch)
         if isinstance(batch, PAIRS) and len(batch) == 2:
             return model(batch[0]), batch[1]
         what = f"{len(batch)} values" if isinstance(batch, PAIRS) else described(batch)
@@ -190,6 +190,11 @@ class Objective:
             f"a batch is {what}, and loss(outputs, targets) needs the pair (inputs, targets)",
             "give a function of other batches: def loss(model, batch)",
         )
+
+
+def lent(first: Any, second: Any) -> tuple[Any, Any]:
+    """For a loss that may take labels out of a dict, which is given once more."""
+    return first, copy.copy(second) if isinstance(second, MutableMapping) else second
 
 
 def put_back(given: Any, batch: Any) -> None:
@@ -226,7 +231,7 @@ def summed(tasks: Mapping[str, Any]) -> Callable[[Any, Any], torch.Tensor]:
     """The sum of the losses of all tasks."""
 
     def loss(*given: Any) -> torch.Tensor:
-        return torch.stack([each(*given) for each in tasks.values()]).sum()
+        return torch.stack([each(*lent(*given)) for each in tasks.values()]).sum()
 
     return loss
 

@@ -273,9 +273,15 @@ class Run:
         """Bring them back; rates stay as they are."""
         rates = self.rates.each
         self.load_weights(self.module, state["model"])
+        for task, loss in self.objective.losses.items():
+            own = {n: each for n, each in state["loss"].items() if n.startswith(f"{task}.")}
+            fit_buffers(
+                loss, {n.removeprefix(f"{task}."): t.to(self.device) for n, t in own.items()}
+            )
         with torch.no_grad():
             for name, tensor in self.of_loss().items():
-                tensor.copy_(state["loss"][name])
+                if name in state["loss"]:  # else it came after that
+                    tensor.copy_(state["loss"][name])
         # A copy: an optimizer takes the tensors that it is given for its own.
         own = with_added_groups(copied(state["optimizer"]), self.optimizer)
         if self.shards is not None:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 ROUND = "its round is over"
 AVERAGING = 0.03
 """of the budget that is kept free to validate averages"""
+NO_MEAN = {"pruning", "quantization_aware"}
+"""strategies whose weights are none any more once they are averaged: each seed has zeros of its own"""
 STARTING = 0.5
 """of what is left that all first steps together may wait for, by which rounds are reckoned"""
 
@@ -259,7 +261,8 @@ class Halving:
     def averaged(self, trainer: Trainer, result: Result) -> Result:
         """With the mean weights of the best and of those that make it better, if any does."""
         sign = trainer.objective.sign
-        if not result.kept or result.metric is None:
+        apart = {each.name for each in own_of(trainer.strategies)} & NO_MEAN
+        if not result.kept or result.metric is None or apart:
             return result
         inside, best, weights = [result.kept[0]], result.metric, result.weights
         tried = list[str]()

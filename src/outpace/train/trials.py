@@ -32,14 +32,14 @@ from numpy.typing import NDArray
 
 from outpace.errors import UsageError
 from outpace.records.training import Tried
-from outpace.seams.batch import batch_size, tensors_in
+from outpace.seams.batch import batch_size
 from outpace.seams.generators import generators_kept
 from outpace.serve.loader import Loader
 from outpace.serve.order import Repeated
 from outpace.train import ranks
 from outpace.train.checkpoint import seed_all
 from outpace.train.clock import Clock
-from outpace.train.data import Batches
+from outpace.train.data import FEWEST_HELD, Batches, holds_more
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies
@@ -58,8 +58,6 @@ STUDENT = (3.08, 1.89, 1.64, 1.53, 1.48)
 """quantiles of Student's t, 90 %, for two seeds and more: what is taken for better by luck is no worse"""
 FORWARD = 1 / 3
 """of a step that as many samples take to be judged by"""
-BYTES = 256 * 2**20
-"""that drawn batches may take"""
 SPARE = 1.2
 """times as long as before that a trial may take"""
 
@@ -166,7 +164,9 @@ class Trials:
             parts.train, parts.valid, steps, purse, self.world
         )
         if not (self.batches and self.held_out):
-            raise UsageError("an epoch has too few batches to hold some out")
+            few = parts.train.whole is not None and parts.train.whole < FEWEST_HELD
+            why = "an epoch has too few batches" if few else "too few batches came in time"
+            raise UsageError(f"{why} to hold some out")
         judging = FORWARD * samples(self.held_out) / samples(self.batches[:1])
         self.judging = ranks.most(judging, self.world)
         """steps that it is worth to judge a model"""
@@ -401,9 +401,8 @@ def drawn(
     def go_on(found: list[Any]) -> bool:
         if isinstance(train.source, Loader):
             places.append(train.source.indices)
-        size = sum(t.nbytes for t in tensors_in(found[0])) * len(found)
         in_time = purse.read() - began < some
-        return bool(ranks.least(size < BYTES and in_time, world))
+        return bool(ranks.least(holds_more(found) and in_time, world))
 
     found = train.peek(steps if whole else steps + held, go_on)
     if whole and found:

@@ -113,6 +113,11 @@ def head(run: Run, batch: Any) -> tuple[str, nn.Parameter]:
             f"class_prior: the last layer, {name or 'the model'}, has no bias",
             "give it one, or leave class_prior out",
         )
+    if not layer.bias.requires_grad:
+        raise UsageError(
+            f"class_prior: the bias of the last layer, {name or 'the model'}, does not learn",
+            "leave class_prior out",
+        )
     return name or "the model", layer.bias
 
 

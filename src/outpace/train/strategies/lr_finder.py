@@ -10,6 +10,7 @@ from outpace.errors import OutpaceError, UsageError
 from outpace.train import ranks
 from outpace.train.climb import climb
 from outpace.train.clock import done
+from outpace.train.data import holds_more
 from outpace.train.drawing import svg
 from outpace.train.layers import traceless
 from outpace.train.rate import LONG, Climb, Found, suggestion
@@ -55,6 +56,8 @@ class LrFinder(Strategy):
     sets = ("the largest rate",)
 
     def __init__(self, *, steps: int = STEPS) -> None:
+        if steps < FEWEST_STEPS:
+            raise UsageError(f"steps={steps}", f"give {FEWEST_STEPS} or more: fewer tell nothing")
         self.steps = steps
         self.made: Climb | None = None
         self.found: Found | None = None
@@ -107,8 +110,12 @@ class LrFinder(Strategy):
         def in_time(found: Sequence[Any]) -> bool:
             return run.clock.within(LIMIT, began)
 
+        def draws_more(found: Sequence[Any]) -> bool:
+            soon = in_time(found)  # whose clock all ranks read
+            return bool(ranks.least(holds_more(found), run.world)) and soon
+
         count = self.steps + held_of(self.steps)
-        batches = run.train.peek(count, in_time) if self.room(total) else []
+        batches = run.train.peek(count, draws_more) if self.room(total) else []
         if batches and not in_time(batches):
             return f"{len(batches)} batches in {LIMIT:.0%} of the time are too few to try rates"
 

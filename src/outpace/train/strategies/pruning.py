@@ -16,6 +16,7 @@ from outpace.train.strategies.base import Strategy
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
+NOTE = "pruning: "
 TIMES = 50
 """so often weights are chosen anew at most"""
 
@@ -26,9 +27,10 @@ class Pruning(Strategy):
 
     What: of each weight matrix and filter bank of linear, convolutional and recurrent layers the share
     s = ``sparsity`` (1 - (1 - u)^3) is zero, where u goes from 0 to 1 between the shares ``begin`` and
-    ``finish`` of the budget; in the rest the others make up for it. ``sparsity`` may be given for each
-    weight by its name instead, such as ``shares`` of what `outpace.compress` found. Only weights that
-    are as sparse as they are to be in the end are kept as the best.
+    ``finish`` of the budget; in the rest the others make up for it. Weights that do not learn stay as
+    they are. ``sparsity`` may be given for each weight by its name instead, such as ``shares`` of what
+    `outpace.compress` found. Only weights that are as sparse as they are to be in the end are kept as
+    the best.
     Helps: where a file is to be small: zeros are next to nothing in a compressed one, and a net that
     learns meanwhile bears more of them than one that is pruned at the end.
     Harms: a net that is small for its task already. It makes no step and no call faster: torch computes
@@ -66,10 +68,13 @@ class Pruning(Strategy):
     def prepare(self, run: Run) -> None:
         """See what is to be pruned."""
         found, given = prunable(run.module), self.sparsity
-        self.shares = dict(given) if isinstance(given, Mapping) else dict.fromkeys(found, given)
+        learn = [name for name, weight in found.items() if weight.requires_grad]
+        self.shares = dict(given) if isinstance(given, Mapping) else dict.fromkeys(learn, given)
         check(self.shares, found)
         if not self.shares:
-            raise UsageError("pruning: the model has no layer that is pruned", "leave it out")
+            raise UsageError(
+                "pruning: the model has no layer that learns and is pruned", "leave it out"
+            )
         self.weights = {name: found[name] for name in self.shares}
         self.time, self.masks = 0, {}
 
@@ -98,8 +103,10 @@ class Pruning(Strategy):
         """Say what came of it."""
         zeros = sum(int(run.by_whole(each, _zeros)) for each in self.weights.values())
         total = sum(weight.numel() for weight in self.weights.values())
+        # What an earlier end said, from which training went on.
+        run.notes[:] = [each for each in run.notes if not each.startswith(NOTE)]
         short = "" if self.time == TIMES else ", as training ended before all was pruned"
-        run.note(f"pruning: {zeros / total:.1%} of {total:,} weights are zero{short}")
+        run.note(f"{NOTE}{zeros / total:.1%} of {total:,} weights are zero{short}")
 
     def state_dict(self) -> dict[str, Any]:
         """Which weights are zero."""

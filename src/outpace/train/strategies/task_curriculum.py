@@ -14,7 +14,9 @@ from outpace.errors import OutpaceError, UsageError
 from outpace.seams.generators import generators_kept
 from outpace.seams.rate import set_rate
 from outpace.train import ranks
+from outpace.train.data import holds_more
 from outpace.train.layers import set_learning
+from outpace.train.objective import lent
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class TaskCurriculum(Strategy):
             joined = name in self.joined
             # Several ranks wait for the gradient of each weight, be it zero.
             with torch.set_grad_enabled(torch.is_grad_enabled() and (joined or world > 1)):
-                value = loss(*given)
+                value = loss(*lent(*given))
             losses.append(value if joined or world == 1 else value.detach() + 0.0 * value)
         return torch.stack(losses).sum()
 
@@ -111,7 +113,11 @@ class TaskCurriculum(Strategy):
         def in_time(found: Sequence[Any]) -> bool:
             return run.clock.within(SHARE / 2, began)  # the other half is for trials
 
-        batches = run.train.peek(min(steps, BATCHES), in_time)
+        def draws_more(found: Sequence[Any]) -> bool:
+            soon = in_time(found)  # whose clock all ranks read
+            return bool(ranks.least(holds_more(found), run.world)) and soon
+
+        batches = run.train.peek(min(steps, BATCHES), draws_more)
         gone: dict[str, float] = {}
         for name in names if in_time(batches) else ():
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -173,20 +174,15 @@ def _screen() -> Iterator[Show]:
 
     from outpace.report.live import picture
 
-    losses: dict[int, float] = {}
-    session: Path | None = None
+    losses: dict[Path, dict[int, float]] = defaultdict(dict)
     console = Console(no_color=colors() is False)
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
         def show(found: News) -> None:
-            nonlocal session
-            if found.session != session:
-                session = found.session
-                losses.clear()
-            seen = _seen(found.told)
+            seen, own = _seen(found.told), losses[found.session]
             if seen.loss is not None:
-                losses[found.told["steps"]] = seen.loss
-            drawn = picture(str(found.session), seen, list(losses.values()), found.age_s)
+                own[found.told["steps"]] = seen.loss
+            drawn = picture(str(found.session), seen, list(own.values()), found.age_s)
             live.update(drawn, refresh=True)
 
         yield show

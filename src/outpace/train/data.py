@@ -368,10 +368,17 @@ def batches(
     return Batches(Loader(source, batch_size, device=on, **settings), device, own=True)
 
 
-def holds_more(found: Sequence[Any]) -> bool:
-    """Whether memory is to hold one more batch of those that are looked at before the training."""
-    size = sum(tensor.nbytes for tensor in tensors_in(found[0])) * len(found)
-    return len(found) < FEWEST_HELD or size < HELD_BYTES
+def while_small(
+    go_on: Callable[[Sequence[Any]], bool], world: int
+) -> Callable[[Sequence[Any]], bool]:
+    """For `Batches.peek`: as long as ``go_on`` tells to, and all ranks are to hold one more batch."""
+
+    def both(found: Sequence[Any]) -> bool:
+        size = sum(tensor.nbytes for tensor in tensors_in(found[0])) * len(found)
+        goes_on = go_on(found)  # asked in any case: ranks may have to meet for it
+        return bool(ranks.least(goes_on and (len(found) < FEWEST_HELD or size < HELD_BYTES), world))
+
+    return both
 
 
 def is_exact(source: Any) -> bool:

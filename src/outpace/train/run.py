@@ -274,10 +274,9 @@ class Run:
         rates = self.rates.each
         self.load_weights(self.module, state["model"])
         for task, loss in self.objective.losses.items():
-            own = {n: each for n, each in state["loss"].items() if n.startswith(f"{task}.")}
-            fit_buffers(
-                loss, {n.removeprefix(f"{task}."): t.to(self.device) for n, t in own.items()}
-            )
+            prefix = f"{task}."
+            kept = {n: each for n, each in state["loss"].items() if n.startswith(prefix)}
+            fit_buffers(loss, {n.removeprefix(prefix): t.to(self.device) for n, t in kept.items()})
         with torch.no_grad():
             for name, tensor in self.of_loss().items():
                 if name in state["loss"]:  # else it came after that

@@ -39,7 +39,7 @@ from outpace.serve.order import Repeated
 from outpace.train import ranks
 from outpace.train.checkpoint import seed_all
 from outpace.train.clock import Clock
-from outpace.train.data import FEWEST_HELD, Batches, holds_more
+from outpace.train.data import FEWEST_HELD, Batches, while_small
 from outpace.train.loop import train as train_loop
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies
@@ -398,13 +398,12 @@ def drawn(
     began, some = purse.read(), 0.1 * purse.seconds
     places: list[NDArray[np.int64]] = []
 
-    def go_on(found: list[Any]) -> bool:
+    def in_time(_: Sequence[Any]) -> bool:
         if isinstance(train.source, Loader):
             places.append(train.source.indices)
-        in_time = purse.read() - began < some
-        return bool(ranks.least(holds_more(found) and in_time, world))
+        return purse.read() - began < some
 
-    found = train.peek(steps if whole else steps + held, go_on)
+    found = train.peek(steps if whole else steps + held, while_small(in_time, world))
     if whole and found:
         assert valid is not None
         most = 2 * held * samples(found[:1])

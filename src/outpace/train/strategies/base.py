@@ -44,7 +44,7 @@ RISING = 100
 Need = Literal["validation", "an end"]
 HINTS: dict[Need, str] = {
     "validation": "give valid=, the data to validate on",
-    "an end": "say how long: budget='30m', steps=5000, or epochs=10 of as many batches as train= tells",
+    "an end": "say how long: budget='30m', steps=5000, or epochs=10 where train= tells its batches",
 }
 
 

@@ -10,7 +10,7 @@ from outpace.errors import OutpaceError, UsageError
 from outpace.train import ranks
 from outpace.train.climb import climb
 from outpace.train.clock import done
-from outpace.train.data import holds_more
+from outpace.train.data import while_small
 from outpace.train.drawing import svg
 from outpace.train.layers import traceless
 from outpace.train.rate import LONG, Climb, Found, suggestion
@@ -110,12 +110,8 @@ class LrFinder(Strategy):
         def in_time(found: Sequence[Any]) -> bool:
             return run.clock.within(LIMIT, began)
 
-        def draws_more(found: Sequence[Any]) -> bool:
-            soon = in_time(found)  # whose clock all ranks read
-            return bool(ranks.least(holds_more(found), run.world)) and soon
-
         count = self.steps + held_of(self.steps)
-        batches = run.train.peek(count, draws_more) if self.room(total) else []
+        batches = run.train.peek(count, while_small(in_time, run.world)) if self.room(total) else []
         if batches and not in_time(batches):
             return f"{len(batches)} batches in {LIMIT:.0%} of the time are too few to try rates"
 

@@ -14,7 +14,7 @@ from outpace.errors import OutpaceError, UsageError
 from outpace.seams.generators import generators_kept
 from outpace.seams.rate import set_rate
 from outpace.train import ranks
-from outpace.train.data import holds_more
+from outpace.train.data import while_small
 from outpace.train.layers import set_learning
 from outpace.train.objective import lent
 from outpace.train.strategies.base import Strategy
@@ -113,11 +113,7 @@ class TaskCurriculum(Strategy):
         def in_time(found: Sequence[Any]) -> bool:
             return run.clock.within(SHARE / 2, began)  # the other half is for trials
 
-        def draws_more(found: Sequence[Any]) -> bool:
-            soon = in_time(found)  # whose clock all ranks read
-            return bool(ranks.least(holds_more(found), run.world)) and soon
-
-        batches = run.train.peek(min(steps, BATCHES), draws_more)
+        batches = run.train.peek(min(steps, BATCHES), while_small(in_time, run.world))
         gone: dict[str, float] = {}
         for name in names if in_time(batches) else ():
             try:

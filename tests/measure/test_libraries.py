@@ -58,5 +58,9 @@ def test_trainers_are_asked_to_end_as_where_they_stop_early() -> None:
     found = trainer("lightning.pytorch.trainer.trainer", should_stop=False)
     assert ask_to_end(found)
     assert found.should_stop
+    least = SimpleNamespace(_can_stop_early=False)  # below its min_epochs
+    found = trainer("lightning.pytorch.trainer.trainer", should_stop=False, fit_loop=least)
+    assert not ask_to_end(found)
+    assert found.should_stop  # it ends when it has come to them
     for other in (trainer("train", should_stop=False), trainer("transformers.trainer"), None):
         assert not ask_to_end(other)

@@ -204,14 +204,15 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
     moving = moving_seconds(evidence) + untouched_seconds(evidence)
     least_doubled, doubled, most_doubled = double_seconds(evidence)
     taken = max(0.0, total - fixed - moving - doubled)
-    unknown = None
+    unknown, most = None, 0.0
     if not evidence.compute.operations:
         unknown = "how far they are from this machine's ceiling"
     elif evidence.may_be_held_up and evidence.arm(ONE_THREAD) is None and not evidence.ranks:
         unknown = "how much of that they wait for cores that other programs use"
+        most = max(0.0, taken - at_best)
     if unknown is not None:
         yield Told(
-            of_step(evidence, 0.0, 0.0, 0.0, "predicted"),
+            of_step(evidence, 0.0, 0.0, most, "predicted"),
             evidence.compute.where,
             f"the model's operations take {in_ms(taken, evidence.steps.mean_s)} of a "
             f"step; {unknown} was not measured",

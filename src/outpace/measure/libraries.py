@@ -34,7 +34,8 @@ def ask_to_end(trainer: Any) -> bool:
         return True
     if _is_of(LIGHTNING, trainer) and hasattr(trainer, "should_stop"):
         trainer.should_stop = True
-        return True
+        # below `min_epochs` or `min_steps` it goes on, and ends when it has come to them
+        return bool(getattr(getattr(trainer, "fit_loop", None), "_can_stop_early", True))
     return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -268,6 +269,8 @@ def test_an_entry_that_fails(tmp_path: Path) -> None:
     assert max(lines) == "trained"
     assert [line for line in lines if UNWATCHED in line and line.startswith("outpace: ")]
     assert len(lines) == 2
+    broken = json.loads((tmp_path / "session" / "status.json").read_text())["broken"]
+    assert "ModuleNotFoundError" in broken  # the parent tells of it, not of a missing training
 
 
 @pytest.mark.parametrize("shadow", [False, True])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,9 @@ def test_a_trace_has_the_phases_of_steps(script: Callable[..., Path], tmp_path: 
         event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     }
     assert names >= {"forward", "backward", "optimizer"}
+    spans = sorted([int(n) for n in re.findall(r"\d+", name)] for name in names if "step" in name)
+    assert len(spans) == 5
+    assert all(before[-1] + 1 == after[0] for before, after in pairwise(spans))
 
 
 def test_nothing_of_the_users_is_written(script: Callable[..., Path]) -> None:
@@ -87,8 +92,11 @@ def test_nothing_of_the_users_is_written(script: Callable[..., Path]) -> None:
 
 
 def test_three_steps(script: Callable[..., Path]) -> None:
-    code, found, _ = diagnose(script(variant(steps=3)))
+    path = script(variant(steps=3))
+    code, found, _ = diagnose(path, "--trace", "t.json")
     assert (code, found["outcome"], found["steps"]["count"]) == (0, "done", 3)
+    assert not (path.parent / "t.json").exists()
+    assert "t.json is not written: no step was left to trace" in found["notes"]
 
 
 def test_no_training(script: Callable[..., Path]) -> None:

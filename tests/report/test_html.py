@@ -126,7 +126,7 @@ def test_sections_without_data_say_so() -> None:
         "No training was found.",
         "No time was measured.",
         "No arm was measured.",
-        "None: nothing that was taken out",
+        "None: no experiment was made.",
         "No remedy was tried.",
         "Memory was not measured.",
         "No quality test was made.",

@@ -67,3 +67,10 @@ def test_compare_bears_anything() -> None:
             Console(file=io.StringIO(), width=80).print(compare(before, after))
             assert "\x1b" not in compare_markdown(before, after)
     assert "cannot be compared" in compare_markdown(made.quiet(), made.no_training())
+
+
+def test_a_learning_that_is_ill_is_told_where_nothing_is_slow() -> None:
+    ill = msgspec.structs.replace(made.nasty(), findings=(), bound="none", cause=None)
+    assert ill.learning
+    assert f"({ill.learning[0].severity})" in render_markdown(ill)
+    assert "None: no experiment was made." in render_markdown(made.no_training())

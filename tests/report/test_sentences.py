@@ -162,3 +162,21 @@ def test_a_tuning_without_a_recipe_sends_nobody_to_run_it() -> None:
     assert bare.why == "no recipe was made: nothing that was tried pays"
     (bare,) = sentences.next_steps(without_recipe(*map(not_proven, made.IMAGES_TRIALS)))
     assert bare.why == "no recipe was made: what is faster is not proven"
+
+
+def test_what_is_refused_by_a_hair_does_not_read_as_if_it_had_passed() -> None:
+    tuned = made.images_tuned()
+    assert tuned.proof is not None
+    proof = replace(tuned.proof, proven=False, difference=0.004, high=0.010041, margin=0.01)
+    told = proof_sentence(proof)
+    assert "at most 1.004 % worse" in told
+    assert "margin is 1.0 %" in told
+
+
+def test_what_comes_next_is_of_the_same_training() -> None:
+    session = made.images_diagnosed()
+    (tune,) = next_steps(session)
+    assert "--from" not in tune.command
+    run = replace(session.evidence.run, from_step=400)
+    (tune,) = next_steps(replace(session, evidence=replace(session.evidence, run=run)))
+    assert tune.command.startswith("outpace tune --from 400 ")

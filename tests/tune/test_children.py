@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from outpace.errors import OutpaceError
 from outpace.records.arm import Arm
 from outpace.records.compute import ByHand
 from outpace.records.evidence import Evidence
@@ -21,7 +22,7 @@ from outpace.records.gain import Gain
 from outpace.records.input import LATER_EPOCHS
 from outpace.records.trial import Trial
 from outpace.tune.children import join, measure_training, total_gain, tried_by_now, try_remedies
-from outpace.tune.files import EVIDENCE, MARKER, STATUS, TRIALS, write
+from outpace.tune.files import CONTESTS, EVIDENCE, MARKER, STATUS, TRIALS, write
 from tests.remedies.some_evidence import EMPTY, IMAGES
 
 
@@ -84,7 +85,7 @@ def test_images_that_are_not_kept_are_decoded_as_before() -> None:
     assert gain is not None
     later = 0.25 / 4 + 0.75
     steps = 480 * (1 / 5 + 4 / 5 * later)
-    assert gain.speedup == pytest.approx(600 / (600 - 480 + steps + 4500 * 2e-4))
+    assert gain.speedup == pytest.approx(600 / (600 - 480 + steps + 0.25 * 4500 * 2e-4))
 
 
 def test_a_run_whose_epochs_are_unknown_is_not_taken_for_one_epoch() -> None:
@@ -98,6 +99,20 @@ def test_a_run_whose_epochs_are_unknown_is_not_taken_for_one_epoch() -> None:
     steps = 480 * (first + (1 - first) / 2)
     assert gain.speedup == pytest.approx(600 / (600 - 480 + steps + 4500 * 2e-4))
     assert gain.speedup > 1.2
+
+
+def test_of_a_run_of_unknown_length_only_the_part_seen_pays_for_keeping() -> None:
+    """200,000 images take 40 s to keep, in ten epochs of which a hundredth was seen."""
+    unknown = msgspec.structs.replace(
+        IMAGES,
+        input=msgspec.structs.replace(IMAGES.input, epochs=None, samples=200_000),
+        run=msgspec.structs.replace(IMAGES.run, total_steps=None, epoch_steps=600.0),
+    )
+    assert unknown.steps.count == 60
+    gain = total_gain(unknown, {**compared("recipe", 2.0), **compared("cold", 1.0)})
+    assert gain is not None
+    steps = 480 * (0.1 + 0.9 / 2)
+    assert gain.speedup == pytest.approx(600 / (600 - 480 + steps + 40 / 100))
 
 
 def test_whole_epochs_that_are_faster_leave_the_start_as_it_was() -> None:
@@ -425,3 +440,47 @@ def test_a_script_that_fails_after_a_training_as_it_is_has_failed(tmp_path: Path
 
     found = measure_training(launch, {"time_s": 1000.0}, tmp_path)
     assert (found.exit_code, len(runs), found.notes) == (5, 1, [])
+
+
+def test_what_was_seen_of_earlier_workers_is_not_taken_for_that_of_new_ones(tmp_path: Path) -> None:
+    """As of the training before it, or of the script before it was mended."""
+    (tmp_path / "rank-1").mkdir()
+    old = [tmp_path / "worker-0-123.json", tmp_path / "rank-1" / "worker-1-124.json"]
+    for each in old:
+        each.write_text("[]")
+    left = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        left.extend(folder.rglob("worker-*"))
+        return 7
+
+    measure_training(launch, {"time_s": 1.0}, tmp_path)
+    assert left == []
+
+
+def test_a_fault_of_ours_is_no_target_without_a_training(tmp_path: Path) -> None:
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        write(folder / STATUS, {"broken": "OSError('no space')"})
+        return 0
+
+    with pytest.raises(OutpaceError, match=r"nothing could be measured.*no space") as found:
+        measure_training(launch, {"time_s": 1.0}, tmp_path)
+    assert found.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("chosen", "runs"), [(1000.0, 3), (0.0, 1)])
+def test_a_script_is_run_again_for_as_long_as_its_process_chose(
+    tmp_path: Path, chosen: float, runs: int
+) -> None:
+    """Nobody named a time; with changes of the model it is more than without."""
+    rounds = iter(range(1, 9))
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        seen = next(rounds)
+        arm = msgspec.structs.replace(IMAGES.arms[0], rounds=min(seen, 2))
+        run = msgspec.structs.replace(IMAGES.run, finished=True)
+        write_json(folder / EVIDENCE, msgspec.structs.replace(IMAGES, run=run, arms=(arm,)))
+        write(folder / CONTESTS, {"contests": {}, "complete": False, "time_s": chosen})
+        return 0
+
+    assert measure_training(launch, {"time_s": None}, tmp_path).runs == runs

@@ -64,7 +64,7 @@ def test_better_is_proven() -> None:
 def test_noise_is_not_a_proof() -> None:
     noisy = prove(runner(0.0, noise=2.0), seeds=3, steps=50, margin=0.01, enough_time=lambda: False)
     assert not noisy.proven
-    assert "worse, margin 1.0 %" in shortfall(noisy), "the user is told by how much"
+    assert "worse, margin 1 %" in shortfall(noisy), "the user is told by how much"
 
 
 def test_chance_has_no_more_tries_than_it_is_given() -> None:
@@ -269,3 +269,15 @@ def test_a_run_that_failed_gives_no_figures() -> None:
 
     proof = prove(failing, seeds=3, steps=60, margin=0.02)
     assert (proof.seeds, proof.margin, proof.high) == (1, 0.02, None)
+
+
+@pytest.mark.parametrize(
+    ("high", "margin", "told"),
+    [
+        (0.02, 0.01, "at most 2.00 % worse, margin 1 %"),
+        (0.010041, 0.01, "at most 1.004 % worse, margin 1 %"),
+        (0.0007, 0.0004, "at most 0.07 % worse, margin 0.04 %"),
+    ],
+)
+def test_a_refusal_does_not_read_as_if_it_had_passed(high: float, margin: float, told: str) -> None:
+    assert shortfall(Proof(True, False, high=high, margin=margin)).endswith(told)

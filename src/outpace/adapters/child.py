@@ -17,8 +17,9 @@ def begin(spec_file: str, import_began_ns: int) -> None:
 
     Ranks above 0 get a session folder of their own.
     """
+    spec: dict[str, Any] = {}
     try:
-        spec: dict[str, Any] = json.loads(Path(spec_file).read_text(encoding="utf-8"))
+        spec = json.loads(Path(spec_file).read_text(encoding="utf-8"))
         spec["import_began_ns"] = import_began_ns
         if rank := int(os.environ.get("RANK", "0")):
             spec["session"] = str(Path(spec["session"]) / f"rank-{rank}")
@@ -27,5 +28,16 @@ def begin(spec_file: str, import_began_ns: int) -> None:
         getattr(importlib.import_module(module), function)(spec)
     except Exception as error:
         print(f"outpace: {error!r}; the target goes on unwatched", file=sys.stderr)
+        _write_down(spec, error)
         if os.environ.get("OUTPACE_DEBUG"):
             raise
+
+
+def _write_down(spec: dict[str, Any], error: Exception) -> None:
+    """For the parent, which would else take it for a target without a training."""
+    try:
+        from outpace.tune.files import STATUS, write
+
+        write(Path(spec["session"]) / STATUS, {"broken": repr(error)})
+    except Exception:
+        pass  # the lines above say it

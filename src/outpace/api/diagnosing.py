@@ -69,22 +69,25 @@ def measure(
     }
     (work.session / TRACE).unlink(missing_ok=True)
     found = measuring.measure(work.launch, spec, work.session)
-    if trace is not None:
-        _write_trace(work.session, trace)
+    if trace is not None and not _write_trace(work.session, trace):
+        work.notes.append(f"{trace} is not written: no step was left to trace")
     evidence = found.evidence or Evidence(machine=work.machine)
     return evidence, found.exit_code, found.notes
 
 
-def _write_trace(session: Path, path: Path) -> None:
-    """A few steps as a Chrome/Perfetto trace."""
+def _write_trace(session: Path, path: Path) -> bool:
+    """A few steps as a Chrome/Perfetto trace; False where none was traced, as of several ranks."""
     from outpace.report import written
     from outpace.report.trace import chrome_trace
 
+    if not (session / TRACE).exists():
+        return False
     events: list[tuple[str, str, int, int, str, dict[str, str]]] = [
         (name, "seams", start, end, "training thread", {})
         for name, start, end in read(session / TRACE, [])
     ]
     written(path, chrome_trace(events))
+    return True
 
 
 def interpret(
@@ -140,7 +143,7 @@ def finish(
     command: Literal["diagnose", "tune", "run"],
     **more: Any,
 ) -> Session:
-    """Write the session down."""
+    """Write the session down. Where that fails it is told: what was measured is not lost for that."""
     session = Session(
         **{f: getattr(diagnosis, f) for f in Diagnosis.__struct_fields__ if f != "notes"},
         notes=(*diagnosis.notes, *work.told),
@@ -150,5 +153,9 @@ def finish(
         evidence=evidence,
         **more,
     )
-    write_json(work.session / "session.json", session)
+    try:
+        write_json(work.session / "session.json", session)
+    except OSError as error:
+        told = f"the session cannot be kept in {work.session}: {error.strerror or error}"
+        return msgspec.structs.replace(session, notes=(*session.notes, told))
     return session

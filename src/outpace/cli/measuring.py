@@ -104,7 +104,8 @@ def _written_at(path: Path) -> int | None:
 
 def show(session: Session, options: Given) -> int:
     """Print a session, and write its report; the target's own exit code where it failed."""
-    mark_latest(options.folder)
+    if (options.folder / "session.json").exists():
+        mark_latest(options.folder)
     if options.report is not None:
         from outpace.report import write_report
 

@@ -23,7 +23,7 @@ from outpace.measure.lines import (
     kinds,
     places,
 )
-from outpace.measure.sampler import Line, read_dump
+from outpace.measure.sampler import WORKER, Line, read_dump
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.watch import Watcher
 from outpace.records.input import Input
@@ -58,7 +58,7 @@ def collect_input(
     fetched = watcher.fetches(record.number, workers=workers > 0)
     watched = Counter({k: v for k, v in samples.items() if k.phase == "input"})
     if workers:
-        for path in session.glob(f"worker-{record.number}-*.json"):
+        for path in session.glob(WORKER.format(loader=record.number, pid="*")):
             watched += read_dump(path)
     collate = loader.collate_fn.__name__ if isroutine(loader.collate_fn) else ""
     # A lambda has the name of every other one.

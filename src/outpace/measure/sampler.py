@@ -40,6 +40,8 @@ from outpace.seams.where import is_user_file, short
 
 INTERVAL_S = 0.02
 DUMP_EVERY_S = 1.0
+WORKER = "worker-{loader}-{pid}.json"
+"""the file of a process that makes a loader's batches"""
 SOON_S = 5e-6
 AT_ONCE = 8
 """frames, the innermost, that are read in one moment"""

@@ -117,9 +117,11 @@ def _arms(session: Session) -> str:
 
 
 def _findings(session: Session) -> str:
-    if not session.findings:
-        return text(" ".join(("None.", sentences.ceiling_sentence(session))).strip())
     lines = []
+    if not session.findings:
+        none = "None." if session.evidence.experimented else "None: no experiment was made."
+        lines = [text(" ".join((none, sentences.ceiling_sentence(session))).strip())]
+        lines += [""] * bool(session.learning)
     for finding in session.findings:
         name = ", ".join(filter(None, (finding.bound, finding.cause)))
         where = code(words.place(finding.where, session.target.cwd))

@@ -205,10 +205,13 @@ def proof_sentence(proof: Proof | None) -> str:
         return f"{head}. {reason}".strip()
     name = words.plain(proof.measure)
     side = "worse" if proof.difference > 0 else "better"
+    most, margin = _percent(proof.high), _percent(proof.margin)
+    if most == margin:  # else what was refused by a hair would read as if it had passed
+        most = _percent(proof.high, 4)
     figures = (
         f"over {words.count(proof.seeds, 'seed')} of {words.count(proof.steps, 'step')} the {name} "
-        f"is {_percent(abs(proof.difference))} {side}, at most {_percent(proof.high)} worse "
-        f"with {_percent(proof.confidence)} confidence; the margin is {_percent(proof.margin)} "
+        f"is {_percent(abs(proof.difference))} {side}, at most {most} worse "
+        f"with {_percent(proof.confidence)} confidence; the margin is {margin} "
         f"of {part_of(proof)}"
     )
     return f"{head}: {figures}."
@@ -219,8 +222,8 @@ def part_of(proof: Proof) -> str:
     return "the baseline's fall" if proof.measure == "loss" else "the metric itself"
 
 
-def _percent(value: float) -> str:
-    return f"{words.number(100 * value, 2)} %" if words.finite(value) else words.MISSING
+def _percent(value: float, digits: int = 2) -> str:
+    return f"{words.number(100 * value, digits)} %" if words.finite(value) else words.MISSING
 
 
 def overhead_sentence(overhead: Overhead | None) -> str:
@@ -283,10 +286,12 @@ def _minutes_for_trials(session: Session) -> int:
 
 def _next_commands(session: Session) -> list[Next]:
     target = session.target
+    step = session.evidence.run.from_step
+    begin = ("--from", str(step)) if step else ()
     if session.outcome in ("failed", "no training"):
         return [Next(bare_command(target), "does it train to its end by itself?")]
     if session.outcome == "interrupted":
-        return [Next(words.outpace(session.command, target), "starts again")]
+        return [Next(words.outpace(session.command, target, *begin), "starts again")]
     if session.command == "tune" and session.recipe and any(t.accepted for t in session.trials):
         run = words.outpace("run", target, "--recipe", recipe_file(session))
         return [Next(run, "trains with the recipe, the script unchanged")]
@@ -294,7 +299,8 @@ def _next_commands(session: Session) -> list[Next]:
     if session.command == "tune" and untried and _too_short(session):
         return [Next(bare_command(target), "a run of more steps can be tuned")]
     if session.command == "tune" and untried:
-        longer = words.outpace("tune", target, "--time", f"{_minutes_for_trials(session)}m")
+        minutes = f"{_minutes_for_trials(session)}m"
+        longer = words.outpace("tune", target, "--time", minutes, *begin)
         return [Next(longer, "gives the trials time")]
     if session.command == "tune":
         why = (
@@ -303,7 +309,8 @@ def _next_commands(session: Session) -> list[Next]:
         return [Next(bare_command(target), f"no recipe was made: {why}")]
     advised = [each for finding in session.findings for each in finding.remedies]
     if session.command == "diagnose" and any(not each.by_hand for each in advised):
-        return [Next(words.outpace("tune", target), "measures the remedies and proves quality")]
+        tune = words.outpace("tune", target, *begin)
+        return [Next(tune, "measures the remedies and proves quality")]
     if session.command == "diagnose" and advised:
         page = words.command("outpace", "remedies", advised[0].name)
         return [Next(page, "says what to change by hand")]

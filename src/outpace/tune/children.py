@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from outpace.errors import Interrupted
+from outpace.errors import Interrupted, OutpaceError
+from outpace.measure.sampler import WORKER
 from outpace.records.arm import COMMUNICATION_FREE
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.files import read_json, write_json
@@ -24,7 +25,16 @@ from outpace.records.gain import NO_GAIN, Gain
 from outpace.records.input import LATER_EPOCHS
 from outpace.records.ledger import with_ending
 from outpace.records.trial import Settings, Trial
-from outpace.tune.files import CONTESTS, EVIDENCE, LOSSES, MARKER, STATUS, TRIALS, read, write
+from outpace.tune.files import (
+    CONTESTS,
+    EVIDENCE,
+    LOSSES,
+    MARKER,
+    STATUS,
+    TRIALS,
+    read,
+    write,
+)
 from outpace.tune.prove import Losses
 
 MOST_RUNS = 8
@@ -78,7 +88,7 @@ class Measured:
     notes: list[str] = field(default_factory=list)
     another: Mapping[str, Any] | None = None
     """the training that follows it, as of `outpace.measure.trainings.Another`"""
-    contests: Any = None
+    contests: Mapping[str, Any] = field(default_factory=dict)
     """what was compared by then"""
     spent_s: float = 0.0
 
@@ -101,7 +111,7 @@ def measure_training(
     excluded: dict[str, str] = {}
     first = evidence = whole = earlier.evidence if earlier is not None else None
     another = earlier.another if earlier is not None else None
-    contests = earlier.contests if earlier is not None else None
+    contests: Mapping[str, Any] = earlier.contests if earlier is not None else {}
     spent = earlier.spent_s if earlier is not None else 0.0
     code, runs, advance = 0, int(earlier is not None), -1
     notes: list[str] = []
@@ -109,8 +119,9 @@ def measure_training(
     while runs < MOST_RUNS:
         for name in (MARKER, STATUS):
             (folder / name).unlink(missing_ok=True)
-        for old in (folder / EVIDENCE, *folder.glob(f"rank-*/{EVIDENCE}")):
-            old.unlink(missing_ok=True)
+        for name in (EVIDENCE, WORKER.format(loader="*", pid="*")):
+            for old in [*folder.glob(name), *folder.glob(f"rank-*/{name}")]:
+                old.unlink(missing_ok=True)
         again = runs > 0
         begun = monotonic()
         try:
@@ -128,7 +139,7 @@ def measure_training(
         runs += 1
         arm = read(folder / MARKER, {}).get("arm", "")
         evidence = _read_evidence(folder)
-        ended, contests = read(folder / STATUS, {}), read(folder / CONTESTS)
+        ended, contests = read(folder / STATUS, {}), read(folder / CONTESTS, {})
         another = ended.get("another") or another
         if code != 0 and evidence is not None and _is_altered(ended):
             notes.append(_told_altered(code))
@@ -163,13 +174,9 @@ def measure_training(
         whole = evidence
         spent += max(0.0, monotonic() - begun - evidence.run.to_first_step_s)
         done = sum(a.rounds for a in evidence.arms)
-        if (
-            not evidence.steps.count
-            or spent >= float(spec.get("time_s") or 60.0)
-            or done == advance
-        ):
+        if not evidence.steps.count or spent >= contests.get("time_s", math.inf) or done == advance:
             break
-        if (contests or {}).get("complete"):
+        if contests.get("complete"):
             break
         if not stays and (ended.get("another") or evidence.run.trained_s < least_s):
             break
@@ -188,6 +195,11 @@ def measure_training(
         )
     notes += [f"{k}: {v}" for k, v in excluded.items()]
     found = evidence or first
+    if found is None and code == 0 and "broken" in ended:
+        raise OutpaceError(
+            f"nothing could be measured, by a fault of outpace's own: {ended['broken']}",
+            "OUTPACE_DEBUG=1 shows where; please report it",
+        )
     if found is not None:
         write_json(folder / EVIDENCE, found)  # trials go by it
     if found is None and "made" in ended:
@@ -389,10 +401,10 @@ def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
     steps, once = evidence.in_steps_s, evidence.once_s
     total = total or 1.0
     first = 1 / (evidence.input.epochs or LATER_EPOCHS) if cold is not None else 0.0
-    images = evidence.input.images
-    keeping = images.keeping_s * (evidence.input.samples or 0) if cold and images else 0.0
+    images, kept = evidence.input.images, float(final.get("kept", 1.0))
+    keeping = images.keeping_s * kept * (evidence.input.samples or 0) if cold and images else 0.0
+    keeping *= _seen(evidence)
     cold = cold or warm
-    kept = float(final.get("kept", 1.0))
     compiling_s = float(final.get("compiling_s", 0.0))
 
     def at(one: float, other: float, epochs: float) -> float:
@@ -407,6 +419,16 @@ def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
         at(cold.low, warm.low, whole.low),
         at(cold.high, warm.high, whole.high),
         "measured" if compared else "predicted",
+    )
+
+
+def _seen(evidence: Evidence) -> float:
+    """The part of the run that the ledger tells of: all, but where its length is not known."""
+    run = evidence.run
+    if run.total_steps is not None or run.finished or not run.epoch_steps:
+        return 1.0
+    return min(
+        1.0, evidence.steps.count / ((evidence.input.epochs or LATER_EPOCHS) * run.epoch_steps)
     )
 
 

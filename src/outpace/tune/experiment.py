@@ -193,7 +193,7 @@ class Experiment:
         times = self.observed.found.compute.get("eval_times")
         measured = self.observed.stopped and self.observed.another is None
         complete = measured or self.all_but_complete()
-        found = {"contests": kept, "complete": complete, "eval_times": times}
+        found = {"contests": kept, "complete": complete, "eval_times": times, "time_s": self.time_s}
         write(self.observed.session / CONTESTS, found)
 
     def all_but_complete(self) -> bool:

@@ -12,6 +12,7 @@ EVIDENCE = "evidence.json"
 MARKER = "arm.json"
 STATUS = "status.json"
 PROGRESS = "progress.json"
+PROGRESS_EVERY_S = 0.2
 TRIALS = "trials.json"
 LOSSES = "losses.json"
 CONTESTS = "contests.json"

@@ -6,7 +6,7 @@ import atexit
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from typing import Any
 
 from torch.optim import Optimizer
@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from outpace.seams.where import user_frames
 from outpace.tune.ending import end_process
-from outpace.tune.files import STATUS, write
+from outpace.tune.files import PROGRESS_EVERY_S, STATUS, tell, write
 
 Spec = dict[str, Any]
 
@@ -47,12 +47,18 @@ def begin_there(spec: Spec, observe: Callable[[Spec], None]) -> None:
 
 def find(spec: Spec) -> None:
     """Run to the first step within a function, and write down how many were made before it."""
-    status = Path(spec["session"]) / STATUS
+    session = Path(spec["session"])
+    status = session / STATUS
     before, within = 0, dict[str, None]()
+    told = 0.0
 
     def see() -> bool:
-        nonlocal before
+        nonlocal before, told
         codes = [frame.f_code for frame in user_frames(sys._getframe(1))]
+        if monotonic() - told > PROGRESS_EVERY_S:
+            told = monotonic()
+            phase = f"running to {spec['function']}"
+            tell(session, phase=phase, done=0.0, total=0.0, note=f"step {before:,}")
         if any(spec["function"] in (code.co_name, code.co_qualname) for code in codes):
             write(status, {"stopped": True, "before": before})
             end_process(in_command=spec.get("command", False))

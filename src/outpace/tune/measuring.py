@@ -81,7 +81,7 @@ def _measure_longest(launch: Launch, spec: dict[str, Any], folder: Path) -> Meas
 
 def _is_cut_short(found: Measured) -> bool:
     """Whether another training follows one that is not measured to its end."""
-    complete = found.contests is not None and found.contests["complete"]
+    complete = found.contests.get("complete")
     return found.another is not None and found.exit_code == 0 and not complete
 
 
@@ -96,7 +96,7 @@ def _the_rest(launch: Launch, spec: dict[str, Any], folder: Path, found: Measure
     assert found.evidence is not None
     if _trained_s(found) < LEAST_S:
         return measure_training(launch, {**spec, "mixes": True}, folder, stays=True)
-    if found.contests is not None:
+    if found.contests:
         write(folder / CONTESTS, found.contests)
     there = {**spec, "from_step": found.evidence.run.from_step}
     return measure_training(launch, there, folder, earlier=found, stays=True)

@@ -6,6 +6,7 @@ Both experiments (diagnose, trials) and plain watching build on it.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -20,7 +21,7 @@ from outpace.measure.arms import Contest
 from outpace.measure.collect import collect
 from outpace.measure.found import Found
 from outpace.measure.last_lines import LastLines
-from outpace.measure.sampler import Sampler, phase_reader
+from outpace.measure.sampler import WORKER, Sampler, phase_reader
 from outpace.measure.subjects import training_loader
 from outpace.measure.trainings import Another, Trainings
 from outpace.measure.unwatched import unwatched
@@ -34,10 +35,8 @@ from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
-from outpace.tune.files import EVIDENCE, STATUS, has_steps, tell, write
+from outpace.tune.files import EVIDENCE, PROGRESS_EVERY_S, STATUS, has_steps, tell, write
 from outpace.tune.ranks import several_ranks
-
-PROGRESS_EVERY_S = 0.2
 
 
 class Observed:
@@ -93,7 +92,7 @@ class Observed:
         self.sampler.target = threading.get_ident()
 
     def _watch_worker(self) -> None:
-        dump = self.session / f"worker-{self.host.making}-{os.getpid()}.json"
+        dump = self.session / WORKER.format(loader=self.host.making, pid=os.getpid())
         Sampler(threading.get_ident(), lambda: "input", dump).start()
 
     def pause_sampler(self, paused: bool) -> None:
@@ -218,6 +217,8 @@ class Observed:
             if self.spec.get("debug"):
                 raise
             print(f"outpace: evidence could not be written: {error!r}", file=sys.stderr)
+            with contextlib.suppress(OSError):
+                write(self.session / STATUS, {"broken": repr(error)})
 
     def stop(self) -> None:
         """All is measured: write it down and end this process, whose results are thrown away."""

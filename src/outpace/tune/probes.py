@@ -223,10 +223,12 @@ def probe_trace(observed: Observed) -> Iterator[None]:
     phases = observed.host.phases
     events: list[tuple[str, int, int]] = []
     phases.starts, phases.events = [], events
-    for index in range(TRACED):
-        begun = perf_counter_ns()
+    for _ in range(TRACED):
+        begun, first = perf_counter_ns(), observed.host.steps
         yield None
-        events.append((f"step {observed.host.steps - TRACED + index}", begun, perf_counter_ns()))
+        last = observed.host.steps - 1  # short steps come in groups
+        name = f"step {first}" if last == first else f"steps {first} to {last}"
+        events.append((name, begun, perf_counter_ns()))
     phases.events = None
     write(observed.session / TRACE, events)
 

@@ -257,7 +257,8 @@ def shortfall(proof: Proof) -> str:
     if proof.high is None:
         return proof.reason
     most, margin = 100 * proof.high, 100 * proof.margin
-    return f"{proof.measure} at most {most:.2f} % worse, margin {margin:.1f} %"
+    told = f"{most:.2f}" if f"{most:.2f}" != f"{margin:.2f}" else f"{most:.4g}"
+    return f"{proof.measure} at most {told} % worse, margin {margin:g} %"
 
 
 def _start(losses: Losses, count: int) -> float:

@@ -224,6 +224,12 @@ def test_reading_is_told_apart_from_waiting() -> None:
     assert "reads data, or waits for them" in findings(lines)[0].reason
 
 
+def test_steps_whose_time_is_not_known_gain_nothing() -> None:
+    steps = replace(IMAGES.steps, count=1, mean_s=0.0, median_s=0.0)
+    assert of_step(replace(IMAGES, steps=steps), 0.1, 0.0, 0.2).gain.speedup == 1.0
+    findings(replace(IMAGES, steps=steps))
+
+
 def test_what_is_told_beside_another_program_may_differ_more_in_another_run() -> None:
     threaded = replace(IMAGES, compute=replace(IMAGES.compute, threads=2))
     beside = replace(threaded, run=replace(threaded.run, others_cores=0.9))

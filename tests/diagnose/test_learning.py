@@ -171,6 +171,7 @@ def test_a_fault_is_told(
         (FALLS, {"validated": (1.9, 1.5, 1.3, 1.2, 1.21, 1.23, 1.25, 1.26)}),
         (FALLS[::-1], {"validated": RISES}),
         (LEAPS, {"noise_scale": 6.0, "batch": 1}),
+        (LEAPS, {"noise_scale": 60.0, "batch": 1, "learners": 2}),
         (FALLS, {"noise_scale": 60.0, "batch": 1}),
         (FALLS, {"labels": (768,), "purity": 1.0, "classes": 65, "shuffles": None}),
         (FALLS, {"labels": (400, 368), "purity": 1.0, "shuffles": True}),

@@ -66,6 +66,38 @@ def test_lines_that_change_parameters(how: Any) -> None:
     assert not found.holds(__file__, "main", last)
 
 
+def epoch(model: nn.Module) -> None:
+    for _ in range(2):
+        noise = torch.randn(8, 4)
+        loss = model(noise).square().sum()
+        shown = loss.detach() * 2
+        with torch.no_grad():
+            model[1].weight.clamp_(-1, 1)  # type: ignore[index]
+        shown.neg()
+
+
+def plainly(model: nn.Module) -> None:
+    for _ in range(2):
+        loss = model(torch.randn(8, 4)).square().sum()
+        model[0].bias.data.clamp_(-1, 1)  # type: ignore[index]
+        loss.detach().neg()
+        model[1].bias.data.clamp_(-1, 1)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("how", "first", "last"), [(epoch, 6, 6), (plainly, 3, 5)])
+def test_a_training_that_keeps_a_weight_within_limits_is_no_update_for_that(
+    how: Any, first: int, last: int
+) -> None:
+    """Its loop computes the loss, and whatever else the script does in a step."""
+    model = trained()
+    with Watch(model) as watch:
+        how(model)
+    found = watch.own.update()
+    assert found is not None
+    at = how.__code__.co_firstlineno
+    assert (found.first - at, found.last - at) == (first, last)
+
+
 def test_what_changes_no_parameter_is_none() -> None:
     model = trained()
     with Watch(model) as watch:

@@ -402,6 +402,15 @@ def test_units_that_are_off_harm_where_they_narrow_the_net(host: Host) -> None:
     assert looked_at(host, wide).dead == pytest.approx(62 / 64)
 
 
+def test_units_of_a_convolution_in_one_dimension_are_its_channels(host: Host) -> None:
+    model = nn.Sequential(
+        *(nn.Unflatten(1, (1, 8)), nn.Conv1d(1, 32, 1), nn.ReLU(), nn.Conv1d(32, 4, 1)),
+        *(nn.Flatten(), nn.Linear(32, 4)),
+    )
+    nn.init.constant_(model[1].bias[:30], -50.0)
+    assert looked_at(host, model).dead == pytest.approx(30 / 32)
+
+
 @pytest.mark.parametrize("units", [16, 8192])
 def test_units_at_their_limit(host: Host, units: int) -> None:
     """Of a large activation only some rows are looked at."""

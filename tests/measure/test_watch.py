@@ -97,3 +97,24 @@ def test_a_disk_that_writes_a_checkpoint_is_part_of_it(watcher: Watcher, tmp_pat
     assert came.count == 3
     assert came.ns > 3 * 0.05e9
     assert watcher.elsewhere[1] / watcher.elsewhere[0] < 0.04e9
+
+
+class Sly(dict[str, int]):
+    """One that answers nothing."""
+
+    def __len__(self) -> int:
+        raise RuntimeError("ask me later")
+
+
+def test_variables_that_raise_when_they_are_looked_at_end_no_watching(
+    watcher: Watcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A view of a weight from within `no_grad` does, once the weight was stepped."""
+    model = nn.Linear(8, 2)
+    with torch.no_grad():
+        row = model.weight[0]
+    sly = Sly()
+    train(model, torch.optim.SGD(model.parameters(), 0.1), 1.0)
+    assert (len(row), type(sly)) == (8, Sly)
+    assert len(watcher.steps) == 20
+    assert capsys.readouterr().err == ""

@@ -78,6 +78,8 @@ class Cost:
             rest = max(self.whole_s * 0.005, self.whole_s - cost)
             return 1.0 + times * (self.whole_s / rest - 1.0)
 
+        if self.whole_s <= 0:
+            return Gain(1.0, 1.0, 1.0, self.how)
         low, high = spared(self.low, 1 / self.differs), spared(self.high, self.differs)
         return Gain(spared(self.seconds), low, high, self.how)
 

@@ -198,6 +198,8 @@ def noisy(evidence: Evidence) -> Iterator[Learning]:
     values, health = _finite(evidence), evidence.health
     if len(values) < FEWEST_LOSSES or min(values) <= 0 or health.noise_scale is None:
         return
+    if health.learners > 1:
+        return  # adversaries: such losses need not fall
     third = len(values) // 3
     late = values[-third:]
     spread = stdev(b - a for a, b in pairwise(late)) / math.sqrt(2)

@@ -89,8 +89,10 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         """optimizers (id) whose gradients were gone when a backward pass began"""
         self.updates = 0
         self.seen: Counter[str] = Counter()
-        self.pending: list[tuple[str, str, torch.Tensor]] = []
-        """activations of this step that no layer has followed yet"""
+        self.pending: list[tuple[str, str, torch.Tensor, int]] = []
+        """activations of this step that no layer has followed yet, with the dimension of their units"""
+        self.convolved = False
+        """the last layer was a convolution"""
         self.began: set[int] = set()
         """optimizers (id) whose gradients were looked at before a backward pass"""
         self.looking = False
@@ -176,8 +178,10 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             return
         if name in ("relu", *LIMITS) and isinstance(out, torch.Tensor) and out.dim() > 1:
             self.seen[name] += 1
-            self.pending.append((name, f"{name} {self.seen[name]}", out.detach()))
+            layer = f"{name} {self.seen[name]}"
+            self.pending.append((name, layer, out.detach(), _unit_dim(out, self.convolved)))
         elif name in PRODUCTS:
+            self.convolved = name == "convolution"
             self._judge_pending(out)
         elif name == "nll_loss_forward" and args[1].shape == (self.host.batch_size,):
             # One label a sample: words of a text are as rare as they are.
@@ -190,16 +194,17 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
 
         Units that are off harm where they narrow the net: where fewer are on than the layer makes of them.
         """
-        into = made.shape[_unit_dim(made)] if isinstance(made, torch.Tensor) and made.dim() else 0
-        for name, layer, out in self.pending:
+        tensor = isinstance(made, torch.Tensor) and made.dim()
+        into = made.shape[_unit_dim(made, self.convolved)] if tensor else 0
+        for name, layer, out, units in self.pending:
             if name != "relu":
                 low, high = LIMITS[name]
                 some = _some(out)
                 share = int(((some < low) | (some > high)).sum()) / max(1, some.numel())
                 self.saturated.setdefault(layer, []).append(share)
-            elif out.numel() >= FEWEST_ROWS * out.shape[_unit_dim(out)]:
-                dead = _never_on(out)
-                narrows = (1 - dead) * out.shape[_unit_dim(out)] < into
+            elif out.numel() >= FEWEST_ROWS * out.shape[units]:
+                dead = _never_on(out, units)
+                narrows = (1 - dead) * out.shape[units] < into
                 self.dead.setdefault(layer, []).append(dead if narrows else 0.0)
         self.pending.clear()
 
@@ -304,8 +309,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         rose = by_hand and now > self.first_rates.setdefault(one, now)
         self.warming_up = rose or any(map(_restrained, self.host.optimizers))
         if optimizer is self.host.main_optimizer():
-            grads = [p.grad for _, p in named if p.grad is not None and not p.grad.is_sparse]
-            self.noise.add([_part(grad).float() for grad in grads])
+            grads = [p.grad for _, p in named if id(p) in own and p.grad is not None]
+            self.noise.add([_part(grad).float() for grad in grads if not grad.is_sparse])
         for name, parameter in named:
             grad = parameter.grad
             if id(parameter) not in own or grad is None or grad.dim() < 2 or grad.is_sparse:
@@ -407,14 +412,14 @@ def _is_binary(given: torch.Tensor) -> bool:
     return bool(((some == 0) | (some == 1)).all())
 
 
-def _unit_dim(out: torch.Tensor) -> int:
-    """The dimension of an activation's units: channels of an image, else the last."""
-    return 1 if out.dim() == 4 else out.dim() - 1
+def _unit_dim(out: torch.Tensor, convolved: bool) -> int:
+    """The dimension of a layer's units: channels where it was a convolution, else the last."""
+    return 1 if convolved and out.dim() > 2 else out.dim() - 1
 
 
-def _never_on(out: torch.Tensor) -> float:
-    """Share of units that are 0 all over a batch."""
-    others = [d for d in range(out.dim()) if d != _unit_dim(out)]
+def _never_on(out: torch.Tensor, units: int) -> float:
+    """Share of units, along that dimension, that are 0 all over a batch."""
+    others = [d for d in range(out.dim()) if d != units]
     return float((out.amax(dim=others) == 0).float().mean())
 
 

@@ -237,15 +237,17 @@ def _between(left: Any, right: Any, operation: ast.cmpop, wanted: bool) -> float
 def _missing_of_several(node: ast.BoolOp, frame: FrameType, wanted: bool) -> float | bool:
     every = isinstance(node.op, ast.And) is wanted
     found: list[float | bool] = []
+    unknown = False
     for each in node.values:
         try:
             found.append(_missing(each, frame, wanted))
         except Unknown:
-            if every:
-                raise
+            unknown = True
     if every:
         if False in [one for one in found if isinstance(one, bool)]:
-            return False
+            return False  # whatever the others are, as `None` where a limit is not set
+        if unknown:
+            raise Unknown
         return max((one for one in found if not isinstance(one, bool)), default=True)
     if True in [one for one in found if isinstance(one, bool)]:
         return True

@@ -231,7 +231,12 @@ def carries_graph(value: Any, depth: int = 3) -> bool | None:
 def _graph(value: Any) -> Any:
     """The autograd node that made a tensor; None for leaves and for anything else."""
     torch = sys.modules.get("torch")
-    return value.grad_fn if torch is not None and isinstance(value, torch.Tensor) else None
+    if torch is None or not isinstance(value, torch.Tensor):
+        return None
+    try:
+        return value.grad_fn
+    except RuntimeError:  # a view from within no_grad, of a weight that was stepped since
+        return None
 
 
 def _is_data(value: Any) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from outpace.measure.course import Course
 from outpace.measure.growth import Growth
 from outpace.measure.ledger import WARM_UP
@@ -93,7 +96,7 @@ class Watcher:
                 self.firsts.append(step)
         self.growth.feed(step.index)
         if step.index == LOOK_AT:
-            self.first_look = look()
+            self.first_look = _unless_raised(look)
         if step.index >= self.next_look:
             self.next_look *= 4
             self._look_for_retained()
@@ -122,8 +125,8 @@ class Watcher:
     def _look_for_retained(self) -> None:
         trend = self.growth.trend()
         if trend is not None and trend.grows:
-            self.retained = find_retained(self.first_look)
-            self.fills = self.retained is None and fills_up(self.first_look)
+            self.retained = _unless_raised(find_retained, self.first_look)
+            self.fills = not self.retained and bool(_unless_raised(fills_up, self.first_look))
 
     def total_steps(self, micro_steps: int) -> int | None:
         """Steps of the whole run, of so many batches each; None where nothing tells."""
@@ -168,3 +171,11 @@ class Watcher:
         return [
             (seam.totals(i, workers=False), seam.totals(i, workers=True)) for i in range(LOADERS)
         ]
+
+
+def _unless_raised(look_at: Callable[..., Any], *args: Any) -> Any:
+    """What a look at the script's variables tells; None where its own classes raise in place of an answer."""
+    try:
+        return look_at(*args)
+    except Exception:
+        return None

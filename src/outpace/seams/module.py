@@ -336,13 +336,18 @@ def behaves_otherwise(module: nn.Module) -> bool:
 
 
 def holds(value: Any, tensors: set[int]) -> bool:
-    """Whether a variable is one of the tensors, or a batch (tuple, list, dict) that has one."""
+    """Whether a variable is one of the tensors, or a batch (tuple, list, dict) that has one.
+
+    The script's own kinds of these are not asked: what they do then is theirs.
+    """
     if id(value) in tensors:
         return True
-    if isinstance(value, dict) and len(value) < 32:
-        return any(id(v) in tensors for v in value.values())
-    if isinstance(value, tuple | list) and len(value) < 32:
-        return any(id(v) in tensors for v in value)
+    if isinstance(value, dict) and dict.__len__(value) < 32:
+        return any(id(v) in tensors for v in dict.values(value))
+    if isinstance(value, list) and list.__len__(value) < 32:
+        return any(id(v) in tensors for v in list.__iter__(value))
+    if isinstance(value, tuple) and tuple.__len__(value) < 32:
+        return any(id(v) in tensors for v in tuple.__iter__(value))
     return False
 
 

@@ -92,6 +92,8 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         if phase != "backward":
             self.readings.see(name_of(operator), args)
         frame = user_frame(sys._getframe(1)) if phase in (None, "forward") else None
+        if frame is not None and phase:
+            self.own.compute(frame)
         if frame is not None and (phase or self.own.see(operator, args, out, frame)):
             beside = self.module is not None and not self.module.inside
             self.origins.see(frame, name_of(operator), self.took_s, beside)

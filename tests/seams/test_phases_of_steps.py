@@ -61,20 +61,27 @@ def test_a_closure_is_not_the_optimizers(named: bool, partial: bool) -> None:
     assert told == [*each, ("after", "optimizer")] * 2
 
 
-def searched() -> list[torch.Tensor]:
-    """Weights that LBFGS came to, which calls its closure several times a step."""
+def searched(begins: list[float] | None = None) -> list[torch.Tensor]:
+    """Weights that LBFGS came to, which calls its closure several times a step; its losses then."""
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)), torch.randn(16, 4)
     optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe")
+
+    losses: list[float] = []
 
     def closure() -> Any:
         optimizer.zero_grad()
         loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
         loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(loss.item())
         return loss
 
     for _ in range(3):
+        losses.clear()
         optimizer.step(closure)
+        assert len(losses) > 1
+        if begins is not None:
+            begins.append(losses[0])
     return [weight.detach().clone() for weight in model.parameters()]
 
 
@@ -84,6 +91,17 @@ def test_a_search_with_a_closure_finds_the_same() -> None:
         watched = searched()
         assert host.steps == 3
     assert all(torch.equal(one, other) for one, other in zip(alone, watched, strict=True))
+
+
+def test_the_loss_of_a_search_is_that_which_it_began_at() -> None:
+    """A sum of all that were tried would go by how many these were."""
+    begins, told, steps = list[float](), list[float](), list[Step]()
+    with hosted() as host:
+        host.on_loss = lambda samples, loss: told.append(loss.item())
+        host.listeners.append(steps.append)
+        searched(begins)
+    assert told == pytest.approx(begins)
+    assert [step.micro_steps for step in steps] == [1, 1, 1]
 
 
 def test_a_closure_that_fails_leaves_no_phase_running() -> None:

@@ -163,14 +163,17 @@ class OptimizerSeam:
     def beside_step(self, value: Any) -> Any:
         """A closure that stops the optimizer's clock while it runs: it has phases of its own.
 
+        A search calls it many times a step: the step's loss, and its batches, are those of the first call.
         An exception of it ends the step, and leaves no phase running.
         """
-        phases = self.host.phases
+        host, phases = self.host, self.host.phases
         if not isinstance(value, CLOSURES):
             return value
+        first: tuple[int, int] | None = None
 
         @functools.wraps(value)
         def closure(*args: Any, **kwargs: Any) -> Any:
+            nonlocal first
             if get_ident() != phases.owner or phases.current() != "optimizer":
                 return value(*args, **kwargs)
             phases.pop()
@@ -179,6 +182,11 @@ class OptimizerSeam:
                 result = value(*args, **kwargs)
             finally:
                 phases.unwind(depth)
+            if first is None:
+                first = len(host.pending), host.backwards_in_step
+            else:
+                del host.pending[first[0] :]
+                host.backwards_in_step = first[1]
             phases.push("optimizer")
             return result
 

@@ -109,6 +109,34 @@ def test_a_cache_that_is_not_there_yet_is_made(
     assert sorted(path.name for path in home.iterdir()) == [".triton", "project"]
 
 
+def test_a_log_that_goes_to_our_output_by_name_comes_to_its_file(outside_tmp: Path) -> None:
+    """As a container's logging is often set up, with its output in a file."""
+    (outside_tmp / "train.py").write_text(
+        textwrap.dedent(
+            """
+            import torch
+            print("first", flush=True)
+            with open("/dev/stdout", "a") as file:
+                file.write("by name\\n")
+            torch.manual_seed(0)
+            model = torch.nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            for _ in range(5):
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+            """
+        )
+    )
+    log = outside_tmp / "log.txt"
+    command = [sys.executable, "-m", "outpace", "diagnose", "--steps", "3", "-q", "train.py"]
+    with log.open("a") as file:
+        done = subprocess.run(
+            command, cwd=outside_tmp, stdout=file, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert log.read_text().splitlines() == ["first", "by name"]
+
+
 @needs_landlock
 def test_only_what_is_started_in_it_is_guarded(outside_tmp: Path, tmp_path: Path) -> None:
     write = ["sh", "-c", f"echo x > {outside_tmp}/file"]

@@ -17,14 +17,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from PIL import Image
 
 from outpace.records.evidence import Evidence
 from outpace.remedies import edits
 from outpace.remedies.catalog import all_remedies
 from outpace.remedies.channels_last import ChannelsLast
+from outpace.remedies.decode_jpeg import DecodeJpeg
 from outpace.remedies.edits.script import Script
 from outpace.remedies.fetch_threads import FetchThreads
+from outpace.remedies.fused_optimizer import FusedOptimizer
 from outpace.remedies.patch import patched
+from outpace.remedies.prefetch import Prefetch
 from tests.remedies.some_evidence import ALL
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -69,7 +73,7 @@ EDITS: list[Callable[[str, str], str]] = [
     edits.keep_on_device,
     lambda s, w: edits.gradients_to_none(s),
     lambda s, w: edits.decorate(s, w, "@torch.no_grad()"),
-    lambda s, w: edits.add_method(s, "__getitem__", "def many(self):\n    return 1"),
+    lambda s, w: edits.add_method(s, "Rows", "__getitem__", "def many(self):\n    return 1"),
 ]
 
 
@@ -297,6 +301,13 @@ def test_no_gradients_where_it_validates() -> None:
     assert edits.decorate(source, f"x.py:{training}", "@torch.no_grad()") == source
 
 
+def test_gradients_are_not_taken_from_a_function_that_the_training_calls_too() -> None:
+    source = "class A:\n    @staticmethod\n    def loss(model, x):\n        return model(x)\n"
+    assert edits.decorate(source, "a.py:4", "@torch.no_grad()", trains="a.py:4") == source
+    changed = edits.decorate(source, "a.py:4", "@torch.no_grad()", trains="a.py:9")
+    assert "    @staticmethod\n    @torch.no_grad()\n    def loss" in changed
+
+
 def test_single_calls() -> None:
     source = 'image = Image.open(files[0]).convert("RGB")\nother = Image.open(x).convert("L")\n'
     assert edits.open_images_by(source, "fast") == source.replace(
@@ -304,6 +315,7 @@ def test_single_calls() -> None:
     )
     assert edits.keep_on_device("total += loss.item()\n", "a.py:1") == "total += loss.detach()\n"
     assert edits.keep_on_device("total += loss.item()\n", "a.py:2") == "total += loss.item()\n"
+    assert edits.keep_on_device("total += loss.item( )\n", "a.py:1") == "total += loss.detach()\n"
     assert edits.gradients_to_none("o.zero_grad(set_to_none=False)\n") == (
         "o.zero_grad(set_to_none=True)\n"
     )
@@ -325,6 +337,9 @@ def test_single_calls() -> None:
         "model.gradient_checkpointing_disable()",
         "z = checkpoint(block, x)",
     ]
+    own = "import torch.utils.checkpoint as cp\n"
+    own += "y = cp.checkpoint(net, x, context_fn=seen, use_reentrant=False)\n"
+    assert edits.without_checkpointing(own) == own, "what the context sets is needed"
     segments = "from torch.utils.checkpoint import checkpoint_sequential\n"
     segments += "x = checkpoint_sequential(net.blocks, 2, x, use_reentrant=False)\n"
     assert edits.without_checkpointing(segments) == segments
@@ -371,9 +386,86 @@ def test_samples_are_kept_in_the_same_order() -> None:
     for name in ("cache_samples", "prefetch", "fetch_threads"):
         kind = next(k for k in all_remedies() if k.name == name)()
         facts = anywhere(ALL["rows"])
+        facts = replace(facts, input=replace(facts.input, drawn_by="Squares"))
         changed = kind.edit(source, facts, kind.settings(facts))
         assert changed != source
         assert results(source)["batches"] == results(changed)["batches"], name
+
+
+def test_a_batch_that_is_none_ends_no_epoch() -> None:
+    """As a collate function gives where none of its samples could be read."""
+    source = dedented(
+        """
+        from torch.utils.data import DataLoader
+        def some(samples):
+            return samples if max(samples) > 6 else None
+        train_loader = DataLoader(range(12), batch_size=4, collate_fn=some)
+        batches = []
+        for batch in train_loader:
+            batches.append(batch)
+        """
+    )
+    changed = Prefetch().edit(source, anywhere(ALL["rows"]), {"batches": 3})
+    assert changed != source
+    assert (
+        results(source)["batches"]
+        == results(changed)["batches"]
+        == [None, [4, 5, 6, 7], [8, 9, 10, 11]]
+    )
+
+
+def test_only_the_class_that_draws_the_samples_has_them_drawn_by_threads() -> None:
+    source = dedented(
+        """
+        from torchvision.datasets import ImageFolder
+        class Vocabulary:
+            def __getitem__(self, word):
+                return 0
+        train_loader = DataLoader(ImageFolder("x"), batch_size=4, num_workers=2)
+        """
+    )
+    facts = anywhere(ALL["rows"])
+    facts = replace(facts, input=replace(facts.input, workers=2, drawn_by="DatasetFolder"))
+    assert FetchThreads().edit(source, facts, FetchThreads().settings(facts)) == source
+
+
+def test_a_file_that_is_broken_is_pillows_to_read(tmp_path: Path) -> None:
+    pytest.importorskip("simplejpeg")
+    image = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(image).save(tmp_path / "a.jpg")
+    whole = (tmp_path / "a.jpg").read_bytes()
+    (tmp_path / "a.jpg").write_bytes(whole[: len(whole) // 2])
+    source = dedented(
+        f"""
+        from PIL import Image, ImageFile
+        ImageFile.LOAD_TRUNCATED_IMAGES = True
+        try:
+            found = Image.open({str(tmp_path / "a.jpg")!r}).convert("RGB").tobytes()
+        finally:
+            ImageFile.LOAD_TRUNCATED_IMAGES = False
+        """
+    )
+    facts = ALL["images"]
+    assert facts.input.images is not None
+    images = replace(facts.input.images, jpeg_share=1.0)
+    facts = replace(facts, input=replace(facts.input, images=images))
+    changed = DecodeJpeg().edit(source, facts, {})
+    assert "simplejpeg.decode_jpeg(" in changed
+    assert results(source)["found"] == results(changed)["found"]
+
+
+def test_what_the_edit_of_a_remedy_would_do_otherwise_than_its_trial_is_left_out() -> None:
+    """A video model's weights, and sparse gradients beside dense ones."""
+    facts = ALL["images"]
+    source = "import torch\nmodel = Net()\nloss = model(x)\n"
+    compute = replace(facts.compute, where="train.py:3")
+    assert ChannelsLast().edit(source, replace(facts, compute=compute), {}) != source
+    video = replace(facts, compute=replace(compute, volumes=True))
+    assert ChannelsLast().edit(source, video, {}) == source
+    source = f"import torch\no = torch.optim.{compute.optimizer}(p, lr=1e-3)\n"
+    sparse = replace(facts, compute=replace(compute, fusible=False))
+    assert FusedOptimizer().edit(source, sparse, {"how": "fused"}) == source
+    assert FusedOptimizer().edit(source, sparse, {"how": "foreach"}) != source
 
 
 def anywhere(evidence: Evidence) -> Evidence:
@@ -431,6 +523,7 @@ def test_all_remedies_together_on_an_example() -> None:
         'os.environ.setdefault("OMP_WAIT_POLICY", "passive")',
         "simplejpeg.decode_jpeg(",
         "import simplejpeg",
+        "def opened_once(",
     ):
         assert changed.count(part) == 1, part
     compile(changed, "image_classifier.py", "exec")
@@ -620,7 +713,9 @@ def test_a_fork_draws_with_threads_of_its_own() -> None:
         rows = Rows()
         """
     )
-    changed = FetchThreads().edit(source, anywhere(ALL["rows"]), {"threads": 2})
+    facts = anywhere(ALL["rows"])
+    facts = replace(facts, input=replace(facts.input, drawn_by="Rows"))
+    changed = FetchThreads().edit(source, facts, {"threads": 2})
     rows: Any = results(changed)["rows"]
     assert rows.__getitems__([3, 1, 2]) == [3, 1, 2]
     child = os.fork()
@@ -684,7 +779,7 @@ def test_workers_are_given_up_with_what_they_made(name: str) -> None:
         """
     )
     facts = anywhere(ALL["rows"])
-    facts = replace(facts, input=replace(facts.input, workers=2))
+    facts = replace(facts, input=replace(facts.input, workers=2, drawn_by="Rows"))
     kind = next(k for k in all_remedies() if k.name == name)()
     changed = kind.edit(source, facts, kind.settings(facts))
     assert "num_workers=0" in changed
@@ -694,7 +789,6 @@ def test_workers_are_given_up_with_what_they_made(name: str) -> None:
 
 
 def test_arguments_that_exclude_the_new_ones_are_left_out() -> None:
-    from outpace.remedies.fused_optimizer import FusedOptimizer
     from outpace.remedies.loader_workers import LoaderWorkers
 
     facts = ALL["images"]

@@ -168,6 +168,9 @@ def test_two_iterators_of_one_loader(others: bool) -> None:
         assert not host.broken
 
 
+NESTED = ("another's", "a list", "an array")
+
+
 class Buckets(Sampler[list[int]]):
     """Knows how many batches there are once it has made them, by chance."""
 
@@ -192,11 +195,33 @@ class Buckets(Sampler[list[int]]):
         return sum(1 for _ in self)
 
 
+class OfAnother(Sampler[list[int]]):
+    """Batches of another sampler's order, which has the generator, or of a list that it shuffles."""
+
+    def __init__(self, kind: str) -> None:
+        self.sampler = RandomSampler(range(12), generator=torch.Generator().manual_seed(0))
+        self.order = {
+            "a list": list(range(12)),
+            "an array": np.arange(12),
+            "another's": None,
+        }[kind]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self.order is not None:
+            random.shuffle(self.order)  # type: ignore[arg-type]
+        order = list(self.sampler if self.order is None else self.order)
+        yield from (order[begin : begin + 2] for begin in range(0, 12, 2))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def drawn(kind: str) -> list[list[float]]:
     random.seed(0)
     learn = learner()
     data = TensorDataset(torch.arange(12.0)[:, None].expand(12, 3))
-    batches: DataLoader[Any] = DataLoader(data, batch_sampler=Buckets(kind))
+    sampler = OfAnother(kind) if kind in NESTED else Buckets(kind)
+    batches: DataLoader[Any] = DataLoader(data, batch_sampler=sampler)
     seen = []
     for _ in range(3):
         for (x,) in batches:
@@ -205,7 +230,7 @@ def drawn(kind: str) -> list[list[float]]:
     return seen
 
 
-@pytest.mark.parametrize("kind", ["torch", "python", "numpy", "numpy's older"])
+@pytest.mark.parametrize("kind", ["torch", "python", "numpy", "numpy's older", *NESTED])
 @pytest.mark.parametrize("switching", [False, True])
 def test_a_length_that_draws_random_numbers_changes_nothing(switching: bool, kind: str) -> None:
     plain = drawn(kind)

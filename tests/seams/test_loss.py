@@ -7,6 +7,7 @@ import torch
 from tests.remedies.trainings import hosted
 from torch.amp import GradScaler
 
+from outpace.seams.host import MOST_PENDING
 from outpace.seams.loss import scalar
 
 
@@ -78,6 +79,20 @@ def test_an_optimizer_that_steps_more_often_than_the_first_one_skips_nothing() -
             scaler.step(optimizer)
             scaler.update()
     assert told == [1.0, 3.0]
+
+
+def test_backward_passes_of_a_script_that_steps_no_more_pile_nothing_up() -> None:
+    """As of saliency maps, by the hundred thousand, once it is trained."""
+    weight = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    for wanted in (False, True):
+        with hosted() as host:
+            host.on_loss = (lambda *_: None) if wanted else None
+            for turn in range(MOST_PENDING + 100):
+                (weight * 1.0).backward()
+                if turn == 3:
+                    optimizer.step()
+            assert len(host.pending) == (MOST_PENDING if wanted else 0)
 
 
 @pytest.mark.gpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -74,6 +75,22 @@ def test_what_is_kept_is_not_computed_again(seam: RecomputeSeam, reentrant: bool
     seam.reconcile(AS_IS)
     gradients(block, reentrant=reentrant)
     assert block.runs == 5
+
+
+def test_what_a_context_of_the_scripts_sets_is_not_left_out(seam: RecomputeSeam) -> None:
+    entered: list[str] = []
+
+    @contextmanager
+    def noted(name: str) -> Iterator[None]:
+        entered.append(name)
+        yield
+
+    seam.reconcile(KEPT)
+    x = torch.ones(4, 8, requires_grad=True)
+    checkpoint(
+        Block(), x, use_reentrant=False, context_fn=lambda: (noted("first"), noted("again"))
+    ).sum().backward()
+    assert entered == ["first", "again"]
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs")

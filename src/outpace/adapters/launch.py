@@ -109,7 +109,7 @@ def start(
     variables = environment(spec_file, env or {})
     thrown_away = None
     if spec.get("shadow"):
-        allow = [session.absolute(), *map(Path, spec.get("allow", ()))]
+        allow = [session.absolute(), *map(Path, spec.get("allow", ())), *_files_of_ours()]
         thrown_away = ThrownAway(Path(target.cwd), session.absolute(), allow, variables)
         variables |= thrown_away.variables
     log.debug("starting %s (spec: %s)", " ".join(command_of(target)), spec_file)
@@ -137,6 +137,15 @@ def _open(
         ) from error
     except PermissionError as error:
         raise TargetError(f"{command[0]} cannot be run: {error.strerror}") from error
+
+
+def _files_of_ours() -> list[Path]:
+    """Files that our output goes to: a target may open its own by name, as /dev/stdout."""
+    found = []
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            found.append(Path(os.readlink(f"/proc/self/fd/{number}")))
+    return [path for path in found if path.is_file()]
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -49,7 +50,7 @@ from outpace.seams.backend import BackendSeam, benchmarks
 from outpace.seams.collective import CollectiveSeam
 from outpace.seams.host import Host, Step
 from outpace.seams.module import ModuleSeam, is_compiled
-from outpace.seams.optimizer import OptimizerSeam
+from outpace.seams.optimizer import OptimizerSeam, can_fuse
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.root import RootFacts
 from outpace.seams.tf32 import computed_in
@@ -262,6 +263,8 @@ def _compute(
         group = optimizer.param_groups[0]
         facts["optimizer"] = type(optimizer).__name__
         facts["fused"] = bool(group.get("fused"))
+        name = facts["optimizer"]
+        facts["fusible"] = all(can_fuse(name, each) for each in optimizer.param_groups)
         # Where a script does not say, torch takes it on a GPU.
         unsaid = group.get("foreach") is None and not facts["fused"]
         facts["foreach"] = bool(group.get("foreach")) or (unsaid and facts.get("device") == "cuda")
@@ -319,6 +322,7 @@ def _model_facts(module: nn.Module, facts: RootFacts) -> dict[str, Any]:
         "batch_norm_training": any(m.training for m in norms),
         "channels_last": bool(weights)
         and all(w.is_contiguous(memory_format=torch.channels_last) for w in weights),
+        "volumes": any(t.dim() == 5 for t in chain(module.parameters(), module.buffers())),
         "root": type(module).__name__,
         "where": facts.where,
     }

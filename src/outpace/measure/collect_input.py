@@ -73,6 +73,7 @@ def collect_input(
     facts: dict[str, Any] = {
         "kind": "iterable" if isinstance(loader.dataset, IterableDataset) else "loader",
         "where": record.where,
+        "drawn_by": _drawn_by(_base(loader.dataset)),
         "workers": workers,
         "prefetch_factor": loader.prefetch_factor or 0,
         "persistent": loader.persistent_workers,
@@ -129,6 +130,12 @@ def _base(dataset: Any) -> Any:
             break
         dataset = inner
     return dataset
+
+
+def _drawn_by(dataset: Any) -> str:
+    """Name of the class that ``dataset[index]`` is written in."""
+    kinds = type(dataset).__mro__
+    return next((kind.__name__ for kind in kinds if "__getitem__" in vars(kind)), "")
 
 
 def _epochs(watcher: Watcher, epoch: float | None, micro_steps: int) -> int | None:

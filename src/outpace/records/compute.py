@@ -85,9 +85,13 @@ class Compute(msgspec.Struct, frozen=True):
     batch_norms: int = 0
     batch_norm_training: bool = False
     channels_last: bool = False
+    volumes: bool = False
+    """parameters or buffers of five dimensions, which ``.to(memory_format=torch.channels_last)`` refuses"""
     optimizer: str | None = None
     fused: bool = False
     foreach: bool = False
+    fusible: bool = True
+    """torch's fused kernels take all of the optimizer's groups"""
     mislaid: bool = False
     """the script lays gradients otherwise in memory than their weights, as an arm with fused steps met"""
     set_to_none: bool = True

@@ -36,6 +36,8 @@ class Input(msgspec.Struct, frozen=True):
     """a DataLoader over a map-style set, over an iterable set, or found by the lines that feed the
     model (a ``get_batch()`` or a generator)"""
     where: str | None = None
+    drawn_by: str = ""
+    """the class whose ``__getitem__`` draws a sample, beneath a `Subset`"""
     workers: int = 0
     prefetch_factor: int = 0
     persistent: bool = False

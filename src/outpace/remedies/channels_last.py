@@ -42,7 +42,12 @@ class ChannelsLast(Remedy):
         return replace(base, channels_last=True)
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
-        """The weights are laid out where the model is made: convolutions take the layout from them."""
+        """The weights are laid out where the model is made: convolutions take the layout from them.
+
+        Not where there are some in three dimensions: torch takes their weights for images, and fails.
+        """
+        if evidence.compute.volumes:
+            return source
         line = "{name} = {name}.to(memory_format=torch.channels_last)"
         changed = after_model(source, evidence.compute.where, line)
         return source if changed == source else add_import(changed, "torch")

@@ -24,7 +24,11 @@ def open_jpeg(path):
         if image.format != "JPEG" or image.mode not in ("RGB", "L"):
             return image.convert("RGB")
         file.seek(0)
-        found = Image.fromarray(simplejpeg.decode_jpeg(file.read(), colorspace="RGB"))
+        try:
+            found = Image.fromarray(simplejpeg.decode_jpeg(file.read(), colorspace="RGB"))
+        except ValueError:  # a broken file is Pillow's to tell of, or to read all the same
+            file.seek(0)
+            return Image.open(file).convert("RGB")
     found.info = dict(image.info)
     return found
 '''

@@ -107,7 +107,7 @@ class FetchThreads(Remedy):
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """The data set draws the samples of a batch with a pool of threads."""
         data = evidence.input
-        changed = add_method(source, "__getitem__", MANY)
+        changed = add_method(source, data.drawn_by, "__getitem__", MANY)
         changed = made_here(source, changed, data.where, data.workers)
         if changed == source:
             return source

@@ -72,8 +72,10 @@ class FusedOptimizer(Remedy):
         return replace(base, fused=True, foreach=None)
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
-        """The same in the optimizer's construction."""
+        """The same in the optimizer's construction, unless some of its groups are to stay as they are."""
         how = str(settings.get("how", "fused"))
+        if how == "fused" and not evidence.compute.fusible:
+            return source
         # Torch takes but one of both as True.
         arguments = {how: "True", "foreach" if how == "fused" else "fused": None}
         return set_optimizer_arguments(source, evidence.compute.optimizer, arguments)

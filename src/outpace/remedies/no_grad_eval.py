@@ -66,4 +66,5 @@ class NoGradEval(Remedy):
 
     def edit(self, source: str, evidence: Evidence, settings: Settings) -> str:
         """``@torch.no_grad()`` on the function that validates."""
-        return decorate(source, evidence.compute.eval_where, "@torch.no_grad()")
+        compute = evidence.compute
+        return decorate(source, compute.eval_where, "@torch.no_grad()", trains=compute.where)

@@ -22,7 +22,8 @@ def patched(
 ) -> str:
     """``source``, the text of the file ``name``, with the edits of all remedies."""
     text = source
-    for each, settings in remedies:
+    # A cache of images takes the calls that another decoder would have: that decoder goes into the cache.
+    for each, settings in sorted(remedies, key=lambda pair: pair[0] != "cache_decoded"):
         text = remedy(each).edit(text, placed(evidence, source, text, name), settings)
     return text
 

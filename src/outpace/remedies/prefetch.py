@@ -18,10 +18,10 @@ AHEAD = '''
 def ahead(batches):
     """Draw each batch in a thread while the step before it runs."""
     with ThreadPoolExecutor(1) as thread:
-        batches = iter(batches)
-        coming = thread.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = thread.submit(next, batches, None)
+        batches, end = iter(batches), object()
+        coming = thread.submit(next, batches, end)
+        while (batch := coming.result()) is not end:
+            coming = thread.submit(next, batches, end)
             yield batch
 '''
 

@@ -51,6 +51,10 @@ ACCUMULATED = 64
 """the same where the script has made one: it may step only after so many"""
 
 
+MOST_PENDING = 4096
+"""losses that are kept for a step: backward passes of a script that steps no more are none of it"""
+
+
 class Seam(Protocol):
     """A place where torch is touched."""
 
@@ -342,7 +346,7 @@ class Host:
             self.saw_training()
         if self.drawn.learn() is not None:
             self.fed = True
-        if loss is not None:
+        if loss is not None and self.on_loss is not None and len(self.pending) < MOST_PENDING:
             self.pending.append(loss)
         if self.boundary == "backward":
             self.end_step()

@@ -13,11 +13,13 @@ import functools
 import itertools
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
 from threading import get_ident
 from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader
+import torch
+from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -34,6 +36,9 @@ from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.untraced import untraced
 from outpace.seams.where import caller
+
+PLAIN = (list, dict, set, deque)
+"""what a sampler may keep its order in"""
 
 
 class Fed(NamedTuple):
@@ -480,17 +485,35 @@ class LoaderSeam:
 
 
 def held_by(loader: DataLoader[Any]) -> list[Any]:
-    """Generators of random numbers that it, its data set and its samplers have for themselves."""
-    parts = (loader, loader.dataset, loader.sampler, loader.batch_sampler)
+    """Generators of random numbers that it, its data set and its samplers have for themselves, or theirs."""
+    parts = [loader, loader.dataset]
+    ahead = [loader.sampler, loader.batch_sampler]
+    while ahead:
+        one = ahead.pop()
+        if not any(one is part for part in parts):
+            parts.append(one)
+            ahead += [e for name, e in getattr(one, "__dict__", {}).items() if _is_sampler(name, e)]
     return list(itertools.chain.from_iterable(map(generators_in, parts)))
 
 
-def apart(thing: Any) -> Any:
-    """A copy of a loader with copies of its samplers, or of one of them."""
-    own = copy.copy(thing)
+def apart(thing: Any, made: dict[int, Any] | None = None) -> Any:
+    """A copy of a loader with copies of its samplers, or of one of them, and of what these may shuffle."""
+    made = {} if made is None else made
+    if id(thing) in made:
+        return made[id(thing)]
+    own = made[id(thing)] = copy.copy(thing)
     if not hasattr(own, "__dict__"):  # None, or a list of indices
         return own
-    for name in ("batch_sampler", "sampler"):
-        if name in vars(own):
-            vars(own)[name] = apart(vars(own)[name])
+    shuffles = not isinstance(own, DataLoader) and not type(own).__module__.startswith("torch.")
+    for name, value in vars(own).items():
+        if _is_sampler(name, value):
+            vars(own)[name] = apart(value, made)
+        elif shuffles and isinstance(value, torch.Tensor):
+            vars(own)[name] = value.clone()
+        elif shuffles and (type(value) in PLAIN or type(value).__name__ == "ndarray"):
+            vars(own)[name] = copy.copy(value)
     return own
+
+
+def _is_sampler(name: str, value: Any) -> bool:
+    return isinstance(value, Sampler) or name in ("batch_sampler", "sampler")

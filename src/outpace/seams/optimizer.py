@@ -232,7 +232,7 @@ class OptimizerSeam:
                 continue
             if mislaid:
                 group["fused"], group["foreach"] = None, before["foreach"]
-            elif fused and name in FUSED and _can_fuse(name, group):
+            elif fused and name in FUSED and can_fuse(name, group):
                 group["fused"], group["foreach"] = True, False
             elif foreach and name in FOREACH:
                 group["fused"], group["foreach"] = False, True
@@ -247,7 +247,8 @@ class OptimizerSeam:
                     state["step"] = step.to(wanted)
 
 
-def _can_fuse(name: str, group: dict[str, Any]) -> bool:
+def can_fuse(name: str, group: dict[str, Any]) -> bool:
+    """Whether torch has a fused kernel for such parameters, for an optimizer of this name that has one."""
     devices = ("cpu",) if name in FUSED_ON_CPU else ("cpu", "cuda")
     return not group.get("differentiable") and all(
         p.is_floating_point()

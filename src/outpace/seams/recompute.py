@@ -45,7 +45,12 @@ class RecomputeSeam:
         applied: Any = library.CheckpointFunction.apply
 
         def generator(function: Any, *rest: Any, **kwargs: Any) -> Generator[None, None, None]:
-            if self._unseen(preserve=bool(next(iter(rest), True))):
+            context = (
+                rest[1] if len(rest) > 1 else kwargs.get("context_fn", library.noop_context_fn)
+            )
+            if self._unseen(preserve=bool(next(iter(rest), True))) or (
+                self.kept and context is not library.noop_context_fn  # what it sets is needed
+            ):
                 yield from held(function, *rest, **kwargs)
             elif self.kept:
                 yield

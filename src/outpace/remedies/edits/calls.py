@@ -6,7 +6,6 @@ import ast
 
 from outpace.remedies.edits.arguments import argument, argument_changes
 from outpace.remedies.edits.script import Change, Script, called, dotted, edited, line_of
-from outpace.seams.where import first_line
 
 OF_CHECKPOINT = (
     *("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check"),
@@ -65,8 +64,9 @@ def keep_on_device(source: str, where: str | None) -> str:
                 and called(value) == "item"
                 and not value.args
             ):
-                end = script.end(value)
-                return script.changed(Change(end - len("item()"), end, "detach()"))
+                assert isinstance(value.func, ast.Attribute)
+                begin, end = script.end(value.func.value), script.end(value)
+                return script.changed(Change(begin, end, ".detach()"))
         return script.text
 
     return edited(source, edit)
@@ -138,7 +138,7 @@ def without_checkpointing(source: str) -> str:
             if name.endswith(".gradient_checkpointing_enable"):
                 text = f"{name.removesuffix('_enable')}_disable()"
                 changes.append(Change(script.start(call), script.end(call), text))
-            elif _is_checkpointed(call, script):
+            elif _is_checkpointed(call, script) and argument(call, "context_fn") is None:
                 function, *given = call.args
                 named = [k for k in call.keywords if k.arg not in OF_CHECKPOINT]
                 text = ", ".join([*map(script.of, given), *map(script.of, named)])
@@ -164,9 +164,9 @@ def _is_checkpointed(call: ast.Call, script: Script) -> bool:
     return by_name or torchs or name.endswith("checkpoint.checkpoint")
 
 
-def decorate(source: str, where: str | None, decorator: str) -> str:
-    """A decorator on the function around a line, unless that function trains too."""
-    line = line_of(where)
+def decorate(source: str, where: str | None, decorator: str, trains: str | None = None) -> str:
+    """A decorator on the function around a line, unless that function trains, as by a line."""
+    line, other = line_of(where), line_of(trains)
 
     def edit(script: Script) -> str:
         around = [
@@ -177,21 +177,23 @@ def decorate(source: str, where: str | None, decorator: str) -> str:
         if not around or any(called(n) in ("backward", "step") for n in ast.walk(around[-1])):
             return script.text
         function = around[-1]
-        at = script.line_start(first_line(function))
+        if other is not None and function.lineno <= other <= (function.end_lineno or 0):
+            return script.text
+        at = script.line_start(function.lineno)  # below others, as a staticmethod
         indent = script.indent(function)
         return script.changed(Change(at, at, f"{indent}{decorator}{script.newline}"))
 
     return edited(source, edit)
 
 
-def add_method(source: str, beside: str, text: str) -> str:
-    """A method after the method ``beside`` of the one class that has that and not the new one."""
+def add_method(source: str, owner: str, beside: str, text: str) -> str:
+    """A method after the method ``beside`` of the class ``owner``, unless it has the new one."""
     name = ast.parse(text).body[0]
     assert isinstance(name, ast.FunctionDef)
 
     def edit(script: Script) -> str:
         homes = []
-        for kind in script.every(ast.ClassDef):
+        for kind in (each for each in script.every(ast.ClassDef) if each.name == owner):
             methods = {f.name: f for f in kind.body if isinstance(f, ast.FunctionDef)}
             if beside in methods:
                 if name.name in methods:

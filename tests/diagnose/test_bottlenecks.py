@@ -563,7 +563,7 @@ def test_nothing_is_promised_of_threads_that_may_be_held_up() -> None:
         assert found.gain.speedup > 1.5
 
 
-def computing(**facts: Any) -> Finding:
+def computing(cause: str = "arithmetic", **facts: Any) -> Finding:
     """What is told of a training that computes for 100 ms a step, 10 of them in its optimizer."""
     compute = replace(
         IMAGES.compute,
@@ -572,8 +572,7 @@ def computing(**facts: Any) -> Finding:
     steps = replace(IMAGES.steps, mean_s=0.1, median_s=0.1)
     free = replace(EMPTY, machine=IMAGES.machine, steps=steps, compute=compute,
                    ledger=(Row("forward", 30.0, 0.3), Row("backward", 70.0, 0.7)))  # fmt: skip
-    (found,) = (f for f in findings(free) if f.cause == "arithmetic")
-    return found
+    return next(f for f in findings(free) if f.cause == cause)
 
 
 def test_what_a_ceiling_promises_is_not_measured() -> None:
@@ -1210,3 +1209,30 @@ def test_workers_that_could_not_be_looked_into_are_not_said_to_transform() -> No
     reasons = [each.reason for each in findings(evidence) if each.bound == "io"]
     assert reasons
     assert all("could not be looked into" in reason for reason in reasons)
+
+
+def test_calls_that_give_the_same_are_told_at_their_line() -> None:
+    told = computing(alike=3, alike_share=0.6, alike_where="pinn.py:44")
+    assert (told.cause, told.where) == ("arithmetic", "pinn.py:44")
+    assert told.reason.startswith("3 of the model's calls in a step give what another one gave")
+    assert told.gain.speedup == pytest.approx(1 / (1 - 0.75 * 0.6 * 0.09 / 0.1), rel=0.01)
+
+
+def test_only_matrix_products_are_held_against_the_machines_ceiling() -> None:
+    """How soon a sort or a sum could be done is not known."""
+    products = Operators("mm", 4, 0.02, 1e9, 1e6)
+    others = (Operators("topk", 1, 0.05, 0.0, 4e6), Operators("sum", 1, 0.03, 0.0, 8e6))
+    all_products = computing(spent=(msgspec.structs.replace(products, seconds=0.1),), flops=4e9)
+    told = computing(spent=(products, *others), flops=4e9)
+    assert told.cause == all_products.cause == "arithmetic"
+    assert told.gain.speedup < 1.25 < all_products.gain.speedup
+    assert "of the other operations topk, sum take longest" in told.reason
+
+
+def test_moving_memory_is_told_at_the_line_that_moves_most() -> None:
+    moves = {"moving_s": 0.05, "moved_bytes": 1e9, "spent": (Operators("mul", 9, 0.09, 0.0, 1e8),)}
+    for share, where in ((0.8, "loss.py:7"), (0.3, IMAGES.compute.where)):
+        mover = Dearest("loss.py:7", "mul", share, beside=True)
+        assert computing("bandwidth", mover=mover, **moves).where == where
+    loss = Dearest("loss.py:9", "logsumexp", 0.8, beside=True)
+    assert computing("bandwidth", dearest=loss, **moves).where == "loss.py:9"

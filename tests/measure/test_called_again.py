@@ -9,7 +9,7 @@ import torch
 from tests.remedies.trainings import hosted
 from torch import nn
 
-from outpace.measure.called_again import STEPS, Again, called_again
+from outpace.measure.called_again import STEPS, Again, called_again, called_alike
 from outpace.seams.host import Host
 
 
@@ -107,3 +107,50 @@ def test_old_guesses_that_several_steps_learn_from_are_none(host: Host) -> None:
         return model(kept[-1]).square().mean()
 
     assert looked(host, step)[0] is None
+
+
+def anew_for_each_derivative(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """As a network of a differential equation often is; on a copy of the same numbers, too."""
+    model.eval()
+    x.requires_grad_()
+    slope = torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]
+    return (
+        (slope - model(x).mean() + model(x.clone().detach().requires_grad_()).mean())
+        .square()
+        .mean()
+    )
+
+
+def with_and_without_its_input(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """As a discriminator is asked of what a generator gives, and of the same detached."""
+    model.eval()
+    made = x * torch.ones((), requires_grad=True)
+    return model(made).square().mean() + model(made.detach()).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("step", "calls"),
+    [(anew_for_each_derivative, 2), (twice_for_one_loss, 0), (with_and_without_its_input, 0)],
+)
+def test_calls_that_give_the_same_and_are_learnt_from_are_found(
+    host: Host, step: Step, calls: int
+) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.Tanh())
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    looking, found = None, None
+    for steps in range(2 + STEPS + 1):
+        looking = called_alike(host) if steps == 2 else looking
+        try:
+            if looking is not None:
+                next(looking)
+        except StopIteration as end:
+            found = end.value
+            break
+        optimizer.zero_grad()
+        step(model, torch.randn(4, 8)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert (found.calls if found else 0) == calls
+    if found is not None:
+        assert 0.3 < found.share < 0.95
+        assert found.where is not None
+        assert "test_called_again.py:" in found.where

@@ -24,6 +24,7 @@ from outpace.diagnose.rows_of_ranks import allreduce, straggler
 from outpace.diagnose.rows_of_run import elsewhere, outside, startup
 from outpace.diagnose.rows_of_waste import (
     called_again,
+    called_alike,
     computing_again,
     constant_calls,
     doubled,
@@ -57,6 +58,7 @@ TABLE: tuple[tuple[Bound, str, Row], ...] = (
     ("compute", "threads", threads),
     ("compute", "arithmetic", computing_again),
     ("compute", "arithmetic", called_again),
+    ("compute", "arithmetic", called_alike),
     ("compute", "arithmetic", constant_calls),
     ("compute", "arithmetic", zeroed_gradients),
     ("compute", "arithmetic", doubled),

@@ -243,8 +243,15 @@ def compute_cost(evidence: Evidence) -> float:
     told = [cost.seconds for name in TOLD_BY_ARM if (cost := cost_by_arm(evidence, name))]
     compute = evidence.compute
     for_nothing = compute.again_s + compute.zeroed_s + constant_seconds(evidence)
+    for_nothing += alike_seconds(evidence)
     without_them = computing - for_nothing - sum(told)
     return max(0.0, without_them) if told or for_nothing else computing
+
+
+def alike_seconds(evidence: Evidence) -> float:
+    """Seconds of a step in calls that give what another one gave, with what is computed back through them."""
+    compute = evidence.compute
+    return compute.alike_share * (compute.forward_s + compute.backward_s)
 
 
 def constant_seconds(evidence: Evidence) -> float:
@@ -464,6 +471,32 @@ def ceiling_seconds(evidence: Evidence) -> float:
     """
     best = best_products(evidence)
     return evidence.compute.flops / best if best else 0.0
+
+
+def products_seconds(evidence: Evidence) -> float:
+    """Seconds a step in matrix products and convolutions, as their share of the counted step's operators.
+
+    All of its computing on a GPU, where operators are only launched, or where none were counted.
+    """
+    compute, total = evidence.compute, compute_cost(evidence)
+    if compute.device != "cpu" or not compute.counted_s:
+        return total
+    products = sum(each.seconds for each in compute.spent if each.flops)
+    return products * min(1.0, total / compute.counted_s)
+
+
+def others_at_bandwidth(evidence: Evidence) -> float:
+    """Seconds a step for what all other operators move, at the machine's bandwidth; as long as they take
+    where that is not known.
+    """
+    ceilings, compute = evidence.machine.ceilings, evidence.compute
+    others = [each for each in compute.spent if not each.flops]
+    if ceilings is None or not ceilings.memory_bytes_s:
+        return sum(each.seconds for each in others)
+    return sum(
+        min(each.seconds, each.calls * each.moved_bytes / ceilings.memory_bytes_s)
+        for each in others
+    )
 
 
 def best_products(evidence: Evidence) -> float:

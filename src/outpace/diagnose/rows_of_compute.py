@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from outpace.diagnose.costs import (
@@ -23,6 +24,8 @@ from outpace.diagnose.costs import (
     of_run,
     of_step,
     one_call,
+    others_at_bandwidth,
+    products_seconds,
     spared_by,
     untouched_seconds,
     updating_seconds,
@@ -253,10 +256,15 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         )
         return
     rest = low = high = 0.0
+    products = min(taken, products_seconds(evidence))
     if at_best >= FAR_BELOW * taken:  # else how soon these operations could be done is not known
-        rest = max(0.0, taken - at_best)
-        low = 0.95 * (total - most_fixed - moving - most_doubled) - 1.1 * at_best
-        high = 1.05 * (total - least_fixed - SURELY_MOVED * moving - least_doubled) - 0.9 * at_best
+        least = min(products, total - most_fixed - moving - most_doubled)
+        most = total - least_fixed - SURELY_MOVED * moving - least_doubled
+        rest = max(0.0, products - at_best)  # nor is it of the others
+        low = 0.95 * least - 1.1 * at_best
+        high = 1.05 * most - 0.9 * at_best
+        if products < MOSTLY * taken:
+            high = max(rest, high - others_at_bandwidth(evidence))
     cost = of_step(evidence, rest, max(0.0, low), max(0.0, high), "predicted")
     updating = MOSTLY * taken < updating_seconds(evidence) <= taken
     yield Told(
@@ -264,7 +272,7 @@ def arithmetic(evidence: Evidence) -> Iterator[Told]:
         evidence.compute.optimizer_where if updating else evidence.compute.dearest_where,
         f"the model's operations take {in_ms(taken, cost.whole_s)} of a step"
         + _much_updating(evidence, taken)
-        + _beside_ceiling(at_best, taken)
+        + _beside_ceiling(evidence, at_best, taken, products)
         + _many_calls(evidence, taken)
         + _dearest(evidence),
         sure=False,
@@ -279,7 +287,7 @@ def _times_slower(evidence: Evidence) -> str:
     return f"{times:.0f} times" if times >= 10 else f"{times:.1f} times"
 
 
-def _beside_ceiling(at_best: float, taken: float) -> str:
+def _beside_ceiling(evidence: Evidence, at_best: float, taken: float, products: float) -> str:
     """How near they are to what the machine can do."""
     if not taken:
         return ""
@@ -293,6 +301,17 @@ def _beside_ceiling(at_best: float, taken: float) -> str:
         return (
             f"; its matrix products and convolutions need {need} ms of that at this machine's ceiling: "
             "other operations take the rest, or these run far below it"
+        )
+    if products < MOSTLY * taken:
+        taken_by: defaultdict[str, float] = defaultdict(float)
+        for each in evidence.compute.spent:
+            if not each.flops:
+                taken_by[each.name.strip("_")] += each.seconds
+        longest = sorted(taken_by, key=lambda name: -taken_by[name])[:3]
+        return (
+            f"; its matrix products and convolutions take {1e3 * products:.1f} of them, "
+            f"{1e3 * at_best:.1f} at this machine's ceiling; of the other operations "
+            f"{', '.join(longest)} take longest"
         )
     return f": {100 * share:.0f} % of this machine's ceiling, at which the rest would be gained"
 

@@ -55,7 +55,7 @@ def bandwidth(evidence: Evidence) -> Iterator[Told]:
         return
     yield Told(
         cost,
-        compute.where,
+        compute.moving_where,
         f"element-wise operations on more than the caches hold take {1e3 * seconds:.0f} of "
         f"{1e3 * cost.whole_s:.0f} ms of a step: they move {compute.moved_bytes / 2**30:.2f} GiB, "
         f"{1e3 * at_best:.0f} ms at this machine's bandwidth"

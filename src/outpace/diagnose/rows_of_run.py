@@ -64,8 +64,9 @@ def elsewhere(evidence: Evidence) -> Iterator[Told]:
     for entry in evidence.ledger:
         if entry.name in names and entry.where is not None:
             places[entry.where] = places.get(entry.where, 0.0) + entry.seconds
+    what = f"what is done here{', longer with each step,' if evidence.run.grows_s else ''}"
     for where, seconds in places.items():
-        yield _taken(evidence, "what is done here", where, seconds, error=0.1)
+        yield _taken(evidence, what, where, seconds, error=0.1)
 
 
 def _taken(

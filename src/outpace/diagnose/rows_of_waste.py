@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from outpace.diagnose.costs import (
     KEPT,
     LEAST_USELESS,
+    alike_seconds,
     clocked_in_step,
     compute_cost,
     constant_seconds,
@@ -19,6 +20,8 @@ from outpace.diagnose.told import Told, in_ms
 from outpace.records.evidence import Evidence
 
 AGAIN_ERROR = 0.2
+ALIKE = (0.4, 0.75, 1.1)
+"""part of what calls on the same take that is spared: derivatives are computed back through one of them"""
 """relative error of what a few calls took, while each was looked at"""
 LEAST_DOUBLED = 0.03
 """share of computing that float64 in a part of the model costs, from which on it is told"""
@@ -48,6 +51,23 @@ def called_again(evidence: Evidence) -> Iterator[Told]:
             f"the model is called once more on the batch that it learns from, which takes "
             f"{in_ms(seconds, cost.whole_s)} of a step, and nothing is learnt from what comes of it: what "
             "the loss is taken from does for a metric too",
+        )
+
+
+def called_alike(evidence: Evidence) -> Iterator[Told]:
+    """A model called several times on the same, for several derivatives, say."""
+    seconds, calls = alike_seconds(evidence), evidence.compute.alike
+    if seconds:
+        low, usual, high = (part * seconds for part in ALIKE)
+        cost = of_step(evidence, usual, low, high, "predicted")
+        several = calls > 1
+        yield Told(
+            cost,
+            evidence.compute.alike_where,
+            f"{calls} of the model's calls in a step {'give' if several else 'gives'} what another one gave, "
+            f"and {'are' if several else 'is'} learnt from too: with what is computed back through "
+            f"{'them' if several else 'it'} that takes {in_ms(seconds, cost.whole_s)} of a step. Call it "
+            "once, and take the loss and all derivatives from that",
         )
 
 

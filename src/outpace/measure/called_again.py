@@ -1,10 +1,16 @@
-"""Calls of a model on a batch that it learns from anyway, of which nothing is learnt.
+"""Calls of a model that give what another call gave in the same step: on a batch that it learns from anyway,
+of which nothing is learnt, or learnt from each time.
 
 As where a metric is taken from a forward pass of its own, though the one that the loss was taken from
 gave the same. A call that is learnt from is told by the gradient that its outputs get; one on other
 tensors, in another mode or of another model is none of these, and neither is one that does not come in
-each step: of old policies, or of a model that is to be attacked. On a GPU, where a call's time is that of
-launching it, nobody looks.
+each step: of old policies, or of a model that is to be attacked.
+
+Learnt from each time is what a network of a differential equation gives, that is called anew for each of its
+derivatives: from one call all of them can be had. Such calls have the same outputs, bit for bit, which two
+draws of dropout have not.
+
+On a GPU, where a call's time is that of launching it, nobody looks.
 """
 
 from __future__ import annotations
@@ -40,6 +46,13 @@ class Call:
     phase: str | None
     seconds: float = 0.0
     learnt: bool = False
+    gave: list[torch.Tensor] = field(default_factory=list)
+
+    def gives_as(self, other: Call) -> bool:
+        """Whether it gave what another call of the model gave, on the same numbers."""
+        if self.on[:2] != other.on[:2]:
+            return False
+        return _alike(self.given, other.given) and _alike(self.gave, other.gave)
 
 
 class Again(NamedTuple):
@@ -49,12 +62,23 @@ class Again(NamedTuple):
     where: str | None
 
 
+class Alike(NamedTuple):
+    """Calls a step that are learnt from and give what another gave, and the line of the dearest."""
+
+    calls: int
+    share: float
+    """of the time of all calls"""
+    where: str | None
+
+
 @dataclass
 class CallWatch:
     """Notes the calls of a step."""
 
     host: Host
     calls: list[Call] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)
+    """by all calls of a step"""
 
     def on_call(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -69,6 +93,7 @@ class CallWatch:
 
         def ended(out: Any) -> None:
             found.seconds = perf_counter() - begun
+            found.gave = list(tensors_in(out))
 
             def learn(_: torch.Tensor) -> None:
                 found.learnt = True
@@ -89,6 +114,17 @@ class CallWatch:
             if call.phase == "forward" and not call.learnt and call.on in learnt
         ]
 
+    def alike(self) -> list[Call]:
+        """Those of the ending step that are learnt from, and gave what one before them gave."""
+        calls, self.calls = self.calls, []
+        self.took_s.append(sum(call.seconds for call in calls))
+        firsts: list[Call] = []
+        found: list[Call] = []
+        for call in (each for each in calls if each.learnt):
+            repeats = any(call.gives_as(first) for first in firsts)
+            (found if repeats else firsts).append(call)
+        return found
+
 
 def called_again(host: Host) -> Generator[None, None, Again | None]:
     """Steps of which the calls are noted; gives None where each comes to something."""
@@ -104,6 +140,30 @@ def called_again(host: Host) -> Generator[None, None, Again | None]:
         return None
     seconds, dearest = dear(steps)
     return Again(seconds, dearest.where)
+
+
+def called_alike(host: Host) -> Generator[None, None, Alike | None]:
+    """Steps of which the calls are noted; gives None where each gives something of its own."""
+    seam = host.seams["module"]
+    assert isinstance(seam, ModuleSeam)
+    watch = CallWatch(host)
+    seam.on_call = watch.on_call
+    try:
+        steps = yield from calls_of_steps(host, watch.alike)
+    finally:
+        seam.on_call = None
+    if not steps:
+        return None
+    seconds, dearest = dear(steps)
+    return Alike(len(steps[-1]), seconds / median(watch.took_s), dearest.where)
+
+
+def _alike(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    """Whether they are the same numbers, of which gradients are asked alike."""
+    return len(some) == len(others) and all(
+        one is other or (one.requires_grad == other.requires_grad and torch.equal(one, other))
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 class Timed(Protocol):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import correlation, fmean, linear_regression, median
 
 from outpace.measure.by_hand import Place, Update
 from outpace.measure.lines import (
@@ -35,6 +35,8 @@ SMALLEST_ROW = 0.01
 FEWEST = 3
 """samples that a place is told by"""
 WARM_UP = 2
+FEWEST_GROWING, SURELY_GROWS, MUCH_GROWING = 30, 0.8, 0.05
+"""steps, the correlation, and the part of a step by which it has grown, from which on something grows"""
 
 Totals = defaultdict[tuple[str, str | None], float]
 
@@ -102,6 +104,21 @@ def mean_of(steps: Sequence[Step]) -> tuple[float, float]:
     return wall / count / 1e9, cpu / count / 1e9
 
 
+def growing(steps: Sequence[Step]) -> float:
+    """Seconds that each step takes longer than the one before it in what no seam explains, as where a script
+    goes through all that it has noted so far; 0 where that is not sure.
+    """
+    clean = clean_steps(list(steps))
+    at = [float(step.index) for step in clean]
+    took = [step.phases.get("elsewhere", 0) / 1e9 for step in clean]
+    if len(clean) < FEWEST_GROWING or len(set(took)) < 2 or correlation(at, took) < SURELY_GROWS:
+        return 0.0
+    slope, begin = linear_regression(at, took)
+    grown = slope * (at[-1] - at[0])
+    much = grown > MUCH_GROWING * mean_of(clean)[0]
+    return slope if much and grown > begin + slope * at[0] else 0.0
+
+
 def build(seen: Seen) -> list[Row]:
     """The rows, the largest first; their shares add to 1."""
     phases = mean_phases(clean_steps(seen.steps)) if seen.phases is None else seen.phases
@@ -114,7 +131,11 @@ def build(seen: Seen) -> list[Row]:
             seconds[name, _place(seen, name)] += value * times
     for name, value in seen.outside.items():
         _add_outside(seen, name, value, seconds)
-    _split_elsewhere(seen, phases.get("elsewhere", 0.0) * times, seconds)
+    elsewhere = phases.get("elsewhere", 0.0)
+    if seen.phases is None and (grows := growing(seen.steps)):
+        middle = fmean(step.index for step in clean_steps(seen.steps))
+        elsewhere += grows * max(0.0, (times - 1) / 2 - middle)
+    _split_elsewhere(seen, elsewhere * times, seconds)
     total = sum(seconds.values()) or 1.0
     kept: Totals = defaultdict(float)
     for (name, where), value in seconds.items():

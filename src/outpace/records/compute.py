@@ -102,6 +102,8 @@ class Compute(msgspec.Struct, frozen=True):
     """operator calls in one forward"""
     calls: Calls | None = None
     dearest: Dearest | None = None
+    mover: Dearest | None = None
+    """the same of operators that move more than the caches hold, of whose time it is the share"""
     """None on a GPU, where calls only launch"""
     spent: tuple[Operators, ...] = ()
     """by forward, backward and optimizer, what takes longest first"""
@@ -122,6 +124,11 @@ class Compute(msgspec.Struct, frozen=True):
     again_s: float = 0.0
     """seconds a step of calls of a model that nothing is learnt from, on what another one learns from"""
     again_where: str | None = None
+    alike: int = 0
+    """calls of a model a step that give what another one gave, each learnt from"""
+    alike_share: float = 0.0
+    """of the time of all calls"""
+    alike_where: str | None = None
     """file:line of them"""
     zeroed_s: float = 0.0
     """seconds a step of gradients that are zeroed before any optimizer steps"""
@@ -204,8 +211,17 @@ class Compute(msgspec.Struct, frozen=True):
     @property
     def dearest_where(self) -> str | None:
         """The line that computes for most of the time before a backward pass, else the model's call."""
-        most = self.dearest is not None and self.dearest.share > MOSTLY
-        return self.dearest.where if self.dearest is not None and most else self.where
+        return self._mostly(self.dearest)
+
+    @property
+    def moving_where(self) -> str | None:
+        """The line at which most memory is moved before a backward pass; where all is moved in that, the one
+        that computes for most of the time; else the model's call.
+        """
+        return self._mostly(self.mover or self.dearest)
+
+    def _mostly(self, line: Dearest | None) -> str | None:
+        return line.where if line is not None and line.share > MOSTLY else self.where
 
     @property
     def clocked_s(self) -> float:

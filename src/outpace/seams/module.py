@@ -186,6 +186,7 @@ class ModuleSeam:
                 self.given = given(module, args, kwargs)
             host.phases.push("forward")
         elif of_the_step(host, facts, module, args):
+            facts.where = facts.where or caller()
             host.phases.push("forward")
         else:
             host.saw_validation()

@@ -16,7 +16,7 @@ from outpace.measure.by_hand import (
     is_scripts_own,
     through_torchs,
 )
-from outpace.measure.called_again import called_again
+from outpace.measure.called_again import called_again, called_alike
 from outpace.measure.capacity import tightest
 from outpace.measure.dispatch import capturing, name_of
 from outpace.measure.doubled import Doubled
@@ -69,7 +69,11 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         parameters = list(rooted[0].parameters()) if rooted is not None else []
         self.own, self.stepping = OwnOperators(parameters), OwnOperators(parameters)
         """what runs outside of all phases, and in the step of an optimizer of the script's own"""
-        self.origins = Origins()
+        self.origins, self.movers = Origins(), Origins()
+        """of all operators, and of those that move more than the caches hold"""
+        self.movers.others = self.origins.others
+        self.beside = 0
+        """operators of a loss, or of gradients in it, that autograd's state tells as no forward pass"""
         module = host.seams.get("module")
         self.module = module if isinstance(module, ModuleSeam) else None
         seam = host.seams.get("recompute")
@@ -92,10 +96,11 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         if phase != "backward":
             self.readings.see(name_of(operator), args)
         frame = user_frame(sys._getframe(1)) if phase in (None, "forward") else None
+        learnt = frame is not None and not phase and self.own.see(operator, args, out, frame)
+        beside = self.module is not None and not self.module.inside
         if frame is not None and phase:
             self.own.compute(frame)
-        if frame is not None and (phase or self.own.see(operator, args, out, frame)):
-            beside = self.module is not None and not self.module.inside
+        if frame is not None and (phase or learnt):
             self.origins.see(frame, name_of(operator), self.took_s, beside)
         if phase in (None, "forward"):
             self.waste.use(name_of(operator), args)
@@ -106,15 +111,19 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             frame = user_frame(sys._getframe(1))
             if frame is not None and not through_torchs(sys._getframe(1), frame):
                 self.stepping.see(operator, args, out, frame)
-        if phase in WORK:
-            before, made = self.count.flops, self.count.bytes_out.total()
-            moving_s = self.count.far_s
+        far_s, forward = self.count.far_s, self.count.operations_forward
+        before, made = self.count.flops, self.count.bytes_out.total()
+        if phase in WORK or learnt:
             super().see(operator, args, kwargs, out)
+            self.beside += learnt and self.count.operations_forward == forward
+            if frame is not None and self.count.far_s > far_s:
+                self.movers.see(frame, name_of(operator), self.took_s, beside)
+        if phase in WORK:
             self.doubled.see(operator, args, kwargs, out, self.took_s)
             if frame is not None and phase == "forward":
                 self.doubled.meet(args, out, frame)
             if phase == "optimizer":
-                self.updating_far_s += self.count.far_s - moving_s
+                self.updating_far_s += self.count.far_s - far_s
             if self.recompute is not None and self.recompute.inside and phase == "forward":
                 self.recomputed_bytes += self.count.bytes_out.total() - made
                 self.recomputed_s += self.took_s
@@ -156,7 +165,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     observed.found.compute.update(
         flops=float(counter.count.flops),
         flops_forward=float(counter.count.flops_forward),
-        operations=counter.count.operations_forward + counter.own.learnt.total(),
+        operations=counter.count.operations_forward + counter.beside,
         moved_bytes=float(counter.count.far_bytes),
         moving_s=counter.count.far_s,
         updating_moving_s=counter.updating_far_s,
@@ -168,6 +177,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         denormals=denormals(observed.host),
         calls=counter.origins.busiest(),
         dearest=counter.origins.dearest() if on_cpu else None,
+        mover=counter.movers.dearest() if on_cpu else None,
         optimizer_where=counter.origins.updating(),
         double_s=counter.doubled.seconds if counter.doubled.where else 0.0,
         double_spared=counter.doubled.spared(),
@@ -193,6 +203,11 @@ def probe_calls(observed: Observed) -> Iterator[None]:
     found = yield from called_again(observed.host)
     if found is not None:
         observed.found.compute.update(again_s=found.seconds, again_where=found.where)
+    same = yield from called_alike(observed.host)
+    if same is not None:
+        observed.found.compute.update(
+            alike=same.calls, alike_share=same.share, alike_where=same.where
+        )
     waste = yield from zeroed(observed.host)
     if waste is not None:
         observed.found.compute.update(

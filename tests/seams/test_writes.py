@@ -372,6 +372,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 @settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @example([("rmtree", "out"), ("symlink", "log.txt", "out"), ("read", "out/model.pt")])
 @example([("rmtree", "out"), ("symlink", "log.txt", "out"), ("list", "out/deep")])
+@example([("mkdir", "new"), ("rename", "new", "new/b/c")])
+@example([("mkdir", "new"), ("mkdir", "new/b"), ("rename", "new", "new/b/c")])
 @given(operations)
 def test_as_on_real_files(steps: list[tuple[str, ...]]) -> None:
     here = os.getcwd()

@@ -74,7 +74,8 @@ def rename(overlay: Overlay, source: str, target: str) -> None:
         return
     folder = _is_folder(overlay, source)
     if folder and target.startswith(f"{source}/"):
-        raise _error(errno.EINVAL, source)
+        within = _is_folder(overlay, target.rpartition("/")[0])
+        raise _error(errno.EINVAL if within else errno.ENOENT, source)
     if source.startswith(f"{target}/"):
         raise _error(errno.ENOTEMPTY, target)
     if overlay.passes(target):

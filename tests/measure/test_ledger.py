@@ -207,9 +207,13 @@ def test_what_takes_longer_with_each_step_goes_on_growing() -> None:
     (told,) = (row.seconds for row in rows if row.name == "elsewhere")
     assert told == pytest.approx(sum(20e-6 * i for i in range(1000)), rel=0.01)
     random.seed(0)
-    for noise in (0, 400_000):
-        alike = [
-            Step(i, 5_000_000, 0, {"elsewhere": 1_000_000 + random.randint(0, noise)}, 1, 8, True)
-            for i in range(100)
-        ]
-        assert growing(alike) == 0.0
+    for took in (
+        lambda i: 1_000_000,
+        lambda i: 1_000_000 + random.randint(0, 400_000),
+        lambda i: (
+            1_000_000 if i < 50 else 7_000_000
+        ),  # as of weights that are averaged from there on
+        lambda i: 100_000 * min(i, 40),  # as of a memory that is full then
+    ):
+        other = [Step(i, 9_000_000, 0, {"elsewhere": took(i)}, 1, 8, True) for i in range(100)]
+        assert growing(other) == 0.0

@@ -23,6 +23,8 @@ such as waking threads, is not told as calls"""
 KEPT = "keep_activations"
 TOLD_BY_ARM = ("no_anomaly_detection", KEPT, "no_unused_gradients")
 """arms that do without something that the training has no use for, each with a finding of its own"""
+ALIKE = (0.4, 0.75, 1.1)
+"""part of what calls on the same take that is spared: derivatives are computed back through one of them"""
 DOUBLE = (0.2, 0.4, 0.5)
 """share of the operations' time that float64 costs over float32: from calls and caches alone to all of it"""
 ROOMY = 0.8
@@ -243,15 +245,25 @@ def compute_cost(evidence: Evidence) -> float:
     told = [cost.seconds for name in TOLD_BY_ARM if (cost := cost_by_arm(evidence, name))]
     compute = evidence.compute
     for_nothing = compute.again_s + compute.zeroed_s + constant_seconds(evidence)
-    for_nothing += alike_seconds(evidence)
+    for_nothing += alike_seconds(evidence)[1]
     without_them = computing - for_nothing - sum(told)
     return max(0.0, without_them) if told or for_nothing else computing
 
 
-def alike_seconds(evidence: Evidence) -> float:
-    """Seconds of a step in calls that give what another one gave, with what is computed back through them."""
+def left_share(evidence: Evidence) -> float:
+    """The part of a step's operators that `compute_cost` is of."""
+    computing = _computing(evidence) - _held_up_seconds(evidence)
+    return min(1.0, compute_cost(evidence) / computing) if computing > 0 else 1.0
+
+
+def alike_seconds(evidence: Evidence) -> tuple[float, float, float]:
+    """Seconds of a step that are spared without the calls that give what another one gave, and what is
+    computed back through them: at the least, usually, at the most.
+    """
     compute = evidence.compute
-    return compute.alike_share * (compute.forward_s + compute.backward_s)
+    seconds = compute.alike_share * (compute.forward_s + compute.backward_s)
+    least, usual, most = (part * seconds for part in ALIKE)
+    return least, usual, most
 
 
 def constant_seconds(evidence: Evidence) -> float:
@@ -348,7 +360,7 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     one = one_call(evidence)
     by_hand = compute.by_hand
     updating = updating_operators(compute) if by_hand is None else by_hand.operators
-    tiny = (compute.operations + updating) * one
+    tiny = (left_share(evidence) * compute.operations + updating) * one
     whole = compute_cost(evidence)
     most = MOST_DISPATCH * whole
     if calls_by_rows(compute):
@@ -470,7 +482,7 @@ def ceiling_seconds(evidence: Evidence) -> float:
     0 where either is not known. Products of float32 on a GPU may be made in TF32, which is the faster.
     """
     best = best_products(evidence)
-    return evidence.compute.flops / best if best else 0.0
+    return left_share(evidence) * evidence.compute.flops / best if best else 0.0
 
 
 def products_seconds(evidence: Evidence) -> float:
@@ -486,17 +498,17 @@ def products_seconds(evidence: Evidence) -> float:
 
 
 def others_at_bandwidth(evidence: Evidence) -> float:
-    """Seconds a step for what all other operators move, at the machine's bandwidth; as long as they take
-    where that is not known.
+    """Seconds a step for what all other operators move, at the machine's bandwidth, but for those of
+    `moving_seconds`; as long as they take where it is not known.
     """
     ceilings, compute = evidence.machine.ceilings, evidence.compute
     others = [each for each in compute.spent if not each.flops]
-    if ceilings is None or not ceilings.memory_bytes_s:
-        return sum(each.seconds for each in others)
-    return sum(
-        min(each.seconds, each.calls * each.moved_bytes / ceilings.memory_bytes_s)
-        for each in others
-    )
+    seconds = sum(each.seconds for each in others)
+    if ceilings is not None and ceilings.memory_bytes_s:
+        at_best = (each.calls * each.moved_bytes / ceilings.memory_bytes_s for each in others)
+        seconds = sum(map(min, at_best, (each.seconds for each in others)))
+    least = max(0.0, seconds - (at_bandwidth(evidence) or 0.0))
+    return least * min(1.0, compute_cost(evidence) / (compute.counted_s or 1.0))
 
 
 def best_products(evidence: Evidence) -> float:

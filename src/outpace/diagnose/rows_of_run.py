@@ -64,7 +64,7 @@ def elsewhere(evidence: Evidence) -> Iterator[Told]:
     for entry in evidence.ledger:
         if entry.name in names and entry.where is not None:
             places[entry.where] = places.get(entry.where, 0.0) + entry.seconds
-    what = f"what is done here{', longer with each step,' if evidence.run.grows_s else ''}"
+    what = f"what is done here{', longer with each step,' if evidence.run.grown_s else ''}"
     for where, seconds in places.items():
         yield _taken(evidence, what, where, seconds, error=0.1)
 

@@ -20,8 +20,6 @@ from outpace.diagnose.told import Told, in_ms
 from outpace.records.evidence import Evidence
 
 AGAIN_ERROR = 0.2
-ALIKE = (0.4, 0.75, 1.1)
-"""part of what calls on the same take that is spared: derivatives are computed back through one of them"""
 """relative error of what a few calls took, while each was looked at"""
 LEAST_DOUBLED = 0.03
 """share of computing that float64 in a part of the model costs, from which on it is told"""
@@ -56,18 +54,16 @@ def called_again(evidence: Evidence) -> Iterator[Told]:
 
 def called_alike(evidence: Evidence) -> Iterator[Told]:
     """A model called several times on the same, for several derivatives, say."""
-    seconds, calls = alike_seconds(evidence), evidence.compute.alike
-    if seconds:
-        low, usual, high = (part * seconds for part in ALIKE)
-        cost = of_step(evidence, usual, low, high, "predicted")
+    (least, usual, most), calls = alike_seconds(evidence), evidence.compute.alike
+    if usual:
+        cost = of_step(evidence, usual, least, most, "predicted")
         several = calls > 1
         yield Told(
             cost,
             evidence.compute.alike_where,
             f"{calls} of the model's calls in a step {'give' if several else 'gives'} what another one gave, "
-            f"and {'are' if several else 'is'} learnt from too: with what is computed back through "
-            f"{'them' if several else 'it'} that takes {in_ms(seconds, cost.whole_s)} of a step. Call it "
-            "once, and take the loss and all derivatives from that",
+            f"and {'are' if several else 'is'} learnt from too: some {in_ms(usual, cost.whole_s)} of a step. "
+            "Call it once, and take the loss and all derivatives from that",
         )
 
 

@@ -89,10 +89,7 @@ class OwnOperators:
     def compute(self, frame: FrameType) -> None:
         """Note where an operator of a forward pass, or of a loss, was called from."""
         for each in user_frames(frame):
-            place = each.f_code.co_filename, each.f_code.co_name, each.f_lineno
-            if place in self.computing:
-                return
-            self.computing.add(place)
+            self.computing.add((each.f_code.co_filename, each.f_code.co_name, each.f_lineno))
 
     def update(self) -> Update | None:
         """Where most parameters were changed; None where none was."""

@@ -32,6 +32,8 @@ from outpace.seams.where import caller
 
 STEPS = 4
 """looked at; the first only where no batch is met twice in it"""
+MOST_CALLS = 64
+"""a step that are told apart by what they give"""
 
 
 @dataclass
@@ -43,10 +45,16 @@ class Call:
     given: list[torch.Tensor]
     """these, so that no other has their identity"""
     where: str | None
-    phase: str | None
     seconds: float = 0.0
-    learnt: bool = False
+    gradients: list[bool] = field(default_factory=list)
+    """one for each that an output got; a tensor's hook leads to this alone, as never to the tensor"""
     gave: list[torch.Tensor] = field(default_factory=list)
+    """its outputs without their graph, where they are to be compared"""
+
+    @property
+    def learnt(self) -> bool:
+        """Whether it is learnt from."""
+        return bool(self.gradients)
 
     def gives_as(self, other: Call) -> bool:
         """Whether it gave what another call of the model gave, on the same numbers."""
@@ -76,31 +84,33 @@ class CallWatch:
     """Notes the calls of a step."""
 
     host: Host
+    compares: bool = False
+    """what calls give"""
     calls: list[Call] = field(default_factory=list)
     took_s: list[float] = field(default_factory=list)
     """by all calls of a step"""
 
     def on_call(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[[Any], None]:
-        """Note a call."""
+    ) -> Callable[[Any], None] | None:
+        """Note a call of a step's."""
+        if self.host.phases.current() != "forward":
+            return None
         given = list(tensors_in((args, kwargs)))
         on = (id(module), module.training, *((id(each), version_of(each)) for each in given))
-        found = Call(on, given, caller(), self.host.phases.current())
+        found = Call(on, given, caller())
         if given:
             self.calls.append(found)
         begun = perf_counter()
 
         def ended(out: Any) -> None:
             found.seconds = perf_counter() - begun
-            found.gave = list(tensors_in(out))
-
-            def learn(_: torch.Tensor) -> None:
-                found.learnt = True
-
+            gradients = found.gradients
             for tensor in tensors_in(out):
+                if self.compares:
+                    found.gave.append(tensor.detach())
                 if tensor.requires_grad:
-                    tensor.register_hook(learn)  # type: ignore[no-untyped-call]
+                    tensor.register_hook(lambda _: gradients.append(True))  # type: ignore[no-untyped-call]
 
         return ended
 
@@ -108,21 +118,20 @@ class CallWatch:
         """Those of the ending step that nothing is learnt from, on what another call is learnt from."""
         calls, self.calls = self.calls, []
         learnt = {call.on for call in calls if call.learnt}
-        return [
-            call
-            for call in calls
-            if call.phase == "forward" and not call.learnt and call.on in learnt
-        ]
+        return [call for call in calls if not call.learnt and call.on in learnt]
 
     def alike(self) -> list[Call]:
         """Those of the ending step that are learnt from, and gave what one before them gave."""
         calls, self.calls = self.calls, []
         self.took_s.append(sum(call.seconds for call in calls))
+        learnt = [call for call in calls if call.learnt]
         firsts: list[Call] = []
         found: list[Call] = []
-        for call in (each for each in calls if each.learnt):
+        for call in learnt[:MOST_CALLS]:
             repeats = any(call.gives_as(first) for first in firsts)
             (found if repeats else firsts).append(call)
+        for call in calls:
+            call.given, call.gave = [], []
         return found
 
 
@@ -146,7 +155,7 @@ def called_alike(host: Host) -> Generator[None, None, Alike | None]:
     """Steps of which the calls are noted; gives None where each gives something of its own."""
     seam = host.seams["module"]
     assert isinstance(seam, ModuleSeam)
-    watch = CallWatch(host)
+    watch = CallWatch(host, compares=True)
     seam.on_call = watch.on_call
     try:
         steps = yield from calls_of_steps(host, watch.alike)
@@ -159,11 +168,16 @@ def called_alike(host: Host) -> Generator[None, None, Alike | None]:
 
 
 def _alike(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    """Whether they are the same numbers, of which gradients are asked alike."""
-    return len(some) == len(others) and all(
-        one is other or (one.requires_grad == other.requires_grad and torch.equal(one, other))
-        for one, other in zip(some, others, strict=True)
-    )
+    """Whether they are the same numbers, of which gradients are asked alike; of sparse ones nobody knows."""
+    if len(some) != len(others):
+        return False
+    try:
+        return all(
+            one is other or (one.requires_grad == other.requires_grad and torch.equal(one, other))
+            for one, other in zip(some, others, strict=True)
+        )
+    except (RuntimeError, TypeError):  # NotImplementedError too
+        return False
 
 
 class Timed(Protocol):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import correlation, fmean, linear_regression, median
+from statistics import correlation, linear_regression, median
 
 from outpace.measure.by_hand import Place, Update
 from outpace.measure.lines import (
@@ -37,6 +37,9 @@ FEWEST = 3
 WARM_UP = 2
 FEWEST_GROWING, SURELY_GROWS, MUCH_GROWING = 30, 0.8, 0.05
 """steps, the correlation, and the part of a step by which it has grown, from which on something grows"""
+GROWING = ("elsewhere", "logging")
+IN_EITHER_HALF = 0.5
+"""of the whole slope that either half of the steps has by itself: what jumps, or fills up, has not"""
 
 Totals = defaultdict[tuple[str, str | None], float]
 
@@ -114,15 +117,36 @@ def growing(steps: Sequence[Step]) -> float:
     if len(clean) < FEWEST_GROWING or len(set(took)) < 2 or correlation(at, took) < SURELY_GROWS:
         return 0.0
     slope, begin = linear_regression(at, took)
+    half = len(at) // 2
+    halves = [
+        linear_regression(at[part], took[part])[0] for part in (slice(half), slice(half, None))
+    ]
     grown = slope * (at[-1] - at[0])
-    much = grown > MUCH_GROWING * mean_of(clean)[0]
-    return slope if much and grown > begin + slope * at[0] else 0.0
+    much = grown > MUCH_GROWING * mean_of(clean)[0] and grown > begin + slope * at[0]
+    return slope if much and min(halves) >= IN_EITHER_HALF * slope else 0.0
+
+
+def grown(seen: Seen) -> float:
+    """Seconds that all steps of the run take longer than as many like those that were looked at."""
+    slope = growing(seen.steps) if seen.phases is None else 0.0
+    if not slope:
+        return 0.0
+    clean = clean_steps(seen.steps)
+    count = sum(step.count for step in clean)
+    middle = sum(step.count * (step.index - (step.count - 1) / 2) for step in clean) / count
+    times = _times(seen)
+    return slope * max(0.0, (times - 1) / 2 - middle) * times
+
+
+def _times(seen: Seen) -> int:
+    """Steps that the ledger speaks of."""
+    return seen.total_steps if seen.total_steps and not seen.whole else seen.count
 
 
 def build(seen: Seen) -> list[Row]:
     """The rows, the largest first; their shares add to 1."""
     phases = mean_phases(clean_steps(seen.steps)) if seen.phases is None else seen.phases
-    times = seen.total_steps if seen.total_steps and not seen.whole else seen.count
+    times = _times(seen)
     seconds: Totals = defaultdict(float)
     seconds["startup", _place(seen, "startup")] += seen.startup_s
     for name, value in phases.items():
@@ -131,11 +155,7 @@ def build(seen: Seen) -> list[Row]:
             seconds[name, _place(seen, name)] += value * times
     for name, value in seen.outside.items():
         _add_outside(seen, name, value, seconds)
-    elsewhere = phases.get("elsewhere", 0.0)
-    if seen.phases is None and (grows := growing(seen.steps)):
-        middle = fmean(step.index for step in clean_steps(seen.steps))
-        elsewhere += grows * max(0.0, (times - 1) / 2 - middle)
-    _split_elsewhere(seen, elsewhere * times, seconds)
+    _split_elsewhere(seen, phases.get("elsewhere", 0.0) * times, grown(seen), seconds)
     total = sum(seconds.values()) or 1.0
     kept: Totals = defaultdict(float)
     for (name, where), value in seconds.items():
@@ -182,19 +202,26 @@ def _beside_steps(samples: Counter[Line], steps: set[Place]) -> Counter[Line]:
     return found
 
 
-def _split_elsewhere(seen: Seen, seconds: float, rows: Totals) -> None:
-    """Give the time that no seam explains to the lines that were seen to run in it."""
+def _split_elsewhere(seen: Seen, seconds: float, more: float, rows: Totals) -> None:
+    """Give the time that no seam explains to the lines that were seen to run in it; what has grown by
+    ``more`` to those of no known kind, and of logging.
+    """
     samples = Counter({k: v for k, v in seen.samples.items() if k.phase == "elsewhere"})
     total = sum(samples.values())
     if not total:
-        rows["elsewhere", None] += seconds
+        rows["elsewhere", None] += seconds + more
         return
     groups: defaultdict[str, Counter[Line]] = defaultdict(Counter)
     for line, count in samples.items():
         groups[_kind(line, seen)][line] += count
     steps = of_steps(seen.samples)
+    grow = sum(group.total() for kind, group in groups.items() if kind in GROWING)
+    if not grow:
+        rows["elsewhere", None] += more
     for kind, group in groups.items():
         share = sum(group.values()) / total * seconds
+        if kind in GROWING:
+            share += group.total() / grow * more
         at = tasks(group, steps)
         if kind != "elsewhere":
             if share:

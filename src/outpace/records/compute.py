@@ -102,9 +102,9 @@ class Compute(msgspec.Struct, frozen=True):
     """operator calls in one forward"""
     calls: Calls | None = None
     dearest: Dearest | None = None
+    """None on a GPU, where calls only launch"""
     mover: Dearest | None = None
     """the same of operators that move more than the caches hold, of whose time it is the share"""
-    """None on a GPU, where calls only launch"""
     spent: tuple[Operators, ...] = ()
     """by forward, backward and optimizer, what takes longest first"""
     fixed: tuple[float, float, float] | None = None

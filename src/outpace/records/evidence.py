@@ -263,4 +263,4 @@ class Evidence(msgspec.Struct, frozen=True):
     def in_steps_s(self) -> float:
         """Seconds of the ledger in steps that are alike: what makes a step faster makes these so."""
         total = sum(row.seconds for row in self.ledger)
-        return total - self.once_s - self.now_and_then_s - self.run.starts_s
+        return total - self.once_s - self.now_and_then_s - self.run.starts_s - self.run.grown_s

@@ -81,8 +81,9 @@ class Run(msgspec.Struct, frozen=True):
     """time of all that came before it was watched"""
     mixes: bool = False
     """it is several trainings that take turns, taken for one"""
-    grows_s: float = 0.0
-    """what each step takes longer than the one before it, in what no seam explains"""
+    grown_s: float = 0.0
+    """of the ledger, what steps take longer than those that were looked at, as each takes longer than the one
+    before it in what no seam explains"""
     others_cores: float = 0.0
     """cores that other processes kept busy meanwhile, on average"""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dis
 import functools
 import itertools
 import sys
@@ -16,6 +17,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, MutableMapping
 from threading import get_ident
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -37,8 +39,12 @@ from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.untraced import untraced
 from outpace.seams.where import caller
 
-PLAIN = (list, dict, set, deque)
+PLAIN = (list, tuple, dict, set, deque)
 """what a sampler may keep its order in"""
+MOST_COPIED, MOST_SAMPLERS = 2_000_000, 64
+"""numbers that are copied, some 0.1 s, and samplers in a list that are looked at"""
+COUNTING = ("len", "math", "ceil", "floor", "int", "float", "max", "min", "round")
+"""what a length is told by that needs nothing else"""
 
 
 class Fed(NamedTuple):
@@ -158,7 +164,8 @@ class LoaderSeam:
 
     def _ask_length(self, loader: DataLoader[Any], record: Record) -> None:
         """How many batches an epoch has, as a copy tells: a sampler of the script's may draw random numbers
-        for that, and keep what it drew; and a loader that was asked warns where it then gives more.
+        for that, and keep what it drew; and a loader that was asked warns where it then gives more. None
+        where what it may shuffle for that is too large to be copied.
         """
         with generators_kept(*held_by(loader)):
             try:
@@ -492,27 +499,89 @@ def held_by(loader: DataLoader[Any]) -> list[Any]:
         one = ahead.pop()
         if not any(one is part for part in parts):
             parts.append(one)
-            ahead += [e for name, e in getattr(one, "__dict__", {}).items() if _is_sampler(name, e)]
+            for name, value in getattr(one, "__dict__", {}).items():
+                several = list(value) if isinstance(value, (list, tuple)) else [value]
+                ahead += [each for each in several[:MOST_SAMPLERS] if _is_sampler(name, each)]
     return list(itertools.chain.from_iterable(map(generators_in, parts)))
 
 
-def apart(thing: Any, made: dict[int, Any] | None = None) -> Any:
-    """A copy of a loader with copies of its samplers, or of one of them, and of what these may shuffle."""
-    made = {} if made is None else made
-    if id(thing) in made:
-        return made[id(thing)]
-    own = made[id(thing)] = copy.copy(thing)
-    if not hasattr(own, "__dict__"):  # None, or a list of indices
+def apart(loader: Any) -> Any:
+    """A copy of a loader with copies of its samplers, and of what these may shuffle to tell their length.
+
+    Raises ValueError where that is too much.
+    """
+    return Apart().copied(loader)
+
+
+class Apart:
+    """Copies made so far."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, Any] = {}
+        self.left = MOST_COPIED
+
+    def copied(self, thing: Any) -> Any:
+        """A loader, or a sampler, with copies of the samplers that it has."""
+        if id(thing) in self.made:
+            return self.made[id(thing)]
+        own = self.made[id(thing)] = copy.copy(thing)
+        if not hasattr(own, "__dict__"):  # None, or a list of indices
+            return own
+        kind: Any = type(own)
+        shuffles = not isinstance(own, DataLoader) and not only_counts(kind)
+        for name, value in vars(own).items():
+            if _is_sampler(name, value):
+                vars(own)[name] = self.copied(value)
+            elif shuffles:
+                vars(own)[name] = self.contents(value)
         return own
-    shuffles = not isinstance(own, DataLoader) and not type(own).__module__.startswith("torch.")
-    for name, value in vars(own).items():
-        if _is_sampler(name, value):
-            vars(own)[name] = apart(value, made)
-        elif shuffles and isinstance(value, torch.Tensor):
-            vars(own)[name] = value.clone()
-        elif shuffles and (type(value) in PLAIN or type(value).__name__ == "ndarray"):
-            vars(own)[name] = copy.copy(value)
-    return own
+
+    def contents(self, value: Any) -> Any:
+        """What a sampler keeps its order in, or whatever else."""
+        if isinstance(value, Sampler):
+            return self.copied(value)
+        if isinstance(value, torch.Tensor) or type(value).__name__ == "ndarray":
+            self.take(value.nbytes // 8)
+            return value.clone() if isinstance(value, torch.Tensor) else value.copy()
+        if type(value) not in PLAIN:
+            return value
+        self.take(len(value))
+        own = copy.copy(value)
+        if isinstance(own, dict):
+            own.update({key: self.contents(each) for key, each in own.items()})
+        elif isinstance(own, tuple):
+            own = tuple(map(self.contents, own))
+        elif not isinstance(own, set):  # of which each is as it will always be
+            for at, each in enumerate(own):
+                own[at] = self.contents(each)
+        return own
+
+    def take(self, count: int) -> None:
+        """So many things are copied."""
+        self.left -= count
+        if self.left < 0:
+            raise ValueError("too much to be copied")
+
+
+@functools.lru_cache(maxsize=256)
+def only_counts(kind: type[Any]) -> bool:
+    """Whether a sampler's class tells its length by counting what it has: it calls nothing but that."""
+    method = getattr(kind, "__len__", None)
+    if kind.__module__.startswith("torch.") or not isinstance(method, FunctionType):
+        return True
+    code = list(dis.get_instructions(method))
+    calls = sum(each.opname.startswith("CALL") for each in code)
+    counting = sum(
+        each.opname in ("LOAD_GLOBAL", "LOAD_NAME") and each.argval in COUNTING for each in code
+    )
+    walks = any("ITER" in each.opname or each.opname.startswith("STORE_") for each in code)
+    return calls <= counting and not walks and not _asks_more(kind, code)
+
+
+def _asks_more(kind: type, code: list[dis.Instruction]) -> bool:
+    """Whether it asks a method or a property of its own."""
+    named = (getattr(kind, each.argval, None) for each in code if isinstance(each.argval, str))
+    return any(isinstance(each, FunctionType | property) for each in named)
 
 
 def _is_sampler(name: str, value: Any) -> bool:

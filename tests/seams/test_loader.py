@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,7 +25,7 @@ from torch.utils.data import (
 from outpace.measure.subjects import training_loader
 from outpace.seams.generators import generators_in
 from outpace.seams.host import Host
-from outpace.seams.loader import MOST_COPIED, LoaderSeam, apart, only_counts
+from outpace.seams.loader import LoaderSeam
 from outpace.seams.setup import AS_IS, Feed
 
 INLINE = replace(AS_IS, feed=Feed(executor="inline"))
@@ -243,52 +242,6 @@ def test_a_length_that_draws_random_numbers_changes_nothing(switching: bool, kin
     plain = drawn(kind)
     with hosted(switching=switching):
         assert drawn(kind) == plain
-
-
-class Counts(Sampler[int]):
-    """Tells how many it has, in one way or another."""
-
-    def __init__(self, of: list[int]) -> None:
-        self.of, self.size, self.rng = of, 2, random.Random(0)
-
-    def plain(self) -> int:
-        return len(self.of)
-
-    def by_math(self) -> int:
-        return max(1, math.ceil(len(self.of) / self.size))
-
-    def by_walking(self) -> int:
-        return sum(1 for _ in self.of)
-
-    def by_asking(self) -> int:
-        return self.plain()
-
-    def by_chance(self) -> int:
-        return self.rng.randint(1, len(self.of))
-
-
-@pytest.mark.parametrize(
-    ("name", "is_sure"),
-    [
-        ("plain", True),
-        ("by_math", True),
-        ("by_walking", False),
-        ("by_asking", False),
-        ("by_chance", False),
-    ],
-)
-def test_what_a_length_is_counted_by_need_not_be_copied(name: str, is_sure: bool) -> None:
-    kind = type(name, (Counts,), {"__len__": vars(Counts)[name]})
-    assert only_counts(kind) == is_sure
-    sampler = kind(list(range(4)))
-    batches: DataLoader[Any] = DataLoader(range(4), sampler=sampler)  # type: ignore[arg-type]
-    own: Any = apart(batches).sampler
-    assert own is not sampler
-    assert (own.of is sampler.of) == is_sure
-    sampler.of = list(range(MOST_COPIED + 1))
-    if not is_sure:
-        with pytest.raises(ValueError, match="too much"):
-            apart(batches)
 
 
 def test_a_class_that_compares_its_loaders() -> None:

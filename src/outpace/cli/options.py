@@ -194,7 +194,11 @@ def common(function: Command) -> Command:
             type=click.Path(path_type=Path, dir_okay=False),
             help="Write a report as well: .html, .md or .json.",
         ),
-        option("--force", is_flag=True, help="Replace files of other origin that are in the way."),
+        option(
+            "--force",
+            is_flag=True,
+            help="Replace what is in the way: files of other origin, an earlier recipe.",
+        ),
         option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
         option("--quiet", "-q", is_flag=True, help="No progress."),
         option(

@@ -137,14 +137,8 @@ class CallWatch:
 
 def called_again(host: Host) -> Generator[None, None, Again | None]:
     """Steps of which the calls are noted; gives None where each comes to something."""
-    seam = host.seams["module"]
-    assert isinstance(seam, ModuleSeam)
     watch = CallWatch(host)
-    seam.on_call = watch.on_call
-    try:
-        steps = yield from calls_of_steps(host, watch.for_nothing)
-    finally:
-        seam.on_call = None
+    steps = yield from noted(watch, watch.for_nothing)
     if not steps:
         return None
     seconds, dearest = dear(steps)
@@ -153,18 +147,25 @@ def called_again(host: Host) -> Generator[None, None, Again | None]:
 
 def called_alike(host: Host) -> Generator[None, None, Alike | None]:
     """Steps of which the calls are noted; gives None where each gives something of its own."""
-    seam = host.seams["module"]
-    assert isinstance(seam, ModuleSeam)
     watch = CallWatch(host, compares=True)
-    seam.on_call = watch.on_call
-    try:
-        steps = yield from calls_of_steps(host, watch.alike)
-    finally:
-        seam.on_call = None
+    steps = yield from noted(watch, watch.alike)
     if not steps:
         return None
     seconds, dearest = dear(steps)
     return Alike(len(steps[-1]), seconds / median(watch.took_s), dearest.where)
+
+
+def noted(
+    watch: CallWatch, of_step: Callable[[], list[Call]]
+) -> Generator[None, None, list[list[Call]]]:
+    """`calls_of_steps` while calls are noted."""
+    seam = watch.host.seams["module"]
+    assert isinstance(seam, ModuleSeam)
+    seam.on_call = watch.on_call
+    try:
+        return (yield from calls_of_steps(watch.host, of_step))
+    finally:
+        seam.on_call = None
 
 
 def _alike(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:

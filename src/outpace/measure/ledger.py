@@ -38,6 +38,7 @@ WARM_UP = 2
 FEWEST_GROWING, SURELY_GROWS, MUCH_GROWING = 30, 0.8, 0.05
 """steps, the correlation, and the part of a step by which it has grown, from which on something grows"""
 GROWING = ("elsewhere", "logging")
+"""kinds of lines that may"""
 IN_EITHER_HALF = 0.5
 """of the whole slope that either half of the steps has by itself: what jumps, or fills up, has not"""
 
@@ -121,8 +122,8 @@ def growing(steps: Sequence[Step]) -> float:
     halves = [
         linear_regression(at[part], took[part])[0] for part in (slice(half), slice(half, None))
     ]
-    grown = slope * (at[-1] - at[0])
-    much = grown > MUCH_GROWING * mean_of(clean)[0] and grown > begin + slope * at[0]
+    rise = slope * (at[-1] - at[0])
+    much = rise > MUCH_GROWING * mean_of(clean)[0] and rise > begin + slope * at[0]
     return slope if much and min(halves) >= IN_EITHER_HALF * slope else 0.0
 
 

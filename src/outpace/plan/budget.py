@@ -66,7 +66,7 @@ def seconds_until(by: str, now: datetime) -> float:
         at = datetime.fromisoformat(by)
     except ValueError:
         raise UsageError(
-            f"{by!r} is no time", "write 06:00, or 2026-03-01T06:00 with the date"
+            f"{by!r} is no time", "write 06:00, or 2027-03-01T06:00 with the date"
         ) from None
     at = at if at.tzinfo is not None else at.replace(tzinfo=now.tzinfo)
     try:

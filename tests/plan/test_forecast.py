@@ -52,6 +52,26 @@ def test_other_steps_take_as_much_each() -> None:
     assert finish(ended, 20).estimate == pytest.approx(100 + 1800)
 
 
+@pytest.mark.parametrize("steps", [100, 400, 1000, 3000])
+def test_steps_that_take_longer_and_longer_take_more_than_as_many_as_were_seen(steps: int) -> None:
+    """A second each, 20 ms more with each step; looked at were the first hundred, of a thousand."""
+    slope, looked_at, told = 0.02, 49.5, 1000
+    alike = 1.0 + slope * looked_at
+    grown = slope * ((told - 1) / 2 - looked_at) * told
+    run = replace(
+        IMAGES.run, total_steps=told, finished=False, slope_s=slope, grown_s=grown, starts_s=0.0
+    )
+    rows = (Row("forward", alike * told, 0.1), Row("elsewhere", grown, 0.9))
+    facts = replace(IMAGES, run=run, steps=replace(IMAGES.steps, count=100), ledger=rows)
+    truth = sum(1.0 + slope * step for step in range(steps))
+    assert finish(facts, steps).estimate == pytest.approx(truth)
+    assert finish(facts).estimate == pytest.approx(sum(row.seconds for row in rows))
+    assert all(seconds > 0 for seconds in terms(facts, steps).values())
+    assert terms(facts, steps).get("elsewhere", 0.0) == pytest.approx(
+        max(0.0, truth - alike * steps)
+    )
+
+
 def test_what_watching_surely_costs_is_left_out() -> None:
     watched = replace(
         seen(count=50, total=1000), overhead=Overhead(1.25, 1.2, step_low=1.1, step_high=1.4)

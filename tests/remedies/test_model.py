@@ -12,7 +12,8 @@ from outpace.records.gain import Gain
 from outpace.remedies.bf16 import Bf16
 from outpace.remedies.loader_workers import LoaderWorkers
 from outpace.remedies.model import PRIORS
-from outpace.tune.propose import SMALLEST, candidates
+from outpace.tune.data_plan import SMALLEST
+from outpace.tune.propose import candidates
 from tests.remedies.some_evidence import IMAGES
 
 replace = msgspec.structs.replace

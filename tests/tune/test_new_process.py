@@ -14,6 +14,7 @@ from outpace.remedies.allocator import Allocator
 from outpace.remedies.base import Remedy
 from outpace.remedies.persistent_workers import PersistentWorkers
 from outpace.tune import new_process
+from outpace.tune.candidate import Candidate
 from outpace.tune.children import tried_by_now
 from outpace.tune.new_process import (
     EPOCHS,
@@ -23,7 +24,6 @@ from outpace.tune.new_process import (
     length_of,
     try_new_processes,
 )
-from outpace.tune.propose import Candidate
 from tests.remedies.some_evidence import ALL, IMAGES, WORKERS
 
 

@@ -8,10 +8,8 @@ from outpace.diagnose.bottlenecks import findings
 from outpace.records.evidence import Evidence
 from outpace.records.ledger import Row
 from outpace.seams.setup import AS_IS
+from outpace.tune.data_plan import EXACT_IS_WORTH, SMALLEST, WORTH_REDRAWING
 from outpace.tune.propose import (
-    EXACT_IS_WORTH,
-    SMALLEST,
-    WORTH_REDRAWING,
     best,
     candidates,
     in_steps,

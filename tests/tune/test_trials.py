@@ -10,10 +10,12 @@ import pytest
 
 from outpace.records.gain import Gain
 from outpace.records.trial import Settings, Trial
+from outpace.remedies.catalog import setup_of
 from outpace.seams.setup import AS_IS
+from outpace.tune.data_plan import Rival
 from outpace.tune.propose import candidates
 from outpace.tune.trials import Trials, keeps_samples
-from tests.remedies.some_evidence import IMAGES
+from tests.remedies.some_evidence import FIXED_IMAGES, IMAGES
 
 
 def accepted(name: str, settings: Settings | None = None) -> Trial:
@@ -102,6 +104,39 @@ def test_a_trial_of_slow_steps_is_as_long_as_they_need(
     (candidate,) = [c for c in candidates(IMAGES) if c.remedy.name == "bf16"][:1]
     contest = next(trials.attempt(candidate, Gain(1.5, 1.4, 1.6)))
     assert least <= contest.seconds <= most
+
+
+@pytest.mark.parametrize(("speedup", "taken"), [(1.4, True), (1.0, False), (0.7, False)])
+def test_another_way_to_feed_the_steps_takes_the_place_of_the_accepted_one(
+    speedup: float, taken: bool
+) -> None:
+    """Only where it is measured faster: by its prediction it is as good, and more is not known."""
+    data = msgspec.structs.replace(FIXED_IMAGES.input, deterministic=True, epochs=1)
+    trials = Trials.__new__(Trials)
+    trials.unfinished = {}
+    trials.evidence = msgspec.structs.replace(FIXED_IMAGES, input=data)
+    trials.time_s, trials.begun = 60.0, perf_counter()
+    found = {c.remedy.name: c for c in reversed(candidates(trials.evidence))}
+    decode, threads, ahead = (
+        found[name].trial(Gain(2, 2, 2), Gain(2, 2, 2), True, "measured 2.00x")
+        for name in ("decode_jpeg", "fetch_threads", "prefetch")
+    )
+    trials.trials = [decode, threads]
+    trials.remaining = [found["prefetch"]]
+    recipe = setup_of(_pairs(decode, ahead))
+    rival = Rival(found["prefetch"], ("fetch_threads",), recipe, 1.01)
+    for contest in trials.try_instead(rival):
+        assert list(contest.arms) == ["accepted", "prefetch"]
+        assert contest.name == "trying prefetch in place of fetch_threads"
+        contest.pairs["prefetch"] = of(speedup)
+    assert [t.accepted for t in trials.trials] == [True, not taken, taken]
+    assert trials.trials[2].reason.endswith(", in place of fetch_threads")
+    assert trials.recipe() == (recipe if taken else setup_of(_pairs(decode, threads)))
+    assert trials.remaining == [], "it is not tried again"
+
+
+def _pairs(*trials: Trial) -> list[tuple[str, Settings]]:
+    return [(t.remedy, t.settings) for t in trials]
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -130,6 +130,7 @@ def collect(
             validation_s=None if "validation" in names else _validation_s(host, phases, micro),
             recurring=tuple(one for one in came if one.every is None or not finished),
             starts_s=outside.get("input", 0.0),
+            slope_s=seen.slope,
             grown_s=grown(seen),
             others_cores=found.others_cores,
             leaves=tuple(watcher.course.limits.others()),

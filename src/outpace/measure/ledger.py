@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import correlation, linear_regression, median
 
 from outpace.measure.by_hand import Place, Update
@@ -67,6 +68,11 @@ class Seen:
     """every step has in it what otherwise comes now and then"""
     phases: dict[str, float] | None = None
     """seconds of a step, where they are not as the host's clock tells"""
+
+    @cached_property
+    def slope(self) -> float:
+        """Seconds that each step takes longer than the one before it."""
+        return growing(self.steps) if self.phases is None else 0.0
 
 
 def clean_steps(steps: list[Step]) -> list[Step]:
@@ -129,7 +135,7 @@ def growing(steps: Sequence[Step]) -> float:
 
 def grown(seen: Seen) -> float:
     """Seconds that all steps of the run take longer than as many like those that were looked at."""
-    slope = growing(seen.steps) if seen.phases is None else 0.0
+    slope = seen.slope
     if not slope:
         return 0.0
     clean = clean_steps(seen.steps)

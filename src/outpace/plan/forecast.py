@@ -81,7 +81,8 @@ def terms(evidence: Evidence, steps: int) -> dict[str, float]:
     """Seconds of a training of so many steps, by what they are for: what a faster step leaves as it is, and
     the steps.
     """
-    times = steps / steps_seen(evidence) / watched(evidence)
+    watched_as = 1 / watched(evidence)
+    times = steps / steps_seen(evidence) * watched_as
     found: defaultdict[str, float] = defaultdict(float)
     found["steps"] = evidence.in_steps_s * times
     for row in evidence.ledger:
@@ -89,6 +90,8 @@ def terms(evidence: Evidence, steps: int) -> dict[str, float]:
             found[row.name] += row.seconds
     for row in evidence.now_and_then:
         found[row.name] += row.seconds * times
+    grown = _grown(evidence, steps) * watched_as
+    found["elsewhere" if grown > 0 else "steps"] += grown
     found["epoch_start"] += evidence.run.starts_s * times
     total = evidence.run.total_steps
     for one in evidence.run.recurring:  # not with the steps, but as often as these say
@@ -97,6 +100,15 @@ def terms(evidence: Evidence, steps: int) -> dict[str, float]:
         found[name] += one.seconds(steps) - in_ledger * times
     found["validation"] += _unseen(evidence, steps).estimate
     return {name: seconds for name, seconds in found.items() if abs(seconds) > LEAST_S}
+
+
+def _grown(evidence: Evidence, steps: int) -> float:
+    """Seconds that so many steps take longer than as many like those that were looked at.
+
+    Each takes longer by the same than the one before it, so that they grow with the square of the length.
+    """
+    run, seen = evidence.run, steps_seen(evidence)
+    return steps * (run.grown_s / seen + run.slope_s * (steps - seen) / 2)
 
 
 def watched(evidence: Evidence) -> float:

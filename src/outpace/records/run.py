@@ -81,6 +81,8 @@ class Run(msgspec.Struct, frozen=True):
     """time of all that came before it was watched"""
     mixes: bool = False
     """it is several trainings that take turns, taken for one"""
+    slope_s: float = 0.0
+    """that each step takes longer than the one before it in what no seam explains; 0: it is not sure"""
     grown_s: float = 0.0
     """of the ledger, what steps take longer than those that were looked at, as each takes longer than the one
     before it in what no seam explains"""

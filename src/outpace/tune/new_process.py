@@ -17,10 +17,12 @@ from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
 from outpace.records.trial import NOT_TRIED, Settings, Trial
 from outpace.remedies.catalog import setup_of
+from outpace.tune.candidate import Candidate
 from outpace.tune.children import Launch, Tell, run_for_losses, write_trials
+from outpace.tune.data_plan import SMALLEST
 from outpace.tune.environment import environment_of
 from outpace.tune.files import WARM_UP
-from outpace.tune.propose import SMALLEST, Candidate, best, candidates, in_steps
+from outpace.tune.propose import best, candidates, in_steps
 
 PAIRS = 3
 RUN_S = 4.0

@@ -15,9 +15,10 @@ from outpace.records.trial import Proof, Settings, Trial
 from outpace.remedies.catalog import setup_of
 from outpace.seams.setup import AS_IS
 from outpace.tune.children import Launch, Tell, run_for_losses
+from outpace.tune.data_plan import cold
 from outpace.tune.environment import environment_of
 from outpace.tune.prove import FEWEST_STEPS, Losses, Runner, prove, prove_equal, shortfall
-from outpace.tune.trials import cold, without
+from outpace.tune.trials import without
 
 EQUAL_STEPS = 12
 EQUAL_SHARE, ALONE_SHARE = 0.3, 0.8

@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from outpace.diagnose.bottlenecks import URGENT
 from outpace.records.evidence import Evidence
-from outpace.records.finding import Advice, Finding, Keeps
+from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
-from outpace.records.trial import NOT_TRIED, Settings, Trial
-from outpace.remedies.base import Remedy
+from outpace.records.trial import NOT_TRIED, Trial
 from outpace.remedies.catalog import all_remedies, setup_of
 from outpace.seams.setup import AS_IS, Setup
-
-SMALLEST = 1.02
-"""predicted speed-up below which nothing is tried"""
-EXACT_IS_WORTH = 1.3
-WORTH_REDRAWING = 2.0
-"""predicted speed-up for which other random numbers, and so a harder proof, are worth it"""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A remedy with one choice of settings."""
-
-    remedy: Remedy
-    settings: Settings
-    keeps: Keeps
-    reason: str
-
-    def on(self, base: Setup) -> Setup:
-        """``base`` with this remedy."""
-        return self.remedy.setup(base, self.settings)
-
-    def predict(self, evidence: Evidence, accepted: Setup = AS_IS) -> Gain:
-        """Speed-up of a steady step on top of ``accepted``."""
-        return self.remedy.predict(evidence, self.settings, accepted)
-
-    def trial(
-        self,
-        predicted: Gain,
-        measured: Gain | None,
-        accepted: bool,
-        reason: str,
-        seconds: float = 0.0,
-    ) -> Trial:
-        """What came of trying it."""
-        name = self.remedy.name
-        return Trial(
-            name, self.settings, self.keeps, predicted, measured, accepted, reason, seconds
-        )
+from outpace.tune.candidate import Candidate
+from outpace.tune.data_plan import (
+    EXACT_IS_WORTH,
+    SMALLEST,
+    WORTH_REDRAWING,
+    about_data,
+    best_together,
+    run_speedup,
+)
 
 
 def candidates(
@@ -82,16 +51,29 @@ def best(
 ) -> tuple[Candidate, Gain] | None:
     """The candidate to try next: of the earliest stage that has one that pays, the best exact one.
 
+    Of the data those that go best together, as long as there are such; another is to pay in the whole run.
     What the user asked for by name is tried whatever it promises.
     """
+
+    def pays(candidate: Candidate, speedup: float) -> bool:
+        redraws = candidate.remedy.redraws(evidence)
+        return speedup >= (WORTH_REDRAWING if redraws else SMALLEST)
+
+    feeding = [each for each in remaining if about_data(each)]
+    together = best_together(evidence, feeding, accepted)
     paying: dict[str, tuple[Candidate, Gain]] = {}
     for candidate in remaining:
+        name, after = candidate.remedy.name, candidate.on(accepted)
         gain = candidate.predict(evidence, accepted)
-        least = WORTH_REDRAWING if candidate.remedy.redraws(evidence) else SMALLEST
-        promises = gain.speedup >= least or candidate.remedy.name in asked
-        if not promises or candidate.on(accepted) == accepted:
+        if candidate in together or name in asked:
+            promises = True
+        elif candidate in feeding:
+            promises = not together and pays(candidate, run_speedup(evidence, accepted, after))
+        else:
+            promises = pays(candidate, gain.speedup)
+        if not promises or after == accepted:
             continue
-        name, worth = candidate.remedy.name, _worth(candidate, gain)
+        worth = _worth(candidate, gain)
         if name not in paying or worth > _worth(*paying[name]):
             paying[name] = candidate, gain
     if not paying:

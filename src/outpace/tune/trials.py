@@ -24,15 +24,17 @@ from outpace.records.gain import Gain
 from outpace.records.trial import Trial
 from outpace.remedies.catalog import setup_of
 from outpace.remedies.compile_model import COMPILE_S
-from outpace.remedies.model import kept_shares
+from outpace.remedies.model import kept_shares, predicted_gain
 from outpace.seams.compiled import compiled_again, graphs_compiled
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
+from outpace.tune.candidate import Candidate
 from outpace.tune.children import total_gain
+from outpace.tune.data_plan import LEAST_BETTER, Rival, cold, nearest_rival
 from outpace.tune.files import EVIDENCE, MARKER, TRIALS, read, write
 from outpace.tune.from_step import begin_there
 from outpace.tune.observed import Observed
-from outpace.tune.propose import Candidate, best, candidates, in_steps
+from outpace.tune.propose import best, candidates, in_steps
 
 POOL = 2
 """batches that a warm cache is tried with"""
@@ -44,6 +46,8 @@ COMPILING_S = 90.0
 FINAL_S, FINAL_SHARE = 15.0, 0.25
 """seconds kept for the whole recipe; and the most that they may be of the time for trials"""
 LITTLE = 1.06
+RIVALS = 2
+"""other ways to feed the steps that are tried in the accepted one's place"""
 FEWEST_STEPS = 6
 MOST_COMPILED_AGAIN = 1
 """a second shape compiles once more, for any size; more than that goes on and on"""
@@ -71,13 +75,6 @@ def mixed(warm: Gain, share: float) -> Gain:
     return msgspec.structs.replace(
         warm, speedup=of(warm.speedup), low=of(warm.low), high=of(warm.high)
     )
-
-
-def cold(setup: Setup) -> Setup:
-    """The same without its caches: how the first epoch runs."""
-    fetch = "items" if setup.feed.fetch == "cache" else setup.feed.fetch
-    feed = replace(setup.feed, fetch=fetch, cache_bytes=0)
-    return replace(setup, decoded_bytes=0, decoded_disk_bytes=0, feed=feed)
 
 
 def keeps_samples(trial: Trial) -> bool:
@@ -194,11 +191,17 @@ class Trials:
         for _ in range(FEWEST_STEPS):
             yield None
         self._leave_tried()
+        rivals = 0
         while self.left() > self.final_s:
             chosen = best(self.evidence, self.remaining, self.recipe(), self.asked)
-            if chosen is None:
-                break
-            yield from self.attempt(*chosen)
+            if chosen is not None:
+                yield from self.attempt(*chosen)
+            else:
+                rival = nearest_rival(self.evidence, self.accepted, self.remaining)
+                if rival is None or rivals == RIVALS:
+                    break
+                rivals += 1
+                yield from self.try_instead(rival)
             self.write()
         if not self.final:
             yield from self.drop()
@@ -249,7 +252,7 @@ class Trials:
         measured = contest.gain(name) if contest.pairs.get(name) else None
         if measured is not None and after.decoded_bytes and not base.decoded_bytes:
             measured = mixed(measured, found(self.evidence, after))
-        accepted = measured is not None and measured.low > 1.0 and measured.speedup >= 1.01
+        accepted = measured is not None and measured.low > 1.0 and measured.speedup >= LEAST_BETTER
         reason = contest.failed.get(name) or _why(measured, accepted)
         again = compiled_again(self.graphs) if compiles else 0
         if again > MOST_COMPILED_AGAIN:
@@ -261,6 +264,27 @@ class Trials:
         self._forget(name, candidate.settings, accepted)
         if measured is not None and measured.high < 1.0:
             self._forget_worse(candidate, base, predicted)
+
+    def try_instead(self, rival: Rival) -> Iterator[Contest]:
+        """One trial of another way to feed the steps, which takes the accepted one's place if it pays."""
+        name, recipe = rival.candidate.remedy.name, self.recipe()
+        arms = {"accepted": steady(recipe), name: steady(rival.setup)}
+        slow = ROUNDS * 2 * BLOCK * self.evidence.steps.mean_s
+        seconds = min(max(TRIAL_S, slow), max(3.0, self.left() - self.final_s))
+        place = " and ".join(rival.instead_of)
+        contest = self.contest(arms, seconds, f"trying {name} in place of {place}", narrow=0.03)
+        yield contest
+        measured = contest.gain(name) if contest.pairs.get(name) else None
+        if measured is not None and rival.setup.decoded_bytes and not recipe.decoded_bytes:
+            measured = mixed(measured, found(self.evidence, rival.setup))
+        taken = measured is not None and rival.pays(self.evidence, recipe, measured)
+        why = contest.failed.get(name) or f"{_why(measured, taken)}, in place of {place}"
+        predicted = predicted_gain(self.evidence, recipe, rival.setup)
+        if taken:
+            gone = [t for t in self.accepted if t.remedy in rival.instead_of]
+            self.trials = without(self.trials, gone, f"{name} in its place faster still")
+        self.trials.append(rival.candidate.trial(predicted, measured, taken, why, contest.spent))
+        self._forget(name, rival.candidate.settings, True)
 
     def outlasts_compiling(self, measured: Gain | None) -> bool:
         """Whether steps that are so much faster win back the time of compiling."""

@@ -228,6 +228,39 @@ def test_signals(
     assert stderr.count("Traceback") == (1 if number == signal.SIGINT else 0)
 
 
+TWICE = """
+count = 0
+def met(number, frame):
+    global count
+    count += 1
+    print("met", flush=True)
+    if count == 2:
+        sys.exit(9)
+signal.signal(signal.SIGINT, met)
+"""
+
+
+def test_each_interrupt_that_reaches_only_us_is_passed_on(script: Write, tmp_path: Path) -> None:
+    """The second one is for those who end at once by it."""
+    script(SLEEPS.format(handler=TWICE))
+    command = driven(Target("script", "train.py"), tmp_path / "session")
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "met\n"
+    process.communicate(timeout=30)
+    assert process.returncode in (9, 130)
+
+
 @pytest.mark.timeout(180)
 def test_spawned_workers_work_and_are_left_alone(script: Write, tmp_path: Path) -> None:
     script(

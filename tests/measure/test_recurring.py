@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.conftest import evidence_of, with_entry
 
-from outpace.measure.recurring import Came, recurring, starts_of_epochs
+from outpace.measure.recurring import Came, ends_of_epochs, recurring, starts_of_epochs
 
 
 def came(*steps: int) -> Came:
@@ -166,3 +168,17 @@ def test_a_validation_begins_where_its_data_are_drawn(
         path.read_text().splitlines().index("    time.sleep(0.2)  # a metric of the training") + 1
     )
     assert rows["epoch_end"].where == f"{path.name}:{line}"
+
+
+@given(batches=st.integers(8, 60), micro=st.integers(1, 8), epochs=st.integers(1, 40))
+def test_epochs_that_end_between_two_steps_are_all_counted(
+    batches: int, micro: int, epochs: int
+) -> None:
+    """As where what is left of an epoch's batches goes into the next one's first step."""
+    steps = batches * epochs // micro
+    ends = [batches * (k + 1) // micro for k in range(epochs)]
+    found = ends_of_epochs(came(*ends), batches / micro)
+    for short in range(0, steps + 1, max(1, steps // 7)):
+        assert found.times(short) == sum(end <= short for end in ends)
+    seen = recurring("validation", came(*ends), steps)
+    assert abs(seen.times(steps) - epochs) <= (batches % micro > 0)

@@ -514,3 +514,20 @@ def test_the_way_down_begins_at_the_rate_that_there_was(tmp_path: Path, land: La
     if run.landing.descent.began is None:
         run.landing.go_down()
     assert run.landing.changed_rate(1.0, 1.0) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_fault_of_ours_in_steering_leaves_the_forecast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[Progress] = []
+    run = Run(tmp_path, 100.0, tell=told.append)
+
+    def broken() -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(run.landing, "steer", broken)
+    for _ in range(200):
+        run.step(0.1)
+    assert capsys.readouterr().err.count("the landing seam failed (ZeroDivisionError: ours)") == 1
+    assert run.landing.gave_up
+    assert len(told) > 5, "it goes on telling how far it is"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,3 +185,33 @@ def test_averages_over_steps_are_saved(tmp_path: Path) -> None:
     assert [state.keys() for state in kept] == [average.state_dict().keys()]
     assert sum(state.keys() == teacher.state_dict().keys() for state in saved) == 2
     assert not any(state.keys() == other.state_dict().keys() for state in saved)
+
+
+class Noted(torch.nn.Identity):
+    """Adds to its state what torch.load does not take."""
+
+    def get_extra_state(self) -> Any:
+        return Path("notes")
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+def test_what_torch_load_does_not_take_is_turned_or_left_out(tmp_path: Path) -> None:
+    """A rate of numpy's, which a scheduler notes too; a function; a module's own state."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), Noted())
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(np.float64(0.1)), weight_decay=0.0)
+    optimizer.param_groups[0].update(lr=np.float64(0.1), rule=lambda step: step)
+    schedule = lr_scheduler.StepLR(optimizer, 1)
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    schedule.step()
+    saved = write_checkpoint(tmp_path / "safety.pt", [optimizer], 1)
+    assert saved.left_out == ("Sequential.1._extra_state", "SGD.rule")
+    found = torch.load(tmp_path / "safety.pt", weights_only=True)
+    (group,) = found["optimizers"][0]["param_groups"]
+    assert type(group["initial_lr"]) is float
+    assert group["lr"] == pytest.approx(0.01)
+    assert found["models"][0].keys() == {"0.weight", "0.bias"}
+    assert found["schedulers"][0]["base_lrs"] == [0.1]
+    assert "rule" in optimizer.param_groups[0], "the script's own is left alone"

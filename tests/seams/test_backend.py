@@ -103,3 +103,32 @@ def test_a_look_of_ours_that_fails_is_not_the_scripts(monkeypatch: pytest.Monkey
     finally:
         host.remove()
         torch.set_num_threads(before)
+
+
+def test_how_many_threads_sleep_goes_by_what_the_script_sets_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A recipe is at work before the script chooses its threads."""
+    parked: list[int] = []
+
+    class Parked:
+        def __init__(self, threads: int) -> None:
+            self.threads = threads
+            parked.append(threads)
+
+        def end(self) -> None:
+            parked.append(0)
+
+    monkeypatch.setattr(module, "ParkedTeams", Parked)
+    before, host = torch.get_num_threads(), Host()
+    seam = BackendSeam(host)
+    seam.install()
+    try:
+        host.setup = replace(AS_IS, passive=True)
+        seam.reconcile(host.setup)
+        torch.set_num_threads(before + 1)
+        assert parked == [before, 0, before + 1]
+    finally:
+        seam.remove()
+        torch.set_num_threads(before)
+    assert parked[-1] == 0

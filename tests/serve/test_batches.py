@@ -127,3 +127,33 @@ ALIKE: list[tuple[Any, Any, bool]] = [
 @pytest.mark.parametrize(("one", "other", "same"), ALIKE)
 def test_bits_are_compared(one: Any, other: Any, same: bool) -> None:
     assert same_bits(one, other) == same
+
+
+class Windows(Dataset[Any]):
+    """Parts of rows, which a slice gives with gaps between them."""
+
+    x = torch.arange(60.0).reshape(12, 5)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: Any) -> Any:
+        chunk = self.x[index]
+        return chunk[..., :-1], chunk[..., 1:]
+
+
+def test_sliced_batches_lie_in_memory_as_collated_ones() -> None:
+    """Each of them, not only those that are compared: a script may call view()."""
+    loader = DataLoader(Windows(), batch_size=4)
+    slices = Slices(loader)
+    for _ in range(CHECKED + 2):
+        batch = slices.fetch([1, 5, 2, 7])
+        assert all(part.is_contiguous() for part in batch)
+        assert same_bits(batch, by_items(loader)([1, 5, 2, 7]))
+        batch[1].view(-1)
+    assert not slices.to_check
+
+
+def test_a_dict_of_another_class_is_another_batch() -> None:
+    assert not same_bits(defaultdict(list, x=ROWS), {"x": ROWS})
+    assert same_bits({"x": ROWS}, {"x": ROWS.clone()})

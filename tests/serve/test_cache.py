@@ -9,7 +9,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from outpace.seams.setup import Feed
-from outpace.serve.batches import same_bits
+from outpace.serve.batches import Unlike, same_bits
+from outpace.serve.cache import SampleCache
 from outpace.serve.feeds import make_feed
 
 
@@ -33,3 +34,25 @@ def test_a_later_sample_that_is_not_one_row_is_not_kept(windows: int) -> None:
     feed = make_feed(loader, Feed(fetch="cache", executor="inline", cache_bytes=1 << 20))
     for _ in range(2):
         assert all(same_bits(*pair) for pair in zip(feed.epoch(), loader, strict=True))
+
+
+class Named(dict[str, Any]):
+    """A dict whose keys are attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+class OfNamed(Dataset[Any]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return Named(x=torch.ones(3) * index)
+
+
+def test_samples_of_a_class_that_would_be_lost_are_not_kept() -> None:
+    loader = DataLoader(OfNamed(), batch_size=4)
+    assert type(next(iter(loader))) is Named
+    with pytest.raises(Unlike, match="Named, which cannot be stacked"):
+        SampleCache(loader, 1 << 20).fetch([0, 1, 2, 3])

@@ -22,6 +22,7 @@ from outpace.seams.setup import Feed
 from outpace.serve.changes import state_of
 from outpace.serve.feeds import make_feed
 from outpace.serve.loader import Loader
+from outpace.serve.tables import Table
 
 KNOBS = {"size": 1}
 OPTIONS = SimpleNamespace(sizes=[1])
@@ -399,3 +400,13 @@ def test_a_loaders_processes_have_collate_as_it_is() -> None:
             assert [float(batch[1]) for batch in loader] == [scaled.factor, 5 * scaled.factor]
     finally:
         loader.close()
+
+
+def test_what_our_own_sources_keep_of_reading_is_no_change(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n" + "\n".join(f"{i},{i / 7}" for i in range(200)))
+    table = Table(path)
+    before = state_of(table)
+    assert before is not None
+    table.batch(np.arange(8))
+    assert state_of(table) == before

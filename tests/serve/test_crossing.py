@@ -298,3 +298,18 @@ def test_what_cannot_be_handed_over_is_told_each_time() -> None:
     for _ in range(2):
         with pytest.raises((AttributeError, pickle.PicklingError)):
             pack(Here(torch.ones(2)))
+
+
+@pytest.mark.parametrize("by_pipe", [False, True])
+def test_a_batch_lies_in_memory_as_it_did(by_pipe: bool) -> None:
+    images = torch.arange(240.0).reshape(2, 3, 5, 8)
+    batch = {
+        "last": images.contiguous(memory_format=torch.channels_last),
+        "turned": images.transpose(0, 3),
+        "plain": images,
+        "half": images.bfloat16().contiguous(memory_format=torch.channels_last),
+    }
+    back = unpacked(pickle.loads(pickle.dumps(Packer(by_pipe=by_pipe)(batch))))
+    assert same_bits(back, batch)
+    for name, tensor in batch.items():
+        assert back[name].stride() == tensor.stride(), name

@@ -180,3 +180,21 @@ def test_a_process_that_ends_makes_no_more_batches(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", LEFT, str(path)], check=True, timeout=100)
     # Those that were being made, and what was begun meanwhile: 61 are left.
     assert path.stat().st_size <= 30
+
+
+def test_threads_that_are_begun_as_ctrl_c_comes_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Python would wait for them for ever at its end."""
+    wait = threading.Barrier.wait
+
+    def interrupted(self: threading.Barrier, timeout: float | None = None) -> int:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return wait(self, timeout)
+
+    monkeypatch.setattr(threading.Barrier, "wait", interrupted)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        fetch_threads(3)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+        assert not thread.is_alive()

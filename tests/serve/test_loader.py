@@ -1104,3 +1104,20 @@ def test_an_epoch_that_is_set_within_another_is_the_next(loaders: Any) -> None:
                 break
         assert loader.epoch == 5
         assert len(ids(loader)) == SIZE
+
+
+def test_processes_are_refused_in_a_daemonic_process_in_words() -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        told = pool.apply(refused_of, (Numbers(),))
+    assert "a daemonic process, as one of a multiprocessing.Pool" in told
+
+
+def refused_of(source: Any) -> str:
+    loader = Loader(source, 8, executor="processes", workers=2)
+    try:
+        next(iter(loader))
+    except UsageError as error:
+        return error.message
+    finally:
+        loader.close()
+    return "nothing"

@@ -142,3 +142,36 @@ def test_what_was_read_with_the_first_sample_is_read_again(tmp_path: Path) -> No
     with none_drawn(data):
         data[4]
     assert data.index is not None, "it was there before"
+
+
+class Indexed(OpenedLate):
+    """Tells by offsets, which it reads on opening, that its file is open."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.offsets: list[int] | None = None
+        self.augment = False
+        self.kept: list[int] | None = None
+
+    def _open(self) -> None:
+        self.file = self.path.open("rb")
+
+    def __getitem__(self, index: int) -> int:
+        if self.offsets is None:
+            self._open()
+            self.offsets = list(range(64))
+        assert self.file is not None
+        self.file.seek(self.offsets[index])
+        return self.file.read(1)[0]
+
+
+def test_what_the_script_has_set_meanwhile_stays(tmp_path: Path) -> None:
+    """It drew a sample too, between two epochs, for which the data set opened its file."""
+    data: Any = Indexed(tmp_path / "numbers")
+    unopened = Unopened(data)
+    data.augment, data.kept, data.strength = True, [1, 2], 2
+    data[3]
+    unopened.close_again()
+    assert (data.augment, data.kept, data.strength) == (True, [1, 2], 2)
+    assert (data.file, data.offsets) == (None, None)
+    assert data[3] == 0

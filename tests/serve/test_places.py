@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch.utils.data import default_collate, get_worker_info
 
+from outpace.serve import heirs
 from outpace.serve.crossing import SMALL
+from outpace.serve.heirs import Heirs
 from outpace.serve.loader import Loader
 from outpace.serve.places import Places
 from outpace.serve.processes import Processes
@@ -180,3 +184,26 @@ def test_a_batch_that_is_too_large_for_a_place_has_memory_of_its_own() -> None:
             assert torch.equal(batch["x"][:, -1], batch["id"].float())
     finally:
         made.close()
+
+
+def test_what_forks_had_is_given_back_once_whoever_looks_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread, or a collection, comes between the look at a process's end and what follows."""
+    found = Heirs({7})
+    ends = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
+    found.inherited.update(zip(ends, ({3, 7}, {4}), strict=True))
+    within: list[int] = []
+    looked = 0
+
+    def at_end(end: int) -> bool:
+        nonlocal looked
+        looked += 1
+        if looked == 1:
+            within.extend(found.given_back())
+        return True
+
+    monkeypatch.setattr(heirs, "_at_end", at_end)
+    assert found.given_back() == []
+    assert sorted(within) == [3, 4], "7 is lent still"
+    assert not found.inherited

@@ -13,6 +13,7 @@ from outpace.errors import DataError, OutpaceError, UsageError
 from outpace.serve.files import Files
 from outpace.serve.loader import Loader
 from outpace.serve.pack import pack
+from outpace.serve.packing import Journal
 from outpace.serve.records import Records
 from outpace.serve.sources import open_source
 from outpace.serve.tars import Tars
@@ -113,7 +114,8 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
-    (unfinished / "journal.json").write_text("{}")
+    journal = Journal("records", "", {})
+    journal.save(unfinished)
     wrong: list[tuple[Any, type[OutpaceError], str]] = [
         (tmp_path / "nowhere", DataError, "there is no .*nowhere"),
         (tmp_path / "no.csv", DataError, "there is no"),
@@ -147,3 +149,9 @@ def test_texts_that_are_samples_are_told_how_they_go() -> None:
     assert "numpy.array(texts)" in told.value.hint
     texts = Loader(np.array(["a cat", "a dog"]), 2, shuffle=False, executor="none")
     assert list(texts) == [["a cat", "a dog"]]
+
+
+def test_a_folder_may_have_a_journal_of_its_own(tmp_path: Path) -> None:
+    for text in ("{}", '{"entries": ["Monday"]}', "no json"):
+        (tmp_path / "journal.json").write_text(text)
+        assert len(open_source(tmp_path)) == 1

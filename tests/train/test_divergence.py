@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ from outpace.train.strategies import (
     divergence,
     plateau,
 )
-from outpace.train.strategies.base import Course
+from outpace.train.strategies.base import Course, Strategy
 from tests.train.toys import accuracy, fit, made, model, points, ready, same, suited
 
 
@@ -295,17 +295,55 @@ def test_a_metric_that_likes_what_are_no_numbers_costs_no_best_weights() -> None
     net = nn.Linear(1, 1)
     nn.init.ones_(net.weight)
     watch = Watch()
+    given: dict[str, Any] = {
+        "loss": F.binary_cross_entropy_with_logits,
+        "metric": lambda outputs, targets: ((outputs > 0) == targets).float().mean(),
+        "train": [(x, y)] * 40,
+        "valid": [(x, y)],
+        "validate_every": 10,
+        "steps": 40,
+    }
     result = fit(
         model=net,
-        loss=F.binary_cross_entropy_with_logits,
-        metric=lambda outputs, targets: ((outputs > 0) == targets).float().mean(),
-        train=[(x, y)] * 40,
-        valid=[(x, y)],
-        validate_every=10,
-        steps=40,
+        **given,
         strategies=[Divergence(), Constant(rate=1e-3)],
         callbacks=[LastLossesNaN(), watch],
     )
-    assert [row.metric for row in result.history] == pytest.approx([0.1, 0.1, 0.1, 0.9])
+    assert [row.metric for row in result.history] == pytest.approx(
+        [0.1, 0.1, 0.1, math.nan], nan_ok=True
+    )
     assert result.metric == pytest.approx(0.1)
     assert same(dict(result.weights), watch.weights)
+    aimed = fit(
+        model=nn.Linear(1, 1),
+        **given,
+        target=0.85,
+        strategies=[Target(0.85), Divergence(), Constant(rate=1e-3)],
+        callbacks=[LastLossesNaN()],
+    )
+    assert (aimed.stopped, aimed.time_to_target_s) == ("steps", None), "no numbers reach no target"
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_loss_that_a_strategy_raises_is_no_divergence(raises: bool) -> None:
+    """Ten times as large from half of the training on; what is not finite is told all the same."""
+
+    @final
+    class Harder(Strategy):
+        name = "harder"
+        raises_loss = raises
+
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor:
+            return loss * (10.0 if run.step >= 100 else 1.0)
+
+    def go(*callbacks: Any) -> Any:
+        strategies = [Divergence(), Constant(rate=1e-3), Harder()]
+        return fit(strategies=strategies, steps=200, callbacks=callbacks)
+
+    assert any("the loss grew" in note for note in go().notes) is not raises
+    assert any("became nan" in note for note in go(LastLossesNaN150()).notes)
+
+
+class LastLossesNaN150:
+    def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+        return loss * math.nan if run.step == 150 else None

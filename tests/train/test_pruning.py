@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from outpace.errors import UsageError
 from outpace.train.compress.weights import prunable, prune
@@ -145,3 +146,22 @@ def test_zeros_stay_through_a_roll_back() -> None:
 def test_a_target_does_not_go_with_pruning() -> None:
     with pytest.raises(UsageError, match="pruning does not go with target"):
         fit(strategies=["one_cycle", "pruning"], target=0.9)
+
+
+def test_a_model_that_is_trained_already_is_pruned_to_the_end() -> None:
+    """Its loss grows by that, from next to nothing: beside "divergence", which "auto" always has."""
+    net, (x, y) = model(), points()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    for _ in range(600):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    look = Sparsities()
+    result = fit(
+        model=net,
+        strategies=[Divergence(), OneCycle(rate=1e-4), Pruning(0.95)],
+        callbacks=[look],
+        epochs=40,
+    )
+    assert result.stopped != "diverged", result.notes
+    assert look.seen[-1] == pytest.approx(0.95, abs=0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -281,3 +282,9 @@ def test_seeds_whose_buffers_grew_apart_have_no_mean() -> None:
 
     result = best_of(make, seeds=2, quiet=True)
     assert "buffers have other shapes" in result.notes[-1]
+
+
+def test_a_folder_for_checkpoints_is_not_ignored_without_a_word(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="checkpoint= is given"):
+        best_of(maker(Steps(), checkpoint=tmp_path / "runs"), seeds=2, quiet=True)
+    assert not (tmp_path / "runs").exists()

@@ -34,11 +34,23 @@ from outpace.train.strategies import (
     ScheduleFree,
     Strategy,
     Target,
+    TaskCurriculum,
 )
 from outpace.train.strategies.base import EVENTS
 from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
 from outpace.train.trainer import Trainer
-from tests.train.toys import Begun, Stop, fit, made, model, ready, same, suited, trainer
+from tests.train.toys import (
+    Begun,
+    Stop,
+    fit,
+    made,
+    model,
+    ready,
+    same,
+    size_loss,
+    suited,
+    trainer,
+)
 
 # --- what holds for all ----------------------------------------------------------------------
 
@@ -576,3 +588,37 @@ def test_numbers_that_nothing_can_be_reckoned_with_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         kind(**given)
+
+
+@pytest.mark.parametrize("strategy", [EarlyStopping(), Plateau(rate=0.01)])
+def test_nothing_stalls_while_a_strategy_unfolds(strategy: Strategy) -> None:
+    """A second task joins at 0.9 of the budget; the first has long been learnt by then."""
+    losses = {"easy": F.cross_entropy, "later": size_loss}
+    seen: list[int] = []
+
+    class Joined:
+        def validated(self, run: Run) -> None:
+            curriculum = next(s for s in run.events.strategies if isinstance(s, TaskCurriculum))
+            seen.append(len(curriculum.joined))
+
+    def go(until: float) -> Any:
+        course = [] if isinstance(strategy, Plateau) else [Constant(rate=0.01)]
+        joins = TaskCurriculum(until=until, order=["easy", "later"])
+        return fit(
+            loss=losses,
+            metric=None,
+            epochs=60,
+            strategies=[joins, *course, strategy],
+            callbacks=[Joined()],
+        )
+
+    result = go(0.9)
+    assert seen[-1] == 2, "the second task has been learnt too"
+    early = [row for row in result.history if row.epoch < 54]
+    assert len({row.rate for row in early}) == 1
+
+
+def test_two_targets_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"target=0.9, and strategies= has Target\(0.95\)"):
+        fit(strategies=[Target(0.95)], target=0.9)
+    assert fit(strategies=[Target(0.5)], target=0.5).target == 0.5

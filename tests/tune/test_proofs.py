@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from outpace.records.gain import Gain
 from outpace.records.trial import Proof, Settings, Trial
+from outpace.remedies.compile_model import COMPILE_S
 from outpace.tune import proofs
 from outpace.tune.proofs import (
     EQUAL_STEPS,
     MOST_SEEDS,
+    epoch_of,
     equal_steps,
     only_caches,
     prove_recipe,
     size_of,
+    time_for_proof,
 )
 from outpace.tune.prove import FEWEST_STEPS
 from tests.remedies.some_evidence import IMAGES
@@ -70,6 +73,45 @@ def test_time_goes_into_seeds_first() -> None:
     assert few.seeds == 5
     assert few.steps > FEWEST_STEPS
     assert size_of(IMAGES, [], [HALF], 8 * pair + 1, 3).seeds == MOST_SEEDS
+
+
+CACHE = Trial(
+    "cache_samples",
+    {"limit_mib": 64},
+    "exact",
+    Gain(9, 8, 10),
+    Gain(12.0, 11, 13),
+    True,
+    "measured",
+)
+COMPILED = msgspec.structs.replace(HALF, remedy="compile_model", settings={})
+
+
+@given(time_s=st.floats(50, 5000), batches=st.integers(10, 400), micro=st.integers(1, 8))
+def test_caches_are_filled_anew_in_each_run_of_a_proof(
+    time_s: float, batches: int, micro: int
+) -> None:
+    """Their first epoch is as slow as without them, on both sides."""
+    facts = msgspec.structs.replace(
+        IMAGES,
+        input=msgspec.structs.replace(IMAGES.input, batches=batches),
+        steps=msgspec.structs.replace(IMAGES.steps, micro_steps=micro),
+        run=msgspec.structs.replace(IMAGES.run, total_steps=100_000),
+    )
+    size, epoch = size_of(facts, [CACHE], [HALF], time_s, 3), epoch_of(facts)
+    assert epoch == -(-batches // micro)
+    cold = min(size.steps, epoch)
+    base = facts.steps.mean_s * (cold + (size.steps - cold) / 12)
+    whole = size.seeds * (2 * facts.run.startup_s + base * 1.5)
+    assert (size.seeds, size.steps) == (3, FEWEST_STEPS) or whole <= time_s * (1 + 1e-9)
+
+
+def test_compiling_is_a_part_of_a_proof() -> None:
+    pair = 2 * IMAGES.run.startup_s + FEWEST_STEPS * IMAGES.steps.mean_s * 1.5
+    assert size_of(IMAGES, [], [HALF], 8 * pair + 1, 3).seeds == 8
+    assert size_of(IMAGES, [], [COMPILED], 8 * (pair + COMPILE_S[1]) - 1, 3).seeds == 7
+    longer = time_for_proof(IMAGES, [COMPILED], 3) - time_for_proof(IMAGES, [HALF], 3)
+    assert longer == pytest.approx(3 * COMPILE_S[1])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 
 from outpace.records.files import read_json, write_json
 from outpace.records.trial import Proof
-from outpace.tune.prove import Losses, prove, prove_equal, shortfall
+from outpace.report.sentences import proof_sentence
+from outpace.tune.prove import Losses, Runner, prove, prove_equal, shortfall
 
 
 def curve(seed: int, worse: float = 0.0, noise: float = 0.01, steps: int = 200) -> Losses:
@@ -281,3 +282,48 @@ def test_a_run_that_failed_gives_no_figures() -> None:
 )
 def test_a_refusal_does_not_read_as_if_it_had_passed(high: float, margin: float, told: str) -> None:
     assert shortfall(Proof(True, False, high=high, margin=margin)).endswith(told)
+
+
+def told(*metrics: float | None, awaited: bool = False) -> Runner:
+    """A run of each seed with its metric; those without remedies and with them alike."""
+
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        plain, value = curve(seed, steps=steps), metrics[seed]
+        given = {} if value is None else {"accuracy": value + (0.001 if recipe else 0.0)}
+        return Losses(plain.samples, plain.values, given, None, awaited)
+
+    return run
+
+
+def test_a_metric_that_not_all_runs_told_proves_nothing() -> None:
+    proof = prove(told(0.9, None, 0.8), seeds=3, steps=60, margin=0.5)
+    assert not proof.proven
+    assert proof.reason == "not all runs told accuracy"
+    assert prove(told(0.9, 0.7, 0.8), seeds=3, steps=60, margin=0.5).proven
+
+
+def test_metrics_that_come_later_than_the_proof_are_said_to_be_missing() -> None:
+    """It is the loss alone that is proven then."""
+    proof = prove(told(None, None, None, awaited=True), seeds=3, steps=60, margin=0.5)
+    assert proof.proven
+    assert proof.measure == "loss"
+    assert "the script's own metrics come later" in proof.reason
+    said = proof_sentence(proof)
+    assert said.endswith(
+        "margin is 50 % of the baseline's fall. The script's own metrics come later than "
+        "that, and were not judged."
+    )
+    plain = prove(told(None, None, None), seeds=3, steps=60, margin=0.5)
+    assert plain.proven
+    assert "metrics" not in proof_sentence(plain)
+
+
+def test_a_margin_is_of_the_metric_in_the_mean_of_the_seeds() -> None:
+    """Two of three are 4 % worse: one bad seed that is ten times as large hides nothing."""
+
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        plain, value = curve(seed, steps=steps), (0.5, 0.5, 5.0)[seed]
+        worse = 0.02 if recipe and seed < 2 else 0.0
+        return Losses(plain.samples, plain.values, {"val_loss": value + worse})
+
+    assert not prove(run, seeds=3, steps=60, margin=0.01).proven

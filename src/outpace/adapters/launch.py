@@ -173,14 +173,18 @@ def wait(
     """
     begun = time.monotonic()
     interrupts: list[float] = []
+    waited = 0
     with _signals(child, interrupts):
         while True:
             if _has_ended(child, TICK_S):
                 break
             if on_tick is not None:
                 on_tick()
-            if interrupts and time.monotonic() - interrupts[0] > INTERRUPT_GRACE_S:
-                interrupts[0] = float("inf")
+            while (
+                len(interrupts) > waited
+                and time.monotonic() > interrupts[waited] + INTERRUPT_GRACE_S
+            ):
+                waited += 1
                 if not _is_foreground():
                     child.send_signal(signal.SIGINT)
             if timeout is not None and time.monotonic() - begun > timeout:

@@ -30,6 +30,7 @@ class Came:
         self.ns += ns
 
 
+BETWEEN = 0.5
 LONGER = 1.5
 """times as long as the others in the mean that a first one took, to be told apart: a data set that keeps its
 samples has made them then"""
@@ -43,11 +44,13 @@ def recurring(name: str, came: Came, steps: int) -> Recurring:
     """
     each_s = came.ns / 1e9 / came.count
     if came.count > 1:
-        every = (came.last - came.first) / (came.count - 1)
+        every = max(1.0, (came.last - came.first) / (came.count - 1))
+        # Where it falls between steps it is noted after the last whole one.
+        first = came.first + (BETWEEN if every % 1 else 0)
         others_s, longer_s = (came.ns - came.first_ns) / 1e9 / (came.count - 1), 0.0
         if came.first_ns / 1e9 > LONGER * others_s:
             each_s, longer_s = others_s, came.first_ns / 1e9 - others_s
-        return Recurring(name, each_s, came.count, came.first, max(1.0, every), longer_s=longer_s)
+        return Recurring(name, each_s, came.count, first, every, longer_s=longer_s)
     if 2 * came.first >= steps:
         return Recurring(name, each_s, 1, came.first, max(1.0, came.first))
     return Recurring(name, each_s, 1, came.first, max(1.0, steps - came.first), sure=False)
@@ -55,7 +58,7 @@ def recurring(name: str, came: Came, steps: int) -> Recurring:
 
 def ends_of_epochs(came: Came, epoch: float) -> Recurring:
     """What follows the last step of each epoch; ``epoch``: steps of one."""
-    return Recurring("epoch_end", came.ns / 1e9 / came.count, came.count, round(epoch), epoch)
+    return Recurring("epoch_end", came.ns / 1e9 / came.count, came.count, epoch, epoch)
 
 
 def starts_of_epochs(seconds: float, count: int, epoch: float | None) -> Recurring:

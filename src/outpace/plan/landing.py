@@ -137,9 +137,9 @@ class Landing:
                     self.leave()  # the script begins to train once more
                 elif self.inner_only and sys.gettrace() is None:
                     follow(ways_out(sys._getframe(1))[0], self.left_loops)
-            except Exception:
+            except Exception as error:
+                self.host.fail("landing", error)
                 self.give_up()
-                raise
 
     def give_up(self) -> None:
         """Only forecast from here on, the rate as the script has it: nobody would end what goes down."""

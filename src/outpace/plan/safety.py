@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.amp import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
@@ -35,7 +36,7 @@ class Saved(NamedTuple):
     """What came of it."""
 
     left_out: tuple[str, ...]
-    """classes whose state has something in it that cannot be loaded again"""
+    """classes whose state, or the part of it that is named, cannot be loaded again"""
     written_s: float
     """of the file alone, once all that goes into it was found"""
 
@@ -52,10 +53,11 @@ def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], st
     guides = guides_of(optimizers, objects)
     states = [(each, _plain_state(each)) for each in guides]
     kept = [(each, state) for each, state in states if state is not None]
+    left_out: list[str] = []
     content = {
-        "models": [model.state_dict() for model in models],
+        "models": [_of_model(model, left_out) for model in models],
         "weights": [each.detach() for each in learned_by(optimizers) if id(each) not in held],
-        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "optimizers": [_of_optimizer(optimizer, left_out) for optimizer in optimizers],
         "schedulers": [state for each, state in kept if isinstance(each, LRScheduler)],
         "scalers": [state for each, state in kept if isinstance(each, GradScaler)],
         "random": random_states(),
@@ -67,21 +69,64 @@ def write_checkpoint(path: Path, optimizers: Iterable[torch.optim.Optimizer], st
     write(path, on_host(content))
     written_s = time.perf_counter() - began
     saved = {id(each) for each, _ in kept}
-    left_out = tuple(type(each).__name__ for each in guides if id(each) not in saved)
-    return Saved(left_out, written_s)
+    left_out += [type(each).__name__ for each in guides if id(each) not in saved]
+    return Saved(tuple(left_out), written_s)
 
 
 def _plain_state(guide: LRScheduler | GradScaler) -> dict[str, Any] | None:
     """Its state where that is plain: a scheduler that a user wrote may hold functions and more."""
+    try:
+        state = plain(guide.state_dict())
+    except Exception:
+        return None
+    return state if loadable(state) else None
+
+
+def _of_model(model: torch.nn.Module, left_out: list[str]) -> dict[str, Any]:
+    """Its state, without what a module adds to it that cannot be loaded again."""
+    state = model.state_dict()
+    for name, value in list(state.items()):
+        if not isinstance(value, torch.Tensor):
+            state[name] = plain(value)
+            if not loadable(state[name]):
+                del state[name]
+                left_out.append(f"{type(model).__name__}.{name}")
+    return state
+
+
+def _of_optimizer(optimizer: torch.optim.Optimizer, left_out: list[str]) -> dict[str, Any]:
+    """Its state, without settings of its groups that cannot be loaded again, as functions."""
+    state: dict[str, Any] = plain(optimizer.state_dict())
+    for group in state["param_groups"]:
+        for name in [name for name, value in group.items() if not loadable(value)]:
+            del group[name]
+            left_out.append(f"{type(optimizer).__name__}.{name}")
+    return state
+
+
+def plain(value: Any) -> Any:
+    """The same with numpy's numbers as Python's, which `torch.load` takes."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) is dict:
+        return {plain(key): plain(item) for key, item in value.items()}
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+
+
+def loadable(value: Any) -> bool:
+    """Whether it can be loaded again; what tensors hold is not looked at."""
     file = io.BytesIO()
     try:
-        state = guide.state_dict()
-        torch.save(state, file)
+        torch.save(map_tensors(value, _empty, dataclasses=False), file)
         file.seek(0)
         torch.load(file, weights_only=True)
     except Exception:
-        return None
-    return state
+        return False
+    return True
+
+
+def _empty(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(0, dtype=tensor.dtype)
 
 
 def bytes_elsewhere(content: Any) -> int:

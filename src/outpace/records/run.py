@@ -13,13 +13,14 @@ NEARLY = 1e-6
 class Recurring(msgspec.Struct, frozen=True):
     """What comes now and then outside of steps: ``count`` times so far, of ``each_s`` seconds.
 
-    ``first``: steps before it came first; ``every``: steps from one to the next, None: it comes no more.
+    ``first``: steps before it came first, and a part of one where it comes between two; ``every``: steps from
+    one to the next, None: it comes no more.
     """
 
     name: str
     each_s: float
     count: int
-    first: int
+    first: float
     every: float | None
     sure: bool = True
     """else it came but once, and may not come again"""
@@ -35,8 +36,8 @@ class Recurring(msgspec.Struct, frozen=True):
         """How often it comes in a run of so many steps."""
         if self.every is None:
             return self.count
-        spans = (steps - self.first) / self.every
-        return max(0, math.ceil(spans - NEARLY) if self.leads else math.floor(spans + NEARLY) + 1)
+        later = steps - self.first + (0 if self.leads else 1)
+        return max(0, math.ceil(later / self.every - NEARLY))
 
     def seconds(self, steps: int) -> float:
         """Of a run of so many steps."""

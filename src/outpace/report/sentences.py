@@ -189,7 +189,8 @@ def _quality(proof: Proof | None) -> tuple[str, Tone]:
     if not proof.needed and proof.proven:
         return "with the same numbers bit for bit", "good"
     if proof.proven:
-        return "and the model is proven no worse", "good"
+        what = "loss" if proof.reason else "model"
+        return f"and the {what} is proven no worse", "good"
     return "but the model is not proven to be as good", "warn"
 
 
@@ -214,7 +215,7 @@ def proof_sentence(proof: Proof | None) -> str:
         f"with {_percent(proof.confidence)} confidence; the margin is {margin} "
         f"of {part_of(proof)}"
     )
-    return f"{head}: {figures}."
+    return f"{head}: {figures}." + (f" {reason[0].upper()}{reason[1:]}." if reason else "")
 
 
 def part_of(proof: Proof) -> str:

@@ -55,6 +55,7 @@ class BackendSeam:
             return
         self.threads_where = self.host.guard("backend", caller)
         self.threads.note(threads)
+        self._wait(self.host.setup.passive)  # how many teams have to rest depends on it
 
     def _set_threads(self, threads: int) -> None:
         (self.set_threads or torch.set_num_threads)(threads)

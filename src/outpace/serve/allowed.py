@@ -80,12 +80,17 @@ def kinds(
             f"worker processes that are not forked are handed everything pickled, and {told}",
             "name functions and classes at the top of a module, or use threads",
         )
+    daemon = multiprocessing.current_process().daemon
+    if kind == "processes" and daemon:
+        raise UsageError(
+            "a daemonic process, as one of a multiprocessing.Pool, may have no worker processes",
+            "use threads, or leave out executor=",
+        )
     if kind != "auto":
         return [kind]
     found: list[Kind] = [] if streams or opened else ["threads"]
     if opened:
         say("threads are left out: the data set opens a file, whose place they would share")
-    daemon = multiprocessing.current_process().daemon
     if not daemon and told is None:
         found.append("processes")
     elif told is not None:

@@ -53,6 +53,8 @@ def same_bits(one: Any, other: Any) -> bool:
             return same_bits(one.tolist(), other.tolist())
         return alike and one.tobytes() == other.tobytes()
     if isinstance(one, dict) and isinstance(other, dict):
+        if type(one) is not type(other):
+            return False
         return one.keys() == other.keys() and all(same_bits(one[k], other[k]) for k in one)
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         return len(one) == len(other) and all(map(same_bits, one, other))
@@ -82,10 +84,8 @@ def by_items(loader: DataLoader[Any]) -> Fetch:
 def _like(template: Any, value: Any) -> Any:
     """``value`` with the containers of the collated ``template`` and its leaves as tensors."""
     if isinstance(template, torch.Tensor):
-        if isinstance(value, torch.Tensor):
-            return value
-        if isinstance(value, np.ndarray):
-            return torch.as_tensor(value)
+        if isinstance(value, torch.Tensor | np.ndarray):
+            return _laid_out(template, torch.as_tensor(value))
         raise Unlike(f"a slice gives {type(value).__name__}, not a tensor or an array")
     if isinstance(template, dict) and isinstance(value, dict):
         if template.keys() != value.keys():
@@ -99,6 +99,17 @@ def _like(template: Any, value: Any) -> Any:
     raise Unlike(
         f"a slice gives {type(value).__name__} where the items give {type(template).__name__}"
     )
+
+
+def _laid_out(template: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """``value`` laid out as the collated one: a part of each row has gaps that a stack of them has not."""
+    if template.layout is not torch.strided or value.layout is not torch.strided:
+        return value
+    if template.is_contiguous():
+        return value.contiguous()
+    if value.stride()[1:] != template.stride()[1:]:
+        raise Unlike("a slice lies in memory otherwise than the collated items")
+    return value
 
 
 def drawn_again(dataset: Any) -> contextlib.AbstractContextManager[None]:

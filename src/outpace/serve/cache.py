@@ -136,7 +136,7 @@ def flatten(value: Any) -> tuple[list[torch.Tensor], Any]:
     """The tensors of a nested batch, and the nest without them."""
     if isinstance(value, torch.Tensor):
         return [value], None
-    if isinstance(value, dict):
+    if type(value) is dict:
         parts = [flatten(v) for v in value.values()]
         nest: Any = (
             dict,

@@ -42,6 +42,8 @@ SEVERAL: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 OF_PANDAS = ("blocks", "axes", "values")
 """where its tables have their columns"""
 OURS = __name__.partition(".")[0]
+WRITTEN = {"_matrices", "_offsets", "_open", "_opened", "_wide"}
+"""what our own sources write to while they read, as arrays: it tells nothing of a change"""
 
 
 def state_of(*things: Any) -> int | None:
@@ -109,11 +111,11 @@ class _Look:
             self.to_come += _parts(thing)
         self._class(type(thing))
         if type(attributes := getattr(thing, "__dict__", None)) is dict:
-            values = attributes.values()
-            # What ours write to while they read tells nothing of a change.
-            ours = type(thing).__module__.partition(".")[0] == OURS
+            if type(thing).__module__.partition(".")[0] == OURS:
+                attributes = {k: v for k, v in attributes.items() if k not in WRITTEN}
+                attributes = {k: v for k, v in attributes.items() if not isinstance(v, np.ndarray)}
             self._items(attributes)
-            self._items([v for v in values if not isinstance(v, np.ndarray)] if ours else values)
+            self._items(attributes.values())
 
     def _class(self, kind: type) -> None:
         if kind not in self.kinds:

@@ -44,11 +44,15 @@ VIEWED = {getattr(torch, name): np.dtype(name) for name in NAMES} | {
 
 
 class Joined(NamedTuple):
-    """In the place of a tensor that lies with others: its type, its shape, its number among them."""
+    """In the place of a tensor that lies with others: its type, its shape, its number among them.
+
+    ``dims``: where each of its dimensions lies, if not in their order, as of channels_last.
+    """
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     number: int
+    dims: tuple[int, ...] | None = None
 
 
 class Rest(NamedTuple):
@@ -171,8 +175,9 @@ class Packer:
             return self._split(part, most, by_pipe, together, rest)
 
         if _may_join(value, most, by_pipe):
-            together.append(value)
-            return Joined(value.dtype, tuple(value.shape), len(together) - 1)
+            lying, dims = (value, None) if value.is_contiguous() else _as_it_lies(value)
+            together.append(lying)
+            return Joined(value.dtype, tuple(lying.shape), len(together) - 1, dims)
         if isinstance(value, torch.Tensor):
             rest.append(_without_history(value))
             return Rest(len(rest) - 1)
@@ -217,6 +222,16 @@ def _may_join(value: Any, most: float, by_pipe: bool) -> bool:
     return by_pipe or (value.nbytes <= most and value.is_contiguous())
 
 
+def _as_it_lies(value: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]:
+    """The tensor with its dimensions in the order in which they lie, and where each then is; as it is where
+    it has gaps.
+    """
+    order = sorted(range(value.dim()), key=lambda dim: -value.stride()[dim])
+    lying = value.permute(order)
+    dims = tuple(order.index(dim) for dim in range(value.dim()))
+    return (lying, dims) if lying.is_contiguous() else (value, None)
+
+
 def _without_history(value: torch.Tensor) -> torch.Tensor:
     """A tensor as it is. Raises DataError for one that gradients go back through: those end where its
     process ends.
@@ -259,7 +274,8 @@ def _from_bytes(joined: Any, starts: list[int], *, most: float) -> Callable[[Joi
     def leaf(small: Joined) -> torch.Tensor:
         found = np.ndarray(small.shape, VIEWED[small.dtype], joined, starts[small.number])
         tensor = torch.from_numpy(found.copy() if found.nbytes <= most else found)
-        return tensor.view(small.dtype) if small.dtype is torch.bfloat16 else tensor
+        tensor = tensor.view(small.dtype) if small.dtype is torch.bfloat16 else tensor
+        return tensor if small.dims is None else tensor.permute(small.dims)
 
     return leaf
 

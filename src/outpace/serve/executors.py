@@ -7,6 +7,7 @@ where it comes out of a worker process.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -271,16 +272,17 @@ def fetch_threads(count: int) -> ThreadPoolExecutor:
     def begin() -> None:
         torch.set_num_threads(1)
         torch.get_num_threads()
-        everyone.wait()
+        with contextlib.suppress(threading.BrokenBarrierError):
+            everyone.wait()
 
     pool = ThreadPoolExecutor(count, "outpace-serve", initializer=begin)
     try:
         for _ in range(count):
             pool.submit(int)
         everyone.wait()
-    except RuntimeError:  # the system gives no more threads: those that wait are let go
+    except BaseException:  # no more threads, or Ctrl-C: those that wait are let go
         everyone.abort()
-        pool.shutdown()
+        pool.shutdown(wait=False, cancel_futures=True)
         raise
     finally:
         torch._C.set_num_threads(own)  # what a script calls may be noted as its own wish

@@ -33,10 +33,13 @@ class Heirs:
     def given_back(self) -> list[int]:
         """What is neither lent nor held any more, now that some of them have ended."""
         found: set[int] = set()
-        for end in [end for end in self.inherited if _at_end(end)]:
-            found |= self.inherited[end] - self.lent  # before any other thread finds it not held
-            del self.inherited[end]
-            os.close(end)
+        for end in [end for end in list(self.inherited) if _at_end(end)]:
+            free = (
+                self.inherited.get(end, set()) - self.lent
+            )  # while any other thread finds it held
+            if self.inherited.pop(end, None) is not None:  # else another thread was sooner
+                found |= free
+                os.close(end)
         return [number for number in found if not self.hold(number)]
 
 

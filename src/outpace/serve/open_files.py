@@ -9,12 +9,14 @@ tuples and dicts there begin with, nothing else.
 from __future__ import annotations
 
 import contextlib
+import dis
 import io
 import sqlite3
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -66,11 +68,21 @@ class Unopened:
         for its files as a whole. What may tell it that they are open goes with them: flags, and offsets
         that were read on opening.
         """
+        self._reset(self._closed())
+
+    def close_again(self) -> None:
+        """The same of what the script has opened since, with what it sets to other values meanwhile left as
+        it is: only what the functions that open a file set with it goes too.
+        """
+        new = self._closed()
+        self._reset(new, lambda holder: _set_with(type(holder), _names(new, holder)))
+
+    def _closed(self) -> list[Held]:
         found = _held(self.dataset, inside=self._was_filled)
         new = [held for held in found if not self._was_filled(held) and _has_open(held.value)]
         for held in reversed(new):  # of a list the last goes first
             self._let_go(held)
-        self._reset(new)
+        return new
 
     def empty_again(self) -> None:
         """Let go of all that a data set keeps since then in places of its own that were empty, as an index
@@ -83,11 +95,15 @@ class Unopened:
         was_there = held.place in self.empty
         return not was_there or (self.empty[held.place] and held.value is not None)
 
-    def _reset(self, new: list[Held]) -> None:
-        """Have all that has one of these as an attribute as it was; nothing where not all was known."""
+    def _reset(
+        self, new: list[Held], names: Callable[[Any], set[str]] = lambda holder: set(vars(holder))
+    ) -> None:
+        """Have all that has one of these as an attribute as it was, or those of its ``names``; nothing where
+        not all was known.
+        """
         holders = {id(held.holder): held.holder for held in new if not held.item}
         for holder in holders.values() if self.whole else ():
-            for name in list(vars(holder)):
+            for name in vars(holder).keys() & names(holder):
                 place = id(holder), name, False
                 if place not in self.empty:
                     delattr(holder, name)
@@ -158,6 +174,29 @@ def _held_by(holder: Any) -> Iterator[Held]:
         items = enumerate(holder)
     for name, value in islice(items, MANY):
         yield Held(holder, name, True, value)
+
+
+def _names(held: Iterable[Held], holder: Any) -> set[str]:
+    return {each.name for each in held if each.holder is holder and not each.item}
+
+
+def _set_with(kind: type, names: set[str]) -> set[str]:
+    """Attributes that are set where one of these is: by the functions of a class that set it, or call those
+    that do, but for the one that makes it.
+    """
+    own: dict[str, CodeType] = {}
+    for each in kind.__mro__:
+        for name, function in vars(each).items():
+            if isinstance(function, FunctionType) and name != "__init__":
+                own.setdefault(name, function.__code__)
+    found = {name for name, code in own.items() if _stored(code) & names}
+    while more := {n for n, code in own.items() if n not in found and found & {*code.co_names}}:
+        found |= more
+    return names.union(*(_stored(own[name]) for name in found))
+
+
+def _stored(code: CodeType) -> set[str]:
+    return {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"}
 
 
 def _has_open(value: Any) -> bool:

@@ -97,7 +97,7 @@ def _is_path(spec: Any) -> bool:
 def _folder(path: Path, skipped: list[Skipped] | None) -> Source:
     if is_pack(path):
         return PACKED[read_meta(path).kind](path)  # type: ignore[no-any-return]
-    if (path / JOURNAL).exists():
+    if is_unfinished(path):
         raise DataError(
             f"{path}: packing was not finished", "give the same `outpace pack` again: it goes on"
         )
@@ -110,11 +110,18 @@ def _folder(path: Path, skipped: list[Skipped] | None) -> Source:
     return Table(path) if kind == "table" else Files(path, names)
 
 
+def is_unfinished(path: Path) -> bool:
+    """Whether a folder is one that packing has begun and not ended: others have a journal.json too."""
+    from outpace.serve.packing import Journal
+
+    return Journal.load(path) is not None
+
+
 def table_files(path: Path) -> list[Path]:
     """The file of a table, or its parts in a folder; none of anything else."""
     if not path.is_dir():
         return [path] if path.is_file() and path.suffix.lower() in TABLES else []
-    others = any((path / name).exists() for name in (JOURNAL, SPLITS, STATE))
+    others = is_unfinished(path) or any((path / name).exists() for name in (SPLITS, STATE))
     with contextlib.suppress(OSError):
         if not others and any(path.suffix.lower() in TABLES for path in path.iterdir()):
             kind, _ = told_apart(names_below(str(path), []))

@@ -67,9 +67,16 @@ def chosen(
     found, reasons = own, list[str]()
     if is_auto(given):
         found, reasons = automatic(own, known, choice or Choice())
-    if known.target is not None and not any(s.name == "target" for s in found):
+    own_target = next((each.target for each in found if isinstance(each, Target)), None)
+    if known.target is not None and own_target is None:
         found.append(Target(known.target))
         reasons.append(f"target: training ends at {known.target:g}, as asked")
+    elif known.target not in (None, own_target):
+        raise UsageError(
+            f"target={known.target:g}, and strategies= has Target({own_target:g})",
+            "keep one of them",
+        )
+    found.sort(key=lambda each: each.name == "target")  # others may find a validation to be none
     return found, reasons
 
 

@@ -175,6 +175,11 @@ class Halving:
         trainer = self.make(contender.seed)
         if trainer.valid is None:
             raise UsageError("best_of compares validations, and there is no valid=", "give it")
+        if trainer.checkpoint is not None:
+            raise UsageError(
+                "best_of keeps seeds in a folder of its own while it trains, and checkpoint= is given",
+                "leave it out: the result has the best weights",
+            )
         now = trainer.now()
         self.began = now if self.began is None else self.began
         trainer.seed, trainer.checkpoint, trainer.every_s = (

@@ -7,7 +7,9 @@ then written down.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import re
 import sys
 import zlib
 from pathlib import Path
@@ -30,6 +32,7 @@ from outpace.seams.host import Host, Step, on_stderr
 from outpace.seams.rate import RateSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.where import is_user_file
 from outpace.serve.samples import tensor_bytes
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
@@ -38,6 +41,7 @@ from outpace.tune.files import CHECKPOINT, LOSSES, STATUS, WARM_UP, has_steps, t
 MEASURING = {"loader", "module", "loss", "optimizer", "decode", "backend", "seeding"}
 COUNTING = {"loss", "optimizer", "backend", "seeding"}
 KEEP_TIMES = 20000
+REPORTS = re.compile(r"\boutpace\.log\s*\(|from outpace import .*\blog\b")
 MOST_BYTES = 4 << 30
 """of weights and buffers that are compared"""
 
@@ -113,6 +117,7 @@ class Applied:
                     "samples": samples,
                     "values": values,
                     "metrics": reported(),
+                    "awaited": reports(),
                     "state": None if ended else checksum(self.host),
                     "seconds": [wall / 1e9 for wall, _ in self.times],
                     "cpu_seconds": [cpu / 1e9 for _, cpu in self.times],
@@ -156,6 +161,17 @@ def reported() -> dict[str, float]:
     """Metrics that the script gave to ``outpace.log``, if it did."""
     module = sys.modules.get("outpace.in_code")
     return module.logged() if module is not None else {}
+
+
+def reports() -> bool:
+    """Whether the script, or a module of its own, gives metrics to ``outpace.log`` at some time."""
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    for file in files:
+        if isinstance(file, str) and is_user_file(file):
+            with contextlib.suppress(OSError, ValueError):
+                if REPORTS.search(Path(file).read_text(encoding="utf-8")):
+                    return True
+    return False
 
 
 def measures(spec: dict[str, Any]) -> bool:

@@ -382,7 +382,8 @@ def run_for_losses(
         return None, [], []
     values = tuple(v if v is not None else math.nan for v in noted["values"])
     metrics, state = noted.get("metrics", {}), noted.get("state")
-    losses = Losses(tuple(noted["samples"]), values, metrics, state)
+    awaited = noted.get("awaited", False) and not metrics
+    losses = Losses(tuple(noted["samples"]), values, metrics, state, awaited)
     return losses, noted["seconds"], noted["cpu_seconds"]
 
 

@@ -13,7 +13,8 @@ import msgspec
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Proof, Settings, Trial
 from outpace.remedies.catalog import setup_of
-from outpace.seams.setup import AS_IS
+from outpace.remedies.compile_model import COMPILE_S
+from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.children import Launch, Tell, run_for_losses
 from outpace.tune.data_plan import cold
 from outpace.tune.environment import environment_of
@@ -59,7 +60,7 @@ def prove_recipe(
     # What was seen to keep the bits may speed up both sides; a cache does from the second epoch on.
     base = exact if equal and equal.proven else []
     size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
-    if size.steps < 2 * (evidence.input.batches or math.inf):
+    if size.steps < 2 * (epoch_of(evidence) or math.inf):
         base = [t for t in base if not only_caches(t)]
         size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
     proof = prove(
@@ -92,7 +93,7 @@ def _without(trials: list[Trial], out: list[Trial], reason: str) -> list[Trial]:
 
 def only_caches(trial: Trial) -> bool:
     """Whether a remedy gives nothing before data are met again."""
-    setup = cold(setup_of([(trial.remedy, trial.settings)]))
+    setup = cold(_setup([trial]))
     same = replace(setup.feed, executor="own") if setup.feed.executor == "inline" else setup.feed
     return replace(setup, feed=same) == AS_IS
 
@@ -120,13 +121,18 @@ def equal_steps(evidence: Evidence, time_s: float) -> int:
     """Steps that are compared: past an epoch's end, where that fits in the time, as what lasts from one epoch
     to the next, or is kept of it, is at work there first.
     """
-    epoch = math.ceil((evidence.input.batches or 0) / max(1, evidence.steps.micro_steps))
+    epoch = epoch_of(evidence)
     seen = sum(one.each_s for one in evidence.run.recurring if one.every is not None)
     between = seen + (evidence.run.validation_s or 0.0)
     both = 2 * (
         evidence.run.to_first_step_s + between + (epoch + EQUAL_STEPS) * evidence.steps.mean_s
     )
     return epoch + EQUAL_STEPS if both < time_s else EQUAL_STEPS
+
+
+def epoch_of(evidence: Evidence) -> int:
+    """Steps in all batches of the training's loader; 0 where it does not tell how many it has."""
+    return math.ceil((evidence.input.batches or 0) / max(1, evidence.steps.micro_steps))
 
 
 def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float:
@@ -137,9 +143,19 @@ def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float
     numeric = any(t.keeps != "exact" for t in accepted)
     exact = any(t.keeps == "exact" for t in accepted)
     run, step = evidence.run.to_first_step_s, evidence.steps.mean_s
-    return (2 * seeds * (run + FEWEST_STEPS * step) if numeric else 0.0) + (
+    compiling = compiling_s([t for t in accepted if t.keeps != "exact"])
+    return (seeds * (2 * (run + FEWEST_STEPS * step) + compiling) if numeric else 0.0) + (
         2 * (run + EQUAL_STEPS * step) if exact else 0.0
     )
+
+
+def compiling_s(trials: list[Trial]) -> float:
+    """Seconds that a process compiles for, under these remedies."""
+    return COMPILE_S[1] if _setup(trials).compiled else 0.0
+
+
+def _setup(trials: list[Trial]) -> Setup:
+    return setup_of((t.remedy, t.settings) for t in trials)
 
 
 class Size(NamedTuple):
@@ -152,10 +168,17 @@ class Size(NamedTuple):
 def size_of(
     evidence: Evidence, base: list[Trial], rest: list[Trial], time_s: float, seeds: int
 ) -> Size:
-    """The proof that fits into the time: first more seeds, which tell more, then more steps."""
-    usual = max(1e-4, evidence.steps.mean_s) / _gain(base)
-    pair = usual + usual / _gain(rest)
-    starts = 2 * evidence.run.to_first_step_s
+    """The proof that fits into the time: first more seeds, which tell more, then more steps.
+
+    Each run fills the caches of ``base`` anew, in its first epoch.
+    """
+    uncached = [t for t in base if not only_caches(t)]
+    pair, filling = (
+        max(1e-4, evidence.steps.mean_s) / _gain(some) * (1 + 1 / _gain(rest))
+        for some in (base, uncached)
+    )
+    starts = 2 * evidence.run.to_first_step_s + epoch_of(evidence) * max(0.0, filling - pair)
+    starts += 2 * compiling_s(base) + (0.0 if compiling_s(base) else compiling_s(rest))
     fitting = int(time_s / (starts + FEWEST_STEPS * pair))
     count = max(seeds, min(MOST_SEEDS, fitting))
     most = min(evidence.run.total_steps or MOST_STEPS, MOST_STEPS)

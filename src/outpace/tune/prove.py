@@ -24,6 +24,7 @@ from outpace.records.trial import Curve, Proof
 LAST = 2 / 3
 FIRST = 0.05
 FEWEST_STEPS = 60
+UNTOLD = "the script's own metrics come later than that, and were not judged"
 NO_LOSS = "no loss was seen to compare: the script calls backward() on no single number"
 SMALLER_IS_BETTER = re.compile(
     r"loss|error|inaccura|perplexity|distance|entropy|brier|"
@@ -53,6 +54,8 @@ class Losses:
     metrics: dict[str, float]
     state: int | None = None
     """a checksum of weights and buffers after the last step; None where that is not known"""
+    awaited: bool = False
+    """the script gives metrics to ``outpace.log``, and gave none by then"""
 
 
 Runner = Callable[[int, bool, int], Losses | None]
@@ -158,9 +161,13 @@ def judge(
 
     count = min(min(len(b.values), len(o.values)) for b, o in pairs)
     proof = Proof(True, False, len(pairs), count, margin, confidence, curves=tuple(curves))
+    if reason := _unlike(pairs):
+        return msgspec.structs.replace(proof, reason=reason)
     measures = list(measured(pairs, count))
     if reason := _no_answer(pairs, measures):
         return msgspec.structs.replace(proof, reason=reason)
+    if any(run.awaited for pair in pairs for run in pair):
+        proof = msgspec.structs.replace(proof, reason=UNTOLD)
 
     def judged(measure: Measure) -> Proof:
         mean = sum(measure.differences) / len(pairs)
@@ -187,11 +194,9 @@ def measured(pairs: Sequence[tuple[Losses, Losses]], count: int) -> Iterator[Mea
     """
     found = []
     for name in pairs[0][0].metrics:
-        if not all(name in run.metrics for pair in pairs for run in pair):
-            continue
         falls = [b.metrics[name] - o.metrics[name] for b, o in pairs]
         if any(falls):
-            whole = max(abs(b.metrics[name]) for b, _ in pairs)
+            whole = sum(abs(b.metrics[name]) for b, _ in pairs) / len(pairs)
             sign, told = direction(name, falls)
             told = "reported loss" if told == "loss" else told  # which is no share of a fall
             found.append(Measure(told, whole, [sign * fall for fall in falls]))
@@ -223,8 +228,8 @@ def direction(name: str, falls: Sequence[float]) -> tuple[float, str]:
     return math.copysign(1.0, sum(falls)), f"{name}, which may be better larger or smaller,"
 
 
-def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measure]) -> str:
-    """Why runs prove nothing; empty where they may."""
+def _unlike(pairs: Sequence[tuple[Losses, Losses]]) -> str:
+    """Why runs cannot be compared; empty where they can."""
     finite = [all(map(math.isfinite, other.values)) for _, other in pairs]
     if not all(finite) and all(math.isfinite(v) for base, _ in pairs for v in base.values):
         return "the loss became NaN or infinite under the recipe only"
@@ -233,6 +238,14 @@ def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measur
             return f"the recipe's run ended after {len(other.values)} of {len(base.values)} losses"
         if missing := sorted(base.metrics.keys() - other.metrics.keys()):
             return f"the recipe's run did not tell {', '.join(missing)}"
+    told = [run.metrics.keys() for pair in pairs for run in pair]
+    if sometimes := sorted(set().union(*told) - set(told[0]).intersection(*told)):
+        return f"not all runs told {', '.join(sometimes)}"
+    return ""
+
+
+def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measure]) -> str:
+    """Why runs prove nothing; empty where they may."""
     if not measures:
         return NO_LOSS
     for name, whole, differences in measures:

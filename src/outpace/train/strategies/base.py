@@ -62,6 +62,15 @@ class Strategy:
     clashes: ClassVar[Mapping[str, str]] = {}
     needs: tuple[Need, ...] = ()
     whole: str = ""
+    raises_loss: ClassVar[bool] = False
+    """it may make the training's loss larger, as by samples that are harder: that is no divergence"""
+
+    @property
+    def unfolds(self) -> float:
+        """Share of the budget by which it has done all that it does to what is learnt: until then a
+        validation says nothing of a stall.
+        """
+        return 0.0
 
     def prepare(self, run: Run) -> None:
         """Before all else, also where training is to go on, whose state is not loaded yet: how batches
@@ -219,6 +228,11 @@ class Drawing(Strategy):
         if self.loader is not None and self.order is not None:
             self.loader.order = self.order
         self.loader = None
+
+
+def unfolding(run: Run) -> bool:
+    """Whether a strategy has still to do what it does to the training."""
+    return run.clock.used < max((each.unfolds for each in run.events.strategies), default=0.0)
 
 
 @final

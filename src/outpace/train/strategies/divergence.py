@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, final
 
+from msgspec.structs import replace
+
 from outpace.train import ranks
 from outpace.train.checkpoint import copied
 from outpace.train.layers import with_later_buffers
@@ -32,8 +34,9 @@ class Divergence(Strategy):
     the best, whatever the metric; where training ends with such, the copy is kept, and validated.
     Helps: a rate that is somewhat too large, a rare batch that blows weights up; it costs a copy, at
     times two, of weights and optimizer in main memory and in checkpoints, one made every 250 steps.
-    Harms: a loss that is meant to grow (adversarial training) is taken for divergence. What came
-    between the copy and the divergence is lost.
+    Harms: a loss that is meant to grow (adversarial training) is taken for divergence; beside strategies
+    that make it larger, as pruning, only numbers that are not finite are. What came between the copy and
+    the divergence is lost.
     Source: Chowdhery et al. 2022, arXiv 2204.02311, section 5.1 (PaLM: back some steps, other batches).
     """
 
@@ -69,7 +72,8 @@ class Divergence(Strategy):
         if run.world > 1:
             # One rank's not-a-number is everyone's.
             losses = [loss / run.world for loss in ranks.summed(losses, run.device)]
-        why = self.problem(losses)
+        raised = any(each.raises_loss for each in run.events.strategies)
+        why = self.problem(losses, raised=raised)
         if why is not None:
             self.roll_back(run, why)
             return
@@ -87,6 +91,7 @@ class Divergence(Strategy):
         (off,) = run.mean_of_ranks([float(not finite(run))])
         if off:
             run.best = run.earlier
+            run.history[-1] = replace(run.history[-1], metric=math.nan, valid_loss=math.nan)
 
     def end(self, run: Run) -> None:
         """What came since the last look may not be kept, unless a validation has found it good."""
@@ -106,11 +111,13 @@ class Divergence(Strategy):
 
                 validate(run)
 
-    def problem(self, losses: Sequence[float]) -> str | None:
-        """What is wrong with the last losses."""
+    def problem(self, losses: Sequence[float], *, raised: bool = False) -> str | None:
+        """What is wrong with the last losses. ``raised``: a strategy makes them larger."""
         bad = next((loss for loss in losses if not math.isfinite(loss)), None)
         if bad is not None:
             return f"the loss became {bad}"
+        if raised:
+            return None
         middle = median(losses)
         if self.normal is None:
             self.normal = middle, median(abs(loss - middle) for loss in losses)

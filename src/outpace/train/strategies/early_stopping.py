@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from outpace.train.stall import learnt, stalled
-from outpace.train.strategies.base import FALLING, Strategy
+from outpace.train.strategies.base import FALLING, Strategy, unfolding
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -18,7 +18,8 @@ class EarlyStopping(Strategy):
     """Training ends where validations get worse beyond doubt, or half of them brought nothing.
 
     What: the slope of the validations since the rate was last lowered is looked at with its interval
-    (`outpace.train.stall`); the best weights are kept.
+    (`outpace.train.stall`); the best weights are kept. While another strategy still unfolds, as tasks
+    join or layers are set free, nothing is looked at.
     Helps: where a model overfits long before its budget is used; with plateau, whose drops come first.
     Harms: a model whose validations get better again much later (double descent, grokking) is ended
     before that. It takes at least eight validations, and more where they are noisy.
@@ -45,6 +46,9 @@ class EarlyStopping(Strategy):
 
     def validated(self, run: Run) -> None:
         """End training where it has stalled."""
+        if unfolding(run):
+            self.first = len(run.history)
+            return
         if run.rates.scale != self.scale:
             # Not this validation either: the rate was lowered because of it.
             self.first, self.scale = len(run.history), run.rates.scale

@@ -43,6 +43,7 @@ class LossSampling(Drawing):
 
     name = "loss_sampling"
     sets = ("the order of samples", "the loss")
+    raises_loss = True
     clashes = {  # noqa: RUF012
         "accumulation": "it has several batches drawn before the first is learnt from, so that it is not "
         "known whose losses are told"

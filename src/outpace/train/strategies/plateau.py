@@ -8,7 +8,7 @@ import torch
 
 from outpace.train.optimizers import adamw
 from outpace.train.stall import learnt, stalled
-from outpace.train.strategies.base import Course
+from outpace.train.strategies.base import Course, unfolding
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -55,6 +55,9 @@ class Plateau(Course):
     def validated(self, run: Run) -> None:
         """Drop the rate where it is time to."""
         costs = [run.cost(row) for row in run.history]
+        if unfolding(run):
+            self.first = len(costs)
+            return
         if self.dropped == self.drops:
             return
         why = stalled(costs[self.first :], learnt(costs), part=3, unseen=0.1)

@@ -46,6 +46,11 @@ class ProgressiveResizing(Strategy):
             )
         self.first, self.until, self.sizes = first, until, sizes
 
+    @property
+    def unfolds(self) -> float:
+        """Share of the budget."""
+        return self.until
+
     def begin(self, run: Run) -> None:
         """Try each size."""
         if run.resumed:

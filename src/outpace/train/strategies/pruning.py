@@ -41,6 +41,7 @@ class Pruning(Strategy):
     name = "pruning"
     sets = ("the weights that are kept",)
     needs = ("an end",)
+    raises_loss = True
     clashes = {  # noqa: RUF012
         "early_stopping": "it may end the training before all is pruned",
         "target": "a target that is met before all is pruned would end the training",
@@ -64,6 +65,11 @@ class Pruning(Strategy):
         """how often weights were to be chosen by now"""
         self.masks: dict[str, torch.Tensor] = {}
         """of the weights that are not zero"""
+
+    @property
+    def unfolds(self) -> float:
+        """Share of the budget."""
+        return self.last
 
     def prepare(self, run: Run) -> None:
         """See what is to be pruned."""
@@ -113,7 +119,9 @@ class Pruning(Strategy):
         return {"time": self.time, "masks": dict(self.masks)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; after `prepare`."""
+        """Go on from there; after `prepare`. A roll-back makes no weight come back that was pruned."""
+        if state["time"] < self.time:
+            return
         self.time = state["time"]
         self.masks = {n: kept.to(self.weights[n].device) for n, kept in state["masks"].items()}
 

@@ -30,9 +30,8 @@ class RepeatFactor(Drawing):
     ``labels``: of each sample its class, or its classes; else the last tensor of a tuple, or what the
     data set has as ``targets`` or ``labels``.
     Helps: the recall of rare classes, with half of the way to balanced classes gone (the root).
-    Harms: an epoch gets longer; few samples that are seen again and again are learnt by heart, the more
-    so as a sample that comes twice in an epoch is transformed alike. What the model tells of how
-    frequent classes are is off by r.
+    Harms: an epoch gets longer; few samples that are seen again and again are learnt by heart. What the
+    model tells of how frequent classes are is off by r.
     Source: Gupta, Dollar and Girshick 2019, arXiv 1908.03195 (LVIS); the root: Mahajan et al.
     2018, arXiv 1805.00932.
     """

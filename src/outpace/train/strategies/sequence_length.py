@@ -41,6 +41,11 @@ class SequenceLength(Strategy):
             raise UsageError(f"first={first:g}, until={until:g}", "both are shares")
         self.first, self.until = first, until
 
+    @property
+    def unfolds(self) -> float:
+        """Share of the budget."""
+        return self.until
+
     def begin(self, run: Run) -> None:
         """Try the shortest."""
         if run.resumed:

@@ -57,6 +57,11 @@ class Subset(Drawing):
         self.begun = False
         self.said = ""
 
+    @property
+    def unfolds(self) -> float:
+        """Share of the budget."""
+        return self.until
+
     def prepare(self, run: Run) -> None:
         """The order in which samples join."""
         loader = self.loader_of(run)

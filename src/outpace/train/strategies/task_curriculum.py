@@ -48,6 +48,7 @@ class TaskCurriculum(Strategy):
     name = "task_curriculum"
     sets = ("the loss",)
     needs = ("an end",)
+    raises_loss = True
 
     def __init__(
         self, *, until: float = 0.2, order: Sequence[str] | None = None, steps: int = 30
@@ -61,6 +62,11 @@ class TaskCurriculum(Strategy):
         self.given = list(order or ())
         self.order: list[str] = []
         self.joined: set[str] = set()
+
+    @property
+    def unfolds(self) -> float:
+        """Share of the budget."""
+        return self.until
 
     def prepare(self, run: Run) -> None:
         """Have the tasks that joined learnt, which are all as long as nobody has looked."""

@@ -81,6 +81,11 @@ class Transfer(Strategy):
         self.next = 0.0
         """share of the budget at which another part is set free"""
 
+    @property
+    def unfolds(self) -> float:
+        """Share of the budget."""
+        return self.unfreeze
+
     def prepare(self, run: Run) -> None:
         """See what fits, and give each part its rate."""
         own = run.module.state_dict()

@@ -252,7 +252,7 @@ def _begin_no_more() -> None:
     """Have the process end after the batches that are being made: Python would wait for all that is asked."""
     for one in list(_at_work):
         if one.pool is not None:
-            one.pool.shutdown(wait=False, cancel_futures=True)
+            one.pool.shutdown(cancel_futures=True)
 
 
 # What `atexit` calls comes after Python has waited for threads.
@@ -282,7 +282,7 @@ def fetch_threads(count: int) -> ThreadPoolExecutor:
         everyone.wait()
     except BaseException:  # no more threads, or Ctrl-C: those that wait are let go
         everyone.abort()
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
         raise
     finally:
         torch._C.set_num_threads(own)  # what a script calls may be noted as its own wish

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from outpace.adapters.launch import start, wait
+from outpace.records.target import Target
 from outpace.seams.host import Host, Step
 from outpace.tune import apply as module
 from outpace.tune.apply import Applied, checksum
+from outpace.tune.children import run_for_losses
 from tests.conftest import plainly, with_entry
 
 IMAGES = """
@@ -310,3 +313,51 @@ def test_a_fork_that_trains_has_a_safety_checkpoint_of_its_own() -> None:
         [sys.executable, "-c", FORKING], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["True", "here/safety.pt"]
+
+
+LOGS = """
+    import torch
+    {imports}
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    for step in range(20):
+        loss = model(torch.ones(4, 8)).square().mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        if step == 15:
+            {log}
+    """
+
+
+@pytest.mark.parametrize(
+    ("imports", "log", "steps", "awaited"),
+    [
+        ("import outpace", "outpace.log(accuracy=0.5)", 10, True),
+        ("from outpace import log", "log(accuracy=0.5)", 10, True),
+        ("import outpace", "outpace.log(accuracy=0.5)", 18, False),
+        ("import outpace", "print(outpace.Loader)", 10, False),
+        ("import helping", "helping.told(0.5)", 10, True),
+    ],
+)
+def test_metrics_that_a_script_gives_later_are_awaited(
+    script: Callable[..., Path],
+    tmp_path: Path,
+    imports: str,
+    log: str,
+    steps: int,
+    awaited: bool,
+) -> None:
+    path = script(LOGS.format(imports=imports, log=log))
+    path.with_name("helping.py").write_text(
+        "import outpace\n\ndef told(value):\n    outpace.log(accuracy=value)\n"
+    )
+    target = Target("script", str(path), (), str(path.parent))
+
+    def launch(entry: str, spec: dict[str, Any], folder: Path, env: Any) -> int:
+        full = {"entry": entry, "session": str(folder), "machine": {}, **spec}
+        log = folder / "target.log"
+        return wait(start(target, session=folder, mode="t", spec=full, env=env, output=log))
+
+    losses, _, _ = run_for_losses(launch, [], tmp_path / "session", steps=steps)
+    assert losses is not None
+    assert losses.awaited is awaited
+    assert bool(losses.metrics) is (steps > 15)

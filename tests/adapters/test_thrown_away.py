@@ -301,6 +301,18 @@ def test_an_entry_that_fails(tmp_path: Path) -> None:
     assert "ModuleNotFoundError" in broken  # the parent tells of it, not of a missing training
 
 
+def test_an_entry_that_fails_ends_a_run_that_is_thrown_away(tmp_path: Path) -> None:
+    """It would go on for hours for nothing."""
+    (tmp_path / "train.py").write_text("import torch\nprint('trained')")
+    target = Target("script", "train.py", (), str(tmp_path))
+    child, log = started(target, tmp_path / "session", shadow=True, entry="no.such:thing")
+    assert wait(child) == 0
+    text = log.read_text()
+    assert "trained" not in text
+    assert "the target is ended, as its results are thrown away" in text
+    assert "broken" in json.loads((tmp_path / "session" / "status.json").read_text())
+
+
 @pytest.mark.parametrize("shadow", [False, True])
 def test_an_interpreter_without_outpace(tmp_path: Path, shadow: bool) -> None:
     """It goes on unwatched; it is not run where its writes could then hit the user's files."""

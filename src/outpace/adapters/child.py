@@ -11,7 +11,8 @@ from typing import Any
 
 
 def begin(spec_file: str, import_began_ns: int) -> None:
-    """Read the spec and call its ``entry`` ("module:function") with it; whatever fails is told.
+    """Read the spec and call its ``entry`` ("module:function") with it; whatever fails is told, and ends a
+    run whose results are thrown away.
 
     ``import_began_ns``: when the import of torch began, on the clock of ``perf_counter_ns``.
 
@@ -27,10 +28,22 @@ def begin(spec_file: str, import_began_ns: int) -> None:
         module, _, function = spec["entry"].partition(":")
         getattr(importlib.import_module(module), function)(spec)
     except Exception as error:
-        print(f"outpace: {error!r}; the target goes on unwatched", file=sys.stderr)
+        ends = bool(spec.get("shadow")) and "RANK" not in os.environ  # other ranks would wait for it
+        what = "is ended, as its results are thrown away" if ends else "goes on unwatched"
+        print(f"outpace: {error!r}; the target {what}", file=sys.stderr)
         _write_down(spec, error)
         if os.environ.get("OUTPACE_DEBUG"):
             raise
+        if ends:
+            _end(in_command=spec.get("command", False))
+
+
+def _end(*, in_command: bool) -> None:
+    try:
+        from outpace.tune.ending import end_process
+    except Exception:
+        os._exit(0)
+    end_process(in_command=in_command)
 
 
 def _write_down(spec: dict[str, Any], error: Exception) -> None:

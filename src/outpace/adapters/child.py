@@ -28,7 +28,8 @@ def begin(spec_file: str, import_began_ns: int) -> None:
         module, _, function = spec["entry"].partition(":")
         getattr(importlib.import_module(module), function)(spec)
     except Exception as error:
-        ends = bool(spec.get("shadow")) and "RANK" not in os.environ  # other ranks would wait for it
+        # Of several ranks the others would wait for it.
+        ends = bool(spec.get("shadow")) and "RANK" not in os.environ
         what = "is ended, as its results are thrown away" if ends else "goes on unwatched"
         print(f"outpace: {error!r}; the target {what}", file=sys.stderr)
         _write_down(spec, error)

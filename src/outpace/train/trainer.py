@@ -452,7 +452,10 @@ class Trainer:
         )
         if self.valid is None:
             return train, None
-        return train, batches(self.valid, self.batch_size, self.device, shuffle=False, **ways)
+        valid = batches(
+            self.valid, self.batch_size, self.device, fills=False, shuffle=False, **ways
+        )
+        return train, valid
 
     def finished(self, run: Run, started: datetime) -> Result:
         """What it gave; the best weights are in the model, and in the folder of checkpoints."""

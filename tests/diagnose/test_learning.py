@@ -42,7 +42,8 @@ def evidence(
     passes = tuple((30 * index, value) for index, value in enumerate(validated, start=1))
     loss = Loss(tuple(range(len(losses))), losses, bad, passes)
     data = replace(IMAGES.input, samples=len(losses) // 10, epochs=None)
-    return replace(IMAGES, loss=loss, input=data, health=replace(HEALTHY, **facts))
+    steps = replace(IMAGES.steps, count=max(len(losses), 300))
+    return replace(IMAGES, steps=steps, loss=loss, input=data, health=replace(HEALTHY, **facts))
 
 
 def rules(facts: Evidence) -> list[str]:
@@ -115,6 +116,7 @@ def test_a_rate_that_is_down_already_is_not_to_be_lowered(ratio: float, advised:
         ("learning_rate_too_high", (*FALLS[:10], None), {"first_update_ratio": 0.4, "bad": 10}),
         ("learning_rate_too_low", FLAT, {"update_ratio": 1e-7}),
         ("learning_rate_too_low", CRAWLS, {"update_ratio": 2e-5}),
+        ("learning_rate_gone", STAYS, {"rate_gone": (1e-3, 1e-9, 500)}),
         ("learns_nothing", FLAT, {}),
         ("plateau", STAYS, {}),
         ("plateau", STAYS, {"validated": (1.9, 1.5, 1.4, 1.3, 1.29, 1.3, 1.29, 1.28, 1.3)}),
@@ -143,6 +145,27 @@ def test_a_fault_is_told(
     told = learning(evidence(losses, **facts))
     assert rule in [found.rule for found in told]
     assert all(found.reason and found.advice for found in told)
+
+
+@pytest.mark.parametrize(
+    ("seen", "total", "since", "told"),
+    [
+        (1000, 2000, 500, True),
+        (1000, 2000, 200, False),
+        (1000, 1200, 500, False),
+        (1000, None, 500, False),
+        (120, 2000, 60, False),
+    ],
+)
+def test_a_rate_that_is_gone_is_told_where_much_is_to_come(
+    seen: int, total: int | None, since: int, told: bool
+) -> None:
+    """At a schedule's end it is meant so, and for a while within one that begins anew."""
+    facts = evidence(STAYS, rate_gone=(1e-3, 1e-9, since))
+    run = replace(facts.run, total_steps=total)
+    facts = replace(facts, run=run, steps=replace(facts.steps, count=seen))
+    assert ("learning_rate_gone" in rules(facts)) is told
+    assert ("plateau" in rules(facts)) is not told, "the one says why the other"
 
 
 @pytest.mark.parametrize(

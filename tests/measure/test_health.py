@@ -135,6 +135,69 @@ def test_a_layer_that_no_optimizer_has(host: Host) -> None:
         assert watch.health().not_optimized == (("3.weight", "3.bias") if index else ())
 
 
+class Blocks(nn.Module):
+    """Some of its layers are in a plain list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.blocks = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(2)]
+        self.frozen = [nn.Linear(8, 8).requires_grad_(False)]
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for block in (*self.blocks, *self.frozen):
+            x = block(x)
+        out: torch.Tensor = self.last(x)
+        return out
+
+
+def test_layers_of_a_plain_list(host: Host) -> None:
+    torch.manual_seed(0)
+    found = looked_at(host, Blocks()).not_optimized
+    kinds = [f"Sequential {i}, 0.{name}" for i in (1, 2) for name in ("weight", "bias")]
+    assert list(found) == kinds
+    hooks = nn.modules.module
+    assert not hooks._global_forward_pre_hooks
+    assert not hooks._global_forward_hooks
+
+
+def test_layers_of_a_plain_list_that_an_optimizer_has(host: Host) -> None:
+    model = Blocks()
+    watch = HealthWatch(host)
+    extra = [p for block in model.blocks for p in block.parameters()]
+    optimizer = torch.optim.SGD([*model.parameters(), *extra], 0.1)
+    for index in range(4):
+        for _ in watch.look(1, 60.0) if index else [None]:
+            plain(model, optimizer, 1)
+            optimizer.step()
+    assert watch.failure is None
+    assert not watch.health().not_optimized
+
+
+@pytest.mark.parametrize(("factor", "gone"), [(0.1, True), (0.9, False)])
+def test_a_rate_that_a_schedule_has_brought_to_nothing(
+    host: Host, factor: float, gone: bool
+) -> None:
+    model = net()
+    watch = HealthWatch(host)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, factor)
+    for index in range(30):
+        for _ in watch.look(1, 60.0) if index in (1, 2, 10) else [None]:
+            plain(model, optimizer, 1)
+            optimizer.step()
+        schedule.step()
+    found = watch.health().rate_gone
+    assert (found is not None) is gone
+    if found is not None:
+        largest, now, since = found
+        assert largest == pytest.approx(0.01)
+        assert now < 1e-20
+        assert 15 <= since <= 20
+
+
 def test_copies_of_the_weights_that_an_optimizer_has(host: Host) -> None:
     """As of weights of few bits: gradients are given to the copies, and these put back."""
     torch.manual_seed(0)

@@ -49,6 +49,8 @@ NOISY = 0.25
 """spread of the loss from step to step, of the loss (calibrated)"""
 SLOWER = 0.5
 """of what a loss fell by before: if it may still fall by so much, it has not stopped"""
+GONE_FOR, LEFT = 0.25, 0.25
+"""of the steps so far, for which a rate has been nothing, and of all, that are to come: nobody wants that"""
 NOISE_SCALES = 8.0
 """gradient noise scale over the batch; steps gain from larger batches up to it"""
 
@@ -125,6 +127,28 @@ def rate_too_low(evidence: Evidence) -> Iterator[Learning]:
         )
 
 
+def rate_gone(evidence: Evidence) -> Iterator[Learning]:
+    """A schedule has brought the rate to nothing long before the training ends, as one for epochs that is
+    stepped at each batch.
+    """
+    gone, run = evidence.health.rate_gone, evidence.run
+    if gone is None or run.finished:
+        return
+    largest, now, since = gone
+    steps, total = evidence.steps.count, run.total_steps
+    if since < max(FEWEST_LOSSES, GONE_FOR * steps):
+        return
+    if total is not None and total - steps > LEFT * total:
+        yield Learning(
+            "learning_rate_gone",
+            "critical",
+            f"the learning rate is {now:.1g}, of {largest:.1g} at its largest, and has been next to nothing "
+            f"for {since:,} of {steps:,} steps; {total - steps:,} are to come",
+            "see how often the schedule is stepped: with steps of epochs it goes after each epoch, not each "
+            "batch",
+        )
+
+
 def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
     """Weights change as they should, and the loss stays that of guessing: labels may not belong to
     the inputs. Elsewhere a loss stays too, as of a model that was trained before.
@@ -153,6 +177,8 @@ def plateau(evidence: Evidence) -> Iterator[Learning]:
     Not within an epoch or two: it may fall where samples are met again, as that of large embeddings does.
     """
     fell = _fell_and_stays(evidence)
+    if any(rate_gone(evidence)):
+        return  # which says why
     if fell is not None and not _validates_better(evidence) and not _may_fall_later(evidence):
         first, late = fell
         ratio = evidence.health.update_ratio
@@ -287,8 +313,8 @@ def not_optimized(evidence: Evidence) -> Iterator[Learning]:
             "not_in_optimizer",
             "critical",
             f"{_named(names)} get gradients and are in no optimizer",
-            "give the optimizer model.parameters(), after all layers are made; "
-            "requires_grad_(False) where they are meant to stay",
+            "give the optimizer model.parameters(), after all layers are made, those of a plain list in a "
+            "ModuleList; requires_grad_(False) where they are meant to stay",
         )
 
 
@@ -384,6 +410,7 @@ def validates_in_training_mode(evidence: Evidence) -> Iterator[Learning]:
 TABLE: tuple[Rule, ...] = (
     not_a_number,
     rate_too_high,
+    rate_gone,
     not_optimized,
     not_reached,
     gradients_carried,

@@ -24,6 +24,7 @@ from torch.utils.data import IterableDataset, SequentialSampler
 from outpace.measure.dispatch import Operator, OperatorWatch, capturing, name_of, phase, tensors_in
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.not_finite import who_made_it
+from outpace.measure.strays import Strays
 from outpace.measure.subjects import training_loader
 from outpace.records.health import Health
 from outpace.seams.host import Host
@@ -47,6 +48,8 @@ FEWEST_ROWS = 32
 PRODUCTS = ("addmm", "mm", "bmm", "convolution", "linear", "baddbmm", "embedding_bag")
 CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
 """operators that a script has a model choose its own labels by"""
+GONE = 1e-4
+"""of its largest value: a rate below it changes nothing any more"""
 MADE_UP = ("zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like")
 """and of which it makes labels that tell nothing of the data, as where samples are told from each other"""
 LIMITS = {"sigmoid": (0.001, 0.999), "tanh": (-0.999, 0.999)}
@@ -98,6 +101,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.looking = False
         self.bad_made: str | None = None
         self.noise = GradientNoise()
+        self.strays = Strays(host)
+        self.rates: list[tuple[int, float]] = []
+        """steps and the main optimizer's rate, whenever there was a look"""
         host.on_backward = self._see_loss
         # For good: a look begins and ends in a hook, while torch walks through its hooks.
         register_optimizer_step_pre_hook(self._before_first)
@@ -146,6 +152,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 self.noise = GradientNoise()
             self.host.group = 1
             self.host.dirty = self.looking = True
+            self.strays.begin()
             self.__enter__()
             try:
                 yield
@@ -154,6 +161,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 self.guesses.clear()
                 self.pending.clear()  # the output's activation is not kept from here on
                 self.__exit__(None, None, None)
+                self.strays.end()
                 if torch.autograd.backward is watched:
                     torch.autograd.backward = backward
 
@@ -289,7 +297,9 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.learners = max(self.learners, len(self._taught()))
         named = self._parameters()
         lost = {
-            n: p for n, p in named if p.requires_grad and p.grad is not None and id(p) not in held
+            n: p
+            for n, p in (*named, *self.strays.parameters())
+            if p.requires_grad and p.grad is not None and id(p) not in held
         }
         # What changes all the same the script sets itself, as of copies that an optimizer has. By value:
         # torch does not count what is done to `.data`.
@@ -309,6 +319,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         rose = by_hand and now > self.first_rates.setdefault(one, now)
         self.warming_up = rose or any(map(_restrained, self.host.optimizers))
         if optimizer is self.host.main_optimizer():
+            self.rates.append((self.host.steps, now))
             grads = [p.grad for _, p in named if id(p) in own and p.grad is not None]
             self.noise.add([_part(grad).float() for grad in grads if not grad.is_sparse])
         for name, parameter in named:
@@ -351,6 +362,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             update_ratio=median(self.ratios) if self.ratios else None,
             first_update_ratio=median(self.ratios[:FIRST]) if self.ratios else None,
             warming_up=self.warming_up,
+            rate_gone=self._rate_gone(),
             learners=self.learners,
             shuffles=_shuffles(self.host),
             weakest_gradient=gradients[weakest] if weakest is not None else None,
@@ -373,6 +385,22 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             validated_training=judged.in_training,
             validated_where=judged.in_training_where,
         )
+
+    def _rate_gone(self) -> tuple[float, float, int] | None:
+        """The largest rate, the rate now, and steps since it was last seen to be no small part of that."""
+        optimizer = self.host.main_optimizer()
+        if optimizer is None or not self.rates:
+            return None
+        now = max((float(g.get("lr") or 0.0) for g in optimizer.param_groups), default=0.0)
+        largest = max(rate for _, rate in self.rates)
+        if not largest > 0 or now > GONE * largest:
+            return None
+        since = self.host.steps
+        for step, rate in reversed(self.rates):
+            if rate > GONE * largest:
+                break
+            since = step
+        return largest, now, self.host.steps - since
 
     def _without_gradient(self) -> tuple[str, ...]:
         """What had no gradient at any look, and was not changed by any step between them either."""

@@ -16,6 +16,9 @@ class Health(msgspec.Struct, frozen=True):
     """the same at the first looks"""
     warming_up: bool = False
     """a schedule holds the learning rate far below what it will be"""
+    rate_gone: tuple[float, float, int] | None = None
+    """the largest learning rate, the one now, where that is next to nothing of it, and for how many steps it
+    has been at the least"""
     learners: int = 1
     """models, or groups of them, that have optimizers of their own: adversaries, a policy and its critic"""
     shuffles: bool | None = None

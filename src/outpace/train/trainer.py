@@ -446,7 +446,7 @@ class Trainer:
         for each in (self.train, self.valid):
             if isinstance(each, Loader):
                 each.meet()  # it may have been made before ranks had met
-        ways = {**self.both, "seed": self.seed or 0}
+        ways: dict[str, Any] = {**self.both, "seed": self.seed or 0}
         train = batches(
             self.train, self.batch_size, self.device, transform=self.transform, shuffle=True, **ways
         )

@@ -1236,3 +1236,18 @@ def test_moving_memory_is_told_at_the_line_that_moves_most() -> None:
         assert computing("bandwidth", mover=mover, **moves).where == where
     loss = Dearest("loss.py:9", "logsumexp", 0.8, beside=True)
     assert computing("bandwidth", dearest=loss, **moves).where == "loss.py:9"
+
+
+def test_scores_of_targets_that_are_ignored_are_laid_at_their_loss() -> None:
+    """Of a step of 10 ms half are scores, of which four fifths are ignored."""
+    spent = (Operators("mm", 10, 5e-3, 1e9, 1e6),)
+    facts = {"ignored": 0.8, "ignored_s": 2e-3, "ignored_where": "train.py:9"}
+    seen = only_computing(spent=spent, **facts)
+    first = next(one for one in findings(seen) if one.where == "train.py:9")
+    assert (first.bound, first.cause) == ("compute", "arithmetic")
+    assert first.gain.speedup == pytest.approx(10 / 6)
+    assert "ignores 80 % of its targets" in first.reason
+    assert compute_cost(seen) == pytest.approx(6e-3)
+    for other in ({"ignored": 0.3}, {"padding": 0.7}, {"ignored_s": 1e-4}):
+        less = replace(seen, compute=replace(seen.compute, **other))
+        assert all(one.where != "train.py:9" for one in findings(less)), other

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outpace.measure.waste import Waste, padded, zeros
+from outpace.measure.waste import Waste, padded, padded_vectors, zeros
 
 
 def sequences(length: int, kept: int) -> torch.Tensor:
@@ -126,3 +126,42 @@ def test_tables_in_one_memory_are_told_apart() -> None:
         waste.use("embedding", looked_up(table, 10))
         waste.see("embedding", looked_up(table, 50_000), 0.0)
     assert waste.untouched_bytes() == pytest.approx((0.5 * 100_000 + 0.75 * 200_000) * 32)
+
+
+def vectors(lengths: tuple[int, ...], length: int) -> torch.Tensor:
+    batch = torch.zeros(len(lengths), length, 8)
+    for row, own in enumerate(lengths):
+        batch[row, :own] = torch.randn(own, 8)
+    return batch
+
+
+def test_sequences_of_vectors() -> None:
+    """As of sound: zeros behind the end, up to the longest of the whole corpus."""
+    torch.manual_seed(0)
+    batch = vectors((10, 20, 30, 20), 60)
+    for given in (batch, batch.transpose(1, 2), batch.flip(1)):
+        assert padded_vectors(given) == pytest.approx((1 - 80 / 240, 0.5))
+    assert padded_vectors(vectors((60, 30, 20), 60)) == pytest.approx((1 - 110 / 180, 0.0))
+    assert padded_vectors(torch.randn(4, 60, 8)) == (0.0, 0.0)
+    assert padded_vectors(torch.randn(4, 60, 8).relu()) == (0.0, 0.0)
+
+
+def test_a_part_that_is_empty_in_all_sequences_alike_is_to_be_filled() -> None:
+    assert padded_vectors(vectors((40, 40, 40), 60)) == (0.0, 0.0)
+
+
+def test_vectors_that_are_packed_are_not_computed_with() -> None:
+    torch.manual_seed(0)
+    batch = vectors((100, 200, 300, 200), 600)
+    weight = torch.randn(16, 8, 3)
+    waste = Waste()
+    waste.see("view", (batch, [-1, 8]), 0.0)
+    assert waste.trimmed == pytest.approx(0.5)
+    waste.see("_pack_padded_sequence", (batch,), 0.0)
+    assert (waste.padding, waste.trimmed) == (0.0, 0.0)
+    other = Waste()
+    other.see("convolution", (batch.transpose(1, 2), weight), 1000.0)
+    assert other.padding == pytest.approx(1 - 800 / 2400)
+    learnt = Waste()
+    learnt.see("convolution", (batch.transpose(1, 2).clone().requires_grad_(), weight), 1000.0)
+    assert learnt.padding == 0.0, "of an activation zeros say nothing"

@@ -105,10 +105,24 @@ def by_acting(student: nn.Module, _: nn.Module) -> None:
         optimizer.step()
 
 
+def by_which_action_is_best(student: nn.Module, _: nn.Module) -> None:
+    """As of two networks: the one that learns chooses, the other one judges (double Q-learning)."""
+    slow = nn.Linear(4, 2).requires_grad_(False)
+    optimizer = torch.optim.SGD(student.parameters(), 0.01)
+    for _ in range(16):
+        x, later = torch.randn(2, 8, 4)
+        with torch.no_grad():
+            best = student(later).argmax(1, keepdim=True)
+            wanted = slow(later).gather(1, best)
+        (student(x) - wanted).square().mean().backward()
+        optimizer.step()
+
+
 @pytest.mark.parametrize(
     ("train", "later"),
     [
         (by_acting, []),
+        (by_which_action_is_best, []),
         (with_samples_for_another, []),
         (with_a_teacher, [8]),
         (with_a_network_as_loss, []),

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from outpace.cli.options import mark_latest, session_folder
 from outpace.cli.progress import ProgressLine
 from outpace.cli.stdout import echo_json
+from outpace.cli.telling import tell_hint
 from outpace.errors import Interrupted, UsageError
 from outpace.records.session import Session
 from outpace.records.target import Target
@@ -96,6 +99,15 @@ def kept(folder: Path, *, quiet: bool) -> Iterator[ProgressLine]:
     raise Interrupted("interrupted before anything was measured")
 
 
+def misplaced(target: Target) -> list[str]:
+    """The target's arguments that are options of this command."""
+    ctx = click.get_current_context(silent=True)
+    params = ctx.command.params if ctx is not None else ()
+    own = {name for each in params for name in (*each.opts, *each.secondary_opts)}
+    words = target.args if target.kind != "command" else ()
+    return [word for word in words if word.startswith("--") and word.split("=")[0] in own]
+
+
 def _written_at(path: Path) -> int | None:
     with contextlib.suppress(OSError):
         return path.stat().st_mtime_ns
@@ -118,5 +130,10 @@ def show(session: Session, options: Given) -> int:
         from outpace.report.terminal import print_session
 
         print_session(session, Console(stderr=True), folder=str(options.folder))
+    if session.outcome == "failed" and (words := misplaced(options.target)):
+        tell_hint(
+            f"{' and '.join(words)} came after the script's name, and so to the script; what is meant for "
+            "outpace stands before it"
+        )
     sys.stdout.flush()
     return 130 if session.outcome == "interrupted" else session.exit_code or 0

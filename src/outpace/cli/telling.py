@@ -25,7 +25,12 @@ def tell(message: str, hint: str | None = None) -> None:
     """An error and what to do, on stderr."""
     _line("error", "red", message)
     if hint:
-        _line("hint", "cyan", hint)
+        tell_hint(hint)
+
+
+def tell_hint(hint: str) -> None:
+    """What to do, on stderr."""
+    _line("hint", "cyan", hint)
 
 
 def _line(head: str, color: str, text: str) -> None:

@@ -29,6 +29,8 @@ DOUBLE = (0.2, 0.4, 0.5)
 """share of the operations' time that float64 costs over float32: from calls and caches alone to all of it"""
 ROOMY = 0.8
 """of the memory, that a step with all activations kept may take"""
+MOSTLY_IGNORED = 0.5
+"""share of a loss's targets that are ignored, from which on scores are made for few"""
 LEAST_USELESS = 0.1
 """share of the arithmetic done on nothing, from which on it is told"""
 BY_ROWS = 0.5
@@ -245,7 +247,7 @@ def compute_cost(evidence: Evidence) -> float:
     told = [cost.seconds for name in TOLD_BY_ARM if (cost := cost_by_arm(evidence, name))]
     compute = evidence.compute
     for_nothing = compute.again_s + compute.zeroed_s + constant_seconds(evidence)
-    for_nothing += alike_seconds(evidence)[1]
+    for_nothing += alike_seconds(evidence)[1] + ignored_seconds(evidence)
     without_them = computing - for_nothing - sum(told)
     return max(0.0, without_them) if told or for_nothing else computing
 
@@ -273,6 +275,14 @@ def constant_seconds(evidence: Evidence) -> float:
         return 0.0
     epochs = data.epochs or LATER_EPOCHS
     return evidence.compute.frozen_s * (epochs - 1) / epochs
+
+
+def ignored_seconds(evidence: Evidence) -> float:
+    """Seconds of a step in scores of targets that the loss ignores, where these are more than padding."""
+    compute = evidence.compute
+    if not compute.counted_s or compute.ignored < max(MOSTLY_IGNORED, 1.5 * compute.padding):
+        return 0.0
+    return min(1.0, compute.ignored_s / compute.counted_s) * _computing(evidence)
 
 
 def double_seconds(evidence: Evidence) -> tuple[float, float, float]:

@@ -35,6 +35,9 @@ class Waste:
 
     def __init__(self) -> None:
         self.flops = 0.0
+        self.packed = False
+        self.looked: set[int] = set()
+        """memory of the batches that were looked at"""
         self.padding = self.trimmed = 0.0
         self.given: set[int] = set()
         """memory of operands of the forward pass that are all but empty"""
@@ -59,7 +62,9 @@ class Waste:
                 before = (self.padding, self.trimmed) if entries == self.entries else (0.0, 0.0)
                 self.entries = entries
                 self.padding, self.trimmed = max(before, padded(args[1]))
-        elif flops:
+        if not self.entries and not backward:
+            self._look_at_features(name, args)
+        if flops:
             looked = [t for t in tensors_in(args) if not backward or address_of(t) in self.given]
             empty, tensor = max(
                 ((scattered(t), t) for t in looked), key=lambda pair: pair[0], default=(0.0, None)
@@ -67,6 +72,20 @@ class Waste:
             if empty >= EMPTY and tensor is not None:
                 self.flops += empty * flops
                 self.given.add(address_of(tensor))
+
+    def _look_at_features(self, name: str, args: Any) -> None:
+        """Of sequences of vectors, the batches that nothing is learnt through: what the model is given."""
+        self.packed = self.packed or name == "_pack_padded_sequence"
+        if self.packed:  # what is padding is left out
+            self.padding = self.trimmed = 0.0
+            return
+        for tensor in tensors_in(args):
+            if tensor.dim() == 3 and not tensor.requires_grad and tensor.numel() >= FEWEST:
+                at = address_of(tensor)
+                if at not in self.looked:
+                    self.looked.add(at)
+                    found = padded_vectors(tensor)
+                    self.padding, self.trimmed = max((self.padding, self.trimmed), found)
 
     def use(self, name: str, args: Any) -> None:
         """An operator before the backward pass: what it is given may get a gradient everywhere."""
@@ -121,6 +140,30 @@ def padded(indices: torch.Tensor) -> tuple[float, float]:
         return 0.0, 0.0
     share, beyond = max(_runs(one) for one in (indices, indices.flip(1)))
     return (share, beyond) if share < 1.0 else (0.0, 0.0)  # all alike: no sequences
+
+
+def padded_vectors(batch: torch.Tensor) -> tuple[float, float]:
+    """The same of sequences of vectors: positions at an end at which all numbers are 0.
+
+    Along either dimension: batch x length x features, or batch x features x length. Only of several lengths:
+    a part that is 0 in all of them alike is meant to be filled, as what a decoder is to tell.
+    """
+    if not batch.is_floating_point() or min(batch.shape) < 2:
+        return 0.0, 0.0
+    best = (0.0, 0.0)
+    for features in (2, 1):
+        empty = (batch.detach() == 0).all(features)
+        for ends in (empty, empty.flip(1)):
+            runs = ends.flip(1).long().cumprod(1).sum(1)
+            if (
+                int(runs.max()) > 0
+                and int(runs.min()) < int(runs.max())
+                and int(runs.max()) < ends.shape[1]
+            ):
+                best = max(
+                    best, (float(runs.sum()) / ends.numel(), float(runs.min()) / ends.shape[1])
+                )
+    return best
 
 
 def _runs(indices: torch.Tensor) -> tuple[float, float]:

@@ -150,6 +150,12 @@ class Compute(msgspec.Struct, frozen=True):
     """file:line at which numbers come to be in float64"""
     double_by: str = ""
     """the attribute of a module that brings them there"""
+    ignored: float = 0.0
+    """share of the loss's targets that it is told to ignore"""
+    ignored_s: float = 0.0
+    """seconds of the counted step that scores of those took, and their gradients"""
+    ignored_where: str | None = None
+    """file:line of that loss"""
     unused: int = 0
     """parameters that get gradients and that no optimizer has"""
     unused_where: str | None = None

@@ -2,10 +2,11 @@
 target network, a frozen encoder, a loss that is a network.
 
 Such a call looks like one of a validation. It is told from it by where it stands, after a batch of the
-training was drawn and before the step is over, and by coming in each step. Without a loader only
-models that never learn are taken for helpers, those in training mode where several learn, as a generator
-whose samples another one learns to know, and those that act: in training mode, on a part of a batch, as
-a policy is asked what to do next before it learns from what came of it.
+training was drawn and before the step is over, and by coming in each step. Without a loader only models
+that never learn are taken for helpers, those in training mode where several learn, as a generator whose
+samples another one learns to know, or where one helps already, as a network that says which action is best
+beside the one that it learns from; and those that act: in training mode, on a part of a batch, as a
+policy is asked what to do next before it learns from what came of it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ def of_the_step(host: Host, facts: RootFacts, module: nn.Module, args: tuple[Any
     if host.fed:
         placed = record is not None and record.trains and record.drawn > 0
     else:
-        several = sum(each.learns for each in host.roots.values()) > 1
-        placed = not facts.learns or (module.training and several)
+        roots = list(host.roots.values())
+        several = sum(each.learns for each in roots) > 1
+        asked = several or any(each.evaluations.helps for each in roots)
+        placed = not facts.learns or (module.training and asked)
     judged = facts.evaluations
     if not _acts(host, module, args) and not (placed and (judged.helps or facts.asked > EACH)):
         return False

@@ -25,6 +25,7 @@ from outpace.measure.flops import StepCount, StepCounter
 from outpace.measure.frozen import frozen
 from outpace.measure.generators import random_states
 from outpace.measure.gradients_read import Readings, named_in_script
+from outpace.measure.ignored import Ignored
 from outpace.measure.ledger import clean_steps
 from outpace.measure.memory import StepMemory
 from outpace.measure.origins import Origins
@@ -64,7 +65,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
     def __init__(self, host: Host) -> None:
         super().__init__()
         self.host = host
-        self.waste = Waste()
+        self.waste, self.ignored = Waste(), Ignored()
         rooted = host.main_root()
         parameters = list(rooted[0].parameters()) if rooted is not None else []
         self.own, self.stepping = OwnOperators(parameters), OwnOperators(parameters)
@@ -115,6 +116,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         before, made = self.count.flops, self.count.bytes_out.total()
         if phase in WORK or learnt:
             super().see(operator, args, kwargs, out)
+            self.ignored.see(name_of(operator), args, out, self.took_s, frame)
             self.beside += learnt and self.count.operations_forward == forward
             if frame is not None and self.count.far_s > far_s:
                 self.movers.see(frame, name_of(operator), self.took_s, beside)
@@ -189,6 +191,9 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         padding=counter.waste.padding,
         trimmed=counter.waste.trimmed,
         empty_flops=counter.waste.flops,
+        ignored=counter.ignored.share,
+        ignored_s=counter.ignored.seconds if on_cpu else 0.0,
+        ignored_where=counter.ignored.where,
     )
     observed.found.by_hand = counter.by_hand()
     observed.found.loss_lines = set(counter.own.learnt)

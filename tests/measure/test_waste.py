@@ -139,7 +139,7 @@ def test_sequences_of_vectors() -> None:
     """As of sound: zeros behind the end, up to the longest of the whole corpus."""
     torch.manual_seed(0)
     batch = vectors((10, 20, 30, 20), 60)
-    for given in (batch, batch.transpose(1, 2), batch.flip(1)):
+    for given in (batch, batch.flip(1)):
         assert padded_vectors(given) == pytest.approx((1 - 80 / 240, 0.5))
     assert padded_vectors(vectors((60, 30, 20), 60)) == pytest.approx((1 - 110 / 180, 0.0))
     assert padded_vectors(torch.randn(4, 60, 8)) == (0.0, 0.0)
@@ -156,6 +156,8 @@ def test_vectors_that_are_packed_are_not_computed_with() -> None:
     weight = torch.randn(16, 8, 3)
     waste = Waste()
     waste.see("view", (batch, [-1, 8]), 0.0)
+    assert waste.trimmed == 0.0, "nothing is computed with it yet"
+    waste.see("mm", (batch.view(-1, 8), torch.randn(8, 4)), 1000.0)
     assert waste.trimmed == pytest.approx(0.5)
     waste.see("_pack_padded_sequence", (batch,), 0.0)
     assert (waste.padding, waste.trimmed) == (0.0, 0.0)
@@ -165,3 +167,20 @@ def test_vectors_that_are_packed_are_not_computed_with() -> None:
     learnt = Waste()
     learnt.see("convolution", (batch.transpose(1, 2).clone().requires_grad_(), weight), 1000.0)
     assert learnt.padding == 0.0, "of an activation zeros say nothing"
+
+
+def test_zeros_that_are_data_are_no_padding() -> None:
+    """Rows of digits, blank at their top too; a piano's keys; nights within and at the end of days."""
+    torch.manual_seed(0)
+    digits = torch.zeros(16, 28, 28)
+    for row, digit in enumerate(digits):
+        digit[4 : 20 + row % 4, 6:22] = torch.rand(16 + row % 4, 16)
+    assert padded_vectors(digits) == (0.0, 0.0)
+    keys = (torch.rand(8, 40, 88) < 0.05).float()
+    keys[::2, 30:] = 0
+    assert padded_vectors(keys) == (0.0, 0.0)
+    days = torch.rand(4, 48, 3)
+    days[:, 10:16] = 0
+    for row in range(4):
+        days[row, 40 + row :] = 0
+    assert padded_vectors(days) == (0.0, 0.0)

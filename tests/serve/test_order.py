@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.serve.coming import Terms
 from outpace.serve.order import CHUNK, Order, Repeated, generator, permuted, seed_process
 
 
@@ -197,23 +196,3 @@ def test_a_further_copy_draws_other_numbers() -> None:
     drawn = [generator(1, 2, 3, copy).random() for copy in range(3)]
     assert drawn[0] == generator(1, 2, 3).random()
     assert len(set(drawn)) == 3
-
-
-@given(
-    size=st.integers(1, 60), batch=st.integers(1, 7), world=st.integers(1, 5), fills=st.booleans()
-)
-def test_ranks_have_each_sample_and_twice_only_where_they_are_to_have_as_many(
-    size: int, batch: int, world: int, fills: bool
-) -> None:
-    order, drawn = Order(size, 3, shuffle=True), []
-    for rank in range(world):
-        terms = Terms(order, batch, rank, world, drop_last=False, drop_single=False, fills=fills)
-        parts = [terms.request(0, i * terms.together).indices for i in range(terms.batches(size))]
-        assert all(len(part) for part in parts)
-        drawn.append(np.concatenate(parts) if parts else np.array([], dtype=np.int64))
-    every = np.concatenate(drawn)
-    assert set(every.tolist()) == set(range(size))
-    if fills:
-        assert {len(each) for each in drawn} == {-(-size // world)}
-    else:
-        assert len(every) == size

@@ -7,13 +7,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.train.launching import launch
-from tests.train.toys import accuracy, model, points
 
 TEXT = """
-import json, os, sys
+import json, sys
 import torch
 from torch import distributed
 from torch.nn import functional as F
@@ -65,8 +63,7 @@ result = Trainer(
     loss=both if given.get("more") == "tasks" else F.cross_entropy,
     metric=accuracy, device="cpu", callbacks=[stop := Stop()],
     train=Loader(TensorDataset(*points(given.get("samples", 240))), given.get("size", 12), executor="none"),
-    valid=Loader(TensorDataset(*points(120, 1)), 12, executor="none", shuffle=False)
-    if "valid" not in given else points(given["valid"], 1), batch_size=12,
+    valid=Loader(TensorDataset(*points(120, 1)), 12, executor="none", shuffle=False),
     strategies=[Divergence(), *rate, *more], checkpoint=folder + "/checkpoints", every=0,
     epochs=given.get("epochs"), budget=given.get("budget"),
 ).fit(quiet=True)
@@ -74,8 +71,7 @@ rank = distributed.get_rank()
 weights = {k: v.double().sum().item() for k, v in result.weights.items()}
 told = {**result.told(), "weights": weights, "began": stop.began}
 open(f"{folder}/{rank}.json", "w").write(json.dumps(told))
-distributed.barrier()
-os._exit(0)  # torch aborts at the end of one launch in ten
+distributed.destroy_process_group()
 """
 
 
@@ -100,22 +96,6 @@ def test_ranks_agree_and_go_on(tmp_path: Path, torchrun: list[str]) -> None:
     again, _ = together(torchrun, tmp_path / "cut", epochs=6)
     assert again["weights"] == one["weights"]
     assert again["began"] in range(1, 38)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("samples", [41, 48, 1])
-def test_each_sample_that_is_validated_on_counts_once(
-    tmp_path: Path, torchrun: list[str], samples: int
-) -> None:
-    """In a last batch that not all ranks have a part of too."""
-    one, two = together(torchrun, tmp_path / "two", epochs=1, valid=samples)
-    assert one["metric"] == two["metric"]
-    net = model()
-    net.load_state_dict(torch.load(tmp_path / "two" / "checkpoints" / "best.pt", weights_only=True))
-    x, y = points(samples, 1)
-    with torch.no_grad():
-        wanted = accuracy(net.eval()(x), y)
-    assert one["metric"] == pytest.approx(float(wanted), abs=1e-6)
 
 
 def seen(folder: Path, world: int) -> list[tuple[int, list[int]]]:

@@ -130,7 +130,8 @@ def show(session: Session, options: Given) -> int:
         from outpace.report.terminal import print_session
 
         print_session(session, Console(stderr=True), folder=str(options.folder))
-    if session.outcome == "failed" and (words := misplaced(options.target)):
+    # 2: what argparse and its like end with where they do not know an argument.
+    if session.exit_code == 2 and (words := misplaced(options.target)):
         tell_hint(
             f"{' and '.join(words)} came after the script's name, and so to the script; what is meant for "
             "outpace stands before it"

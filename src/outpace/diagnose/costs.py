@@ -31,6 +31,8 @@ ROOMY = 0.8
 """of the memory, that a step with all activations kept may take"""
 MOSTLY_IGNORED = 0.5
 """share of a loss's targets that are ignored, from which on scores are made for few"""
+LEAST_IGNORED = 0.05
+"""share of computing that their scores cost, from which on it is told"""
 LEAST_USELESS = 0.1
 """share of the arithmetic done on nothing, from which on it is told"""
 BY_ROWS = 0.5
@@ -282,7 +284,8 @@ def ignored_seconds(evidence: Evidence) -> float:
     compute = evidence.compute
     if not compute.counted_s or compute.ignored < max(MOSTLY_IGNORED, 1.5 * compute.padding):
         return 0.0
-    return min(1.0, compute.ignored_s / compute.counted_s) * _computing(evidence)
+    share = min(1.0, compute.ignored_s / compute.counted_s)
+    return share * _computing(evidence) if share >= LEAST_IGNORED else 0.0
 
 
 def double_seconds(evidence: Evidence) -> tuple[float, float, float]:

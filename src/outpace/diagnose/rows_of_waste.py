@@ -22,8 +22,6 @@ from outpace.records.evidence import Evidence
 
 AGAIN_ERROR = 0.2
 """relative error of what a few calls took, while each was looked at"""
-LEAST_IGNORED = 0.05
-"""share of computing that scores of ignored targets cost, from which on it is told"""
 LEAST_DOUBLED = 0.03
 """share of computing that float64 in a part of the model costs, from which on it is told"""
 
@@ -121,7 +119,7 @@ def doubled(evidence: Evidence) -> Iterator[Told]:
 def ignored_targets(evidence: Evidence) -> Iterator[Told]:
     """Scores of positions that the loss is told to ignore."""
     seconds, compute = ignored_seconds(evidence), evidence.compute
-    if seconds >= LEAST_IGNORED * _all_computing(evidence):
+    if seconds:
         cost = of_step(evidence, seconds, 0.7 * seconds, 1.2 * seconds, "predicted")
         yield Told(
             cost,
@@ -130,10 +128,6 @@ def ignored_targets(evidence: Evidence) -> Iterator[Told]:
             f"takes {in_ms(seconds, cost.whole_s)} of a step in the output layer, the loss and their "
             "gradients. Take the positions that count before the output layer",
         )
-
-
-def _all_computing(evidence: Evidence) -> float:
-    return compute_cost(evidence) + ignored_seconds(evidence)
 
 
 def unused_gradients(evidence: Evidence) -> Iterator[Told]:

@@ -102,8 +102,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.bad_made: str | None = None
         self.noise = GradientNoise()
         self.strays = Strays(host)
-        self.rates: list[tuple[int, float]] = []
-        """steps and the main optimizer's rate, whenever there was a look"""
+        self.rates: list[tuple[int, int, float]] = []
+        """the main optimizer (id), steps and its rate, whenever there was a look"""
         host.on_backward = self._see_loss
         # For good: a look begins and ends in a hook, while torch walks through its hooks.
         register_optimizer_step_pre_hook(self._before_first)
@@ -319,7 +319,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         rose = by_hand and now > self.first_rates.setdefault(one, now)
         self.warming_up = rose or any(map(_restrained, self.host.optimizers))
         if optimizer is self.host.main_optimizer():
-            self.rates.append((self.host.steps, now))
+            self.rates.append((one, self.host.steps, now))
             grads = [p.grad for _, p in named if id(p) in own and p.grad is not None]
             self.noise.add([_part(grad).float() for grad in grads if not grad.is_sparse])
         for name, parameter in named:
@@ -389,14 +389,15 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     def _rate_gone(self) -> tuple[float, float, int] | None:
         """The largest rate, the rate now, and steps since it was last seen to be no small part of that."""
         optimizer = self.host.main_optimizer()
-        if optimizer is None or not self.rates:
+        own = [(step, rate) for of, step, rate in self.rates if of == id(optimizer)]
+        if optimizer is None or not own:
             return None
         now = max((float(g.get("lr") or 0.0) for g in optimizer.param_groups), default=0.0)
-        largest = max(rate for _, rate in self.rates)
+        largest = max(rate for _, rate in own)
         if not largest > 0 or now > GONE * largest:
             return None
         since = self.host.steps
-        for step, rate in reversed(self.rates):
+        for step, rate in reversed(own):
             if rate > GONE * largest:
                 break
             since = step

@@ -47,7 +47,8 @@ class Strays:
         """Look at no more of them."""
         while self._undo:
             self._undo.pop()()
-        self.inside = False
+        # Nothing of a model is held between looks: it may be dropped, as one of several folds.
+        self.model, self.own, self.called, self.inside = None, set(), {}, False
 
     def _begins(self, module: nn.Module, args: Any) -> None:
         if module is self.model:

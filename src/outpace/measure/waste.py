@@ -15,6 +15,10 @@ SPARSE_AT = {"embedding": 4, "_embedding_bag": 5}
 """operators that look rows up, and which of their arguments says that gradients are sparse"""
 LARGE = 1 << 20
 """bytes of a table that is looked at"""
+VIEWS = ("view", "_unsafe_view", "reshape", "_reshape_alias")
+RECURRENT = ("mkldnn_rnn_layer", "_cudnn_rnn", "lstm", "gru", "rnn_tanh", "rnn_relu")
+OFTEN = 0.1
+"""share of zeros in what is no padding, from which on zeros are data"""
 FEWEST = 4096
 """numbers in an operand that is looked at"""
 
@@ -36,8 +40,8 @@ class Waste:
     def __init__(self) -> None:
         self.flops = 0.0
         self.packed = False
-        self.looked: set[int] = set()
-        """memory of the batches that were looked at"""
+        self.batches: dict[int, torch.Tensor] = {}
+        """sequences of vectors, by their memory"""
         self.padding = self.trimmed = 0.0
         self.given: set[int] = set()
         """memory of operands of the forward pass that are all but empty"""
@@ -63,7 +67,7 @@ class Waste:
                 self.entries = entries
                 self.padding, self.trimmed = max(before, padded(args[1]))
         if not self.entries and not backward:
-            self._look_at_features(name, args)
+            self._look_at_features(name, args, flops)
         if flops:
             looked = [t for t in tensors_in(args) if not backward or address_of(t) in self.given]
             empty, tensor = max(
@@ -73,19 +77,30 @@ class Waste:
                 self.flops += empty * flops
                 self.given.add(address_of(tensor))
 
-    def _look_at_features(self, name: str, args: Any) -> None:
-        """Of sequences of vectors, the batches that nothing is learnt through: what the model is given."""
+    def _look_at_features(self, name: str, args: Any, flops: float) -> None:
+        """Of sequences of vectors, the batches that a layer computes with and nothing is learnt through."""
         self.packed = self.packed or name == "_pack_padded_sequence"
         if self.packed:  # what is padding is left out
             self.padding = self.trimmed = 0.0
             return
-        for tensor in tensors_in(args):
-            if tensor.dim() == 3 and not tensor.requires_grad and tensor.numel() >= FEWEST:
-                at = address_of(tensor)
-                if at not in self.looked:
-                    self.looked.add(at)
-                    found = padded_vectors(tensor)
-                    self.padding, self.trimmed = max((self.padding, self.trimmed), found)
+        given = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if name in VIEWS and given is not None and given.dim() == 3 and not given.requires_grad:
+            self.batches[address_of(given)] = given  # a linear layer makes rows of it first
+        if not flops:
+            return
+        if given is not None and given.dim() == 3 and not given.requires_grad:
+            if name in ("convolution", "conv1d"):
+                self._note(given.transpose(1, 2))
+            elif name in RECURRENT:
+                self._note(given.transpose(0, 1))
+        for rows in tensors_in(args):
+            batch = self.batches.get(address_of(rows))
+            if batch is not None and rows.dim() == 2 and rows.numel() == batch.numel():
+                self._note(batch)
+
+    def _note(self, batch: torch.Tensor) -> None:
+        if batch.numel() >= FEWEST:
+            self.padding, self.trimmed = max((self.padding, self.trimmed), padded_vectors(batch))
 
     def use(self, name: str, args: Any) -> None:
         """An operator before the backward pass: what it is given may get a gradient everywhere."""
@@ -143,27 +158,23 @@ def padded(indices: torch.Tensor) -> tuple[float, float]:
 
 
 def padded_vectors(batch: torch.Tensor) -> tuple[float, float]:
-    """The same of sequences of vectors: positions at an end at which all numbers are 0.
+    """The same of sequences of vectors (batch x length x features): positions at one end at which all is 0.
 
-    Along either dimension: batch x length x features, or batch x features x length. Only of several lengths:
-    a part that is 0 in all of them alike is meant to be filled, as what a decoder is to tell.
+    Only of several lengths: a part that is 0 in all of them alike is meant to be filled, as what a decoder is
+    to tell. And not of data that are often 0 elsewhere too, as pixels, keys of a piano, or nights.
     """
     if not batch.is_floating_point() or min(batch.shape) < 2:
         return 0.0, 0.0
-    best = (0.0, 0.0)
-    for features in (2, 1):
-        empty = (batch.detach() == 0).all(features)
-        for ends in (empty, empty.flip(1)):
-            runs = ends.flip(1).long().cumprod(1).sum(1)
-            if (
-                int(runs.max()) > 0
-                and int(runs.min()) < int(runs.max())
-                and int(runs.max()) < ends.shape[1]
-            ):
-                best = max(
-                    best, (float(runs.sum()) / ends.numel(), float(runs.min()) / ends.shape[1])
-                )
-    return best
+    numbers = batch.detach() == 0
+    empty = numbers.all(2)
+    for ends in (empty, empty.flip(1)):
+        runs = ends.flip(1).long().cumprod(1).sum(1)
+        several = 0 < int(runs.max()) < ends.shape[1] and int(runs.min()) < int(runs.max())
+        filled = numbers.numel() - int(runs.sum()) * batch.shape[2]
+        within = int(numbers.sum()) - int(runs.sum()) * batch.shape[2]
+        if several and int(runs.sum()) == int(ends.sum()) and within <= OFTEN * filled:
+            return float(runs.sum()) / ends.numel(), float(runs.min()) / ends.shape[1]
+    return 0.0, 0.0
 
 
 def _runs(indices: torch.Tensor) -> tuple[float, float]:

@@ -29,8 +29,6 @@ class Terms(NamedTuple):
     world: int
     drop_last: bool
     drop_single: bool
-    fills: bool
-    """the last batch is filled up with samples that come twice, so that each rank has as many"""
 
     @property
     def together(self) -> int:
@@ -41,13 +39,11 @@ class Terms(NamedTuple):
         """Of so many samples, on each rank."""
         whole, rest = divmod(samples, self.together)
         dropped = self.drop_last or (self.drop_single and rest <= self.world)
-        return whole + (rest > (0 if self.fills else self.rank) and not dropped)
+        return whole + (rest > 0 and not dropped)
 
     def request(self, epoch: int, consumed: int) -> Request:
         """For this rank's part of the batch that follows on so many samples."""
-        share = self.order.share(
-            epoch, consumed, self.batch_size, self.rank, self.world, fill=self.fills
-        )
+        share = self.order.share(epoch, consumed, self.batch_size, self.rank, self.world)
         return Request(epoch, *share)
 
 

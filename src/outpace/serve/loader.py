@@ -117,10 +117,6 @@ class Loader:
         self.batch_size, self.drop_last = int(batch_size), drop_last
         self.drop_single = False
         """a last batch of a single sample on each rank is left out"""
-        self.fills = True
-        """ranks have as many samples, of which some come twice in the last batch; they do in any case where
-        not all would have one
-        """
         self._given = (rank, world)
         self.rank, self.world = ranks(rank, world)
         self.after, self.device = after, torch.device(device) if device is not None else None
@@ -194,8 +190,7 @@ class Loader:
     @property
     def _terms(self) -> Terms:
         dropped = self.drop_last, self.drop_single
-        fills = self.fills or self.order.size < self.world
-        return Terms(self.order, self.batch_size, self.rank, self.world, *dropped, fills)
+        return Terms(self.order, self.batch_size, self.rank, self.world, *dropped)
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch, or those that are left of it after `load_state_dict`."""

@@ -163,22 +163,13 @@ class Epochs(ABC):
         """The same, without telling copies apart."""
         return self.drawn(epoch, start, stop).indices
 
-    def share(
-        self,
-        epoch: int,
-        first: int,
-        batch_size: int,
-        rank: int,
-        world: int,
-        *,
-        fill: bool = True,
-    ) -> Drawn:
-        """Those that one rank gets of a batch of all ranks that begins at ``first``. ``fill``: the last
-        one is filled up, so that each has as many.
+    def share(self, epoch: int, first: int, batch_size: int, rank: int, world: int) -> Drawn:
+        """Those that one rank gets of a batch of all ranks that begins at ``first``: the last one is
+        filled up, so that each has as many.
         """
         last = first + batch_size * world
         if last > self.size:
-            last = first + -(-(self.size - first) // world) * world if fill else self.size
+            last = first + -(-(self.size - first) // world) * world
         own = self.drawn(epoch, first, last).part(slice(rank, None, world))
         return Drawn(own.indices.copy(), None if own.copies is None else own.copies.copy())
 

@@ -351,15 +351,13 @@ def batches(
     source: Any,
     batch_size: int | None,
     device: torch.device,
-    *,
-    fills: bool = True,
     **settings: Any,
 ) -> Batches:
     """Batches of a data set by a Loader of ours, or of what gives ready batches as it is.
 
     Ready are: a DataLoader, a Loader, whatever can be gone through but not indexed, and, where
-    ``batch_size`` is None, anything. A tuple of tensors is a data set of their rows. ``fills``: ranks have
-    as many samples, of which some come twice. ``settings`` are the Loader's.
+    ``batch_size`` is None, anything. A tuple of tensors is a data set of their rows. ``settings`` are
+    the Loader's.
     """
     if is_ready(source, batch_size):
         return Batches(source, device)
@@ -367,9 +365,7 @@ def batches(
     if isinstance(source, tuple) and all(isinstance(part, torch.Tensor) for part in source):
         source = TensorDataset(*source)
     on = None if device.type == "cpu" else device
-    loader = Loader(source, batch_size, device=on, **settings)
-    loader.fills = fills
-    return Batches(loader, device, own=True)
+    return Batches(Loader(source, batch_size, device=on, **settings), device, own=True)
 
 
 def while_small(

@@ -446,16 +446,13 @@ class Trainer:
         for each in (self.train, self.valid):
             if isinstance(each, Loader):
                 each.meet()  # it may have been made before ranks had met
-        ways: dict[str, Any] = {**self.both, "seed": self.seed or 0}
+        ways = {**self.both, "seed": self.seed or 0}
         train = batches(
             self.train, self.batch_size, self.device, transform=self.transform, shuffle=True, **ways
         )
         if self.valid is None:
             return train, None
-        valid = batches(
-            self.valid, self.batch_size, self.device, fills=False, shuffle=False, **ways
-        )
-        return train, valid
+        return train, batches(self.valid, self.batch_size, self.device, shuffle=False, **ways)
 
     def finished(self, run: Run, started: datetime) -> Result:
         """What it gave; the best weights are in the model, and in the folder of checkpoints."""

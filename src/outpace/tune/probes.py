@@ -116,7 +116,8 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
         before, made = self.count.flops, self.count.bytes_out.total()
         if phase in WORK or learnt:
             super().see(operator, args, kwargs, out)
-            self.ignored.see(name_of(operator), args, out, self.took_s, frame)
+            if phase != "optimizer":
+                self.ignored.see(name_of(operator), args, out, self.took_s, frame)
             self.beside += learnt and self.count.operations_forward == forward
             if frame is not None and self.count.far_s > far_s:
                 self.movers.see(frame, name_of(operator), self.took_s, beside)
@@ -130,7 +131,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
                 self.recomputed_bytes += self.count.bytes_out.total() - made
                 self.recomputed_s += self.took_s
             name = name_of(operator)
-            self.waste.see(name, args, self.count.flops - before, phase == "backward")
+            self.waste.see(name, args, self.count.flops - before, phase != "forward")
 
     def steps_by_hand(self) -> bool:
         """Whether the optimizer that was stepped last is of the script's own."""

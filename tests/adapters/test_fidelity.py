@@ -193,6 +193,21 @@ time.sleep(60)
 SAVES = "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(7)))"
 
 
+def asleep(folder: Path) -> subprocess.Popen[str]:
+    """The script under us, in a session of its own, once it is ready."""
+    process = subprocess.Popen(
+        driven(Target("script", "train.py"), folder / "session"),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
 @pytest.mark.parametrize(
     ("number", "group", "handler", "code"),
     [
@@ -206,17 +221,7 @@ def test_signals(
     script: Write, tmp_path: Path, number: int, group: bool, handler: str, code: int
 ) -> None:
     script(SLEEPS.format(handler=handler))
-    command = driven(Target("script", "train.py"), tmp_path / "session")
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process = asleep(tmp_path)
     if group:
         os.killpg(process.pid, number)
     else:
@@ -243,19 +248,10 @@ signal.signal(signal.SIGINT, met)
 def test_each_interrupt_that_reaches_only_us_is_passed_on(script: Write, tmp_path: Path) -> None:
     """The second one is for those who end at once by it."""
     script(SLEEPS.format(handler=TWICE))
-    command = driven(Target("script", "train.py"), tmp_path / "session")
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    process = asleep(tmp_path)
     for _ in range(2):
         process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
         assert process.stdout.readline() == "met\n"
     process.communicate(timeout=30)
     assert process.returncode in (9, 130)

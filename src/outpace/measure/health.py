@@ -314,7 +314,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             elif parameter.requires_grad and id(parameter) in own:
                 self.idle.setdefault(name, (parameter, version_of(parameter), self.host.steps))
         # As it is now: the first looks of a training with a warm-up are always in it.
-        now = max((float(g.get("lr") or 0.0) for g in optimizer.param_groups), default=0.0)
+        now = _rate_of(optimizer)
         by_hand = not any("initial_lr" in group for group in optimizer.param_groups)
         rose = by_hand and now > self.first_rates.setdefault(one, now)
         self.warming_up = rose or any(map(_restrained, self.host.optimizers))
@@ -392,7 +392,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         own = [(step, rate) for of, step, rate in self.rates if of == id(optimizer)]
         if optimizer is None or not own:
             return None
-        now = max((float(g.get("lr") or 0.0) for g in optimizer.param_groups), default=0.0)
+        now = _rate_of(optimizer)
         largest = max(rate for _, rate in own)
         if not largest > 0 or now > GONE * largest:
             return None
@@ -413,6 +413,11 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             and version_of(parameter) == before
             and steps - at >= FEWEST_STEPS
         )
+
+
+def _rate_of(optimizer: Any) -> float:
+    """The largest of its groups'."""
+    return max((float(g.get("lr") or 0.0) for g in optimizer.param_groups), default=0.0)
 
 
 def _restrained(optimizer: Any) -> bool:

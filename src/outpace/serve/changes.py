@@ -112,8 +112,11 @@ class _Look:
         self._class(type(thing))
         if type(attributes := getattr(thing, "__dict__", None)) is dict:
             if type(thing).__module__.partition(".")[0] == OURS:
-                attributes = {k: v for k, v in attributes.items() if k not in WRITTEN}
-                attributes = {k: v for k, v in attributes.items() if not isinstance(v, np.ndarray)}
+                attributes = {
+                    name: value
+                    for name, value in attributes.items()
+                    if name not in WRITTEN and not isinstance(value, np.ndarray)
+                }
             self._items(attributes)
             self._items(attributes.values())
 

@@ -22,6 +22,7 @@ from outpace.tune.children import Launch, Tell, run_for_losses, write_trials
 from outpace.tune.data_plan import SMALLEST
 from outpace.tune.environment import environment_of
 from outpace.tune.files import WARM_UP
+from outpace.tune.proofs import epoch_of
 from outpace.tune.propose import best, candidates, in_steps
 
 PAIRS = 3
@@ -89,7 +90,7 @@ def length_of(candidate: Candidate, evidence: Evidence) -> Length:
         return Length(seconds, math.ceil(seconds / max(1e-4, step_s)), WARM_UP)
     if candidate.remedy.gain_of != "epochs" or data.batches is None:
         return Length(seconds, None, WARM_UP)
-    steps = math.ceil(data.batches / max(1, evidence.steps.micro_steps))
+    steps = epoch_of(evidence)
     epoch = steps * step_s + data.epoch_start_s
     return Length(EPOCHS * epoch, EPOCHS * steps, steps)
 

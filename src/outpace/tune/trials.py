@@ -9,7 +9,7 @@ without: those that no longer pay leave. So do caches that the whole run is too 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -236,22 +236,29 @@ class Trials:
             or c.predict(self.evidence, base).speedup > predicted.speedup
         ]
 
-    def attempt(self, candidate: Candidate, predicted: Gain) -> Iterator[Contest]:
-        """One trial."""
-        name, base = candidate.remedy.name, self.recipe()
-        after = candidate.on(base)
+    def compared(
+        self, name: str, base: Setup, after: Setup, label: str, seconds: float
+    ) -> Generator[Contest, None, tuple[Contest, Gain | None]]:
+        """A contest of a steady step under two Setups, and its gain; None where steps were too few."""
         arms = {"accepted": steady(base), name: steady(after)}
-        compiles = after.compiled and not base.compiled
         # As long as it takes to warm up and compare six times where steps are slow.
-        slow = ROUNDS * 2 * BLOCK * self.evidence.steps.mean_s
-        most = max(COMPILING_S if compiles else TRIAL_S, slow)
-        seconds = min(most, max(3.0, self.left() - self.final_s))
-        contest = self.contest(arms, seconds, f"trying {name}", narrow=0.03)
-        self.graphs = []
+        most = max(seconds, ROUNDS * 2 * BLOCK * self.evidence.steps.mean_s)
+        limit = min(most, max(3.0, self.left() - self.final_s))
+        contest = self.contest(arms, limit, label, narrow=0.03)
         yield contest
         measured = contest.gain(name) if contest.pairs.get(name) else None
         if measured is not None and after.decoded_bytes and not base.decoded_bytes:
             measured = mixed(measured, found(self.evidence, after))
+        return contest, measured
+
+    def attempt(self, candidate: Candidate, predicted: Gain) -> Iterator[Contest]:
+        """One trial."""
+        name, base = candidate.remedy.name, self.recipe()
+        after = candidate.on(base)
+        compiles = after.compiled and not base.compiled
+        self.graphs = []
+        limit = COMPILING_S if compiles else TRIAL_S
+        contest, measured = yield from self.compared(name, base, after, f"trying {name}", limit)
         accepted = measured is not None and measured.low > 1.0 and measured.speedup >= LEAST_BETTER
         reason = contest.failed.get(name) or _why(measured, accepted)
         again = compiled_again(self.graphs) if compiles else 0
@@ -268,15 +275,9 @@ class Trials:
     def try_instead(self, rival: Rival) -> Iterator[Contest]:
         """One trial of another way to feed the steps, which takes the accepted one's place if it pays."""
         name, recipe = rival.candidate.remedy.name, self.recipe()
-        arms = {"accepted": steady(recipe), name: steady(rival.setup)}
-        slow = ROUNDS * 2 * BLOCK * self.evidence.steps.mean_s
-        seconds = min(max(TRIAL_S, slow), max(3.0, self.left() - self.final_s))
         place = " and ".join(rival.instead_of)
-        contest = self.contest(arms, seconds, f"trying {name} in place of {place}", narrow=0.03)
-        yield contest
-        measured = contest.gain(name) if contest.pairs.get(name) else None
-        if measured is not None and rival.setup.decoded_bytes and not recipe.decoded_bytes:
-            measured = mixed(measured, found(self.evidence, rival.setup))
+        label = f"trying {name} in place of {place}"
+        contest, measured = yield from self.compared(name, recipe, rival.setup, label, TRIAL_S)
         taken = measured is not None and rival.pays(self.evidence, recipe, measured)
         why = contest.failed.get(name) or f"{_why(measured, taken)}, in place of {place}"
         predicted = predicted_gain(self.evidence, recipe, rival.setup)

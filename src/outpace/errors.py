@@ -15,6 +15,8 @@ OutpaceError            2   a mistake that the user can mend: a message, a hint,
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class OutpaceError(Exception):
     """A mistake that the user can mend. ``message`` says what was seen, ``hint`` what to do."""
@@ -85,6 +87,10 @@ class DeadlineError(OutpaceError):
 
 
 class NotProven(OutpaceError):
-    """Quality could not be proven within the time given."""
+    """Quality could not be proven within the time given. ``session``: what was measured all the same."""
 
     exit_code = 4
+
+    def __init__(self, message: str, hint: str | None = None, *, session: Any) -> None:
+        super().__init__(message, hint)
+        self.session = session

@@ -17,6 +17,7 @@ import pytest
 from outpace.adapters.launch import start
 from outpace.errors import SessionError, TargetError
 from outpace.records.target import Target
+from tests.conftest import plainly, with_entry
 
 Write = Callable[..., Path]
 
@@ -120,6 +121,38 @@ def test_a_script_without_torch(script: Write, tmp_path: Path) -> None:
     assert len(waiting) <= 1
     found["finders"] = [f for f in found["finders"] if f not in waiting]
     assert found | {"sitecustomize": None} == expected
+
+
+FROM_ELSEWHERE = {
+    *("_decimal", "decimal"),  # msgspec
+    *("hmac", "secrets"),  # numpy.random
+    *("_sqlite3", "resource", "shlex", "sqlite3", "sysconfig"),  # ours
+}
+"""modules of the library that a script's process has with us and may not have without"""
+
+
+@pytest.mark.parametrize("entry", ["outpace.tune.apply:begin", "outpace.tune.observed:begin"])
+def test_a_file_beside_the_script_may_have_the_name_of_a_module(
+    entry: str, script: Write, tmp_path: Path
+) -> None:
+    """What we import of the library would be that file, and run it."""
+    script("print('mine')", "statistics.py")
+    path = script(
+        """
+        import sys, torch
+        print("modules", *({each.split(".")[0] for each in sys.modules} & sys.stdlib_module_names))
+        """
+    )
+    plain = plainly(path)
+    code, ours = with_entry(path, tmp_path / "session", entry, remedies=[])
+    assert (code, plain.returncode) == (0, 0)
+    assert "mine" not in ours
+    expected, found = (
+        next(line.split() for line in told.splitlines() if line.startswith("modules"))
+        for told in (plain.stdout, ours)
+    )
+    more = {each for each in found if not each.startswith("_sysconfigdata")} - {*expected}
+    assert more <= FROM_ELSEWHERE
 
 
 def test_a_module(tmp_path: Path) -> None:

@@ -19,9 +19,31 @@ def test_a_new_an_empty_and_an_earlier_sessions_folder(tmp_path: Path) -> None:
     assert claimed(new) == new
     assert new.is_dir()
     assert claimed(new) == new
-    (new / "spec-run.json").touch()
+    (new / "spec-run.json").write_text('{"mode": "run", "entry": "outpace.tune.apply:begin"}')
     (new / "session.json").touch()
     assert claimed(new) == new
+
+
+def test_an_earlier_session_whose_disk_was_full(tmp_path: Path) -> None:
+    (tmp_path / "spec-run.json").touch()
+    assert claimed(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("spec-model.json", '{"layers": 3}'),
+        ("spec-v2.json", ""),
+        ("spec-run.json", '{"mode": "fast"}'),
+        ("spec-train.json", '{"mode": "train", "layers": 3}'),
+        ("spec-train.json", "[1, 2]"),
+        ("spec-run.json", "no JSON"),
+    ],
+)
+def test_a_spec_of_others_makes_no_session(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SessionError, match="holds files, and none of a session"):
+        claimed(tmp_path)
 
 
 def test_a_folder_of_others_is_left_as_it_is(tmp_path: Path) -> None:

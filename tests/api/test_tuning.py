@@ -12,7 +12,7 @@ import pytest
 
 from outpace.adapters import work
 from outpace.adapters.work import Work
-from outpace.api import tuning
+from outpace.api import diagnosing, tuning
 from outpace.errors import NotProven, RecipeError
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
@@ -22,6 +22,17 @@ from outpace.records.target import Target
 from outpace.records.trial import Proof, Trial
 from outpace.tune.files import TRIALS, write
 from tests.remedies.some_evidence import IMAGES
+
+UNPROVEN = Proof(True, False, reason="no")
+
+
+def nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No remedy is accepted, and the proof proves nothing."""
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
+    monkeypatch.setattr(tuning, "_try", lambda *_: ([], {}))
+    monkeypatch.setattr(tuning, "_try_anew", lambda *_: [])
+    monkeypatch.setattr(tuning, "_prove", lambda *_: (UNPROVEN, []))
 
 
 def test_ctrl_c_in_the_trials_leaves_a_session(
@@ -85,12 +96,7 @@ def test_a_recipe_that_none_takes_the_place_of_is_set_aside(
     """`outpace run` is not to apply what this tuning did not find."""
     recipe = tmp_path / "outpace.toml"
     recipe.write_text("old")
-    proof = Proof(True, False, reason="no")
-    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
-    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
-    monkeypatch.setattr(tuning, "_try", lambda *_: ([], {}))
-    monkeypatch.setattr(tuning, "_try_anew", lambda *_: [])
-    monkeypatch.setattr(tuning, "_prove", lambda *_: (proof, []))
+    nothing_found(monkeypatch)
     target = Target("script", "train.py", (), str(tmp_path))
     given: dict[str, Any] = {"session": tmp_path / "s", "recipe": recipe, "force": True}
     if require:
@@ -108,6 +114,49 @@ def test_a_recipe_that_none_takes_the_place_of_is_set_aside(
         tuning.tune(target, **given, require_proof=require)
     assert (tmp_path / "outpace.toml.old").read_text() == "old"
     assert (tmp_path / "outpace.toml-2.old").read_text() == "newer"
+
+
+@pytest.mark.parametrize("require", [False, True])
+def test_a_recipe_that_cannot_be_set_aside_costs_no_tuning(
+    require: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tmp_path / "outpace.toml"
+    recipe.write_text("old")
+
+    def refused(path: Path, _: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted", str(path))
+
+    nothing_found(monkeypatch)
+    monkeypatch.setattr(Path, "replace", refused)
+    target = Target("script", "train.py", (), str(tmp_path))
+    given: dict[str, Any] = {"session": tmp_path / "s", "recipe": recipe, "force": True}
+    with contextlib.suppress(NotProven):
+        tuning.tune(target, **given, require_proof=require)
+    found = read_json(tmp_path / "s" / "session.json", Session)
+    assert (
+        f"{recipe} is an earlier recipe, and could not be set aside: Operation not permitted"
+        in (found.notes)
+    )
+
+
+def test_what_is_not_proven_is_of_this_tuning_where_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier session is in the folder still."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    nothing_found(monkeypatch)
+    monkeypatch.setattr(diagnosing, "write_json", full)
+    target = Target("script", "train.py", (), str(tmp_path))
+    with pytest.raises(NotProven) as told:
+        tuning.tune(
+            target, session=tmp_path / "s", recipe=tmp_path / "outpace.toml", require_proof=True
+        )
+    assert told.value.session.steps.count == IMAGES.steps.count
+    assert told.value.session.proof == UNPROVEN
+    assert any("cannot be kept" in note for note in told.value.session.notes)
 
 
 def test_a_recipe_that_came_meanwhile_is_left_alone(

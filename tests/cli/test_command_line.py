@@ -537,8 +537,7 @@ def test_a_tuning_that_proves_nothing_is_told_all_the_same(
     import outpace.api
 
     def unproven(target: Target, **settings: Any) -> None:
-        write_json(settings["session"] / "session.json", images_tuned())
-        raise NotProven("loss at most 3 % worse, margin 1 %", "more --time")
+        raise NotProven("loss at most 3 % worse, margin 1 %", "more --time", session=images_tuned())
 
     monkeypatch.setattr(outpace.api, "tune", unproven)
     code, out, told = say("tune", "--json", "--require-proof", "train.py")

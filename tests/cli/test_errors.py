@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from outpace.cli.settings import defaults
+from outpace.cli.telling import failure_of
 from tests.conftest import outpace
 
 ABSENT = ["diagnose", "absent.py"]
@@ -69,6 +72,76 @@ def test_a_full_disk_behind_stdout_is_no_mistake_of_ours(here: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("error: nothing more can be written: No space left on device\n")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["diagnose", "{}.py"],
+        ["diagnose", "-m", "{}"],
+        ["diagnose", "-o", "{}.md", "train.py"],
+        ["tune", "--recipe", "{}.toml", "train.py"],
+        ["run", "--recipe", "{}.toml", "train.py"],
+        ["report", "{}"],
+        ["pack", "{}", "packed"],
+    ],
+    ids=" ".join,
+)
+def test_a_path_that_cannot_be_looked_at_is_no_mistake_of_ours(
+    words: list[str], here: Path
+) -> None:
+    (here / "train.py").touch()
+    long = "x" * 300
+    done = outpace(*(word.format(long) for word in words), cwd=here)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    told, hint = done.stderr.splitlines()
+    assert told.startswith("error: ")
+    assert long in told
+    assert told.endswith("File name too long")
+    assert hint == "hint: name a shorter one"
+
+
+def test_nor_is_a_working_folder_that_is_gone(here: Path) -> None:
+    """Whoever starts a program may remove its folder at once."""
+    (here / "gone").mkdir()
+    code = "import os, outpace.cli as cli; os.rmdir(os.getcwd()); cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "env"],
+        cwd=here / "gone",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: the working folder is gone\nhint: go to one that is there\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "Input/output error", "progress.json"),
+        PermissionError(errno.EPERM, "Operation not permitted"),
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "progress.json"),
+    ],
+)
+def test_other_errors_of_files_are_mistakes_of_ours(
+    error: OSError, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "mistake in outpace" in failure_of(error).message
+    assert type(error).__name__ in capsys.readouterr().err
+
+
+def test_a_pyproject_that_may_not_be_looked_at_is_as_none(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: str | Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:  # root may look anywhere
+        patch.setattr(os, "stat", refused)
+        assert defaults(here) == {}
 
 
 def test_also_where_a_variable_or_pyproject_asked_for_it(here: Path) -> None:

@@ -7,7 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from outpace.cli.options import mark_latest
+from outpace.cli.options import mark_latest, session_folder
+from outpace.errors import SessionError
+
+
+def test_two_sessions_of_one_second_have_a_folder_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = {session_folder(None, "train.py") for _ in range(3)}
+    assert len(folders) == 3
+    assert all(folder.is_dir() and folder.parent == Path(".outpace") for folder in folders)
+
+
+def test_a_link_that_leads_nowhere_is_no_place_for_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".outpace").symlink_to("gone")
+    with pytest.raises(SessionError, match=r"\.outpace/.* cannot be made: File exists") as told:
+        session_folder(None, "train.py")
+    assert told.value.hint == "--session names another"
 
 
 def test_the_newest_session_takes_the_name(tmp_path: Path) -> None:

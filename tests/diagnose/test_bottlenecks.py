@@ -20,6 +20,7 @@ from outpace.diagnose.costs import (
     moving_seconds,
     of_step,
 )
+from outpace.diagnose.ranks import input_of_all, straggles_by_input
 from outpace.diagnose.rows_of_run import outside
 from outpace.records.arm import FED, ONE_THREAD, Arm
 from outpace.records.compute import ByHand, Calls, Dearest, Operators
@@ -575,6 +576,31 @@ def computing(cause: str = "arithmetic", **facts: Any) -> Finding:
     return next(f for f in findings(free) if f.cause == cause)
 
 
+def test_what_gains_nothing_is_not_told_before_what_the_training_computes() -> None:
+    """Of 100 ms of computing without a product an arm took more than it spared."""
+    compute = replace(
+        IMAGES.compute, forward_s=0.03, backward_s=0.06, optimizer_s=0.01, flops=2e7, unused=1
+    )
+    slower = replace(
+        EMPTY,
+        machine=IMAGES.machine,
+        steps=replace(IMAGES.steps, mean_s=0.1, median_s=0.1),
+        compute=replace(compute, unused_where="train.py:9"),
+        ledger=(Row("forward", 30.0, 0.3), Row("backward", 70.0, 0.7)),
+        arms=(arm("no_unused_gradients", 0.92, 0.109, "as_is"),),
+    )
+    (found,) = findings(slower)
+    assert found.where != "train.py:9"
+    assert compute_cost(slower) == compute_cost(replace(slower, arms=())), "it adds nothing either"
+
+
+def test_a_compilation_is_of_the_run() -> None:
+    compiled = (Row("forward", 50.0, 0.5), Row("compiling", 50.0, 0.5))
+    found = findings(replace(IMAGES, ledger=compiled, arms=()))
+    assert {f.cause: f.gain_of for f in found if f.bound == "compute"}["dispatch"] == "run"
+    assert {f.gain_of for f in found if f.bound == "io"} == {"steps"}
+
+
 def test_what_a_ceiling_promises_is_not_measured() -> None:
     found = computing()
     assert found.gain.how == "predicted"
@@ -1103,6 +1129,30 @@ def test_what_a_rank_waits_for_its_batches_is_clocked() -> None:
     found = {f.cause: f for f in findings(paced(0.10, [0.02, 0.095], [0.0, 0.06]))}
     assert found["straggler"].gain.speedup == pytest.approx(0.10 / 0.04)
     assert found["straggler"].gain.low < found["straggler"].gain.speedup
+
+
+def test_what_a_rank_waits_for_its_batches_ends_at_the_next_slowest() -> None:
+    """Without its input the first of three would take 50 ms, and the second as long as before."""
+    found = {f.cause: f for f in findings(paced(0.112, [0.11, 0.09, 0.05], [0.06, 0.04, 0.0]))}
+    assert found["straggler"].gain.speedup == pytest.approx(0.112 / 0.092)
+
+
+def test_input_that_no_other_rank_waits_for_gains_nothing() -> None:
+    """This one reads for 40 of its 60 ms, and then waits for one that computes for 100."""
+    told = findings(paced(0.102, [0.06, 0.1], [0.04, 0.0]))
+    assert "io" not in {f.bound for f in told}
+    alike = findings(paced(0.102, [0.1, 0.1], [0.04, 0.04]))
+    assert next(f for f in alike if f.bound == "io").gain.speedup > 1.3
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.0, 1.0)), min_size=2, max_size=5))
+def test_no_more_of_input_is_told_than_all_ranks_would_gain(
+    paces: list[tuple[float, float]],
+) -> None:
+    own, waits = [each for each, _ in paces], [each * part for each, part in paces]
+    facts = paced(max(own), own, waits)
+    spared = max(own) - max(each - wait for each, wait in zip(own, waits, strict=True))
+    assert straggles_by_input(facts) + input_of_all(facts) <= spared + 1e-9
 
 
 def test_a_rank_with_more_work_could_share_it() -> None:

@@ -91,6 +91,10 @@ SPIKES = tuple(2.3 + (9.0 if step % 7 == 3 else 0.0) for step in range(300))
 
 
 CRAWLS = tuple(1.39 - 5e-5 * step + 0.01 * (-1) ** step for step in range(300))
+GROWS = tuple(7.0 + 0.2 * step for step in range(300))
+HARD = tuple((0.693 if step < 30 else 0.66) + 0.01 * (-1) ** step for step in range(300))
+RARE = tuple(0.326 + 0.004 * (-1) ** step for step in range(300))
+LUCKY = (0.60, 0.52, 0.55, 0.42, 0.58, 0.47, 0.53, 0.48, 0.56)
 RESUMED = tuple(2.10 + 0.06 * math.sin(7 * step) - 3e-5 * step for step in range(400))
 EXPLODES = (2.3, 250.0, 120.0, 90.0, 130.0, 80.0, *(2.31 + 0.02 * (-1) ** s for s in range(294)))
 
@@ -117,7 +121,13 @@ def test_a_rate_that_is_down_already_is_not_to_be_lowered(ratio: float, advised:
         ("learning_rate_too_low", FLAT, {"update_ratio": 1e-7}),
         ("learning_rate_too_low", CRAWLS, {"update_ratio": 2e-5}),
         ("learning_rate_gone", STAYS, {"rate_gone": (1e-3, 1e-9, 500)}),
+        ("learning_rate_too_high", GROWS, {"first_update_ratio": 0.4}),
+        ("softmax_twice", FALLS, {"softmax_twice": "train.py:7"}),
+        ("sigmoid_twice", FALLS, {"sigmoid_twice": ""}),
+        ("crossed_targets", FALLS, {"crossed": "train.py:7"}),
+        ("training_in_evaluation_mode", FALLS, {"left_in_evaluation": 90}),
         ("learns_nothing", FLAT, {}),
+        ("learns_nothing", RARE, {"classes": 2, "labels": (691, 77)}),
         ("plateau", STAYS, {}),
         ("plateau", STAYS, {"validated": (1.9, 1.5, 1.4, 1.3, 1.29, 1.3, 1.29, 1.28, 1.3)}),
         ("overfitting", FALLS, {"validated": RISES}),
@@ -152,12 +162,13 @@ def test_a_fault_is_told(
     [
         (1000, 2000, 500, True),
         (1000, 2000, 200, False),
-        (1000, 1200, 500, False),
+        (1000, 1200, 500, True),
+        (1000, 1200, 270, False),
         (1000, None, 500, False),
         (120, 2000, 60, False),
     ],
 )
-def test_a_rate_that_is_gone_is_told_where_much_is_to_come(
+def test_a_rate_that_is_gone_for_much_of_the_run_is_told(
     seen: int, total: int | None, since: int, told: bool
 ) -> None:
     """At a schedule's end it is meant so, and for a while within one that begins anew."""
@@ -181,6 +192,10 @@ def test_a_rate_that_is_gone_is_told_where_much_is_to_come(
         (STAYS, {"validated": (1.9, 1.5, 1.4, 1.3, 1.29, 1.28, 1.27, 1.26, 1.25)}),
         (STAYS, {"validated": tuple(1.9 - 0.01 * i for i in range(9)), "update_ratio": 1e-9}),
         (FALLS, {"update_ratio": 0.4}),
+        ((*FALLS[:200], 12.0, *FALLS[200:]), {"update_ratio": 0.4}),
+        (GROWS, {"first_update_ratio": 0.4, "acts": True, "shuffles": None}),
+        (HARD, {"classes": 2, "labels": (390, 378)}),
+        (FALLS, {"validated": LUCKY}),
         ((100.0, 20.0, 5.0, 4.0, 3.0, *FALLS), {"first_update_ratio": 0.4}),
         ((0.7, *FALLS), {"first_update_ratio": 0.4, "update_ratio": 0.4}),
         (NOISY, {"first_update_ratio": 0.4}),
@@ -197,6 +212,7 @@ def test_a_rate_that_is_gone_is_told_where_much_is_to_come(
         (LEAPS, {"noise_scale": 60.0, "batch": 1, "learners": 2}),
         (FALLS, {"noise_scale": 60.0, "batch": 1}),
         (FALLS, {"labels": (768,), "purity": 1.0, "classes": 65, "shuffles": None}),
+        (FALLS, {"labels": (768,), "purity": 1.0, "shuffles": False, "streams": True}),
         (FALLS, {"labels": (400, 368), "purity": 1.0, "shuffles": True}),
         (FALLS, {"labels": (700, 15), "purity": 0.97, "classes": 2, "shuffles": None}),
         (FALLS, {"weakest_gradient": 1e-9, "strongest_gradient": 1e-8}),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import statistics
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
-from outpace.measure.arms import MORE, SURELY, Contest, Scheduler
+from outpace.measure.arms import MORE, SURELY, Contest, Scheduler, settled
 from outpace.seams.host import Step
 from outpace.seams.setup import AS_IS, Setup
 
@@ -306,6 +309,40 @@ def test_what_a_device_still_has_to_do_belongs_to_the_block() -> None:
     while not scheduler.over:
         scheduler.on_step(host.step())
     assert over[0].gain("arm").speedup == pytest.approx(1.0, abs=0.1)
+
+
+def test_all_devices_that_a_model_is_on_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is laid out over several; the current one is told by none."""
+    waited: list[object] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    places = [SimpleNamespace(device=f"cuda:{n}", is_cuda=True) for n in (0, 1, 1)]
+    model: Any = SimpleNamespace(parameters=lambda: places)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert settled(model) >= 0.0
+    assert waited == [None]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    settled(model)
+    assert waited[1] is None
+    assert set(waited[2:]) == {"cuda:0", "cuda:1"}
+
+
+def test_the_work_of_workers_that_are_replaced_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of the next epoch begin at 0: the old ones' seconds would be taken from theirs."""
+    host, over = FakeHost(), []
+    anew = lambda: [int(host.setup == AS_IS and host.index % 3 == 0)]  # noqa: E731
+    monkeypatch.setattr("outpace.measure.arms.cpu_ns", lambda pid: pid * 10**11)
+
+    def program():  # type: ignore[no-untyped-def]
+        over.append((yield contest(SAME, rounds=12)))
+
+    scheduler = Scheduler(host, program(), workers=anew)  # type: ignore[arg-type]
+    while not scheduler.over:
+        scheduler.on_step(host.step())
+    assert over[0].cpu_gain("arm").speedup == pytest.approx(1.0, abs=0.2)
+    assert over[0].results()[0].cpu_seconds == pytest.approx(0.1, rel=0.2)
 
 
 def test_groups_count_by_their_steps() -> None:

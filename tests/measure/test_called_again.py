@@ -8,8 +8,10 @@ import pytest
 import torch
 from tests.remedies.trainings import hosted
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.measure.called_again import STEPS, Again, called_again, called_alike
+from outpace.seams.helper import EACH
 from outpace.seams.host import Host
 
 
@@ -19,24 +21,34 @@ def host() -> Iterator[Host]:
         yield host
 
 
+KNOWN = EACH + 2
+"""steps after which a call without gradients is no validation's"""
 Step = Callable[[nn.Module, torch.Tensor], torch.Tensor]
+
+
+class Headed(nn.Sequential):
+    """Gives one thing or another."""
+
+    def forward(self, x: torch.Tensor, head: str = "", drop: float = 0.0) -> torch.Tensor:
+        out: torch.Tensor = super().forward(nn.functional.dropout(x, drop, self.training))
+        return -out if head == "other" else out
 
 
 def looked(host: Host, step: Step) -> tuple[Again | None, int]:
     """What is found of a training, and after how many steps."""
-    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout())
+    model = Headed(nn.Linear(8, 8))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     looking = None
-    for steps in range(2 + STEPS + 1):
-        if steps == 2:
+    for steps, (x,) in enumerate(DataLoader(TensorDataset(torch.randn(64, 8)), 4)):
+        if steps == KNOWN:
             looking = called_again(host)
         if looking is not None:
             try:
                 next(looking)
             except StopIteration as end:
-                return end.value, steps - 2
+                return end.value, steps - KNOWN
         optimizer.zero_grad()
-        step(model, torch.randn(4, 8)).backward()
+        step(model, x).backward()
         optimizer.step()
     raise AssertionError("it looks on")
 
@@ -73,6 +85,25 @@ def changed_meanwhile(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return (model(x) - wanted).square().mean()
 
 
+def by_another_draw(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """What the model gives under another draw of dropout is what it is to give."""
+    with torch.no_grad():
+        wanted = model(x, drop=0.5)
+    return (model(x, drop=0.5) - wanted).square().mean()
+
+
+def of_another_head(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        weights = model(x, head="other")
+    return (weights * model(x)).square().mean()
+
+
+def with_another_setting(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Which may do something besides."""
+    model(x, head="same")
+    return model(x).square().mean()
+
+
 def test_a_second_call_for_a_metric_is_found(host: Host) -> None:
     found, steps = looked(host, for_a_metric)
     assert found is not None
@@ -85,7 +116,16 @@ def test_a_second_call_for_a_metric_is_found(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", [twice_for_one_loss, on_another_view, in_another_mode, changed_meanwhile]
+    "step",
+    [
+        twice_for_one_loss,
+        on_another_view,
+        in_another_mode,
+        changed_meanwhile,
+        by_another_draw,
+        of_another_head,
+        with_another_setting,
+    ],
 )
 def test_calls_that_are_learnt_from_or_give_something_else_are_none(host: Host, step: Step) -> None:
     found, steps = looked(host, step)

@@ -47,18 +47,34 @@ def test_a_share_that_may_be_all_or_nothing_is_none() -> None:
     assert _fixed_cost([], Found(by_batch=line), facts, 0.06) == {}
 
 
+def by_scale(fixed_s: float, for_each_s: float) -> Contest:
+    """Half and twice a batch against one."""
+    scales = {"input_free": 1.0, "batch_half": 0.5, "batch_double": 2.0}
+    arms = {name: Setup(free_input=True, batch_scale=scale) for name, scale in scales.items()}
+    contest = Contest(arms, 1.0)
+    for name, scale in list(scales.items())[1:]:
+        pair = (fixed_s + for_each_s, fixed_s + for_each_s * scale, 0.0, 0.0)
+        contest.pairs[name] = [pair] * 4
+    return contest
+
+
 @pytest.mark.parametrize("beside_s", [0.0, 0.06])
 def test_what_a_step_does_beside_computing_is_no_fixed_cost_of_it(beside_s: float) -> None:
     """Computing takes 2 ms for any batch and 6 for this one; a step sleeps for as long as it will."""
-    scales = {"input_free": 1.0, "batch_half": 0.5, "batch_double": 2.0}
-    arms = {name: Setup(free_input=True, batch_scale=scale) for name, scale in scales.items()}
-    contest = Contest({"base": AS_IS, **arms}, 1.0)
-    for name, scale in scales.items():
-        contest.pairs[name] = [(0.0, beside_s + 2e-3 + 6e-3 * scale, 0.0, 0.0)] * 4
+    contest = by_scale(beside_s + 2e-3, 6e-3)
     facts = {"forward_s": 3e-3, "backward_s": 4e-3, "optimizer_s": 1e-3}
     fixed = _fixed_cost([contest], Found(), facts, beside_s)["fixed"]
     assert fixed == pytest.approx((0.25, 0.25, 0.25))
     assert _fixed_cost([contest], Found(), facts, beside_s + 1.0) == {}
+
+
+def test_times_of_another_contest_tell_nothing_of_a_fixed_cost() -> None:
+    """The machine was half as fast then."""
+    before = Contest({"as_is": AS_IS, "input_free": Setup(free_input=True)}, 1.0)
+    before.pairs["input_free"] = [(20e-3, 16e-3, 0.0, 0.0)] * 8
+    facts = {"forward_s": 3e-3, "backward_s": 4e-3, "optimizer_s": 1e-3}
+    fixed = _fixed_cost([before, by_scale(2e-3, 6e-3)], Found(), facts, 0.0)["fixed"]
+    assert fixed == pytest.approx((0.25, 0.25, 0.25))
 
 
 def test_copies_to_the_device_and_waits_for_it_are_told_apart() -> None:

@@ -102,6 +102,16 @@ def test_a_mapped_file_is_not_held(tmp_path: Path) -> None:
         assert counters.held_bytes() - held > 1 << 24
 
 
+@linux
+def test_who_uses_the_cores_is_not_told_under_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are all of the host's then: what its other containers do would be taken for a program here."""
+    cores = len(os.sched_getaffinity(0))
+    monkeypatch.setattr(counters, "usable_cores", lambda: cores)
+    assert (counters.cores_busy_s() or 0.0) > 0.0
+    monkeypatch.setattr(counters, "usable_cores", lambda: cores - 1)
+    assert counters.cores_busy_s() is None
+
+
 def test_unknown_processes_are_none() -> None:
     assert counters.cpu_ns(2**22 + 1) is None
     assert counters.cpu_ns(-1) is None

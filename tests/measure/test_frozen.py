@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,11 @@ from outpace.seams.host import Host
 class Teacher(nn.Sequential):
     """Called to be learnt from."""
 
+    def forward(self, x: torch.Tensor, sigma: Any = 0.0, mixes: bool = False) -> torch.Tensor:
+        share = random.random() if mixes else 0.5
+        found: torch.Tensor = share * super().forward(x + getattr(sigma, "sigma", sigma))
+        return found
+
 
 @pytest.fixture
 def host() -> Iterator[Host]:
@@ -27,6 +34,7 @@ def host() -> Iterator[Host]:
         assert not host.broken
 
 
+LEVEL = SimpleNamespace(sigma=0.5)
 Wanted = Callable[[nn.Module, nn.Module, torch.Tensor], torch.Tensor]
 
 
@@ -107,6 +115,25 @@ def sampled(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Te
         return teacher(x)
 
 
+def at_a_random_level(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return teacher(x, sigma=random.random())
+
+
+def with_what_may_hold_anything(
+    teacher: nn.Module, student: nn.Module, x: torch.Tensor
+) -> torch.Tensor:
+    with torch.no_grad():
+        return teacher(x, LEVEL)
+
+
+def mixed_by_pythons_generator(
+    teacher: nn.Module, student: nn.Module, x: torch.Tensor
+) -> torch.Tensor:
+    with torch.no_grad():
+        return teacher(x, mixes=True)
+
+
 class Noise(nn.Module):
     """Draws in evaluation mode too."""
 
@@ -151,10 +178,22 @@ def test_a_teacher_that_never_changes_is_found(host: Host) -> None:
         of_a_part_of_it,
         of_noise,
         sampled,
+        at_a_random_level,
+        with_what_may_hold_anything,
+        mixed_by_pythons_generator,
     ],
 )
 def test_what_gives_something_else_each_time_is_none(host: Host, wanted: Wanted) -> None:
     assert looked(host, wanted) is None
+
+
+def at_one_level(teacher: nn.Module, student: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return teacher(x, sigma=0.5, mixes=False)
+
+
+def test_a_setting_that_is_always_the_same_is_no_matter(host: Host) -> None:
+    assert looked(host, at_one_level) is not None
 
 
 def test_a_model_that_is_learnt_from_is_none(host: Host) -> None:

@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import optimizer as optimizers
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+)
 
 from outpace.measure import strays
 from outpace.measure.health import HealthWatch
@@ -308,6 +316,10 @@ class Stream(IterableDataset[Any]):
         return (self.data[index] for index in range(len(self.data)))
 
 
+class Balanced(BatchSampler):
+    """Makes batches in a way that only it knows."""
+
+
 @pytest.mark.parametrize(
     ("make", "shuffles"),
     [
@@ -315,21 +327,36 @@ class Stream(IterableDataset[Any]):
         (lambda data: DataLoader(data, 4, shuffle=True), True),
         (lambda data: DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0, shuffle=False)), False),
         (lambda data: DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0)), True),
-        (lambda data: DataLoader(Stream(data), 4), False),
+        (lambda data: DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), 4, False)), True),
+        (lambda data: DataLoader(data, batch_sampler=BatchSampler(SequentialSampler(data), 4, False)), False),
+        (lambda data: DataLoader(data, batch_sampler=Balanced(SequentialSampler(data), 4, False)), True),
     ],
 )  # fmt: skip
 def test_whether_a_loader_draws_at_random(
     host: Host, make: Callable[[Any], DataLoader[Any]], shuffles: bool
 ) -> None:
+    health = fed_by(host, make)
+    assert health.shuffles is shuffles
+    assert not health.streams
+
+
+def test_a_stream_has_an_order_of_its_own(host: Host) -> None:
+    health = fed_by(host, lambda data: DataLoader(Stream(data), 4))
+    assert health.shuffles is False
+    assert health.streams
+
+
+def fed_by(host: Host, make: Callable[[Any], DataLoader[Any]]) -> Health:
     model = nn.Linear(8, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     watch = HealthWatch(host)
-    for x, y in make(TensorDataset(torch.randn(16, 8), torch.arange(16) % 4)):
+    loader = make(TensorDataset(torch.randn(16, 8), torch.arange(16) % 4))
+    for x, y in loader:
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert watch.health().shuffles is shuffles
+    return watch.health()
 
 
 def test_steps_of_an_optimizer_tell_of_its_own_parameters(host: Host) -> None:
@@ -525,6 +552,26 @@ def test_where_a_nan_comes_from(host: Host, layer: nn.Module, change: str, made:
     optimizer.step()
 
 
+def test_others_are_told_of_losses_after_one_that_is_not_finite(host: Host) -> None:
+    """Also of those that come later, and what the model is given is noted for the probes."""
+    told: list[bool] = []
+    model = nn.Linear(8, 4)
+    watch = HealthWatch(host)
+    own = host.on_backward
+    assert own is not None
+
+    def see(loss: torch.Tensor) -> None:
+        told.append(bool(loss.isfinite()))
+        own(loss)
+
+    host.on_backward = see
+    x = torch.randn(64, 8)
+    for factor in (torch.inf, 1.0, torch.inf):
+        (factor * model(x).sum()).backward()
+    assert told == [False, True, False]
+    assert watch.bad_made is not None
+
+
 def test_looks_change_no_bit(host: Host) -> None:
     def losses(watched: bool) -> list[float]:
         model = net()
@@ -565,6 +612,37 @@ def test_the_output_of_one_of_several_batches_is_no_hidden_layer(host: Host) -> 
     assert looked_at(host, model, twice).saturated_layer is None
 
 
+class Detector(nn.Module):
+    """Two heads on common features: what follows on the first does not learn from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.there = nn.Conv1d(1, 8, 1), nn.Conv1d(8, 4, 1)
+        self.kind = nn.Conv1d(8, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = nn.functional.max_pool1d(torch.tanh(self.body(x[:, None])), 2)
+        return torch.sigmoid(self.there(found)), self.kind(found).mean(2)
+
+
+def test_the_output_of_one_of_several_heads_is_no_hidden_layer(host: Host) -> None:
+    """What a layer does follow on, by way of what was made of it, is one."""
+
+    def detect(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        there, kind = model(torch.randn(64, 8))
+        loss = nn.functional.cross_entropy(kind, EVEN) + there.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    model = Detector()
+    nn.init.constant_(model.there.bias, -20.0)
+    nn.init.constant_(model.body.bias[:2], 20.0)
+    health = looked_at(host, model, detect)
+    assert health.saturated_layer == "tanh 1"
+    assert health.saturated == pytest.approx(0.25, abs=0.05)
+
+
 def of_heads(*asked: tuple[torch.Tensor, int]) -> Step:
     """A loss of several heads, each with labels of so many classes."""
 
@@ -603,14 +681,50 @@ def test_labels_that_are_ignored_are_none(host: Host) -> None:
     assert (health.labels, health.purity) == ((24, 24, 24, 24), 0.25)
 
 
-def test_labels_that_are_made_up_tell_nothing(host: Host) -> None:
+FIRSTS = torch.zeros(64, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(64, dtype=torch.long),
+        lambda: torch.zeros(64).long(),
+        lambda: torch.zeros(64, dtype=torch.int).long().clone(),
+        lambda: FIRSTS,
+    ],
+    ids=["made", "of other numbers", "copied", "made once"],
+)
+def test_labels_that_are_made_up_tell_nothing(host: Host, make: Callable[[], torch.Tensor]) -> None:
     """As where a sample is to be told from all others of its batch."""
 
     def contrast(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
-        wanted = torch.zeros(64, dtype=torch.long)
-        loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), wanted)
+        loss = nn.functional.cross_entropy(model(torch.randn(64, 8)), make())
         optimizer.zero_grad()
         loss.backward()
         return loss
 
     assert looked_at(host, net(), contrast).labels == ()
+
+
+def test_actions_that_are_drawn_by_what_a_model_gave(host: Host) -> None:
+    def acting(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        policy = torch.distributions.Categorical(logits=model(torch.randn(64, 8)))
+        loss = -policy.log_prob(policy.sample()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    assert looked_at(host, net(), acting).acts
+    assert not looked_at(host, net()).acts
+
+
+def test_a_loss_that_is_given_probabilities_is_told_by_its_line(host: Host) -> None:
+    def twice(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        given = model(torch.randn(64, 8)).softmax(1)
+        loss = nn.functional.cross_entropy(given, torch.arange(64) % 4)
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    assert "test_health.py:" in (looked_at(host, net(), twice).softmax_twice or "")
+    assert looked_at(host, net()).softmax_twice is None

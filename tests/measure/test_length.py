@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import random
 import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from torch.utils.data import DataLoader
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
 from outpace.measure.length import Loop, loops_around_step, parse, place_of_step, total_steps
 from outpace.plan.leave import evaluates_after, ways_out
@@ -58,6 +60,74 @@ def test_the_first_so_many_of_something() -> None:
     for _ in islice(BATCHES, None):
         assert loops_around_step()[0] == Loop(None, False)
         break
+
+
+class Reshuffled(Sampler[int]):
+    """Draws its order to tell how long it is, and keeps it."""
+
+    asked: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        self.order = list(range(12))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order)
+
+    def __len__(self) -> int:
+        self.asked.append(1)
+        random.shuffle(self.order)
+        return len(self.order)
+
+
+def test_a_sampler_that_draws_to_tell_its_length_has_drawn_nothing() -> None:
+    sampler = Reshuffled()
+    loader = DataLoader(range(12), 3, sampler=sampler)  # type: ignore[arg-type, var-annotated]
+    state, order = random.getstate(), list(sampler.order)
+    for _ in range(len(loader)):
+        state, order = random.getstate(), list(sampler.order)
+        Reshuffled.asked.clear()
+        assert loops_around_step()[0] == Loop(4, True)
+        break
+    assert (random.getstate(), sampler.order) == (state, order)
+    assert len(Reshuffled.asked) == 1
+    for _ in range(len(loader.batch_sampler)):  # type: ignore[arg-type]
+        assert loops_around_step()[0].turns is None
+        break
+
+
+class Drawn(TensorDataset):
+    """A data set that draws how long it is."""
+
+    def __len__(self) -> int:
+        return random.randint(4, 8)
+
+
+def test_a_data_set_that_draws_is_not_asked() -> None:
+    loader = DataLoader(Drawn(torch.zeros(8)))
+    for _ in range(len(loader)):
+        state = random.getstate()
+        assert loops_around_step()[0].turns is None
+        assert random.getstate() == state
+        break
+
+
+class Stream(IterableDataset[int]):
+    """Tells its length, of which torch then makes sure."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(12))
+
+    def __len__(self) -> int:
+        return 12
+
+
+def test_a_loader_is_not_asked_itself() -> None:
+    """One of a stream warns from then on where it gives more than it told."""
+    loader = DataLoader(Stream(), batch_size=None)
+    for _ in islice(loader, 20):
+        assert loops_around_step()[0] == Loop(12, False, loader=True)
+        break
+    assert loader._IterableDataset_len_called is None
 
 
 class Samples:

@@ -120,6 +120,19 @@ def in_a_function_that_counts_on_itself(training: Training) -> None:
             break
 
 
+def under_conditions_that_hold_or_come_and_go(training: Training) -> None:
+    step = 0
+    for _epoch in range(1000):
+        for index, _batch in enumerate(BATCHES):
+            if (index + 1) % 3 == 0 and index != 2:
+                training.step()
+                step += 1
+                if not SETTINGS.ends:
+                    training.count = step
+                    if step >= SETTINGS.most:
+                        return
+
+
 def by_epochs(training: Training) -> None:
     epoch = 0
     while epoch < 4:
@@ -140,6 +153,7 @@ def by_epochs(training: Training) -> None:
         (gathering, 3),
         (by_tokens, 3),
         (in_a_function_that_counts_on_itself, 3),
+        (under_conditions_that_hold_or_come_and_go, 3),
         (by_epochs, 11),
     ],
 )
@@ -195,7 +209,41 @@ def a_loss(training: Training) -> None:
                 return
 
 
-@pytest.mark.parametrize("train", [a_count_of_each_epoch, a_count_of_each_call, patience, a_loss])
+def under_a_condition_that_does_not_hold(training: Training) -> None:
+    step = 0
+    for _epoch in range(5):
+        for _batch in BATCHES:
+            training.step()
+            step += 1
+            if SETTINGS.ends:
+                training.count = step
+                if step >= 30:
+                    return
+
+
+def beside_a_condition_that_holds(training: Training) -> None:
+    step = 0
+    for _epoch in range(5):
+        for _batch in BATCHES:
+            training.step()
+            step += 1
+            if SETTINGS.none is None:
+                training.count = step
+            elif step >= 30:
+                return
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        a_count_of_each_epoch,
+        a_count_of_each_call,
+        patience,
+        a_loss,
+        under_a_condition_that_does_not_hold,
+        beside_a_condition_that_holds,
+    ],
+)
 def test_what_is_no_limit_of_the_training_tells_nothing(train: Callable[[Training], None]) -> None:
     training = Training()
     train(training)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import random
 import subprocess
 import sys
@@ -107,6 +108,28 @@ def test_a_call_that_keeps_the_lock_is_not_asked_for_it_again_and_again(
     assert ended == 0, (
         "a worker has its own interval, not that of the sampler beside which it was forked"
     )
+
+
+FORKED = """
+    import os, sys, threading
+    from outpace.measure.sampler import Sampler
+
+    sampler = Sampler(threading.get_ident(), lambda: "input")
+    sampler.start()
+    sampler.end()
+    sampler.ask_soon(True)
+    forked = os.fork()
+    if not forked:
+        os._exit(sys.getswitchinterval() != 0.005)
+    print(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]), sys.getswitchinterval() < 0.005)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_what_a_script_forks_itself_has_the_scripts_interval(script: Callable[..., Path]) -> None:
+    """Nobody samples there, and its threads would ask each other for the lock all the time."""
+    done = plainly(script(FORKED))
+    assert done.stdout.split() == ["0", "True"], done.stderr
 
 
 BESIDE = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics as library
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,16 @@ from hypothesis import strategies as st
 
 from outpace.measure import statistics
 from outpace.measure.statistics import (
+    correlation,
     enough,
     line,
+    linear_regression,
+    mean,
+    median,
     noise_of,
     paired_gain,
     slope,
+    stdev,
 )
 from outpace.records.gain import NO_GAIN, Gain
 
@@ -201,3 +207,15 @@ def test_line_refuses_sizes_that_are_none() -> None:
 
 def test_scipy_stays_out_of_the_users_process() -> None:
     assert "scipy" not in Path(statistics.__file__).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("count", [2, 3, 10, 31])
+def test_the_usual_figures_are_as_the_library_has_them(count: int) -> None:
+    maker = np.random.default_rng(count)
+    x, y = maker.normal(5.0, 1.0, count).tolist(), maker.normal(-2.0, 0.1, count).tolist()
+    assert median(iter(x)) == library.median(x)
+    assert mean(iter(x)) == pytest.approx(library.mean(x))
+    assert stdev(x) == pytest.approx(library.stdev(x))
+    assert correlation(x, y) == pytest.approx(library.correlation(x, y))
+    assert linear_regression(x, y) == pytest.approx(tuple(library.linear_regression(x, y)))
+    assert median([]) == 0.0

@@ -8,7 +8,8 @@ from tests.remedies.trainings import hosted
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from outpace.measure.subjects import training_loader
+from outpace.measure.subjects import main_device, training_loader
+from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 
 
@@ -27,3 +28,12 @@ def test_of_several_loaders_the_one_that_is_waited_for_most(slow: int) -> None:
         found = training_loader(host)
         assert found is not None
         assert found[0] is loaders[slow]
+
+
+def test_the_device_of_an_optimizer_whose_first_group_is_empty() -> None:
+    """As where all that has no weight decay has a group of its own, and a model has none of that."""
+    weight = torch.zeros(1, device="meta", requires_grad=True)
+    optimizer = torch.optim.SGD([{"params": []}, {"params": [weight]}], 0.01)
+    host = Host()
+    host.main_optimizer = lambda: optimizer
+    assert main_device(host) == "meta"

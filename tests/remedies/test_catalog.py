@@ -60,6 +60,19 @@ def test_a_recipe_that_cannot_be_applied(text: str, said: str, tmp_path: Path) -
         apply(path)
 
 
+def test_variables_of_a_recipe_must_be_set_by_whoever_starts_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "outpace.toml"
+    path.write_text(f"{RECIPE_ELSEWHERE}[environment]\nOMP_PROC_BIND = 'true'\n")
+    monkeypatch.delenv("OMP_PROC_BIND", raising=False)
+    with pytest.raises(RecipeError, match=r"sets environment variables \(OMP_PROC_BIND\)") as told:
+        apply(path)
+    assert told.value.hint == f"outpace run --recipe {path} your-script.py"
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    apply(path).remove()
+
+
 def test_nothing_is_run_under_it(tmp_path: Path) -> None:
     (tmp_path / "outpace.toml").write_text(RECIPE_ELSEWHERE + UNKNOWN)
     (tmp_path / "train.py").write_text("import torch; print('trains')")

@@ -9,6 +9,7 @@ from outpace.remedies.cache_samples import CacheSamples
 from outpace.remedies.fetch_threads import FetchThreads
 from outpace.remedies.keep_activations import KeepActivations
 from outpace.remedies.loader_workers import LoaderWorkers
+from outpace.remedies.no_anomaly_detection import NoAnomalyDetection
 from outpace.remedies.no_unused_gradients import NoUnusedGradients
 from outpace.remedies.persistent_workers import PersistentWorkers
 from outpace.remedies.pin_memory import PinMemory
@@ -29,6 +30,13 @@ def test_gradients_that_the_script_looks_at_are_used() -> None:
     assert NoUnusedGradients().applies(RECOMPUTED).yes
     read = replace(RECOMPUTED, compute=replace(RECOMPUTED.compute, unused_read=True))
     assert not NoUnusedGradients().applies(read).yes
+
+
+def test_a_scripts_own_guard_against_a_nan_is_left_to_it() -> None:
+    assert NoAnomalyDetection().applies(ROWS).yes
+    guarded = replace(ROWS, compute=replace(ROWS.compute, backward_tried=True))
+    verdict = NoAnomalyDetection().applies(guarded)
+    assert (verdict.yes, "goes on where a backward pass fails" in verdict.reason) == (False, True)
 
 
 def test_what_a_step_changes_is_seen_by_the_next_batch() -> None:

@@ -74,3 +74,7 @@ def test_a_learning_that_is_ill_is_told_where_nothing_is_slow() -> None:
     assert ill.learning
     assert f"({ill.learning[0].severity})" in render_markdown(ill)
     assert "None: no experiment was made." in render_markdown(made.no_training())
+
+
+def test_names_keep_their_underscores() -> None:
+    assert text("at Net.__call__ of pin_memory") == r"at Net.\_\_call\_\_ of pin_memory"

@@ -104,6 +104,14 @@ def test_a_step_is_told_as_in_the_reason() -> None:
     assert gain_sentence(starts).endswith(": 300 ms instead of 600 ms.")
 
 
+def test_what_a_run_would_gain_is_not_told_of_a_step() -> None:
+    made_of = made.images_diagnosed()
+    compiled = replace(made_of.findings[0], bound="compute", cause="dispatch", gain_of="run")
+    said = gain_sentence(replace(made_of, findings=(compiled,)))
+    assert said.startswith("Without this cost the run would be 3.31")
+    assert "instead of" not in said
+
+
 @pytest.mark.parametrize(
     ("compute", "said"),
     [

@@ -74,7 +74,7 @@ def test_who_judges_by_the_training_data_sees_all_of_it(fed: bool) -> None:
         for step in (1, 0):
             if fed:
                 seam.begin_epoch(loader)
-            for _ in Epoch(seam, record, lambda: iter(range(10))) if fed else loader:
+            for _ in Epoch(seam, record, loader, lambda: iter(range(10))) if fed else loader:
                 host.steps += step
             seen.append(record.given)
     finally:

@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import ImageFile
 from tests.conftest import with_entry
 from tests.remedies.trainings import hosted
+from torch.utils import checkpoint
+from torch.utils.data import DataLoader
+from torch.utils.data._utils import fetch as fetchers
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from outpace.seams.host import Host
-from outpace.seams.save import SaveSeam
+from outpace.seams.recompute import HELD
 
 FUNCTIONS: list[tuple[Any, str]] = [
     *((torch, name) for name in ("set_num_threads", "set_anomaly_enabled", "manual_seed", "save")),
@@ -65,23 +69,55 @@ def test_methods_of_tensors_are_found_again() -> None:
     assert pickle.loads(pickled) is plain
 
 
-def test_what_a_script_put_there_since_stays() -> None:
-    """It may call ours, which then stays too."""
-    plain, seam = torch.save, SaveSeam(Host())
+STANDS_AT: list[tuple[Any, str]] = [
+    *FUNCTIONS,
+    *((DataLoader, name) for name in ("__init__", "__iter__")),
+    (_BaseDataLoaderIter, "__next__"),
+    (fetchers._MapDatasetFetcher, "fetch"),
+    (ImageFile.ImageFile, "load"),
+    (torch.nn.Module, "__call__"),
+    (torch.autograd, "backward"),
+    *((torch.amp.GradScaler, name) for name in ("scale", "update")),
+    *((torch.optim.Optimizer, name) for name in ("zero_grad", "load_state_dict")),
+    (torch.optim.Optimizer, "add_param_group"),
+    (torch.Tensor, "item"),
+    (torch.cuda, "synchronize"),
+    (torch.distributed, "all_reduce"),
+    (checkpoint, HELD),
+]
 
-    def own(*args: Any, **kwargs: Any) -> None:
-        ours(*args, **kwargs)
 
-    try:
-        seam.install()
-        ours = torch.save
-        torch.save = own
-        seam.remove()
-        assert torch.save is own
-        seam.install()
-        assert torch.save is own
-        torch.save = ours
-        seam.remove()
-        assert torch.save is plain
-    finally:
-        torch.save = plain
+@pytest.mark.parametrize(("owner", "name"), STANDS_AT)
+def test_what_a_script_put_there_since_stays(owner: Any, name: str) -> None:
+    """It may call ours, which then stays too, and is not put over it once more."""
+    plain = vars(owner).get(name)
+    with hosted() as host:
+        ours = vars(owner)[name]
+
+        def own(*args: Any, **kwargs: Any) -> Any:
+            return ours(*args, **kwargs)
+
+        assert ours is not plain
+        setattr(owner, name, own)
+        host.remove()
+        assert vars(owner)[name] is own
+        host.install()
+        assert vars(owner)[name] is own
+        setattr(owner, name, ours)
+        assert not host.broken
+    assert vars(owner).get(name) is plain
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(torch, "set_num_threads"), (random, "seed"), (np.random, "seed")]
+)
+def test_what_stands_in_the_place_of_a_builtin_binds_no_more_than_that(
+    owner: Any, name: str
+) -> None:
+    with hosted():
+
+        class Chosen:
+            function = getattr(owner, name)
+
+        assert Chosen().function is getattr(owner, name)
+        Chosen().function(torch.get_num_threads())

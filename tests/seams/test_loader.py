@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,7 +28,7 @@ from outpace.measure.subjects import training_loader
 from outpace.seams.generators import generators_in
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
-from outpace.seams.setup import AS_IS, Feed
+from outpace.seams.setup import AS_IS, Feed, Setup
 
 INLINE = replace(AS_IS, feed=Feed(executor="inline"))
 
@@ -321,3 +323,114 @@ def test_the_systems_own_generator_has_no_state_to_keep() -> None:
 
     held = Held()
     assert generators_in(held) == [held.own]
+
+
+class Doubling:
+    """What a class makes of its iterator: each batch twice as large."""
+
+    def __init__(self, batches: Any) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Doubling:
+        return self
+
+    def __next__(self) -> torch.Tensor:
+        doubled: torch.Tensor = 2 * next(self.batches)
+        return doubled
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self.batches._reset(loader, first_iter)
+
+
+class Wrapping(DataLoader[torch.Tensor]):
+    """As those of PyTorch Geometric are."""
+
+    def _get_iterator(self) -> Any:
+        return Doubling(super()._get_iterator())
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize("switching", [False, True])
+def test_a_class_that_wraps_its_iterator(switching: bool, lasting: bool) -> None:
+    workers: dict[str, Any] = {"num_workers": 1, "persistent_workers": True} if lasting else {}
+    learn = learner()
+    with hosted(switching=switching) as host:
+        batches = Wrapping(torch.ones(12, 3), batch_size=2, **workers)  # type: ignore[arg-type]
+        for epoch in range(3):
+            host.switch(replace(AS_IS, free_input=switching and epoch == 2))
+            for index, x in enumerate(batches):
+                assert x.tolist() == 2 * [3 * [2.0]]
+                learn(x)
+                if epoch == 1 and index == 3:
+                    break
+        found = training_loader(host)
+        assert found is not None
+        assert found[1].draws == 6 + 4 + 6
+        assert found[1].steps_of_epoch(1) == (6 + 4) / 2
+        assert not host.broken
+        batches._iterator = None  # ends its workers
+
+
+def test_a_class_that_wraps_its_iterator_is_served_as_it_is() -> None:
+    learn = learner()
+    with hosted(INLINE) as host:
+        for _ in range(2):
+            for x in Wrapping(torch.ones(4, 3), batch_size=2):  # type: ignore[arg-type]
+                assert x.tolist() == 2 * [3 * [2.0]]
+                learn(x)
+        assert not host.broken
+
+
+def test_a_feeds_own_loader_is_none_of_the_scripts() -> None:
+    """It would be taken for one to validate on."""
+    learn = learner()
+    with hosted(replace(AS_IS, feed=Feed(executor="processes", workers=1))) as host:
+        batches: DataLoader[torch.Tensor] = DataLoader(Pool(4), batch_size=2)
+        for x in batches:
+            learn(x)
+        seam = host.seams["loader"]
+        assert isinstance(seam, LoaderSeam)
+        assert list(seam.records) == [batches]
+        assert seam.records[batches].runners
+
+
+class Stopping(DataLoader[torch.Tensor]):
+    """Has something to stop at its end."""
+
+    stopped = 0
+
+    def __del__(self) -> None:
+        Stopping.stopped += 1
+
+
+def test_what_a_class_does_at_its_end_it_does_once() -> None:
+    """A copy of it is asked for its length, and another is what a feed is made of."""
+    learn, before = learner(), Stopping.stopped
+    with hosted(INLINE) as host:
+        batches = Stopping(Pool(4), batch_size=2)
+        for _ in range(2):
+            for x in batches:
+                learn(x)
+        assert length_of(host, batches) == 2
+        assert Stopping.stopped == before
+        del batches
+        gc.collect()
+        assert Stopping.stopped == before + 1
+        assert not host.broken
+
+
+@pytest.mark.parametrize("setup", [AS_IS, INLINE], ids=["its own batches", "from a feed"])
+@pytest.mark.parametrize("switching", [False, True])
+def test_a_data_set_is_let_go_with_its_epoch(switching: bool, setup: Setup) -> None:
+    """A script that goes from shard to shard has memory for one."""
+    learn = learner()
+    with hosted(setup, switching=switching) as host:
+        for _ in range(3):
+            shard = Pool(4)
+            alive = weakref.ref(shard)
+            for x in DataLoader(shard, batch_size=2):
+                learn(x)
+                del x
+            del shard
+            assert alive() is None
+        assert not host.broken

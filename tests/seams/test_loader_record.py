@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from outpace.seams.host import MIXED_AFTER, Host
 from outpace.seams.loader import LoaderSeam
-from outpace.seams.loader_record import Record, Start
+from outpace.seams.loader_record import MOST_STARTS, Record, Start, Starts
 from outpace.seams.setup import AS_IS, Feed
 
 
@@ -434,5 +434,18 @@ def test_an_epoch_within_another_is_none() -> None:
 def test_starts_of_epochs_in_arms_are_not_the_scripts_own() -> None:
     """With free input an epoch begins at once."""
     own, arms = [Start(150, True)], [Start(20, False)]
-    assert Record(starts=[*own, *arms]).own_starts == own
-    assert Record(starts=arms).own_starts == arms
+    assert Record(starts=Starts(*own, *arms)).own_starts == own
+    assert Record(starts=Starts(*arms)).own_starts == arms
+
+
+def test_of_iterators_without_end_the_newest_are_kept_and_all_are_counted() -> None:
+    """A script may make one for each step."""
+    record, others = Record(epochs=2), Starts(Start(1, True), Start(2, True))
+    for _ in range(MOST_STARTS):
+        record.starts.append(Start(3, True))
+    record.starts.take(others)
+    assert len(record.starts) == MOST_STARTS + 2
+    assert len(record.own_starts) == MOST_STARTS
+    assert [start.ns for start in record.own_starts[-3:]] == [3, 1, 2]
+    assert record.starts.pop().ns == 2
+    assert len(record.starts) == MOST_STARTS + 1

@@ -94,3 +94,30 @@ def test_the_input_of_every_model_that_learns_is_looked_for() -> None:
         module = host.seams["module"]
         assert isinstance(module, ModuleSeam)
         assert [names for *_, names in module.callers()] == [("seen",)]
+
+
+@pytest.mark.parametrize("way", ["left", "put_back", "attacked", "plain"])
+def test_a_model_that_learns_on_in_evaluation_mode(way: str) -> None:
+    """An attack by gradients of the input, in evaluation mode, comes before a step in training mode."""
+    with hosted() as host:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0 if way == "plain" else 0.5))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(30):
+            x = torch.randn(2, 4, requires_grad=True)
+            if way == "attacked":
+                model.eval()(x).sum().backward()
+                model.train()
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            if step == 11:
+                model.eval()
+                with torch.no_grad():
+                    model(x)
+                model.train(mode=way == "put_back")
+        module = host.seams["module"]
+        assert isinstance(module, ModuleSeam)
+        since, where = module.left_in_evaluation()
+        assert not host.broken
+    assert (since, where is not None) == ((19, True) if way == "left" else (0, False))
+    assert module.evaluations().with_grad == 0 or way == "attacked"

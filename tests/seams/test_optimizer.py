@@ -126,3 +126,22 @@ def test_steps_end_by_their_backward_pass_where_the_optimizers_seam_is_out() -> 
             net(torch.randn(2, 3, 8, 8)).mean().backward()
             optimizer.step()
         assert host.steps == 6
+
+
+@pytest.mark.parametrize("kind", ["NAdam", "AdamW"])
+def test_options_that_an_optimizer_has_not_are_not_left_in_it(kind: str) -> None:
+    def keys(groups: Any) -> set[str]:
+        return {key for group in groups for key in group}
+
+    with hosted() as host:
+        net, _ = made()
+        optimizer = getattr(torch.optim, kind)(net.parameters())
+        plain = keys(optimizer.param_groups)
+        train(net, optimizer)
+        for setup in (AS_IS, replace(AS_IS, foreach=True), replace(AS_IS, fused=True)):
+            host.switch(setup)
+            train(net, optimizer)
+            assert keys(optimizer.param_groups) == plain
+            assert keys(optimizer.state_dict()["param_groups"]) == plain
+        assert not host.broken
+    assert keys(optimizer.param_groups) == plain

@@ -156,6 +156,22 @@ def test_taken_out_nothing_is_left(seam: RateSeam) -> None:
     assert value(optimizer) == pytest.approx(0.6)
 
 
+def test_what_a_script_put_there_since_stays(
+    seam: RateSeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = torch.optim.Optimizer.state_dict
+
+    def own(optimizer: torch.optim.Optimizer) -> dict[str, object]:
+        return ours(optimizer)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.optim.Optimizer, "state_dict", own)
+        seam.remove()
+        assert torch.optim.Optimizer.state_dict is own
+    seam.remove()
+    assert torch.optim.Optimizer.state_dict is state_dict
+
+
 class Relative(torch.optim.Optimizer):
     """One that finds its rate itself, as Adafactor does."""
 

@@ -471,6 +471,17 @@ def test_a_call_is_pickled_as_what_it_replaces() -> None:
     assert [pickle.loads(pickle.dumps(call)) for call in calls] == calls
 
 
+@pytest.mark.usefixtures("project")
+def test_a_call_of_a_class_binds_no_more_than_what_it_replaces() -> None:
+    class Reads:
+        opener, names, connect = open, os.listdir, sqlite3.connect
+
+    with Reads().opener("log.txt") as file:
+        assert file.read() == "first\n"
+    assert "log.txt" in Reads().names()
+    Reads().connect(":memory:").close()
+
+
 def test_scratch_beneath_the_working_folder_is_not_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

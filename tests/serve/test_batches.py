@@ -77,6 +77,21 @@ def test_a_slice_that_fails_later_is_left_out_then() -> None:
     assert len(calls) == CHECKED + 2
 
 
+def test_a_slice_that_differs_later_is_found_out() -> None:
+    """Of all batches the first, the second, the fourth and so on are compared."""
+    calls = []
+
+    def many(indices: list[int]) -> Any:
+        calls.append(indices)
+        return ROWS[indices] + (len(calls) > 5)
+
+    loader = DataLoader(Made(many, torch.clone), batch_size=4)
+    fetch = Forgiving(Slices(loader).fetch, by_items(loader), "slicing")
+    drawn = [fetch([3, 1]) for _ in range(12)]
+    assert all(torch.equal(batch, ROWS[[3, 1]]) for batch in (*drawn[:5], *drawn[7:]))
+    assert len(calls) == 8
+
+
 class Strengthened(Dataset[torch.Tensor]):
     """A coin is thrown for each call, once the script says so: for a slice that is one for a whole batch."""
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import errno
 import itertools
+import multiprocessing
+import operator
 import os
+import pickle
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -77,6 +82,47 @@ def test_a_changed_copy_is_as_pillow_makes_it(change: str, picture: Path) -> Non
         CHANGES[change](drawn)
     assert drawn.tobytes() == plain.tobytes()
     assert (type(drawn), drawn.mode, drawn.size) == (type(plain), plain.mode, plain.size)
+
+
+def loaded(image: Image.Image) -> None:
+    image.load()
+    image.draft("RGB", (12, 10))
+
+
+def closed(image: Image.Image) -> None:
+    with image:
+        image.draft("RGB", (12, 10))
+        image.load()
+
+
+DRAFTS: dict[str, Callable[[Image.Image], object]] = {
+    "thumbnail": lambda image: image.thumbnail((8, 8)),
+    "larger thumbnail": lambda image: image.thumbnail((60, 60)),
+    "smaller": lambda image: image.draft("RGB", (12, 10)),
+    "grey": lambda image: image.draft("L", (50, 40)),
+    "twice": lambda image: [image.draft("L", (25, 20)) for _ in range(2)],
+    "loaded before": loaded,
+    "copied before": lambda image: [image.copy(), image.draft("RGB", (12, 10))],
+    "closed after": closed,
+}
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_a_kept_image_is_drafted_as_from_its_file(draft: str, picture: Path) -> None:
+    whole, plain = by_hand(picture), Image.open(picture)
+    DRAFTS[draft](plain)
+    with hosted(replace(AS_IS, decoded_bytes=1 << 24)) as host:
+        for _ in range(2):
+            Image.open(picture).load()
+        for _ in range(2):
+            drawn = Image.open(picture)
+            drawn.info["seen"] = True
+            DRAFTS[draft](drawn)
+            assert drawn.tobytes() == plain.tobytes()
+            assert (drawn.mode, drawn.size) == (plain.mode, plain.size)
+            assert drawn.info["seen"]
+        assert by_hand(picture) == whole
+        assert not host.broken
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -261,3 +307,40 @@ def test_an_image_that_cannot_be_read_is_told_of_as_pillow_does(
             Image.open(picture).load()
         assert not host.broken
         assert decoder_of(host).hits == 1
+
+
+def test_what_a_data_set_holds_can_be_handed_to_a_process(picture: Path) -> None:
+    """One that is spawned: ours in its place would be another function than the one that is held."""
+    held = Image.open
+    with hosted():
+        list(DataLoader(Kept([picture], Decoder()), batch_size=None))
+        assert pickle.loads(pickle.dumps(held)) is held
+
+
+@pytest.fixture
+def opencv(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """As little of it as can be timed."""
+    made = ModuleType("cv2")
+    made.imread = operator.length_hint  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cv2", made)
+    return made
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_opencv_is_timed_where_batches_are_made_and_workers_are_forked(
+    method: str, opencv: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: method)
+    plain = opencv.imread
+    with hosted() as host:
+        assert opencv.imread is plain
+        list(DataLoader([0, 1]))  # type: ignore[arg-type]
+
+        class Reads:
+            imread = opencv.imread
+
+        assert Reads().imread("abc") == 3
+        seam = host.seams["decode"]
+        assert isinstance(seam, DecodeSeam)
+        assert seam.images == (method == "fork")
+    assert opencv.imread is plain

@@ -69,3 +69,21 @@ def test_an_order_that_is_drawn_while_timing_is_drawn_again(timed: str, own: boo
 def test_what_has_no_items_is_left_alone() -> None:
     assert making_time(DataLoader(Endless(), batch_size=8)) is None
     assert making_time(DataLoader(TensorDataset(torch.randn(8, 2)), batch_size=None)) is None
+
+
+class Slow(TensorDataset):
+    """An item takes a second, a slice a tenth of one; by a clock of its own."""
+
+    now = 0.0
+
+    def __getitem__(self, index: Any) -> tuple[torch.Tensor, ...]:
+        Slow.now += 0.1 if isinstance(index, list) else 1.0
+        return super().__getitem__(index)
+
+
+def test_a_slice_is_timed_without_the_items_that_it_is_compared_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe, "perf_counter", lambda: Slow.now)
+    loader = DataLoader(Slow(torch.randn(64, 4)), batch_size=8)
+    assert gather_time(loader, "slice", 0) == pytest.approx(0.1)

@@ -163,8 +163,14 @@ def test_a_folder_of_another_origin_is_refused_before_training(folder: Path) -> 
     assert (folder / "other" / "session.json").read_text() == "mine"
 
 
-def test_where_no_folder_can_be_made_the_result_is_there_all_the_same(folder: Path) -> None:
-    (folder / ".outpace").write_text("a file")
+@pytest.mark.parametrize("there", ["a file", "a link that leads nowhere"])
+def test_where_no_folder_can_be_made_the_result_is_there_all_the_same(
+    there: str, folder: Path
+) -> None:
+    if there == "a file":
+        (folder / ".outpace").touch()
+    else:
+        (folder / ".outpace").symlink_to("gone")
     done = outpace("train", "--quiet", "mine:reached", cwd=folder)
     assert done.returncode == 0
     assert "ended by target" in done.stdout

@@ -396,6 +396,34 @@ def test_the_sampler_looks_away_from_the_first_unwatched_step_on() -> None:
     assert paused == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("steps", "left", "stops"), [(105, 5.0, False), (111, 5.0, True), (105, 0.0, True)]
+)
+def test_a_target_that_goes_on_after_its_end_is_not_waited_for(
+    steps: int, left: float, stops: bool
+) -> None:
+    """A length that was read off its loops may be too small: it would train for days."""
+    stopped: list[bool] = []
+    host = SimpleNamespace(setup=AS_IS, steps=95, guard=lambda *_: None)
+    experiment: Any = Experiment.__new__(Experiment)
+    experiment.host, experiment.begun, experiment.slowed = host, 1.0, False
+    experiment.given_time, experiment.max_steps = True, None
+    experiment.left = lambda: 5.0
+    experiment.scheduler = SimpleNamespace(on_step=lambda _: None)
+    run = SimpleNamespace(estimated_s=10.0, wall_s=9.5, total_steps=100)
+    experiment.observed = SimpleNamespace(
+        evidence=lambda: SimpleNamespace(run=run),
+        stop=lambda: stopped.append(True),
+        pause_sampler=lambda _: None,
+        safely=lambda measure, step: measure(step),
+    )
+    experiment.done()
+    assert not stopped
+    host.steps, experiment.left = steps, lambda: left
+    experiment.on_step(Step(steps, 1, 1, {}, 1, 1, True))
+    assert bool(stopped) is stops
+
+
 def test_batches_of_a_loader_among_others_keep_their_size() -> None:
     """What a script makes of two loaders' batches breaks where one is twice as large."""
     host = Host()

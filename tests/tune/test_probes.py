@@ -24,6 +24,7 @@ from outpace.tune.probes import (
     longest,
     others_random,
     probe_again,
+    seeks_anomalies,
 )
 from tests.remedies.trainings import hosted
 
@@ -136,6 +137,13 @@ def test_the_shortest_operators_of_many_are_one() -> None:
     assert rest.seconds == pytest.approx(2 * 900 + 2 * 899 + 1e-3)
     assert rest.flops == pytest.approx(6 / 5)
     assert rest.moved_bytes == pytest.approx((2 * 100 + 2 * 101) / 5)
+
+
+def test_what_anomaly_detection_finds_is_asked_for_where_it_is_on() -> None:
+    with hosted(switching=True) as host:
+        assert not seeks_anomalies(host)
+        with torch.autograd.detect_anomaly():
+            assert seeks_anomalies(host)
 
 
 class Harder(Dataset[torch.Tensor]):

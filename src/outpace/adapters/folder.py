@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from pathlib import Path
 from outpace.errors import SessionError
 
 SPEC = "spec-{mode}.json"
-OURS = SPEC.format(mode="*")
+MODES = ("experiment", "run", "train")
 LOOKING_S = 0.02
 """more than `in_use`, which locks it too, has it for"""
 
@@ -38,11 +39,23 @@ def claimed(folder: Path) -> Path:
         empty = next(folder.iterdir(), None) is None
     except OSError as error:
         raise not_made(folder, error) from error
-    if not empty and next(folder.glob(OURS), None) is None:
+    if not empty and not any(_is_spec(folder / SPEC.format(mode=mode), mode) for mode in MODES):
         raise SessionError(
             f"{folder} holds files, and none of a session", "name a new folder with --session"
         )
     return folder
+
+
+def _is_spec(path: Path, mode: str) -> bool:
+    """Whether a file is a spec of ours; an empty one is what a full disk leaves of it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        told = json.loads(text) if text else None
+    except (OSError, ValueError):
+        return False
+    if not isinstance(told, dict):
+        return not text
+    return told.get("mode") == mode and ("entry" in told or "what" in told)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from outpace.adapters.work import Output, Progress, Work, working
-from outpace.errors import Interrupted
+from outpace.errors import Interrupted, UsageError
 from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import write_json
 from outpace.records.machine import Machine
@@ -69,25 +69,28 @@ def measure(
     }
     (work.session / TRACE).unlink(missing_ok=True)
     found = measuring.measure(work.launch, spec, work.session)
-    if trace is not None and not _write_trace(work.session, trace):
-        work.notes.append(f"{trace} is not written: no step was left to trace")
+    if trace is not None and (why := _write_trace(work.session, trace)) is not None:
+        work.notes.append(why)
     evidence = found.evidence or Evidence(machine=work.machine)
     return evidence, found.exit_code, found.notes
 
 
-def _write_trace(session: Path, path: Path) -> bool:
-    """A few steps as a Chrome/Perfetto trace; False where none was traced, as of several ranks."""
+def _write_trace(session: Path, path: Path) -> str | None:
+    """A few steps as a Chrome/Perfetto trace; or why there is none, as of several ranks."""
     from outpace.report import written
     from outpace.report.trace import chrome_trace
 
     if not (session / TRACE).exists():
-        return False
+        return f"{path} is not written: no step was left to trace"
     events: list[tuple[str, str, int, int, str, dict[str, str]]] = [
         (name, "seams", start, end, "training thread", {})
         for name, start, end in read(session / TRACE, [])
     ]
-    written(path, chrome_trace(events))
-    return True
+    try:
+        written(path, chrome_trace(events))
+    except UsageError as error:
+        return error.message
+    return None
 
 
 def interpret(

@@ -78,8 +78,9 @@ def tune(
             raise
         if require_proof and proof is not None and not proof.proven:
             set_aside(recipe, work, force=force)
-            finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
-            raise NotProven(shortfall(proof), "give it more --time or --seeds, or a wider --margin")
+            found = finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
+            hint = "give it more --time or --seeds, or a wider --margin"
+            raise NotProven(shortfall(proof), hint, session=found)
         if _accepted(trials) != compared:
             final = {}  # the recipe is no longer what was compared as a whole
         return _conclude(work, diagnosis, evidence, trials, final, proof, recipe, force)
@@ -104,9 +105,15 @@ def check_recipe(path: Path, *, force: bool) -> None:
 
 def set_aside(path: Path, work: Work, *, force: bool) -> None:
     """A recipe that was to be replaced, and by none: `outpace run` is not to apply it unasked."""
-    if force and path.exists():
-        aside = free(path.with_name(f"{path.name}.old"))
+    if not force or not path.exists():
+        return
+    aside = free(path.with_name(f"{path.name}.old"))
+    try:
         path.replace(aside)
+    except OSError as error:
+        why = error.strerror or error
+        work.notes.append(f"{path} is an earlier recipe, and could not be set aside: {why}")
+    else:
         work.notes.append(f"{path} was there before; as nothing takes its place it is {aside} now")
 
 

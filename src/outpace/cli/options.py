@@ -217,16 +217,21 @@ def session_folder(given: Path | None, name: str) -> Path:
     stem = re.sub(r"\W+", "-", Path(name).name.removesuffix(".py")) or "target"
     folder = Path(".outpace") / f"{stamp}-{stem}"
     number = 1
-    while True:
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
+    try:
+        folder.parent.mkdir(exist_ok=True)
+        while not _made_now(folder):
             number += 1
             folder = folder.with_name(f"{stamp}-{stem}-{number}")
-        except OSError as error:
-            raise not_made(folder, error) from error
-        else:
-            return folder
+    except OSError as error:
+        raise not_made(folder, error) from error
+    return folder
+
+
+def _made_now(folder: Path) -> bool:
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+        return True
+    return False
 
 
 def mark_latest(session: Path) -> None:

@@ -7,6 +7,7 @@ Keys are the options' names: ``time = "2m"`` at the top serves every command tha
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,8 @@ def of_command(command: click.Command, given: dict[str, Any]) -> dict[str, Any]:
 
 def _nearest(start: Path) -> Path | None:
     places = (place / "pyproject.toml" for place in (start, *start.parents))
-    return next((file for file in places if file.is_file()), None)
+    # Path.is_file would raise for one that may not be looked at.
+    return next((file for file in places if os.path.isfile(file)), None)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -14,6 +14,12 @@ from outpace.errors import Interrupted, OutpaceError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """of a disk, or of what somebody may have of it"""
+UNUSABLE = {
+    errno.EACCES: "ask for access to it, or name another",
+    errno.EPERM: "ask for access to it, or name another",
+    errno.ENAMETOOLONG: "name a shorter one",
+}
+"""errors of a path that hold whoever asks for it, and what to do"""
 
 
 def colors() -> bool | None:
@@ -54,10 +60,7 @@ class Failure(NamedTuple):
 def failure_of(error: BaseException) -> Failure:
     """An exception in words; the traceback of a mistake of ours is shown."""
     if isinstance(error, OutpaceError):
-        if logging.getLogger("outpace").isEnabledFor(logging.DEBUG):
-            import traceback
-
-            traceback.print_exception(error)
+        _trace_if_wanted(error)
         return Failure(error.message, error.hint, error.exit_code)
     if isinstance(error, click.ClickException):
         context = error.ctx if isinstance(error, click.UsageError) else None
@@ -68,7 +71,20 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         leave_quietly()  # what is not written yet would fail once more at the end
         return Failure(f"nothing more can be written: {error.strerror}", "make room", 2)
+    if isinstance(error, OSError) and error.filename is not None and error.errno in UNUSABLE:
+        _trace_if_wanted(error)
+        said = f"{error.filename} cannot be used: {error.strerror}"
+        return Failure(said, UNUSABLE[error.errno], 2)
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of os.getcwd alone
+        return Failure("the working folder is gone", "go to one that is there", 2)
     return _mistake(error)
+
+
+def _trace_if_wanted(error: Exception) -> None:
+    if logging.getLogger("outpace").isEnabledFor(logging.DEBUG):
+        import traceback
+
+        traceback.print_exception(error)
 
 
 def _mistake(error: BaseException) -> Failure:

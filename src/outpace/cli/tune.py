@@ -155,10 +155,8 @@ def command(
 def show_unproven(error: NotProven, options: Given) -> int:
     """What was measured all the same, and that it was not enough."""
     from outpace.cli.measuring import show
-    from outpace.records.files import read_json
-    from outpace.records.session import Session
 
-    show(read_json(options.folder / "session.json", Session), options)
+    show(error.session, options)
     tell(error.message, error.hint)
     return error.exit_code
 

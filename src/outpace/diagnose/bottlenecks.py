@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from outpace.diagnose.costs import (
     compute_cost,
-    exchange_seconds,
     input_cost,
     moving_seconds,
     once_share,
     step_share,
 )
+from outpace.diagnose.ranks import exchange_seconds
 from outpace.diagnose.rows_of_compute import arithmetic, dispatch, recompiling, sync, threads
 from outpace.diagnose.rows_of_input import augment, collate, ipc, parse, storage, transfer
 from outpace.diagnose.rows_of_memory import bandwidth, capacity, leak
@@ -89,11 +89,13 @@ def findings(evidence: Evidence) -> list[Finding]:
     at_ceiling: list[Finding] = []
     for bound, cause, row in TABLE:
         for told in row(evidence):
-            gain = told.cost.gain
-            finding = Finding(bound, cause, told.where, told.cost.run_share, gain, told.reason)
-            if cause in URGENT or (told.cost.run_share >= SMALLEST and gain.is_gain):
-                rows.append((finding, told.sure, told.cost.run_share))
-            elif cause == "arithmetic":
+            cost, gain = told.cost, told.cost.gain
+            finding = Finding(
+                bound, cause, told.where, cost.run_share, gain, told.reason, gain_of=cost.gain_of
+            )
+            if cause in URGENT or (cost.run_share >= SMALLEST and gain.is_gain):
+                rows.append((finding, told.sure, cost.run_share))
+            elif row is arithmetic:
                 at_ceiling.append(finding)
     computing = computing_share(evidence)
     mostly = computing > MOST * (1 - once_share(evidence))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from outpace.diagnose.ranks import exchange_seconds, input_of_all
 from outpace.records.arm import ONE_THREAD, Arm
 from outpace.records.compute import Compute
-from outpace.records.evidence import Evidence, Rank
+from outpace.records.evidence import Evidence
+from outpace.records.finding import GainOf
 from outpace.records.gain import Gain, How
 from outpace.records.input import LATER_EPOCHS
 
@@ -49,11 +50,11 @@ DENSE_GRADIENTS = ("embedding_dense_backward", "_embedding_bag_dense_backward")
 PAGE = 4096
 GPU_CACHE = 64e6
 """bytes: a GPU's last cache holds no more (NVIDIA's H100: 50 MB)"""
-RUN_TO_RUN = 1.6
+RUN_TO_RUN = 1.4
 """times that what is lost, over the rest, may differ in another run of the script: the truth bench saw
 standard deviations of 9 to 31 % between short runs. Of the 64 plants that may be tuned on, in three passes
-on two machines whose truths were timed beside them, the 80 % part of the interval would have held the truth
-in 46 with 1.5, in 51 with 1.6 and in 53 with 1.7"""
+whose truths were timed beside them, the 80 % part of the interval would have held the truth in 49 with 1.3,
+in 55 with 1.4, in 57 with 1.5 and in 61 with 1.6"""
 HELD_UP = 2.5
 """the same where a thread's core may be another program's for a while: beside one, three costs of the truth
 bench that were told five times were 1.5 to 2.9 times as much of the rest in truth, 2.1 in the median
@@ -74,6 +75,7 @@ class Cost:
     run_share: float
     how: How = "measured"
     differs: float = RUN_TO_RUN
+    gain_of: GainOf = "steps"
 
     @property
     def gain(self) -> Gain:
@@ -149,7 +151,7 @@ def of_run(evidence: Evidence, seconds: float, error: float = ERROR) -> Cost:
     whole = sum(row.seconds for row in evidence.ledger)
     share = seconds / whole if whole else 0.0
     low, high = seconds * (1 - error), seconds * (1 + error)
-    return Cost(seconds, low, high, whole, share, differs=_differs(evidence))
+    return Cost(seconds, low, high, whole, share, differs=_differs(evidence), gain_of="run")
 
 
 def _differs(evidence: Evidence) -> float:
@@ -158,7 +160,19 @@ def _differs(evidence: Evidence) -> float:
 
 
 def input_cost(evidence: Evidence) -> Cost | None:
-    """What a step would be shorter by if its input were free: measured by an arm where it can be."""
+    """What a step would be shorter by if its input were free: measured by an arm where it can be.
+
+    Of ranks that train together no more than all of them gain: this one may wait for another in any case.
+    """
+    cost = _own_input_cost(evidence)
+    if cost is None or not evidence.together or cost.seconds <= 0:
+        return cost
+    part = min(1.0, input_of_all(evidence) / cost.seconds)
+    seconds, low, high = (part * s for s in (cost.seconds, cost.low, cost.high))
+    return of_step(evidence, seconds, low, high, cost.how)
+
+
+def _own_input_cost(evidence: Evidence) -> Cost | None:
     data, whole = evidence.input, evidence.steps.mean_s
     clocked = None
     if data.wait_s:
@@ -242,11 +256,12 @@ def times_slower_by_others(evidence: Evidence) -> float:
 def compute_cost(evidence: Evidence) -> float:
     """Seconds of a step in forward, backward and optimizer, less what is told by itself.
 
-    That is `_held_up_seconds`, what the arms `TOLD_BY_ARM` did without, and calls and gradients that come to
-    nothing.
+    That is `_held_up_seconds`, what the arms `TOLD_BY_ARM` gained by doing without, and calls and gradients
+    that come to nothing.
     """
     computing = _computing(evidence) - _held_up_seconds(evidence)
-    told = [cost.seconds for name in TOLD_BY_ARM if (cost := cost_by_arm(evidence, name))]
+    by_arm = (cost_by_arm(evidence, name) for name in TOLD_BY_ARM)
+    told = [cost.seconds for cost in by_arm if cost is not None and cost.gain.is_gain]
     compute = evidence.compute
     for_nothing = compute.again_s + compute.zeroed_s + constant_seconds(evidence)
     for_nothing += alike_seconds(evidence)[1] + ignored_seconds(evidence)
@@ -336,27 +351,6 @@ def _computing(evidence: Evidence) -> float:
     return min(clocked, max(0.0, steps.mean_s - beside)) if steps.mean_s else clocked
 
 
-class Pace(NamedTuple):
-    """Seconds of a rank's step without exchange, with the limits of a 95 % interval."""
-
-    middle: float
-    low: float
-    high: float
-
-
-def own_seconds(rank: Rank) -> Pace:
-    """A rank's step at its own pace."""
-    free = rank.free
-    return Pace(rank.step_s / free.speedup, rank.step_s / free.high, rank.step_s / free.low)
-
-
-def exchange_seconds(evidence: Evidence) -> float:
-    """Seconds of a step in which this rank waits for others, in its backward pass."""
-    if not evidence.ranks:
-        return 0.0
-    return max(0.0, evidence.steps.mean_s * (1 - 1 / evidence.ranks[0].free.speedup))
-
-
 def one_call(evidence: Evidence) -> float:
     """Seconds that a tiny operator takes on this machine."""
     ceilings = evidence.machine.ceilings
@@ -377,7 +371,8 @@ def dispatch_seconds(evidence: Evidence) -> tuple[float, float, float]:
     whole = compute_cost(evidence)
     most = MOST_DISPATCH * whole
     if calls_by_rows(compute):
-        return min(calling_seconds(evidence), most), min(tiny, most), whole
+        calling = min(calling_seconds(evidence), most)
+        return calling, min(tiny, calling), whole
     if compute.fixed is None and compute.device != "cpu":
         return 0.0, 0.0, 0.0  # launching may hide behind what was launched before
     if compute.fixed is None:

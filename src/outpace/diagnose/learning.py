@@ -27,6 +27,8 @@ SPIKE = 3.0
 """times the first losses"""
 LEAP = 10.0
 """times the very first one, which may be low by chance"""
+MOST_SPIKES = 0.02
+"""of the losses: a rate that is too high makes more than one of them"""
 VANISHED = 1e-7
 """largest |gradient| (Amazon SageMaker Debugger's VanishingGradient, of the mean)"""
 AT_WORK = 1e-4
@@ -40,7 +42,10 @@ FEWEST_LOSSES = 100
 NO_FALL = 0.02
 """of the loss: what the interval of its fall, or rise, may reach"""
 RISE = 1.1
-"""validation loss over its best (SageMaker Debugger's Overfit: 0.1 above the training's)"""
+"""a loss over what it was; of validation over its best (SageMaker Debugger's Overfit: 0.1 above the
+training's)"""
+ABOUT = 0.1
+"""of a loss, that it may be off from that of guessing"""
 EPOCHS = 2
 """that a loss stays over, or less of them, before it is told"""
 PATIENCE = 3
@@ -49,8 +54,8 @@ NOISY = 0.25
 """spread of the loss from step to step, of the loss (calibrated)"""
 SLOWER = 0.5
 """of what a loss fell by before: if it may still fall by so much, it has not stopped"""
-GONE_FOR, LEFT = 0.25, 0.25
-"""of the steps so far, for which a rate has been nothing, and of all, that are to come: nobody wants that"""
+GONE_FOR, GONE = 0.25, 0.4
+"""of the steps so far, and of the whole run, for which a rate is nothing: nobody wants that"""
 NOISE_SCALES = 8.0
 """gradient noise scale over the batch; steps gain from larger batches up to it"""
 
@@ -87,7 +92,10 @@ def not_a_number(evidence: Evidence) -> Iterator[Learning]:
 
 
 def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
-    """Steps overshoot: the loss spikes or rises while the weights change by a large part."""
+    """Steps overshoot: the loss spikes or rises while the weights change by a large part.
+
+    That of a policy, a sum over an episode, may grow as it learns to last.
+    """
     health = evidence.health
     ratio = max(health.first_update_ratio or 0.0, health.update_ratio or 0.0)
     values = _finite(evidence)
@@ -96,9 +104,11 @@ def rate_too_high(evidence: Evidence) -> Iterator[Learning]:
     # One loss is noise. A net that its first steps have killed gets no gradients: later updates are 0.
     first, last = median(values[:5]), _ends(values)[1]
     leaps = 0 < LEAP * values[0] < median(values[1:6])
-    spikes = 0 < SPIKE * first < max(values[5:], default=0.0)
-    rises = last > max(values[0], first) and (health.update_ratio or 0.0) >= LARGE_UPDATE
-    if _never_finite_again(evidence) or leaps or spikes or rises:
+    high = sum(0 < SPIKE * first < value for value in values[5:])
+    spikes = high > max(1, MOST_SPIKES * len(values))
+    rises = last > RISE * max(values[0], first) and (health.update_ratio or 0.0) >= LARGE_UPDATE
+    overshoots = not health.acts and (leaps or spikes or rises)
+    if _never_finite_again(evidence) or overshoots:
         yield Learning(
             "learning_rate_too_high",
             "critical",
@@ -132,18 +142,19 @@ def rate_gone(evidence: Evidence) -> Iterator[Learning]:
     stepped at each batch.
     """
     gone, run = evidence.health.rate_gone, evidence.run
-    if gone is None or run.finished:
+    steps = evidence.steps.count
+    total = steps if run.finished else run.total_steps
+    if gone is None or total is None:
         return
     largest, now, since = gone
-    steps, total = evidence.steps.count, run.total_steps
-    if since < max(FEWEST_LOSSES, GONE_FOR * steps):
-        return
-    if total is not None and total - steps > LEFT * total:
+    to_come = max(0, total - steps)
+    if since >= max(FEWEST_LOSSES, GONE_FOR * steps) and since + to_come > GONE * total:
+        and_more = f"; {to_come:,} are to come" if to_come else ""
         yield Learning(
             "learning_rate_gone",
             "critical",
             f"the learning rate is {now:.1g}, of {largest:.1g} at its largest, and has been next to nothing "
-            f"for {since:,} of {steps:,} steps; {total - steps:,} are to come",
+            f"for {since:,} of {steps:,} steps{and_more}",
             "see how often the schedule is stepped: with steps of epochs it goes after each epoch, not each "
             "batch",
         )
@@ -153,7 +164,7 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
     """Weights change as they should, and the loss stays that of guessing: labels may not belong to
     the inputs. Elsewhere a loss stays too, as of a model that was trained before.
     """
-    values, classes = _finite(evidence), evidence.health.classes
+    values, chance = _finite(evidence), _chance(evidence)
     if evidence.health.update_ratio is None or _hardly_changes(evidence):
         return
     if evidence.health.warming_up or evidence.health.learners > 1 or len(values) < FEWEST_LOSSES:
@@ -161,12 +172,13 @@ def learns_nothing(evidence: Evidence) -> Iterator[Learning]:
     third = len(values) // 3
     early, late = values[:third], values[-third:]
     falls = mean(early) - mean(late) >= 3 * _error(early, late)
-    if min(values) > 0 and _guesses(evidence, mean(late)) and _stays(early, late) and not falls:
+    guesses = (1 - NO_FALL) * chance < mean(late) < (1 + ABOUT) * chance
+    if min(values) > 0 and guesses and _stays(early, late) and not falls:
         yield Learning(
             "learns_nothing",
             "warn",
             f"the loss stays at {mean(late):.3g} over {_seen(evidence)}, which is guessing among "
-            f"{classes} classes",
+            f"{evidence.health.classes} classes",
             "see that labels belong to their inputs and that a model can overfit one batch",
         )
 
@@ -198,16 +210,21 @@ def plateau(evidence: Evidence) -> Iterator[Learning]:
 
 
 def overfitting(evidence: Evidence) -> Iterator[Learning]:
-    """The training loss falls and the validation loss rises."""
+    """The training loss falls and the validation loss rises, by more than it changes from one to the next:
+    the best of many small validations was lucky.
+    """
     passes = evidence.loss.validated
     if len(passes) <= PATIENCE:
         return
     best = min(range(len(passes)), key=lambda i: passes[i][1])
-    lowest, last = passes[best][1], median(value for _, value in passes[-2:])
+    since = [value for _, value in passes[best:]]
+    lowest, last = since[0], median(since[-2:])
     before, after = _training_loss(evidence, passes[best][0]), _training_loss(evidence, None)
-    if len(passes) - 1 - best < PATIENCE or lowest <= 0 or before is None or after is None:
+    if len(since) - 1 < PATIENCE or lowest <= 0 or before is None or after is None:
         return
-    if last > RISE * lowest and after < before:
+    scatter = stdev(b - a for a, b in pairwise(since)) / math.sqrt(2)
+    rose = min(since[-PATIENCE:]) > RISE * lowest and last - lowest > 2 * scatter
+    if rose and after < before:
         yield Learning(
             "overfitting",
             "warn",
@@ -302,6 +319,37 @@ def saturated_units(evidence: Evidence) -> Iterator[Learning]:
             "warn",
             f"{health.saturated:.0%} of the outputs of {health.saturated_layer} lie at its limits",
             "scale inputs to unit variance, initialise smaller, or use another activation",
+        )
+
+
+def probabilities_as_logits(evidence: Evidence) -> Iterator[Learning]:
+    """A loss takes a softmax, or a sigmoid, of what came from one: its gradients are small, and it cannot
+    come near zero.
+    """
+    health = evidence.health
+    for what, where, loss in (
+        ("softmax", health.softmax_twice, "cross_entropy"),
+        ("sigmoid", health.sigmoid_twice, "binary_cross_entropy_with_logits"),
+    ):
+        if where is not None:
+            yield Learning(
+                f"{what}_twice",
+                "critical",
+                f"the loss{_at(where)} takes a {what} of what are probabilities already",
+                f"leave out the model's own {what}: {loss} takes what the last layer gives",
+            )
+
+
+def crossed_targets(evidence: Evidence) -> Iterator[Learning]:
+    """Predictions in a column against targets in a row: what fits best is the mean of all targets."""
+    where, batch = evidence.health.crossed, evidence.steps.batch_size
+    if where is not None:
+        yield Learning(
+            "crossed_targets",
+            "critical",
+            f"the loss{_at(where)} holds each prediction against the targets of all samples: shapes "
+            f"({batch}, 1) and ({batch},) give {batch} times {batch} differences",
+            "squeeze(-1) the predictions, or unsqueeze(-1) the targets",
         )
 
 
@@ -407,10 +455,26 @@ def validates_in_training_mode(evidence: Evidence) -> Iterator[Learning]:
         )
 
 
+def trains_in_evaluation_mode(evidence: Evidence) -> Iterator[Learning]:
+    """A model learns on in the evaluation mode that a validation brought it to."""
+    health = evidence.health
+    if health.left_in_evaluation:
+        yield Learning(
+            "training_in_evaluation_mode",
+            "warn",
+            f"the model{_at(health.left_where or '')} has learnt in evaluation mode for "
+            f"{health.left_in_evaluation:,} steps, after others in training mode: dropout drops nothing, and "
+            "batch norms use the statistics of before",
+            "unless it is meant so, call model.train() after each validation",
+        )
+
+
 TABLE: tuple[Rule, ...] = (
     not_a_number,
     rate_too_high,
     rate_gone,
+    probabilities_as_logits,
+    crossed_targets,
     not_optimized,
     not_reached,
     gradients_carried,
@@ -426,12 +490,17 @@ TABLE: tuple[Rule, ...] = (
     overfitting,
     imbalance,
     validates_in_training_mode,
+    trains_in_evaluation_mode,
 )
 
 
 def learning(evidence: Evidence) -> list[Learning]:
     """What the losses and the looks tell of the learning's health."""
     return [told for rule in TABLE for told in rule(evidence)]
+
+
+def _at(where: str) -> str:
+    return f" at {where}" if where else ""
 
 
 def _named(names: tuple[str, ...]) -> str:
@@ -452,9 +521,22 @@ def _hardly_changes(evidence: Evidence) -> bool:
 
 
 def _guesses(evidence: Evidence, loss: float) -> bool:
-    """Whether a loss is that of guessing among the classes that there are."""
+    """Whether a loss is about that of guessing among the classes that there are."""
     chance = math.log(max(1, evidence.health.classes))
-    return abs(loss - chance) < 0.1 * chance
+    return abs(loss - chance) < ABOUT * chance
+
+
+def _chance(evidence: Evidence) -> float:
+    """The loss of one who knows how often each class comes, and no more: the entropy of the labels.
+
+    With the correction for few of them of Miller (1955): of K classes among n by (K - 1) / 2n.
+    """
+    counts, classes = evidence.health.labels, max(1, evidence.health.classes)
+    total = sum(counts)
+    if len(counts) < 2:
+        return math.log(classes)
+    entropy = -sum(n / total * math.log(n / total) for n in counts)
+    return min(math.log(classes), entropy + (len(counts) - 1) / (2 * total))
 
 
 def _never_finite_again(evidence: Evidence) -> bool:
@@ -514,5 +596,6 @@ def _unshuffled(evidence: Evidence) -> bool:
     if health.purity is None or health.classes < 2 or health.purity < PURE or health.shuffles:
         return False
     everywhere = health.labels[0] / sum(health.labels)
-    one_of_many = len(health.labels) == 1 and health.classes > 2 and health.shuffles is False
+    in_order = health.shuffles is False and not health.streams
+    one_of_many = len(health.labels) == 1 and health.classes > 2 and in_order
     return one_of_many or health.purity > everywhere + 0.3

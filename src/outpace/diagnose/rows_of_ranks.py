@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outpace.diagnose.costs import ERROR, of_step, own_seconds
+from outpace.diagnose import ranks
+from outpace.diagnose.costs import ERROR, of_step
 from outpace.diagnose.told import Told
 from outpace.records.evidence import Evidence
 
@@ -15,30 +16,25 @@ def straggler(evidence: Evidence) -> Iterator[Told]:
     Where it waits for its input it could be as fast as they are; where it computes for longer, its
     work could be shared.
     """
-    if not evidence.together:
+    found = ranks.straggler(evidence)
+    if found is None:
         return
-    slowest = max(evidence.ranks, key=lambda rank: own_seconds(rank).middle)
-    own, others = own_seconds(slowest), [own_seconds(r) for r in evidence.ranks if r != slowest]
-    next_slowest = max(pace.middle for pace in others)
-    gap = own.middle - next_slowest
-    if evidence.steps.mean_s - next_slowest < 0.5 * gap:
-        return  # Nobody waits for it: these ranks do not train together.
-    waits = slowest.input_s - min(rank.input_s for rank in evidence.ranks)
-    by_input = waits > 0.5 * gap
-    if by_input:
+    slowest, own, others = found
+    waits = ranks.straggles_by_input(evidence)
+    if waits:
         # Clocked: without exchange the others do not compute beside it, and are faster than together.
         cost = of_step(evidence, waits, (1 - ERROR) * waits, (1 + ERROR) * waits, "predicted")
     else:
         part = 1 - 1 / len(evidence.ranks)
         low = own.low - max(pace.high for pace in others)
         high = own.high - max(pace.low for pace in others)
-        cost = of_step(evidence, part * gap, part * max(0.0, low), part * max(0.0, high))
-    why = "waits for its batches" if by_input else "computes"
+        cost = of_step(evidence, part * found.gap_s, part * max(0.0, low), part * max(0.0, high))
+    why = "waits for its batches" if waits else "computes"
     yield Told(
         cost,
-        slowest.input_where if by_input else slowest.compute_where,
+        slowest.input_where if waits else slowest.compute_where,
         f"rank {slowest.rank} takes {1e3 * own.middle:.1f} ms for a step of its own, the next slowest "
-        f"{1e3 * next_slowest:.1f}: it {why} for longer",
+        f"{1e3 * found.next_s:.1f}: it {why} for longer",
     )
 
 
@@ -46,7 +42,7 @@ def allreduce(evidence: Evidence) -> Iterator[Told]:
     """Exchanging gradients, beyond what hides behind the backward pass."""
     if not evidence.together:
         return
-    paces = [own_seconds(rank) for rank in evidence.ranks]
+    paces = [ranks.own_seconds(rank) for rank in evidence.ranks]
     whole = evidence.steps.mean_s
     seconds = whole - max(pace.middle for pace in paces)
     low, high = whole - max(p.high for p in paces), whole - max(p.low for p in paces)

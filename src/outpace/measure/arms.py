@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 
 import torch
+from torch import nn
 
 from outpace.measure.counters import cpu_ns
-from outpace.measure.statistics import ALONE, FEW, Noise, enough, noise_of, paired_gain
+from outpace.measure.statistics import ALONE, FEW, Noise, enough, median, noise_of, paired_gain
 from outpace.records.arm import Arm
 from outpace.records.gain import Gain
 from outpace.seams.host import Host, Step
@@ -78,7 +81,7 @@ class Contest:
     most_rounds: dict[str, int] = field(default_factory=dict)
     """arms that are not worth more rounds than so many"""
     pairs: dict[str, list[tuple[float, float, float, float]]] = field(default_factory=dict)
-    """arm -> (base wall, arm wall, base CPU, arm CPU) of each round"""
+    """arm -> (base wall, arm wall, base CPU, arm CPU) of each round; NaN where workers were replaced"""
     spare: dict[str, Spare] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     spent: float = 0.0
@@ -149,7 +152,7 @@ class Contest:
                     name,
                     len(pairs),
                     median([p[1] for p in pairs]) * self.slower(name),
-                    median([p[3] for p in pairs]),
+                    median([p[3] for p in pairs if math.isfinite(p[3])]),
                     self.gain(name),
                     self.cpu_gain(name),
                     self.failed.get(name) or (None if len(pairs) >= 2 else "too few rounds"),
@@ -159,25 +162,30 @@ class Contest:
         return found
 
 
-def median(values: list[float]) -> float:
-    """The middle value; 0 for none."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if not ordered:
-        return 0.0
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 Program = Generator[Contest | None, Contest | None, None]
 """Yields a contest and is sent it back when it is over; yields None to let one step pass as it is."""
 
 
-def settled() -> float:
-    """Seconds until a CUDA device has done all that it was asked for; 0 where none is in use."""
+def settled(*models: nn.Module) -> float:
+    """Seconds until the current CUDA device, and others that these models are on, have done all that they
+    were asked for; 0 where none is in use.
+    """
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 0.0
+    return sum(map(_waited, _devices(models)))
+
+
+def _devices(models: tuple[nn.Module, ...]) -> Iterator[torch.device | None]:
+    """The current one, None, and after that the others: to look at a model's parameters takes a while."""
+    yield None
+    if torch.cuda.device_count() > 1:
+        held = chain.from_iterable(model.parameters() for model in models)
+        yield from {parameter.device for parameter in held if parameter.is_cuda}
+
+
+def _waited(device: torch.device | None) -> float:
     begun = perf_counter()
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
     return perf_counter() - begun
 
 
@@ -227,7 +235,7 @@ class Scheduler:
         self.open: list[str] = []
         """arms that have more time than others, and until when"""
         self.until = 0.0
-        self.worker_cpu = 0
+        self.worker_cpu: dict[int, int] = {}
         self.over = False
 
     def on_step(self, step: Step) -> None:
@@ -335,7 +343,7 @@ class Scheduler:
     def _end_block(self) -> None:
         name = self.order[self.at]
         left_s = self.settle()
-        workers = (self._worker_cpu() - self.worker_cpu) / 1e9
+        workers = self._worked_s()
         wall = (sum(self.walls) + left_s) / self.counted
         cpu = (sum(self.cpus) + workers) / self.counted
         self.measured.append((name, wall, cpu))
@@ -420,8 +428,16 @@ class Scheduler:
             return True
         return len(pairs) >= contest.min_rounds and enough(contest.gain(name), contest.narrow)
 
-    def _worker_cpu(self) -> int:
-        return sum(cpu_ns(pid) or 0 for pid in self.workers())
+    def _worker_cpu(self) -> dict[int, int]:
+        told = ((pid, cpu_ns(pid)) for pid in self.workers())
+        return {pid: spent for pid, spent in told if spent is not None}
+
+    def _worked_s(self) -> float:
+        """CPU seconds of workers in a block; NaN where some have ended in it, or begun."""
+        before, now = self.worker_cpu, self._worker_cpu()
+        if before.keys() != now.keys():
+            return math.nan
+        return (sum(now.values()) - sum(before.values())) / 1e9
 
     def _mark(self, name: str) -> None:
         """Leave word of the arm that begins, so that a crash can be laid at its door."""

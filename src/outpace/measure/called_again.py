@@ -3,8 +3,9 @@ of which nothing is learnt, or learnt from each time.
 
 As where a metric is taken from a forward pass of its own, though the one that the loss was taken from
 gave the same. A call that is learnt from is told by the gradient that its outputs get; one on other
-tensors, in another mode or of another model is none of these, and neither is one that does not come in
-each step: of old policies, or of a model that is to be attacked.
+tensors, with other settings, in another mode or of another model is none of these, and neither is one that
+does not come in each step: of old policies, or of a model that is to be attacked. One that gave other
+numbers, by another draw of dropout, may be there to agree with: it is none of these either.
 
 Learnt from each time is what a network of a differential equation gives, that is called anew for each of its
 derivatives: from one call all of them can be had. Such calls have the same outputs, bit for bit, which two
@@ -15,15 +16,16 @@ On a GPU, where a call's time is that of launching it, nobody looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, MutableMapping
 from dataclasses import dataclass, field
+from enum import Enum
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import nn
 
-from outpace.measure.arms import median
+from outpace.measure.statistics import median
 from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
 from outpace.seams.module import ModuleSeam
@@ -34,6 +36,7 @@ STEPS = 4
 """looked at; the first only where no batch is met twice in it"""
 MOST_CALLS = 64
 """a step that are told apart by what they give"""
+PLAIN = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device, Enum)
 
 
 @dataclass
@@ -41,26 +44,31 @@ class Call:
     """One call of a root."""
 
     on: tuple[Any, ...]
-    """the model, its mode, and each tensor that it was given, as it was then"""
-    given: list[torch.Tensor]
-    """these, so that no other has their identity"""
+    """the model, its mode, and all that it was given, as it was then"""
+    given: Any
+    """this, so that nothing else has its identity"""
     where: str | None
     seconds: float = 0.0
     gradients: list[bool] = field(default_factory=list)
     """one for each that an output got; a tensor's hook leads to this alone, as never to the tensor"""
     gave: list[torch.Tensor] = field(default_factory=list)
-    """its outputs without their graph, where they are to be compared"""
+    """its outputs without their graph"""
 
     @property
     def learnt(self) -> bool:
         """Whether it is learnt from."""
         return bool(self.gradients)
 
+    def repeats(self, other: Call) -> bool:
+        """Whether it was given just what another call was given, and gave the same."""
+        return self.on == other.on and _alike(self.gave, other.gave)
+
     def gives_as(self, other: Call) -> bool:
         """Whether it gave what another call of the model gave, on the same numbers."""
         if self.on[:2] != other.on[:2]:
             return False
-        return _alike(self.given, other.given) and _alike(self.gave, other.gave)
+        given, before = (list(tensors_in(each.given)) for each in (self, other))
+        return _alike(given, before) and _alike(self.gave, other.gave)
 
 
 class Again(NamedTuple):
@@ -84,8 +92,6 @@ class CallWatch:
     """Notes the calls of a step."""
 
     host: Host
-    compares: bool = False
-    """what calls give"""
     calls: list[Call] = field(default_factory=list)
     took_s: list[float] = field(default_factory=list)
     """by all calls of a step"""
@@ -96,10 +102,11 @@ class CallWatch:
         """Note a call of a step's."""
         if self.host.phases.current() != "forward":
             return None
-        given = list(tensors_in((args, kwargs)))
-        on = (id(module), module.training, *((id(each), version_of(each)) for each in given))
+        given = args, kwargs
+        tensors = tuple((id(each), version_of(each)) for each in tensors_in(given))
+        on = id(module), module.training, tensors, form_of(given, id)
         found = Call(on, given, caller())
-        if given:
+        if tensors:
             self.calls.append(found)
         begun = perf_counter()
 
@@ -107,18 +114,20 @@ class CallWatch:
             found.seconds = perf_counter() - begun
             gradients = found.gradients
             for tensor in tensors_in(out):
-                if self.compares:
-                    found.gave.append(tensor.detach())
+                found.gave.append(tensor.detach())
                 if tensor.requires_grad:
                     tensor.register_hook(lambda _: gradients.append(True))  # type: ignore[no-untyped-call]
 
         return ended
 
     def for_nothing(self) -> list[Call]:
-        """Those of the ending step that nothing is learnt from, on what another call is learnt from."""
+        """Those of the ending step that nothing is learnt from, and that repeat one that is learnt from."""
         calls, self.calls = self.calls, []
-        learnt = {call.on for call in calls if call.learnt}
-        return [call for call in calls if not call.learnt and call.on in learnt]
+        learnt = [call for call in calls if call.learnt]
+        others = [call for call in calls if not call.learnt]
+        found = [call for call in others if any(map(call.repeats, learnt))]
+        _forget(calls)
+        return found
 
     def alike(self) -> list[Call]:
         """Those of the ending step that are learnt from, and gave what one before them gave."""
@@ -130,8 +139,7 @@ class CallWatch:
         for call in learnt[:MOST_CALLS]:
             repeats = any(call.gives_as(first) for first in firsts)
             (found if repeats else firsts).append(call)
-        for call in calls:
-            call.given, call.gave = [], []
+        _forget(calls)
         return found
 
 
@@ -147,7 +155,7 @@ def called_again(host: Host) -> Generator[None, None, Again | None]:
 
 def called_alike(host: Host) -> Generator[None, None, Alike | None]:
     """Steps of which the calls are noted; gives None where each gives something of its own."""
-    watch = CallWatch(host, compares=True)
+    watch = CallWatch(host)
     steps = yield from noted(watch, watch.alike)
     if not steps:
         return None
@@ -166,6 +174,25 @@ def noted(
         return (yield from calls_of_steps(watch.host, of_step))
     finally:
         seam.on_call = None
+
+
+def form_of(value: Any, other: Callable[[Any], Any]) -> Any:
+    """Arguments without their tensors, to be compared: plain values as they are written, what is ``other``
+    as told.
+    """
+    if isinstance(value, torch.Tensor):
+        return torch.Tensor
+    if isinstance(value, MutableMapping):
+        return tuple((form_of(key, other), form_of(item, other)) for key, item in value.items())
+    if isinstance(value, (tuple, list)):
+        return tuple(form_of(item, other) for item in value)
+    return repr(value) if isinstance(value, PLAIN) else other(value)
+
+
+def _forget(calls: list[Call]) -> None:
+    """What they were given and gave is the script's."""
+    for call in calls:
+        call.given, call.gave = None, []
 
 
 def _alike(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 import torch
 from torch import nn
 
-from outpace.measure.arms import Contest, median
+from outpace.measure.arms import Contest
 from outpace.measure.collect_input import collect_input
 from outpace.measure.counters import held_bytes
 from outpace.measure.device_time import on_device
@@ -36,6 +36,7 @@ from outpace.measure.machine import free_memory, memory_limit
 from outpace.measure.recurring import ends_of_epochs, recurring, starts_of_epochs
 from outpace.measure.sampler import Sampler, loading_share
 from outpace.measure.statistics import line as fit_line
+from outpace.measure.statistics import median
 from outpace.measure.subjects import main_device, training_loader, validation_on_others
 from outpace.measure.watch import Watcher
 from outpace.records.arm import Arm
@@ -339,14 +340,8 @@ def _fixed_cost(
     A share: in the meantime, or in another run, a machine may have become a third faster.
     ``beside_s``: seconds of a step beside its computing, which an arm's steps have too, for any batch.
     """
-    sizes, times = [], []
-    for contest in contests:
-        for name, setup in contest.arms.items():
-            pairs = contest.pairs.get(name, [])
-            if setup.free_input and name in ("input_free", "batch_half", "batch_double"):
-                sizes += [setup.batch_scale] * len(pairs)
-                times += [p[1] for p in pairs]
-    fit = fit_line(sizes, times) if len(set(sizes)) > 1 else found.by_batch
+    sizes, times = _by_size(contests)
+    fit = fit_line(sizes, times) if sizes else found.by_batch
     if fit is None:
         return {}
     if fit is found.by_batch:
@@ -364,6 +359,22 @@ def _fixed_cost(
     if high - low > UNKNOWN:
         return {}  # how many operators are called tells more
     return {"fixed": (fixed, low, high)}
+
+
+def _by_size(contests: Sequence[Contest]) -> tuple[list[float], list[float]]:
+    """Sizes of batches and seconds of their steps, all of rounds in which both were run."""
+    points: list[tuple[float, float]] = []
+    for contest in contests:
+        scaled = [
+            (contest.arms[name].batch_scale, contest.pairs.get(name, []))
+            for name in ("batch_half", "batch_double")
+            if name in contest.arms and contest.arms[name].free_input
+        ]
+        # A block of the base may be in a pair of either.
+        bases = max((pairs for _, pairs in scaled), key=len, default=[])
+        points += [(1.0, pair[0]) for pair in bases]
+        points += [(scale, pair[1]) for scale, pairs in scaled for pair in pairs]
+    return [size for size, _ in points], [seconds for _, seconds in points]
 
 
 def _calls(host: Host, names: tuple[str, ...]) -> tuple[Sync, ...]:

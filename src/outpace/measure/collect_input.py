@@ -10,7 +10,6 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from outpace.measure.arms import median
 from outpace.measure.by_hand import Place
 from outpace.measure.found import Found
 from outpace.measure.ledger import FEWEST, longer_firsts
@@ -24,6 +23,7 @@ from outpace.measure.lines import (
     places,
 )
 from outpace.measure.sampler import WORKER, Line, read_dump
+from outpace.measure.statistics import median
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.watch import Watcher
 from outpace.records.input import Input

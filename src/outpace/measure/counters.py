@@ -47,9 +47,14 @@ def system_s() -> float:
 
 
 def cores_busy_s() -> float | None:
-    """CPU seconds that the cores this process may use have worked for anybody; None if not told."""
+    """CPU seconds that the cores this process may use have worked for anybody; None if not told.
+
+    Nor under a quota: a container may use any core, and those of all the others run there too.
+    """
     try:
         mine = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        if usable_cores() < len(mine):
+            return None
         with open("/proc/stat") as file:
             rows = [line.split() for line in file if line.startswith("cpu")]
         ticks = os.sysconf("SC_CLK_TCK")

@@ -151,6 +151,12 @@ def address_of(tensor: torch.Tensor | None) -> int:
     return 0 if storage is None else storage.data_ptr()
 
 
+def memory_of(value: Any) -> dict[int, torch.UntypedStorage]:
+    """The memory under tensors, by its address: while it is held nothing else comes to lie there."""
+    found = map(storage_of, tensors_in(value))
+    return {one.data_ptr(): one for one in found if one is not None and one.nbytes()}
+
+
 def capturing() -> bool:
     """Whether a CUDA graph is being captured, in which no tensor may be read."""
     started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]

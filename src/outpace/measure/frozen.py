@@ -2,9 +2,10 @@
 
 Where samples are the same in each epoch, what such a call gives is the same too, and can be kept from the
 first epoch on. A model never changes if no optimizer has any of its parameters, all of it is in
-evaluation mode, it draws no random numbers, and its numbers stay what they are for as long as the training
-is measured: those of a moving average, as of a mean teacher, do not, and neither do those of a network that
-is copied to now and then. On a GPU, where a call's time is that of launching it, nobody looks.
+evaluation mode, it draws no random numbers, what it is given beside a batch is the same each time, and its
+numbers stay what they are for as long as the training is measured: those of a moving average, as of a mean
+teacher, do not, and neither do those of a network that is copied to now and then. On a GPU, where a call's
+time is that of launching it, nobody looks.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from outpace.measure.called_again import calls_of_steps, dear
+from outpace.measure.called_again import calls_of_steps, dear, form_of
 from outpace.measure.dispatch import address_of
 from outpace.seams.batch import tensors_in
+from outpace.seams.generators import moved, states_taken
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.module import ModuleSeam
@@ -57,6 +59,8 @@ class Call(NamedTuple):
     seconds: float
     numbers: tuple[float, ...]
     """what tells whether the model has changed"""
+    settings: Any
+    """what it was given beside tensors"""
 
     def has_changed(self) -> bool:
         """Whether the model's numbers are others by now; one that is gone has none."""
@@ -86,13 +90,17 @@ class FrozenWatch:
         drawn = bool(given) and all(map(self._as_drawn, given))
         if not drawn or self.host.phases.current() != "forward" or not self._is_frozen(module):
             return None
-        where, state, begun = caller(), torch.get_rng_state(), perf_counter()
+        # What is neither a plain value nor a tensor equals nothing else: who knows what is in it.
+        settings = form_of((args, kwargs), lambda _: object())
+        where, states, begun = caller(), states_taken(), perf_counter()
 
         def ended(out: Any) -> None:
             took = perf_counter() - begun
             learnt = any(tensor.requires_grad for tensor in tensors_in(out))
-            if not learnt and torch.equal(state, torch.get_rng_state()):
-                self.calls.append(Call(weakref.ref(module), where, took, _numbers(module)))
+            if not learnt and not moved(states, states_taken()):
+                self.calls.append(
+                    Call(weakref.ref(module), where, took, _numbers(module), settings)
+                )
 
         return ended
 
@@ -125,7 +133,8 @@ def frozen(host: Host) -> Generator[None, None, Frozen | None]:
         steps = yield from calls_of_steps(host, watch.of_step)
     finally:
         module.on_call = loader.on_draw = None
-    if len({tuple((call.model, call.numbers) for call in calls) for calls in steps}) != 1:
+    same = {tuple((call.model, call.numbers, call.settings) for call in calls) for calls in steps}
+    if len(same) != 1:
         return None  # there is none, or its numbers change
     seconds, dearest = dear(steps)
     model = dearest.model()

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,11 +18,22 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data import IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 
-from outpace.measure.dispatch import Operator, OperatorWatch, capturing, name_of, phase, tensors_in
+from outpace.measure.activations import Activations, worst
+from outpace.measure.dispatch import (
+    Operator,
+    OperatorWatch,
+    capturing,
+    memory_of,
+    name_of,
+    phase,
+    tensors_in,
+)
 from outpace.measure.gradient_noise import GradientNoise
+from outpace.measure.loss_inputs import LossInputs
 from outpace.measure.not_finite import who_made_it
+from outpace.measure.statistics import median
 from outpace.measure.strays import Strays
 from outpace.measure.subjects import training_loader
 from outpace.records.health import Health
@@ -35,24 +45,30 @@ from outpace.seams.version_of import version_of
 
 MOST_NUMBERS = 1 << 16
 """of one parameter whose change is looked at"""
-MOST_ACTIVATIONS = 1 << 18
-"""of one layer that are looked at, or one row"""
 FIRST = 4
 """updates whose ratios are the first ones"""
 RESTRAINED = 3.0
 """a rate this far below its schedule's peak is a warm-up's"""
 FEWEST_STEPS = 20
 """in which a parameter stays as it is, to say that it gets no gradient: not each step asks all of a model"""
-FEWEST_ROWS = 32
-"""rows of a batch to call a unit dead by"""
-PRODUCTS = ("addmm", "mm", "bmm", "convolution", "linear", "baddbmm", "embedding_bag")
 CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
 """operators that a script has a model choose its own labels by"""
 GONE = 1e-4
 """of its largest value: a rate below it changes nothing any more"""
 MADE_UP = ("zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like")
 """and of which it makes labels that tell nothing of the data, as where samples are told from each other"""
-LIMITS = {"sigmoid": (0.001, 0.999), "tanh": (-0.999, 0.999)}
+COPIES = ("_to_copy", "clone")
+FEWEST_LABELS = 8
+"""in a batch, to see whether it is of one class"""
+
+
+class Labels(NamedTuple):
+    """What a loss was told to be right, after so many steps."""
+
+    steps: int
+    given: torch.Tensor
+    """held, so that others come to lie elsewhere in memory"""
+    counts: Counter[int]
 
 
 class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
@@ -67,16 +83,17 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.from_zero: set[int] = set()
         """parameters (id) that were zero before it, as one of an adapter's two"""
         self.gradients: dict[str, list[float]] = {}
-        self.dead: dict[str, list[float]] = {}
-        self.saturated: dict[str, list[float]] = {}
-        self.labels: Counter[int] = Counter()
-        self.purities: list[float] = []
-        self.guesses: list[torch.UntypedStorage] = []
-        """memory of what a model chose in this step: as a label it is no data's"""
+        self.activations = Activations()
+        self.loss_inputs = LossInputs()
+        self.labels: list[Labels] = []
+        self.guesses: dict[int, torch.UntypedStorage] = {}
+        """memory, by its address, of what a model chose in this step, or was made up: as a label it is no
+        data's"""
         self.classes = 0
         self.carried = 0
         self.warming_up = False
         self.learners = 0
+        self.acts = False
         self.bad_gradient: str | None = None
         self.not_optimized: tuple[str, ...] = ()
         self.lost: dict[str, torch.Tensor] = {}
@@ -91,14 +108,11 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.zeroed: set[int] = set()
         """optimizers (id) whose gradients were gone when a backward pass began"""
         self.updates = 0
-        self.seen: Counter[str] = Counter()
-        self.pending: list[tuple[str, str, torch.Tensor, int]] = []
-        """activations of this step that no layer has followed yet, with the dimension of their units"""
-        self.convolved = False
-        """the last layer was a convolution"""
         self.began: set[int] = set()
         """optimizers (id) whose gradients were looked at before a backward pass"""
         self.looking = False
+        self.bad_seen = False
+        """a loss that was not finite"""
         self.bad_made: str | None = None
         self.noise = GradientNoise()
         self.strays = Strays(host)
@@ -147,7 +161,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 _own(*args, **kwargs)
 
             torch.autograd.backward = watched
-            self.seen.clear()
+            self.activations.begin()
             if index == 0:
                 self.noise = GradientNoise()
             self.host.group = 1
@@ -159,7 +173,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             finally:
                 self.looking = False
                 self.guesses.clear()
-                self.pending.clear()  # the output's activation is not kept from here on
+                self.activations.begin()  # the output is not kept from here on
                 self.__exit__(None, None, None)
                 self.strays.end()
                 if torch.autograd.backward is watched:
@@ -174,70 +188,49 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         name = name_of(operator).rstrip("_")
         if self._captured():
             return
-        if name in MADE_UP and isinstance(out, torch.Tensor) and not out.is_floating_point():
-            self.guesses.append(out.untyped_storage())
-        if name in CHOICES and not _is_binary(args[0]):
-            chosen = (made for made in tensors_in(out) if not made.is_floating_point())
-            self.guesses += [made.untyped_storage() for made in chosen]
+        chosen = name in CHOICES and not _is_binary(args[0])
+        if chosen or name in MADE_UP or (name in COPIES and self._is_guess(args[0])):
+            # Also as other numbers, but no more of them than are labels of a batch.
+            few = [t for t in tensors_in(out) if not t.is_floating_point() or self._is_of_batch(t)]
+            self.guesses.update(memory_of(few))
+        self.acts = self.acts or _draws_from(name, args)
         if phase() == "backward":  # no layer follows any more: what waits is the output
-            self.pending.clear()
-            self.seen.clear()
+            self.activations.begin()
         if phase() != "forward":
             return
-        if name in ("relu", *LIMITS) and isinstance(out, torch.Tensor) and out.dim() > 1:
-            self.seen[name] += 1
-            layer = f"{name} {self.seen[name]}"
-            self.pending.append((name, layer, out.detach(), _unit_dim(out, self.convolved)))
-        elif name in PRODUCTS:
-            self.convolved = name == "convolution"
-            self._judge_pending(out)
-        elif name == "nll_loss_forward" and args[1].shape == (self.host.batch_size,):
+        self.activations.see(name, args, kwargs, out)
+        self.loss_inputs.see(name, args, self.host.batch_size)
+        if name == "nll_loss_forward" and self._is_of_batch(args[1]):
             # One label a sample: words of a text are as rare as they are.
             self._see_labels(args[1], int(args[0].shape[1]), int(args[4]))
         elif name.startswith("binary_cross_entropy") and args[1].numel() == self.host.batch_size:
             self.classes = max(self.classes, 2)
 
-    def _judge_pending(self, made: Any) -> None:
-        """A layer follows: activations so far are hidden ones, and not the model's output.
+    def _is_of_batch(self, tensor: torch.Tensor) -> bool:
+        """Whether there is one number a sample."""
+        return tensor.shape == (self.host.batch_size,)
 
-        Units that are off harm where they narrow the net: where fewer are on than the layer makes of them.
-        """
-        tensor = isinstance(made, torch.Tensor) and made.dim()
-        into = made.shape[_unit_dim(made, self.convolved)] if tensor else 0
-        for name, layer, out, units in self.pending:
-            if name != "relu":
-                low, high = LIMITS[name]
-                some = _some(out)
-                share = int(((some < low) | (some > high)).sum()) / max(1, some.numel())
-                self.saturated.setdefault(layer, []).append(share)
-            elif out.numel() >= FEWEST_ROWS * out.shape[units]:
-                dead = _never_on(out, units)
-                narrows = (1 - dead) * out.shape[units] < into
-                self.dead.setdefault(layer, []).append(dead if narrows else 0.0)
-        self.pending.clear()
+    def _is_guess(self, tensor: torch.Tensor) -> bool:
+        return not self.guesses.keys().isdisjoint(memory_of(tensor))
 
     def _see_labels(self, labels: torch.Tensor, classes: int, ignored: int) -> None:
         """Of several heads those of the one with the most classes; labels that are ``ignored`` are none."""
-        if labels.untyped_storage().data_ptr() in {guess.data_ptr() for guess in self.guesses}:
+        if self._is_guess(labels):
             return
         if classes > self.classes:
             self.labels.clear()
-            self.purities.clear()
         self.classes = max(self.classes, classes)
         counts = Counter(labels.tolist())
         counts.pop(ignored, None)
-        if classes < self.classes or not counts:
-            return
-        self.labels.update(counts)
-        if counts.total() >= 8:
-            self.purities.append(max(counts.values()) / counts.total())
+        if classes == self.classes and counts:
+            self.labels.append(Labels(self.host.steps, labels.detach(), counts))
 
     def _see_loss(self, loss: torch.Tensor) -> None:
         """The first loss that is not finite: find out at once where it came from."""
-        if loss.device.type != "cpu":
+        if self.bad_seen or loss.device.type != "cpu":
             return  # reading each would hold up the training
         if not math.isfinite(float(loss)):
-            self.host.on_backward = None
+            self.bad_seen = True
             watching, self.watching = self.watching, False
             try:
                 self.bad_made = who_made_it(self.host)
@@ -354,17 +347,23 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         batch = self.host.batch_size * self.host.micro_steps
         gradients = {name: median(values) for name, values in self.gradients.items()}
         weakest = min(gradients, key=lambda n: gradients[n], default=None)
-        dead, dead_layer = _worst(self.dead)
-        saturated, saturated_layer = _worst(self.saturated)
+        dead, dead_layer = worst(self.activations.dead)
+        saturated, saturated_layer = worst(self.activations.saturated)
+        counts = self._counts()
+        several = [each for each in counts if each.total() >= FEWEST_LABELS]
+        purities = [max(each.values()) / each.total() for each in several]
         module = self.host.seams.get("module")
         judged = module.evaluations() if isinstance(module, ModuleSeam) else Evaluations()
+        left = module.left_in_evaluation() if isinstance(module, ModuleSeam) else (0, None)
         return Health(
             update_ratio=median(self.ratios) if self.ratios else None,
             first_update_ratio=median(self.ratios[:FIRST]) if self.ratios else None,
             warming_up=self.warming_up,
             rate_gone=self._rate_gone(),
             learners=self.learners,
+            acts=self.acts and _shuffles(self.host) is None,
             shuffles=_shuffles(self.host),
+            streams=_streams(self.host),
             weakest_gradient=gradients[weakest] if weakest is not None else None,
             weakest_where=weakest,
             strongest_gradient=max(gradients.values(), default=None),
@@ -379,12 +378,30 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             dead_layer=dead_layer,
             saturated=saturated,
             saturated_layer=saturated_layer,
-            labels=tuple(sorted(self.labels.values(), reverse=True)),
+            labels=tuple(sorted(sum(counts, Counter[int]()).values(), reverse=True)),
+            softmax_twice=self.loss_inputs.where("softmax_twice"),
+            sigmoid_twice=self.loss_inputs.where("sigmoid_twice"),
+            crossed=self.loss_inputs.where("crossed"),
             classes=self.classes,
-            purity=sum(self.purities) / len(self.purities) if self.purities else None,
+            purity=sum(purities) / len(purities) if purities else None,
             validated_training=judged.in_training,
             validated_where=judged.in_training_where,
+            left_in_evaluation=left[0],
+            left_where=left[1],
         )
+
+    def _counts(self) -> list[Counter[int]]:
+        """Of the labels; not of those that are one class, and the same ones in several steps: these were
+        made up beforehand.
+        """
+        places = [(each.given.data_ptr(), *each.counts) for each in self.labels]
+        steps = {(each.steps, place) for each, place in zip(self.labels, places, strict=True)}
+        again = Counter(place for _, place in steps)
+        return [
+            each.counts
+            for each, place in zip(self.labels, places, strict=True)
+            if len(each.counts) > 1 or again[place] == 1
+        ]
 
     def _rate_gone(self) -> tuple[float, float, int] | None:
         """The largest rate, the rate now, and steps since it was last seen to be no small part of that."""
@@ -430,14 +447,30 @@ def _restrained(optimizer: Any) -> bool:
 
 
 def _shuffles(host: Host) -> bool | None:
-    """Whether the DataLoader that feeds the steps draws at random; None where there is none."""
+    """Whether the DataLoader that feeds the steps draws at random, as far as is known of a sampler of the
+    script's; None where there is none.
+    """
     loaded = training_loader(host)
     if loaded is None:
         return None
-    sampler = loaded[0].sampler
-    if isinstance(loaded[0].dataset, IterableDataset):
+    if _streams(host):
         return False  # the order is its own, of which nothing is known
+    sampler, batches = loaded[0].sampler, loaded[0].batch_sampler
+    if batches is not None:  # beside one of the script's the DataLoader's sampler draws nothing
+        sampler = batches.sampler if type(batches) is BatchSampler else batches
     return bool(getattr(sampler, "shuffle", not isinstance(sampler, SequentialSampler)))
+
+
+def _streams(host: Host) -> bool:
+    """Whether the steps are fed by an IterableDataset."""
+    loaded = training_loader(host)
+    return loaded is not None and isinstance(loaded[0].dataset, IterableDataset)
+
+
+def _draws_from(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether an operator draws by what tensors tell: a category, or about a mean of each."""
+    both = len(args) > 1 and isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor)
+    return name == "multinomial" or (name == "normal" and both)
 
 
 def _is_binary(given: torch.Tensor) -> bool:
@@ -446,28 +479,6 @@ def _is_binary(given: torch.Tensor) -> bool:
     return bool(((some == 0) | (some == 1)).all())
 
 
-def _unit_dim(out: torch.Tensor, convolved: bool) -> int:
-    """The dimension of a layer's units: channels where it was a convolution, else the last."""
-    return 1 if convolved and out.dim() > 2 else out.dim() - 1
-
-
-def _never_on(out: torch.Tensor, units: int) -> float:
-    """Share of units, along that dimension, that are 0 all over a batch."""
-    others = [d for d in range(out.dim()) if d != units]
-    return float((out.amax(dim=others) == 0).float().mean())
-
-
-def _some(out: torch.Tensor) -> torch.Tensor:
-    """Rows of an activation, evenly apart: what a look takes must not be of a batch's size."""
-    return out[:: math.ceil(out.numel() / MOST_ACTIVATIONS) or 1]
-
-
 def _part(parameter: torch.Tensor) -> torch.Tensor:
     numbers = parameter.detach().flatten()
     return numbers[:: max(1, len(numbers) // MOST_NUMBERS)]
-
-
-def _worst(shares: dict[str, list[float]]) -> tuple[float, str | None]:
-    middle = {name: median(values) for name, values in shares.items()}
-    name = max(middle, key=lambda n: middle[n], default=None)
-    return (middle[name], name) if name is not None else (0.0, None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from statistics import median
 from time import perf_counter
 
 import torch
 
 from outpace.measure.again import Call, last_judgement, unseen
 from outpace.measure.arms import settled
+from outpace.measure.statistics import median
 from outpace.seams.host import Host
 from outpace.seams.modes import evaluating
 

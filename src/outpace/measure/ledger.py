@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import correlation, linear_regression, median
 
 from outpace.measure.by_hand import Place, Update
 from outpace.measure.lines import (
@@ -27,6 +26,7 @@ from outpace.measure.lines import (
     tasks,
 )
 from outpace.measure.sampler import LOADING, Line
+from outpace.measure.statistics import correlation, linear_regression, median
 from outpace.records.ledger import NOW_AND_THEN, Row, rows_of
 from outpace.seams.host import Step
 from outpace.seams.phases import WORK

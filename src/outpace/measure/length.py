@@ -7,6 +7,7 @@ cannot be evaluated so is unknown.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 import math
@@ -25,6 +26,8 @@ WRAPPERS = (*BARS, "enumerate", "reversed")
 SIZED = (list, tuple)
 COMPUTED = (property, functools.cached_property)
 DATA_LOADER = "torch.utils.data.dataloader"
+SAMPLERS = "torch.utils.data.sampler"
+"""which ask others for their length"""
 LIBRARIES = ("builtins", "collections", "numpy", "torch")
 Place = tuple[tuple[CodeType, int], ...]
 """lines of the user's, each in the function that it belongs to"""
@@ -117,12 +120,17 @@ def evaluate(node: ast.expr, frame: FrameType) -> Any:
         name = operations.get(type(node.op))
         if name is not None and isinstance(left, int) and isinstance(right, int):
             return getattr(left, name)(right)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        given = [evaluate(each, frame) for each in node.args]
-        if node.func.id == "len" and len(given) == 1 and _is_librarys(given[0]):
-            return len(given[0])
-        if node.func.id == "int" and len(given) == 1 and isinstance(given[0], (int, float, str)):
-            return int(given[0])
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1:
+        return _called(node.func.id, node.args[0], frame)
+    raise Unknown
+
+
+def _called(name: str, given: ast.expr, frame: FrameType) -> int:
+    """What `len` or `int` gives; of any other call not even what it is given is looked at."""
+    if name == "len":
+        return _length(evaluate(given, frame))
+    if name == "int" and isinstance(value := evaluate(given, frame), (int, float, str)):
+        return int(value)
     raise Unknown
 
 
@@ -145,9 +153,29 @@ def variable(frame: FrameType, name: str) -> Any:
     raise Unknown
 
 
-def _is_librarys(value: Any) -> bool:
-    """Whether a value's class is no user's: asking for its length calls no code of theirs."""
-    return type(value).__module__.split(".")[0] in LIBRARIES
+def _length(value: Any) -> int:
+    """How many items a library's container has; Unknown where code of the user's may have to tell."""
+    module = type(value).__module__
+    if module == DATA_LOADER:
+        return _batches_of(value)
+    if module.split(".")[0] not in LIBRARIES or module == SAMPLERS:
+        raise Unknown
+    return len(value)
+
+
+def _batches_of(loader: Any) -> int:
+    """Those of a DataLoader's epoch, as a copy of it tells: its samplers may draw to count them.
+
+    Unknown where its data set, of which there is no copy, does more in code of the user's than count.
+    """
+    from outpace.seams.apart import apart, held_by, only_counts
+    from outpace.seams.generators import generators_kept
+
+    kind: Any = type(loader.dataset)
+    if not only_counts(kind) and is_user_file(kind.__len__.__code__.co_filename):
+        raise Unknown
+    with generators_kept(*held_by(loader)):
+        return len(apart(loader))
 
 
 def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:
@@ -235,11 +263,9 @@ def _turns_of_slice(over: ast.Call, frame: FrameType) -> int | None:
     begin, end = [0, *(evaluate(each, frame) for each in limits)][-2:]
     if not isinstance(begin, int) or not isinstance(end, int):
         return None
-    try:
-        of = evaluate(_unwrapped(first), frame)
-        end = min(end, len(of)) if _is_librarys(of) else end
-    except (Unknown, TypeError):
-        pass  # as of a generator: whoever cuts it off has it go on for longer
+    # Not known of a generator, say: whoever cuts it off has it go on for longer.
+    with contextlib.suppress(Exception):
+        end = min(end, _length(evaluate(_unwrapped(first), frame)))
     return max(0, end - begin)
 
 

@@ -39,6 +39,8 @@ class Limit(NamedTuple):
     """the training, and not only a loop inside of it"""
     counts: bool
     """nothing that it is of begins again within the training"""
+    around: tuple[ast.expr, ...]
+    """other conditions that it stands under, but those of what begins again: such are so now and then"""
 
 
 class Limits:
@@ -133,26 +135,35 @@ def _limits_of(
         if isinstance(node, ast.AugAssign)
     }
 
-    def limit(test: ast.expr, while_: bool, loop: Loop) -> Limit:
+    def limit(test: ast.expr, while_: bool, loop: Loop, around: tuple[ast.expr, ...] = ()) -> Limit:
         named = _named(test)
         later = any(counted.get(name, 0) > frame.f_lineno for name in named)
-        return Limit(frame.f_code, test, while_, later, loop is outermost, not again & named)
+        lasting = tuple(each for each in around if not again & _named(each))
+        return Limit(
+            frame.f_code, test, while_, later, loop is outermost, not again & named, lasting
+        )
 
     for loop in loops:
         if isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant):
             yield limit(loop.test, True, loop)
-        for node in _within(loop.body):
-            if isinstance(node, ast.If) and _leaves(node.body):
-                yield limit(node.test, False, loop)
+        for test, around in _ways_out(loop.body):
+            yield limit(test, False, loop, around)
 
 
-def _within(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """The statements of a loop, but not those of loops and functions inside of it."""
+def _ways_out(
+    body: list[ast.stmt], around: tuple[ast.expr, ...] = ()
+) -> Iterator[tuple[ast.expr, tuple[ast.expr, ...]]]:
+    """Conditions on which a loop is left, each with those around it; not of loops and functions inside."""
     for statement in body:
-        yield statement
-        if isinstance(statement, (ast.If, ast.With, ast.Try)):
+        if isinstance(statement, ast.If):
+            test = statement.test
+            if _leaves(statement.body):
+                yield test, around
+            yield from _ways_out(statement.body, (*around, test))
+            yield from _ways_out(statement.orelse, (*around, ast.UnaryOp(ast.Not(), test)))
+        elif isinstance(statement, (ast.With, ast.Try)):
             for part in ("body", "orelse", "finalbody"):
-                yield from _within(getattr(statement, part, []))
+                yield from _ways_out(getattr(statement, part, []), around)
 
 
 def _leaves(body: list[ast.stmt]) -> bool:
@@ -194,10 +205,20 @@ def missing_for(limit: Limit, frame: FrameType) -> float | bool | None:
 
     None where only running it would tell.
     """
+    if any(_is_not_so(each, frame) for each in limit.around):
+        return False
     try:
         return _missing(limit.test, frame, not limit.while_)
     except Exception:
         return None
+
+
+def _is_not_so(test: ast.expr, frame: FrameType) -> bool:
+    """Whether a condition surely does not hold by now; of one that only running it would tell it may."""
+    try:
+        return _missing(test, frame, True) is not True
+    except Exception:
+        return False
 
 
 def _missing(node: ast.expr, frame: FrameType, wanted: bool) -> float | bool:

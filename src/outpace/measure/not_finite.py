@@ -1,4 +1,8 @@
-"""Which module made the first number that is not finite: the model is run again on the same batch."""
+"""Which module made the first number that is not finite: the model is run again on the same batch.
+
+A mask is -inf where nothing is to be seen: that is no fault of a batch, and of a module only where something
+worse comes of it, or it comes out of the model.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +25,48 @@ def who_made_it(host: Host) -> str | None:
     if call is None:
         return None
     module, args, kwargs = call.module, call.args, call.kwargs
-    bad = next((n for n, p in module.named_parameters() if not _finite(p)), None)
+    learnt = ((n, p) for n, p in module.named_parameters() if p.requires_grad)
+    bad = next((name for name, parameter in learnt if _infinite(parameter)), None)
     if bad is not None:
         return f"{bad} was not finite any more: a step before has spoiled it"
-    if not _finite((args, kwargs)):
+    if _spoilt((args, kwargs)):
         return "the batch that the model was given is not finite"
-    made: list[str] = []
+    spoilt: list[nn.Module] = []
+    hiding: list[nn.Module] = []
+    """those that made numbers -inf"""
 
-    def after(one: nn.Module, inputs: Any, out: Any) -> None:
-        if not made and not _finite(out) and _finite(inputs):
-            made.append(f"{names[one]} ({type(one).__name__})")
+    def after(one: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        given = args, kwargs
+        if not spoilt and _spoilt(out) and not _spoilt(given):
+            spoilt.append(hiding[-1] if hiding and _infinite(given) else one)
+        elif _infinite(out) and not _infinite(given) and not set(hiding[-1:]) & set(one.modules()):
+            hiding.append(one)
 
     names = {one: name or "the model" for name, one in module.named_modules()}
-    handles = [one.register_forward_hook(after) for one in names]
+    handles = [one.register_forward_hook(after, with_kwargs=True) for one in names]
     try:
         with torch.no_grad(), unseen(host, module):
-            call.made_of(args, kwargs)
+            output = call.made_of(args, kwargs)
     finally:
         for handle in handles:
             handle.remove()
-    if made:
-        return f"{made[0]} is the first module whose output is not"
+    if not spoilt and _infinite(output):
+        spoilt = hiding[-1:]
+    if spoilt:
+        kind = type(spoilt[0]).__name__
+        return f"{names[spoilt[0]]} ({kind}) is the first module whose output is not"
     return "the model's output is finite: it was made after the model, on the way to the loss"
 
 
-def _finite(value: Any) -> bool:
-    return all(
-        bool(torch.isfinite(tensor).all())
-        for tensor in tensors_in(value)
-        if tensor.is_floating_point()
-    )
+def _spoilt(value: Any) -> bool:
+    """Whether a number is none, or infinitely large."""
+    return any(bool((one.isnan() | one.isposinf()).any()) for one in _floats(value))
+
+
+def _infinite(value: Any) -> bool:
+    """Whether a number is none, or infinite either way."""
+    return not all(bool(torch.isfinite(one).all()) for one in _floats(value))
+
+
+def _floats(value: Any) -> list[torch.Tensor]:
+    return [tensor for tensor in tensors_in(value) if tensor.is_floating_point()]

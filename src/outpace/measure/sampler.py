@@ -19,6 +19,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import ctypes
+import functools
 import json
 import linecache
 import math
@@ -83,7 +84,7 @@ class Sampler:
     """
 
     own_interval = 0.005
-    """as the script has it; what is forked from a process that is looked at begins with its sampler's"""
+    """as the script has it"""
 
     def __init__(self, target: int, phase: object, dump: Path | None = None) -> None:
         self.target = target
@@ -99,6 +100,7 @@ class Sampler:
 
     def start(self) -> None:
         """Sample from here on."""
+        _put_back_in_children()
         self.ended.clear()
         _thread.start_new_thread(self._run, ())
 
@@ -158,14 +160,15 @@ class Sampler:
                 return stack
         return []
 
-    def ask_soon(self, wanted: bool) -> None:
+    @staticmethod
+    def ask_soon(wanted: bool) -> None:
         """Have threads ask for the interpreter's lock soon, or as the script has it."""
         now = sys.getswitchinterval()
         is_soon = math.isclose(now, SOON_S)
         if not is_soon:
             Sampler.own_interval = now
         if wanted != is_soon:
-            sys.setswitchinterval(SOON_S if wanted else self.own_interval)
+            sys.setswitchinterval(SOON_S if wanted else Sampler.own_interval)
 
     def end(self) -> None:
         """Stop sampling: the counts stay as they are, and no thread is left for the interpreter's end."""
@@ -183,6 +186,13 @@ class Sampler:
             os.replace(part, self.dump)
         except OSError:
             self.dump = None
+
+
+@functools.cache
+def _put_back_in_children() -> None:
+    """What the script forks has no sampler to do so: threads there ask for the lock as the script has it."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: Sampler.ask_soon(False))
 
 
 def stack_of(thread: int, after_s: float = 0.0) -> list[tuple[CodeType, int]]:

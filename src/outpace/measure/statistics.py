@@ -1,8 +1,9 @@
 """Intervals that hold for few, noisy, heavy-tailed timings: gains, shares, slopes.
 
 Everything here is free of randomness, so the same timings always give the same verdict, and
-rests on ranks, so that one slow round out of ten does not move it. Only numpy is imported:
-this runs inside the user's training process.
+rests on ranks, so that one slow round out of ten does not move it. Only numpy is imported: this runs
+inside the user's training process, and the library's `statistics` may there be a file beside the script,
+so that the little that is needed of that is here as well.
 
 Intervals are built a little wider than asked (`SPARE`): measured on simulated A/A comparisons,
 "no difference" then holds in 95 % of tries even where the caller looks after every round and
@@ -13,7 +14,7 @@ round, so a cost that strikes one step in fifty is invisible here and is the led
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +53,39 @@ class Line(NamedTuple):
     intercept: float
     intercept_low: float
     intercept_high: float
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle value, or the mean of the two in the middle; 0 for none."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if not ordered:
+        return 0.0
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def mean(values: Iterable[float]) -> float:
+    """Of one or more."""
+    found = list(values)
+    return math.fsum(found) / len(found)
+
+
+def stdev(values: Sequence[float]) -> float:
+    """The standard deviation of what two or more are a sample of."""
+    return float(np.std(values, ddof=1))
+
+
+def correlation(x: Sequence[float], y: Sequence[float]) -> float:
+    """Pearson's; neither may be all the same."""
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def linear_regression(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Slope and intercept by least squares; ``x`` may not be all the same."""
+    first, second = np.asarray(x, float), np.asarray(y, float)
+    apart = first - first.mean()
+    steep = float(apart @ (second - second.mean()) / (apart @ apart))
+    return steep, float(second.mean() - steep * first.mean())
 
 
 def noise_of(comparisons: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Noise:

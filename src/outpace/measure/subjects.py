@@ -80,4 +80,6 @@ def main_device(host: Host) -> str:
     if rooted is not None:
         return device_of(rooted[0])
     optimizer = host.main_optimizer()
-    return optimizer.param_groups[0]["params"][0].device.type if optimizer is not None else "cpu"
+    groups = optimizer.param_groups if optimizer is not None else ()
+    stepped = (parameter for group in groups for parameter in group["params"])
+    return next((parameter.device.type for parameter in stepped), "cpu")

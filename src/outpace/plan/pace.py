@@ -13,9 +13,9 @@ import itertools
 import math
 from collections import deque
 from dataclasses import dataclass
-from statistics import median
 from typing import NamedTuple
 
+from outpace.measure.statistics import median
 from outpace.plan.fluctuation import Fluctuation
 from outpace.records.plan import Estimate
 

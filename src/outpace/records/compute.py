@@ -166,6 +166,8 @@ class Compute(msgspec.Struct, frozen=True):
     """torch's is on"""
     anomaly_where: str | None = None
     """file:line at which the script turned it on"""
+    backward_tried: bool = False
+    """the script goes on where a backward pass fails; looked at where anomaly detection is on"""
     denormals: float = 0.0
     """largest share of denormal numbers in a parameter, gradient or activation that was looked at"""
     moved_bytes: float = 0.0

@@ -29,7 +29,7 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """``gain``: the speed-up of a step (of the run, for bound "outside") if the cost were gone."""
+    """``gain``: the speed-up, of what ``gain_of`` says, if the cost were gone."""
 
     bound: Bound
     cause: str | None
@@ -38,6 +38,7 @@ class Finding(msgspec.Struct, frozen=True):
     gain: Gain
     reason: str
     remedies: tuple[Advice, ...] = ()
+    gain_of: GainOf = "steps"
 
 
 class Learning(msgspec.Struct, frozen=True):

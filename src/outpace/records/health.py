@@ -21,8 +21,13 @@ class Health(msgspec.Struct, frozen=True):
     has been at the least"""
     learners: int = 1
     """models, or groups of them, that have optimizers of their own: adversaries, a policy and its critic"""
+    acts: bool = False
+    """numbers are drawn by what a model gave, and no DataLoader feeds it: a policy's actions"""
     shuffles: bool | None = None
-    """whether the DataLoader draws at random; None where there is none"""
+    """whether the DataLoader draws at random, or by a sampler of the script's, which may; None where there is
+    none"""
+    streams: bool = False
+    """the DataLoader's is an IterableDataset, which has an order of its own"""
     weakest_gradient: float | None = None
     """largest |gradient| of the weight matrix where it is smallest"""
     weakest_where: str | None = None
@@ -48,6 +53,12 @@ class Health(msgspec.Struct, frozen=True):
     saturated: float = 0.0
     """largest share of one sigmoid's or tanh's outputs that lie at its limits"""
     saturated_layer: str | None = None
+    softmax_twice: str | None = None
+    """line of a loss that takes a softmax of what a softmax gave; empty where that is not known"""
+    sigmoid_twice: str | None = None
+    """the same of a sigmoid"""
+    crossed: str | None = None
+    """line of a loss that holds each prediction, one a sample, against the targets of all samples"""
     labels: tuple[int, ...] = ()
     """how often each class was the label, the most frequent first"""
     classes: int = 0
@@ -57,3 +68,6 @@ class Health(msgspec.Struct, frozen=True):
     validated_training: int = 0
     """calls without gradients, outside of steps, of a model in training mode with dropout or batch norm"""
     validated_where: str | None = None
+    left_in_evaluation: int = 0
+    """steps since a model with dropout or batch norm was in training mode last, in which it has learnt on"""
+    left_where: str | None = None

@@ -20,6 +20,8 @@ class NoAnomalyDetection(Remedy):
     lines that called it, and each gradient is looked through. Where operators are small that takes several
     times as long as they do.
 
+    Not where the script catches what a backward pass raises and goes on: that is its guard against a NaN.
+
     The same bits. A NaN in a gradient is no longer an error, but a loss that is not finite is still
     told, with the module that made it first.
     """
@@ -30,9 +32,13 @@ class NoAnomalyDetection(Remedy):
     probed = True
 
     def applies(self, evidence: Evidence) -> Verdict:
-        """The script must train under it."""
+        """The script must train under it, and end where it finds a NaN."""
         if not evidence.compute.anomaly_detection:
             return Verdict(False, "torch's anomaly detection is off")
+        if evidence.compute.backward_tried:
+            return Verdict(
+                False, "the script goes on where a backward pass fails, as with a NaN that is found"
+            )
         return Verdict(True, "torch's anomaly detection is on, which is for debugging")
 
     def setup(self, base: Setup, settings: Settings) -> Setup:

@@ -17,8 +17,12 @@ class SliceBatches(Remedy):
     """Draw ``dataset[indices]`` once a batch instead of ``dataset[i]`` for every sample.
 
     Found by trial to equal the collated samples bit for bit, and checked again on the first batches
-    of every run and the first of every epoch; where it differs there, samples are drawn as before. A
-    person would give the DataLoader a batch sampler and ``batch_size=None``.
+    of every run, now and then later on, and on the first of every epoch; where it differs there,
+    samples are drawn as before. A person would give the DataLoader a batch sampler and
+    ``batch_size=None``.
+
+    Not where the data set or the collate function decides something by what a sample is, as by an
+    ``if`` on its numbers: a slice would decide that for all of a batch.
 
     Helps where samples are rows of arrays that are already in memory: what they cost is that they
     are taken one by one. Does nothing for samples that are read or decoded each for itself.

@@ -12,7 +12,8 @@ from outpace.report import labels, sentences, words
 
 MARKER = "<!-- made by outpace -->"
 _BAR = re.compile(r"(?<!\\)\|")
-_SPECIAL = re.compile(r"([\\`*\[\]|<>&~])")
+_SPECIAL = re.compile(r"([\\`*\[\]|<>&~]|(?<![^\W_])_|_(?![^\W_]))")
+"""underscores but for those within a word, which mark nothing"""
 
 
 def render_markdown(session: Session) -> str:

@@ -107,7 +107,7 @@ def gain_sentence(session: Session) -> str:
     first = session.findings[0]
     if first.cause == "arithmetic":
         return f"{first.reason[:1].upper()}{first.reason[1:]}."
-    what = "the run" if first.bound == "outside" else "a step"
+    what = "the run" if first.gain_of == "run" else "a step"
     text = f"Without this cost {what} would be {_as_fast(first)}"
     before, ratio = session.evidence.steps.mean_s, first.gain.speedup  # as in its reason
     if first.cause == "ipc":

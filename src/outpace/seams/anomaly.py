@@ -7,11 +7,12 @@ is looked through for NaN (`torch.autograd.set_detect_anomaly`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from outpace.seams.host import Host
-from outpace.seams.in_place_of import in_place_of
+from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.switch import Switch
 from outpace.seams.where import caller
 
@@ -28,26 +29,27 @@ class AnomalyDetection:
         """file:line at which the script turned it on last"""
         self._turned_on = -RECENT - 1
         """steps that were behind then"""
+        self._replaced = Replaced()
         self._original: Callable[[bool, bool], None] | None = None
         self._switch = Switch(setting, self._set)
 
     def install(self) -> None:
         """Note what the script sets."""
-        if self._original is None:
-            self._original = torch.set_anomaly_enabled
+        self._replaced.put(torch, "set_anomaly_enabled", self._wrap)
 
-            @in_place_of(torch, "set_anomaly_enabled")
-            def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
-                self._noted(enabled, check_nan)
+    def _wrap(self, original: Callable[[bool, bool], None]) -> Any:
+        self._original = original
 
-            torch.set_anomaly_enabled = set_anomaly_enabled
+        @in_place_of(torch, "set_anomaly_enabled")
+        def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+            self._noted(enabled, check_nan)
+
+        return set_anomaly_enabled
 
     def remove(self) -> None:
         """As it was."""
         self._switch.release()
-        if self._original is not None:
-            torch.set_anomaly_enabled = self._original  # type: ignore[assignment]
-            self._original = None
+        self._replaced.put_all_back()
 
     @property
     def trains(self) -> bool:

@@ -50,6 +50,20 @@ def apart(loader: Any) -> Any:
     return Apart().copied(loader)
 
 
+def copy_of(thing: Any) -> Any:
+    """A copy; what its class does at an end, as to stop workers that both have, it leaves to the thing."""
+    own = copy.copy(thing)
+    kind: Any = type(thing)
+    if own is not thing and hasattr(kind, "__del__"):
+        own.__class__ = _without_end(kind)
+    return own
+
+
+@functools.lru_cache(maxsize=256)
+def _without_end(kind: type[Any]) -> type[Any]:
+    return type(kind.__name__, (kind,), {"__slots__": (), "__del__": lambda _: None})
+
+
 class Apart:
     """Copies made so far."""
 
@@ -61,10 +75,10 @@ class Apart:
         """A loader, or a sampler, with copies of the samplers that it has."""
         if id(thing) in self.made:
             return self.made[id(thing)]
-        own = self.made[id(thing)] = copy.copy(thing)
+        own = self.made[id(thing)] = copy_of(thing)
         if not hasattr(own, "__dict__"):  # None, or a list of indices
             return own
-        kind: Any = type(own)
+        kind: Any = type(thing)
         shuffles = not isinstance(own, DataLoader) and not only_counts(kind)
         for name, value in vars(own).items():
             if _is_sampler(name, value):

@@ -10,7 +10,7 @@ import torch
 
 from outpace.seams.anomaly import AnomalyDetection
 from outpace.seams.host import Host
-from outpace.seams.in_place_of import in_place_of
+from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.openmp import ParkedTeams
 from outpace.seams.setup import Setup
 from outpace.seams.switch import Switch
@@ -30,6 +30,7 @@ class BackendSeam:
         self.tf32 = Switch(precision, set_tf32)
         self.benchmark = Switch(benchmarks, set_benchmark)
         self.parked: ParkedTeams | None = None
+        self.replaced = Replaced()
         self.set_threads: Callable[[int], None] | None = None
         self.pid = 0
         self.threads_where: str | None = None
@@ -38,16 +39,18 @@ class BackendSeam:
 
     def install(self) -> None:
         """Note where the script sets its threads."""
-        if self.set_threads is None:
-            self.pid = os.getpid()
-            self.set_threads = torch.set_num_threads
+        self.pid = os.getpid()
+        self.replaced.put(torch, "set_num_threads", self._wrap_threads)
+        self.anomaly_detection.install()
 
-            @in_place_of(torch, "set_num_threads")
-            def set_num_threads(threads: int) -> None:
-                self._noted(threads)
+    def _wrap_threads(self, original: Callable[[int], None]) -> Any:
+        self.set_threads = original
 
-            torch.set_num_threads = set_num_threads
-            self.anomaly_detection.install()
+        @in_place_of(torch, "set_num_threads")
+        def set_num_threads(threads: int) -> None:
+            self._noted(threads)
+
+        return set_num_threads
 
     def _noted(self, threads: int) -> None:
         if os.getpid() != self.pid or not self.host.on_main_thread():
@@ -62,9 +65,7 @@ class BackendSeam:
 
     def remove(self) -> None:
         """Give the script its own switches back."""
-        if self.set_threads is not None:
-            torch.set_num_threads = self.set_threads  # type: ignore[assignment]
-            self.set_threads = None
+        self.replaced.put_all_back()
         self.anomaly_detection.remove()
         for switch in (self.threads, self.denormals, self.tf32, self.benchmark):
             switch.release()

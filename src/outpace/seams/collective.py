@@ -9,7 +9,8 @@ import torch.distributed as distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from outpace.seams.host import Host
-from outpace.seams.setup import Setup
+from outpace.seams.in_place_of import Replaced
+from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import caller
 
 NAMES = ("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast",
@@ -35,7 +36,7 @@ class CollectiveSeam:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.originals: dict[str, Any] = {}
+        self.replaced = Replaced()
         self.counts: dict[str, int] = {}
         self.where: str | None = None
         """file:line of the script's first exchange of its own"""
@@ -43,13 +44,9 @@ class CollectiveSeam:
 
     def install(self) -> None:
         """Put the seam in."""
-        if self.originals or not distributed.is_available():
-            return
         for name in NAMES:
-            original = getattr(distributed, name, None)
-            if original is not None:
-                self.originals[name] = original
-                setattr(distributed, name, self.wrap(name, original))
+            if hasattr(distributed, name):
+                self.replaced.put(distributed, name, functools.partial(self.wrap, name))
 
     def wrap(self, name: str, original: Any) -> Any:
         """``original`` with its time charged to synchronisation."""
@@ -73,9 +70,8 @@ class CollectiveSeam:
 
     def remove(self) -> None:
         """Take it out."""
-        for name, original in self.originals.items():
-            setattr(distributed, name, original)
-        self.originals = {}
+        self.replaced.put_all_back()
+        self.reconcile(AS_IS)
 
     def reconcile(self, setup: Setup) -> None:
         """Exchange gradients, or not: what DDP's own ``no_sync`` does."""

@@ -10,16 +10,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import multiprocessing
 import sys
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.setup import AS_IS, Setup
 
 WITHIN = ("PIL.Image", "PIL.ImageFile")
 """modules that call ``load`` without using the access to pixels that it returns"""
 WRITERS = ("frombytes", "putpalette")
+UNLOADED = "_outpace_unloaded"
+"""attribute of kept images that were given as just opened, and are not loaded since"""
 
 
 class Decoder(Protocol):
@@ -37,6 +41,9 @@ class Decoder(Protocol):
     def open_kept(self, path: Any) -> Any:
         """An image whose pixels are kept, without opening the file; or None."""
 
+    def open_anew(self, image: Any) -> None:
+        """Have a kept image as its file is opened, with no pixels yet."""
+
     def copy_kept(self, image: Any) -> Any:
         """A copy that shares its kept pixels until one of them changes; or None."""
 
@@ -45,7 +52,12 @@ class Decoder(Protocol):
 
 
 class DecodeSeam:
-    """Stands at ``PIL.ImageFile.ImageFile.load`` and ``cv2.imread``/``imdecode``, once imported."""
+    """Stands at ``PIL.ImageFile.ImageFile.load`` and ``cv2.imread``/``imdecode``, once imported; where
+    decoded images are kept, also at what opens, drafts, copies and changes them.
+
+    A function that a script has taken from its module by now cannot be pickled while ours stands there. So
+    what a data set may hold is left alone until it is needed, and where workers are not forked.
+    """
 
     name = "decode"
 
@@ -53,51 +65,54 @@ class DecodeSeam:
         self.host = host
         self.setup = AS_IS
         self.decoder: Decoder | None = None
-        self.patched: list[tuple[Any, str, Any]] = []
+        self.replaced = Replaced()
         self.nanoseconds = 0
         self.images = 0
         self.pixels = 0
         self.paths: list[str] = []
         self.installed = False
-        self.known = (False, False)
+        self.known = (False, False, False)
 
     def install(self) -> None:
         """Put the seam in; libraries that are imported later are met at the next ``refresh``."""
         self.installed = True
         self.refresh()
 
-    def refresh(self) -> None:
-        """Patch what has been imported by now."""
-        known = ("PIL.ImageFile" in sys.modules, "cv2" in sys.modules)
+    def refresh(self, *, fetches: bool = False) -> None:
+        """Stand at what has been imported by now. ``fetches``: this process is about to make a batch."""
+        keeps = bool(self.setup.decoded_bytes)
+        known = ("PIL.ImageFile" in sys.modules, keeps, fetches and "cv2" in sys.modules)
         if not self.installed or known == self.known:
             return
         self.known = known
-        done = {(id(owner), name) for owner, name, _ in self.patched}
-        pillow = sys.modules.get("PIL.ImageFile")
-        if pillow is not None and (id(pillow.ImageFile), "load") not in done:
-            self._patch(pillow.ImageFile, "load", self._wrap_load(pillow.ImageFile.load))
-            image = sys.modules["PIL.Image"]
-            self._patch(image, "open", self._wrap_open(image.open))
-            self._patch(image.Image, "copy", self._wrap_copy(image.Image.copy))
-            self._patch(image.Image, "load", self._detached(image.Image.load, WITHIN))
-            for name in WRITERS:
-                self._patch(image.Image, name, self._detached(getattr(image.Image, name)))
-        cv2 = sys.modules.get("cv2")
-        for name in ("imread", "imdecode"):
-            if cv2 is not None and hasattr(cv2, name) and (id(cv2), name) not in done:
-                self._patch(cv2, name, self._timed(getattr(cv2, name)))
+        pillow, opens, opencv = known
+        if pillow:
+            self._stand_at_pillow(keeps=opens)
+        if opencv and forks():
+            cv2 = sys.modules["cv2"]
+            for name in ("imread", "imdecode"):
+                if hasattr(cv2, name):
+                    self.replaced.put(cv2, name, functools.partial(self._timed, name))
 
-    def _patch(self, owner: Any, name: str, wrapper: Any) -> None:
-        self.patched.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, wrapper)
+    def _stand_at_pillow(self, *, keeps: bool) -> None:
+        put, image = self.replaced.put, sys.modules["PIL.Image"]
+        put(sys.modules["PIL.ImageFile"].ImageFile, "load", self._wrap_load)
+        if keeps:
+            image.preinit()  # as the first image that is opened has it do
+            put(image, "open", self._wrap_open)
+            if (jpeg := sys.modules.get("PIL.JpegImagePlugin")) is not None:
+                put(jpeg.JpegImageFile, "draft", self._wrap_draft)
+            put(image.Image, "copy", self._wrap_copy)
+            put(image.Image, "load", functools.partial(self._detached, unless=WITHIN))
+            for name in WRITERS:
+                put(image.Image, name, self._detached)
 
     def remove(self) -> None:
         """Take it out."""
         self.installed = False
-        self.known = (False, False)
-        for owner, name, original in self.patched:
-            setattr(owner, name, original)
-        self.patched = []
+        self.known = (False, False, False)
+        self.replaced.put_all_back()
+        self.setup = AS_IS
 
     def reconcile(self, setup: Setup) -> None:
         """Decode as ``setup`` says; Pillow is then met here, before its first image is opened."""
@@ -113,6 +128,7 @@ class DecodeSeam:
         @functools.wraps(original)
         def load(image: Any) -> Any:
             if not getattr(image, "tile", None):
+                image.__dict__.pop(UNLOADED, None)
                 if image.readonly and calling_module() not in WITHIN:
                     seam._detach(image)
                 return original(image)
@@ -155,17 +171,31 @@ class DecodeSeam:
             if keeps and seam.decoder is not None:
                 kept = seam.host.guard("decode", seam.decoder.open_kept, fp)
                 if kept is not None:
+                    setattr(kept, UNLOADED, True)
                     seam.images += 1
                     return kept
             return original(fp, *args, **kwargs)
 
         return open_image
 
+    def _wrap_draft(self, original: Any) -> Any:
+        """A draft is decoded from the file, at another scale than the pixels that are kept."""
+        seam = self
+
+        @functools.wraps(original)
+        def draft(image: Any, *args: Any, **kwargs: Any) -> Any:
+            if image.__dict__.pop(UNLOADED, False) and seam.decoder is not None:
+                seam.host.guard("decode", seam.decoder.open_anew, image)
+            return original(image, *args, **kwargs)
+
+        return draft
+
     def _wrap_copy(self, original: Any) -> Any:
         seam = self
 
         @functools.wraps(original)
         def copy(image: Any) -> Any:
+            image.__dict__.pop(UNLOADED, None)
             if seam.setup.decoded_bytes and seam.decoder is not None and image.readonly:
                 shared = seam.host.guard("decode", seam.decoder.copy_kept, image)
                 if shared is not None:
@@ -189,10 +219,10 @@ class DecodeSeam:
         if self.decoder is not None:
             self.host.guard("decode", self.decoder.detach, image)
 
-    def _timed(self, original: Any) -> Any:
+    def _timed(self, name: str, original: Any) -> Any:
         seam = self
 
-        @functools.wraps(original)
+        @in_place_of(sys.modules["cv2"], name)
         def decode(*args: Any, **kwargs: Any) -> Any:
             start = perf_counter_ns()
             try:
@@ -202,6 +232,13 @@ class DecodeSeam:
                 seam.images += 1
 
         return decode
+
+
+def forks() -> bool:
+    """Whether a process is forked where the script does not say how it is to be started."""
+    # To ask for the method without this would choose it, which a script may do once.
+    method = multiprocessing.get_start_method(allow_none=True)
+    return (method or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 
 def calling_module() -> str:

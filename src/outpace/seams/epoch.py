@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from torch.utils.data import DataLoader
+
 from outpace.seams.epoch_end import ends_here, lengthened
 from outpace.seams.loader_record import Record
 from outpace.seams.untraced import untraced
@@ -24,11 +26,14 @@ class Epoch:
         self,
         seam: LoaderSeam,
         record: Record,
+        loader: DataLoader[Any],
         epoch: Callable[[], Iterator[Any]],
         instead: Instead | None = None,
     ) -> None:
         self.seam = seam
         self.record = record
+        self.loader = loader
+        """known while its epoch runs, also where the script has let it go"""
         self.epoch = epoch
         self.instead = instead
         """what gives the batches where the first one fails"""

@@ -25,6 +25,7 @@ from torch.utils.data._utils import fetch as torch_fetch
 
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.setup import Setup
 
 LOADERS = 16
@@ -65,7 +66,7 @@ class FetchSeam:
     def __init__(self, host: Host, decode: DecodeSeam) -> None:
         self.host = host
         self.decode = decode
-        self.originals: dict[Any, Any] = {}
+        self.replaced = Replaced()
         cells = memoryview(mmap.mmap(-1, LOADERS * SLOTS * WIDTH * 8)).cast("d")
         rows = [cells[i * WIDTH : (i + 1) * WIDTH] for i in range(LOADERS * SLOTS)]
         self.rows = [rows[i * SLOTS : (i + 1) * SLOTS] for i in range(LOADERS)]
@@ -79,20 +80,13 @@ class FetchSeam:
 
     def install(self) -> None:
         """Put the seam in."""
-        if self.originals:
-            return
-        base = torch_fetch._BaseDatasetFetcher
-        self.originals[base, "__init__"] = base.__init__
-        base.__init__ = self.numbered(base.__init__)  # type: ignore[method-assign]
+        self.replaced.put(torch_fetch._BaseDatasetFetcher, "__init__", self.numbered)
         for owner in (torch_fetch._MapDatasetFetcher, torch_fetch._IterableDatasetFetcher):
-            self.originals[owner, "fetch"] = owner.fetch
-            owner.fetch = self.wrap(owner.fetch)  # type: ignore[method-assign]
+            self.replaced.put(owner, "fetch", self.wrap)
 
     def remove(self) -> None:
         """Take it out."""
-        for (owner, name), original in self.originals.items():
-            setattr(owner, name, original)
-        self.originals = {}
+        self.replaced.put_all_back()
 
     def reconcile(self, setup: Setup) -> None:
         """Nothing here is run in another way."""
@@ -132,7 +126,7 @@ class FetchSeam:
                 fetcher._outpace = True
                 fetcher.collate_fn = seam.timed_collate(fetcher.collate_fn, row)
             decode = seam.decode
-            decode.refresh()
+            decode.refresh(fetches=True)
             decoded, images, pixels = decode.nanoseconds, decode.images, decode.pixels
             close = row[1] >= seam.next_look.get(at, 0.0)
             read = queued = cpu = whole = 0.0

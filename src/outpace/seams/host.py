@@ -112,6 +112,8 @@ class Host:
     on_validation: Callable[[bool, bool], None] | None = None
     """told when the script begins to validate, and when it goes on training; and whether it then turns out
     that a batch of the training's was judged"""
+    on_learning: Callable[[], None] | None = None
+    """told when a backward pass shows that what was taken for a validation was none"""
     first_step_start: int | None = None
     roots: weakref.WeakKeyDictionary[torch.nn.Module, RootFacts] = field(
         default_factory=weakref.WeakKeyDictionary
@@ -342,6 +344,8 @@ class Host:
         self.backwards += 1
         self.backwards_in_step += 1
         self.unstepped = True
+        if self.mode == "validation" and self.on_learning is not None:
+            self.guard("module", self.on_learning)
         if self.mode != "train":
             self.saw_training()
         if self.drawn.learn() is not None:

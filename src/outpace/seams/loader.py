@@ -27,8 +27,10 @@ from outpace.seams.epoch_end import Longer, ends_here, lengthened
 from outpace.seams.feeding import Feeding, MakeFeed
 from outpace.seams.generators import generators_kept, restoring
 from outpace.seams.host import Host, on_stderr
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.later import Later
-from outpace.seams.loader_record import Line, Record, Start
+from outpace.seams.loader_record import Line, Record, Start, Starts
+from outpace.seams.own_iterator import own_iterator, wraps_its_own
 from outpace.seams.recent import Recent
 from outpace.seams.resting import wake, worker_pids
 from outpace.seams.setup import AS_IS, Setup
@@ -44,7 +46,7 @@ class Fed(NamedTuple):
     kind: type
     length: int | None
     recent: Recent
-    starts: list[Start]
+    starts: Starts
     line: Line
 
     def replaced(self, record: Record, dataset: Any) -> bool:
@@ -73,8 +75,6 @@ class LoaderSeam:
         self.elsewhere: dict[int, list[weakref.ref[Any]]] = {}
         """thread -> its iterators, while none is known to train"""
         host.on_move.append(self.catch_up)
-        self.newest: DataLoader[Any] | None = None
-        """known until the next one, also where the script has let it go"""
         self.on_draw: Callable[[Record, Any], None] | None = None
         """told of each batch that is given, while something is being probed"""
         self.before_draw: Callable[[Record], None] | None = None
@@ -82,7 +82,11 @@ class LoaderSeam:
         self.dry = False
         """epochs of training end, the later ones after one batch"""
         self.longer: Longer | None = None
-        self.originals: dict[str, Any] = {}
+        self.replaced = Replaced()
+        self.installed = False
+        self.plain_iter: Any = None
+        self.plain_next: Any = None
+        """the originals"""
         self.looks = True
         """each batch is seen; else only that an epoch begins, so that its batches can be seen later"""
 
@@ -90,40 +94,34 @@ class LoaderSeam:
 
     def install(self) -> None:
         """Put the seam in."""
-        if self.originals:
+        if self.installed:
             return
-        self.originals = {
-            "init": DataLoader.__init__,
-            "iter": DataLoader.__iter__,
-            "next": _BaseDataLoaderIter.__next__,
-        }
-        self.looks = True
-        self._wrap_init()
-        self._wrap_iter()
-        self._wrap_next()
+        self.installed = self.looks = True
+        self.replaced.put(DataLoader, "__init__", self._wrap_init)
+        self.replaced.put(DataLoader, "__iter__", self._wrap_iter)
+        self.replaced.put(_BaseDataLoaderIter, "__next__", self._wrap_next)
         if self.switching:
-            self._wrap_shutdown()
+            self.replaced.put(
+                _MultiProcessingDataLoaderIter, "_shutdown_workers", self._wrap_shutdown
+            )
 
     def remove(self) -> None:
         """Take it out."""
-        if self.originals:
-            DataLoader.__init__ = self.originals["init"]  # type: ignore[method-assign]
-            DataLoader.__iter__ = self.originals["iter"]  # type: ignore[method-assign]
-            _BaseDataLoaderIter.__next__ = self.originals["next"]  # type: ignore[method-assign]
-            if "shutdown" in self.originals:
-                _MultiProcessingDataLoaderIter._shutdown_workers = self.originals["shutdown"]  # type: ignore[method-assign]
-            self.originals = {}
+        if self.installed:
+            self.installed = False
+            self.replaced.put_all_back()
+            self.feeding.switch(AS_IS, list(self.records.values()) if self.switching else [])
             for record in list(self.records.values()):
                 record.begun = None
 
     def reconcile(self, setup: Setup) -> None:
         """Let batches come as ``setup`` says."""
-        if self.originals and self.looks != setup.watched:
+        if self.installed and self.looks != setup.watched:
             self.looks = setup.watched
             if self.looks:
-                self._wrap_next()
+                self.replaced.put(_BaseDataLoaderIter, "__next__", self._wrap_next)
             else:
-                _BaseDataLoaderIter.__next__ = self.originals["next"]  # type: ignore[method-assign]
+                self.replaced.put_back(_BaseDataLoaderIter, "__next__")
             for record in list(self.records.values()):
                 (record.look_again if self.looks else record.look_away)()
         self.feeding.switch(setup, list(self.records.values()) if self.switching else [])
@@ -169,22 +167,28 @@ class LoaderSeam:
         """
         return next((k for k, v in list(self.records.items()) if v is record), None)
 
-    def _wrap_init(self) -> None:
-        original, seam = self.originals["init"], self
+    def _wrap_init(self, original: Any) -> Any:
+        seam = self
 
         @functools.wraps(original)
         def __init__(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
             original(loader, *args, **kwargs)
-            seam.host.guard("loader", seam.note_made, loader)
+            if not seam.within_input():
+                seam.host.guard("loader", seam.note_made, loader)
 
-        DataLoader.__init__ = __init__  # type: ignore[method-assign, assignment]
+        return __init__
 
     def note_made(self, loader: DataLoader[Any]) -> None:
         """A DataLoader was made."""
         self.records[loader] = Record(next(self.numbers), caller())
 
-    def _wrap_iter(self) -> None:
-        original, seam, host = self.originals["iter"], self, self.host
+    def within_input(self) -> bool:
+        """Whether batches are being made: a DataLoader that is met now is a feed's, or the data set's own."""
+        phases = self.host.phases
+        return bool(phases.stack) and phases.stack[-1] == "input" and get_ident() == phases.owner
+
+    def _wrap_iter(self, original: Any) -> Any:
+        self.plain_iter, seam, host = original, self, self.host
         phases = host.phases
 
         @functools.wraps(original)
@@ -193,7 +197,7 @@ class LoaderSeam:
                 made = original(loader)
                 host.guard("loader", seam.note_elsewhere, loader, made)
                 return made
-            if phases.stack and phases.stack[-1] == "input":
+            if seam.within_input():
                 return original(loader)
             host.wake()
             record = host.guard("loader", seam.begin_epoch, loader)
@@ -217,7 +221,7 @@ class LoaderSeam:
                 own = setup.feed == AS_IS.feed and not setup.free_input
                 record.starts.append(Start(phases.mark - start, own))
 
-        DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
+        return __iter__
 
     def begin_own(self, loader: DataLoader[Any], record: Record) -> Any:
         """The DataLoader's own batches for a new epoch.
@@ -225,41 +229,41 @@ class LoaderSeam:
         Where each step begins one its iterator is made once a batch is asked of it: an arm that gives
         others does without it, and without its workers.
         """
-        originals = self.originals
-        if self.switching and self.looks and record.trains and self.host.mingled:
-            made: Any = Epoch(self, record, self._own_later(loader, record, originals))
+        anew = self.switching and self.looks and record.trains and self.host.mingled
+        if anew and not wraps_its_own(loader):
+            made: Any = Epoch(self, record, loader, self._own_later(loader, record))
         else:
-            made = self._own(loader, record, originals)
-        self.host.guard("loader", record.drawn_from, made)
+            made = self._own(loader, record)
+        self.host.guard("loader", record.drawn_from, own_iterator(made))
         return made
 
-    def _own(
-        self, loader: DataLoader[Any], record: Record, originals: dict[str, Any]
-    ) -> Iterator[Any]:
-        """The DataLoader's own iterator, which is known again by its record."""
+    def _own(self, loader: DataLoader[Any], record: Record) -> Iterator[Any]:
+        """The DataLoader's own batches, whose iterator is known again by its record."""
         if record.own is not None:
             wake(worker_pids(record.own))  # persistent ones answer to a new epoch
         self.host.making = record.number
-        made = originals["iter"](loader)
-        self.host.guard("loader", self._know, loader, record, made)
+        made = self.plain_iter(loader)
+        self.host.guard("loader", self._know, loader, record, own_iterator(made))
         return made  # type: ignore[no-any-return]
 
     def _know(self, loader: DataLoader[Any], record: Record, made: Any) -> None:
         made._outpace = record
         record.iterator = weakref.ref(made)
+        # Known while its epoch runs, also where the script lets it go. One with lasting workers has the
+        # iterator in turn: both would outlive what the script does with them.
+        if self.switching or not loader.persistent_workers:
+            made._outpace_loader = loader
         if self.switching:
-            made._outpace_loader = loader  # feeds are made of it in mid-epoch
             self.feeding.rest(record)
 
-    def _own_later(
-        self, loader: DataLoader[Any], record: Record, originals: dict[str, Any]
-    ) -> Callable[[], Iterator[Any]]:
+    def _own_later(self, loader: DataLoader[Any], record: Record) -> Callable[[], Iterator[Any]]:
         """The same for each epoch, made when the first of its batches is drawn."""
-        return lambda: Later(lambda: self._own(loader, record, originals), originals["next"])
+        return lambda: Later(lambda: self._own(loader, record), self.plain_next)
 
     def note_elsewhere(self, loader: DataLoader[Any], made: Any) -> None:
         """Another thread begins an epoch: it may turn out to be the one that trains."""
         if not self.host.steps:
+            made = own_iterator(made)
             made._outpace_loader = loader  # the script may hold its iterator alone
             own = self.elsewhere.setdefault(get_ident(), [])
             own[:] = [one for one in own if one() is not None]
@@ -279,14 +283,14 @@ class LoaderSeam:
 
     def begin_epoch(self, loader: DataLoader[Any]) -> Record:
         """An epoch of a loader begins. Returns what is known of it."""
-        host, self.newest = self.host, None  # its data set is gone where the script keeps none
-        record = self._met(loader)
+        host, record = self.host, self._met(loader)
         if not (record.asked and record.restarts):
             self._ask_length(loader, record)  # its data set may have grown
         with contextlib.suppress(TypeError):  # a list cannot be referred to weakly
             record.dataset = weakref.ref(loader.dataset)
         self._recognise(loader, record)
-        if record.running is not None and record.running() is getattr(loader, "_iterator", None):
+        kept = own_iterator(getattr(loader, "_iterator", None))
+        if record.running is not None and record.running() is kept:
             record.running = None  # persistent workers: the one iterator begins anew
         host.saw_no_step()
         if record.trains or host.mode == "startup":
@@ -299,7 +303,6 @@ class LoaderSeam:
             record.endless.clear()  # what is left of an epoch is made anew under a recipe too
         record.begin_epoch(host.steps)
         host.making = record.number
-        self.newest = loader
         return record
 
     def _recognise(self, loader: DataLoader[Any], record: Record) -> None:
@@ -319,7 +322,7 @@ class LoaderSeam:
         before = self.fed_by.get(record.where or "")
         if before is not None and before.starts is not record.starts:
             # One for another data set, as for each episode: their starts are all the training's.
-            before.starts.extend(record.starts)
+            before.starts.take(record.starts)
             record.starts = before.starts
         data = record.dataset() if record.dataset is not None else None
         if record.where is not None and data is not None:
@@ -347,7 +350,7 @@ class LoaderSeam:
                 raise
             instead(error)
             return None
-        return None if runner is None else Epoch(self, record, runner.epoch, instead)
+        return None if runner is None else Epoch(self, record, loader, runner.epoch, instead)
 
     def _instead(self, loader: DataLoader[Any], record: Record) -> Instead:
         """For a loader whose feed fails at its first batch: its own, with all generators as they are now."""
@@ -361,12 +364,12 @@ class LoaderSeam:
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             where = f" made at {record.where}" if record.where else ""
             on_stderr(f"outpace: the DataLoader{where} gives its own batches: {said}")
-            return self._own_later(loader, record, self.originals)
+            return self._own_later(loader, record)
 
         return instead
 
-    def _wrap_next(self) -> None:
-        original, seam = self.originals["next"], self
+    def _wrap_next(self, original: Any) -> Any:
+        self.plain_next, seam = original, self
         phases = self.host.phases
 
         @functools.wraps(original)
@@ -391,24 +394,23 @@ class LoaderSeam:
                 )
             return seam.draw_or_rest(record, original, iterator)
 
-        _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign, assignment]
+        return __next__
 
-    def _wrap_shutdown(self) -> None:
+    def _wrap_shutdown(self, original: Any) -> Any:
         """Workers that rest are woken before they are told to end: asleep they would not hear."""
-        self.originals["shutdown"] = original = _MultiProcessingDataLoaderIter._shutdown_workers
 
         @functools.wraps(original)
         def _shutdown_workers(iterator: Any) -> None:
             wake(worker_pids(iterator))
             original(iterator)
 
-        _MultiProcessingDataLoaderIter._shutdown_workers = _shutdown_workers  # type: ignore[method-assign, assignment]
+        return _shutdown_workers
 
     def begin_again(self, record: Record, iterator: Any) -> bool:
         """Let an iterator of a DataLoader go on with the batches of another, if there is one."""
         loader = self.loader_of(record)
         if loader is not None:
-            iterator._outpace_more = self.originals["iter"](loader)
+            iterator._outpace_more = own_iterator(self.plain_iter(loader))
         return loader is not None
 
     def draw_or_rest(self, record: Record, original: Any, iterator: Any) -> Any:
@@ -467,7 +469,7 @@ class LoaderSeam:
             record.beside = True
         record.wait += waited
         if record.given == 1 and record.starts:
-            record.starts[-1].ns += waited
+            record.starts.newest[-1].ns += waited
         self.host.drawn.gave(record)
         if self.feeding.setup.feed.pin:
             found = (tensor.untyped_storage().data_ptr() for tensor in tensors_in(batch))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from outpace.seams.recent import Recent
 from outpace.seams.setup import Feed
 
 FIRST = 0.75
 """share of batches; where a script also looks at a batch in each step it is half of them"""
+MOST_STARTS = 4096
+"""that are kept: a script may make an iterator for each step"""
 
 
 class Runner(Protocol):
@@ -57,6 +60,33 @@ class Start:
     own: bool
 
 
+@final
+class Starts:
+    """Of a training's epochs: the newest, and how many there were."""
+
+    def __init__(self, *starts: Start) -> None:
+        self.newest = deque(starts, MOST_STARTS)
+        self.count = len(starts)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def append(self, start: Start) -> None:
+        """One more."""
+        self.newest.append(start)
+        self.count += 1
+
+    def take(self, others: Starts) -> None:
+        """Those of another DataLoader too."""
+        self.newest.extend(others.newest)
+        self.count += others.count
+
+    def pop(self) -> Start:
+        """The newest is none of them."""
+        self.count -= 1
+        return self.newest.pop()
+
+
 @dataclass
 class Record:
     """What is known of one DataLoader."""
@@ -97,7 +127,7 @@ class Record:
     """epochs that those steps are of"""
     wait: int = 0
     """ns waited for all of its batches"""
-    starts: list[Start] = field(default_factory=list)
+    starts: Starts = field(default_factory=Starts)
     recent: Recent = field(default_factory=Recent)
     runners: dict[Feed, Runner] = field(default_factory=dict)
     unfed: bool = False
@@ -119,7 +149,8 @@ class Record:
     @property
     def own_starts(self) -> list[Start]:
         """Those of epochs that began as the script has them; all where none did."""
-        return [start for start in self.starts if start.own] or self.starts
+        newest = list(self.starts.newest)
+        return [start for start in newest if start.own] or newest
 
     @property
     def anew(self) -> bool:
@@ -146,7 +177,8 @@ class Record:
         """Where its line was all that told that it trains: it does not."""
         if self.taken_for is not None:
             self.taken_for.mixed, self.taken_for, self.trains = True, None, False
-            self.recent, self.starts = Recent(), [self.starts.pop()] if self.starts else []
+            self.recent = Recent()
+            self.starts = Starts(self.starts.pop()) if self.starts else Starts()
 
     def begin_epoch(self, steps: int) -> None:
         """An epoch begins, after so many steps of the training."""

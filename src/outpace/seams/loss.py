@@ -14,6 +14,7 @@ import torch
 from torch.amp import GradScaler
 
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.setup import Setup
 
 
@@ -26,21 +27,21 @@ class LossSeam:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.original: Any = None
-        self.scale: Any = None
-        self.update: Any = None
+        self.replaced = Replaced()
         self.scaled: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
         """the loss that was scaled last, and what it was before"""
         self.inside = False
 
     def install(self) -> None:
         """Put the seam in."""
-        if self.original is not None:
-            return
-        self.original = original = torch.autograd.backward
+        self.replaced.put(torch.autograd, "backward", self._wrap_backward)
+        self.replaced.put(GradScaler, "scale", self._wrap_scale)
+        self.replaced.put(GradScaler, "update", self._wrap_update)
+
+    def _wrap_backward(self, original: Any) -> Any:
         seam, host, phases = self, self.host, self.host.phases
 
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if phases.resting or seam.inside:
                 return original(tensors, *args, **kwargs)
             if get_ident() != phases.owner:
@@ -65,11 +66,9 @@ class LossSeam:
             return None
 
         backward.__doc__ = original.__doc__
-        torch.autograd.backward = backward
-        self._install_scale()
+        return backward
 
-    def _install_scale(self) -> None:
-        self.scale = original = GradScaler.scale
+    def _wrap_scale(self, original: Any) -> Any:
         seam = self
 
         def scale(scaler: Any, outputs: Any) -> Any:
@@ -80,12 +79,10 @@ class LossSeam:
             return result
 
         scale.__doc__ = original.__doc__
-        GradScaler.scale = scale  # type: ignore[method-assign, assignment]
-        self._install_update()
+        return scale
 
-    def _install_update(self) -> None:
+    def _wrap_update(self, original: Any) -> Any:
         """A scaler that met infinite gradients leaves its optimizer's step out."""
-        self.update = original = GradScaler.update
         host = self.host
 
         @functools.wraps(original)
@@ -95,7 +92,7 @@ class LossSeam:
                 host.guard("loss", host.saw_no_optimizer_step)
             return result
 
-        GradScaler.update = update  # type: ignore[method-assign, assignment]
+        return update
 
     def loss(self, tensors: Any) -> torch.Tensor | None:
         """What backward was called on as one number, before it was scaled; None where it is not one."""
@@ -106,11 +103,8 @@ class LossSeam:
 
     def remove(self) -> None:
         """Take it out."""
-        if self.original is not None:
-            torch.autograd.backward = self.original
-            GradScaler.scale = self.scale  # type: ignore[method-assign]
-            GradScaler.update = self.update  # type: ignore[method-assign]
-            self.original = self.scaled = None
+        self.replaced.put_all_back()
+        self.scaled = None
 
     def reconcile(self, setup: Setup) -> None:
         """Nothing here is run in another way."""

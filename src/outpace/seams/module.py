@@ -23,7 +23,7 @@ from outpace.seams.batch import changed_within, map_tensors, tensors_in, to_floa
 from outpace.seams.checkpoints import bring_checkpoints, recomputing
 from outpace.seams.helper import of_the_step
 from outpace.seams.host import Host
-from outpace.seams.in_place_of import put_back
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.layout import as_rows, lay_out, to_channels_last
 from outpace.seams.optimizer import held_by
 from outpace.seams.root import Caller, Evaluations, RootFacts
@@ -33,6 +33,9 @@ from outpace.seams.where import caller, locals_of, user_frames
 
 _is_compiling = torch.compiler.is_compiling
 _current_graph_task_id = torch._C._current_graph_task_id
+
+FEWEST_IN_MODE = 10
+"""steps of a model in training mode, and then in evaluation mode, to say that it was left there"""
 
 OnCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Callable[[Any], None] | None]
 """told of a root's call, with its arguments; what it gives, if anything, is told of what came of the call"""
@@ -52,8 +55,8 @@ class ModuleSeam:
         self.setup = AS_IS
         self.inside = False
         self.plain = True
+        self.replaced = Replaced()
         self.original: Any = None
-        self.ours: Any = None
         self.call: Any = None
         """the original, or one in which parameters are spared their gradients"""
         self.judged: list[Evaluations] = []
@@ -61,6 +64,8 @@ class ModuleSeam:
         self.given: Given | None = None
         self.judged_on: Given | None = None
         """what a model in evaluation mode was called on last with gradients on"""
+        self.judging: weakref.ref[nn.Module] | None = None
+        """that model"""
         self.last: Any = lambda: None
         self.last_facts: RootFacts | None = None
         """the root called last, weakly, and what is known of it"""
@@ -70,9 +75,11 @@ class ModuleSeam:
 
     def install(self) -> None:
         """Put the seam in."""
-        if self.original is not None:
-            return
-        self.original = self.call = original = nn.Module.__call__
+        self.replaced.put(nn.Module, "__call__", self._wrap)
+        self.host.on_learning = self.saw_learning
+
+    def _wrap(self, original: Any) -> Any:
+        self.original = self.call = original
         seam, phases, host = self, self.host.phases, self.host
         stack = phases.stack
 
@@ -114,13 +121,13 @@ class ModuleSeam:
                 seam.inside = False
                 phases.unwind(depth)
 
-        nn.Module.__call__ = self.ours = __call__  # type: ignore[method-assign]
+        return __call__
 
     def remove(self) -> None:
         """Take it out."""
         self.reconcile(AS_IS)
-        if self.original is not None and put_back(nn.Module, "__call__", self.ours, self.original):
-            self.original = None
+        self.replaced.put_all_back()
+        self.host.on_learning = None
 
     def reconcile(self, setup: Setup) -> None:
         """Bring the known roots to ``setup``."""
@@ -171,7 +178,9 @@ class ModuleSeam:
             facts.has_parameters = next(module.parameters(), None) is not None
             if facts.has_parameters:
                 bring_format(host, module, facts, self.setup.channels_last)
-        facts.in_training = facts.in_training or (module.training and torch.is_grad_enabled())
+        if module.training and torch.is_grad_enabled():
+            facts.trained += not facts.in_training or facts.trained_at != host.steps
+            facts.in_training, facts.trained_at = True, host.steps
         learns = self.learns(module, facts)
         if not facts.has_parameters:
             host.phases.push("forward" if host.mode == "train" else "validation")
@@ -193,6 +202,7 @@ class ModuleSeam:
             self.note_evaluation(module, facts)
             if not module.training and torch.is_grad_enabled():
                 self.judged_on = given(module, args, kwargs)
+                self.judging = weakref.ref(module)
             host.phases.push("validation")
         return facts
 
@@ -237,6 +247,28 @@ class ModuleSeam:
         elif torch.is_grad_enabled():
             found.with_grad += 1
             found.with_grad_where = found.with_grad_where or caller()
+
+    def saw_learning(self) -> None:
+        """What was taken for a validation is learnt from: its model was left in evaluation mode."""
+        module = self.judging() if self.judging is not None else None
+        facts = self.host.roots.get(module) if module is not None else None
+        self.judging = None
+        if module is None or facts is None or module.training or not facts.in_training:
+            return
+        found = facts.evaluations
+        found.calls, found.with_grad = max(0, found.calls - 1), max(0, found.with_grad - 1)
+        facts.taught_in_evaluation = facts.taught = True
+        facts.in_training = False
+
+    def left_in_evaluation(self) -> tuple[int, str | None]:
+        """Steps since a model that learns was in training mode, and where it is called; 0 where it is so."""
+        for module, facts in list(self.host.roots.items()):
+            since = self.host.steps - facts.trained_at
+            left = facts.taught_in_evaluation and not facts.in_training
+            long = min(since, facts.trained) >= FEWEST_IN_MODE
+            if left and long and any(of_two_minds(module)):
+                return since, facts.where
+        return 0, None
 
     def evaluations(self) -> Evaluations:
         """Calls without learning of all models that do not help in the steps."""
@@ -328,12 +360,15 @@ def has_hooks(module: nn.Module) -> bool:
 
 def behaves_otherwise(module: nn.Module) -> bool:
     """Whether a module in training mode computes something else than in evaluation."""
+    return any(each.training for each in of_two_minds(module))
+
+
+def of_two_minds(module: nn.Module) -> Iterator[nn.Module]:
+    """Its layers that compute something else in training mode than in evaluation."""
     dropout, norm = nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase
-    return any(
-        m.training and (m.p > 0 if isinstance(m, dropout) else m.track_running_stats)
-        for m in module.modules()
-        if isinstance(m, (dropout, norm))
-    )
+    for m in module.modules():
+        if (isinstance(m, dropout) and m.p > 0) or (isinstance(m, norm) and m.track_running_stats):
+            yield m
 
 
 def holds(value: Any, tensors: set[int]) -> bool:

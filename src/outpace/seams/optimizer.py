@@ -22,11 +22,14 @@ from torch.optim.optimizer import (
 )
 
 from outpace.seams.host import ACCUMULATED, Host
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.layout import grads_lie_as_weights, laid_in_rows, lay_states, of_weights
 from outpace.seams.setup import AS_IS, FOREACH, FUSED, FUSED_ON_CPU, Setup
 
 CLOSURES = (FunctionType, MethodType, functools.partial)
 """what a closure is: whatever else can be called, as a model, an optimizer may want itself"""
+OPTIONS = ("fused", "foreach")
+"""which of its implementations an optimizer takes; not each has both"""
 
 _current_graph_task_id = torch._C._current_graph_task_id
 
@@ -42,7 +45,7 @@ class OptimizerSeam:
         self.handles: list[Any] = []
         self.last: Any = lambda: None
         """the optimizer that was stepped last, weakly: sets are slow to look in"""
-        self.originals: dict[str, Any] = {}
+        self.replaced = Replaced()
         self.own: weakref.WeakKeyDictionary[Optimizer, list[dict[str, Any]]] = (
             weakref.WeakKeyDictionary()
         )
@@ -57,18 +60,16 @@ class OptimizerSeam:
 
     def install(self) -> None:
         """Put the seam in."""
-        if self.handles:
-            return
-        self.handles = [
+        self.handles = self.handles or [
             register_optimizer_step_pre_hook(self.before_step),
             register_optimizer_step_post_hook(self.after_step),
         ]
-        self._wrap_init()
-        self._wrap_zero_grad()
-        self._wrap_state_dict()
+        self.replaced.put(Optimizer, "__init__", self._wrap_init)
+        self.replaced.put(Optimizer, "zero_grad", self._wrap_zero_grad)
+        self.replaced.put(Optimizer, "state_dict", self._wrap_state_dict)
+        self.replaced.put(Optimizer, "load_state_dict", self._wrap_load_state_dict)
 
-    def _wrap_init(self) -> None:
-        self.originals["__init__"] = original = Optimizer.__init__
+    def _wrap_init(self, original: Any) -> Any:
         host = self.host
 
         @functools.wraps(original)
@@ -77,14 +78,13 @@ class OptimizerSeam:
             host.by_hand_after = ACCUMULATED
             host.guard("optimizer", host.made.add, optimizer)
 
-        Optimizer.__init__ = __init__  # type: ignore[method-assign, assignment]
+        return __init__
 
-    def _wrap_zero_grad(self) -> None:
-        self.originals["zero_grad"] = original = Optimizer.zero_grad
+    def _wrap_zero_grad(self, original: Any) -> Any:
         seam, phases = self, self.host.phases
 
         @functools.wraps(original)
-        def zero_grad(optimizer: Optimizer, set_to_none: bool = True) -> None:
+        def zero_grad(optimizer: Optimizer, set_to_none: bool = True) -> Any:
             if not set_to_none:
                 seam.zeroes = True
                 if seam.setup.set_to_none:
@@ -93,22 +93,25 @@ class OptimizerSeam:
                 return original(optimizer, set_to_none)
             phases.push("optimizer")
             try:
-                original(optimizer, set_to_none)
+                return original(optimizer, set_to_none)
             finally:
                 phases.pop()
 
-        Optimizer.zero_grad = zero_grad  # type: ignore[method-assign, assignment]
+        return zero_grad
 
-    def _wrap_state_dict(self) -> None:
-        self.originals["state_dict"] = save = Optimizer.state_dict
-        self.originals["load_state_dict"] = load = Optimizer.load_state_dict
+    def _wrap_state_dict(self, save: Any) -> Any:
         seam, host = self, self.host
 
         @functools.wraps(save)
         def state_dict(optimizer: Optimizer) -> dict[str, Any]:
-            saved = save(optimizer)
+            saved: dict[str, Any] = save(optimizer)
             host.guard("optimizer", seam.give_as_the_scripts, optimizer, saved)
             return saved
+
+        return state_dict
+
+    def _wrap_load_state_dict(self, load: Any) -> Any:
+        seam, host = self, self.host
 
         @functools.wraps(load)
         def load_state_dict(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -116,16 +119,14 @@ class OptimizerSeam:
             if seam.own.pop(optimizer, None) is not None:
                 host.guard("optimizer", seam.bring, optimizer)
 
-        Optimizer.state_dict = state_dict  # type: ignore[method-assign, assignment]
-        Optimizer.load_state_dict = load_state_dict  # type: ignore[method-assign, assignment]
+        return load_state_dict
 
     def remove(self) -> None:
         """Take it out."""
         for handle in self.handles:
             handle.remove()
         self.handles = []
-        for name in list(self.originals):
-            setattr(Optimizer, name, self.originals.pop(name))
+        self.replaced.put_all_back()
         self.reconcile(AS_IS)
 
     def reconcile(self, setup: Setup) -> None:
@@ -223,21 +224,21 @@ class OptimizerSeam:
         """Switch an optimizer's implementation, or give it its own back."""
         own = self.own.setdefault(
             optimizer,
-            [{k: g.get(k) for k in ("fused", "foreach")} for g in optimizer.param_groups],
+            [{k: g[k] for k in OPTIONS if k in g} for g in optimizer.param_groups],
         )
         fused, foreach = self.setup.fused, self.setup.foreach
         name, mislaid = type(optimizer).__name__, optimizer in self.mislaid
         for group, before in zip(optimizer.param_groups, own, strict=False):
-            if "foreach" not in group:
+            if "foreach" not in before:
                 continue
+            options = before
             if mislaid:
-                group["fused"], group["foreach"] = None, before["foreach"]
+                options = before | {"fused": None}
             elif fused and name in FUSED and can_fuse(name, group):
-                group["fused"], group["foreach"] = True, False
+                options = {"fused": True, "foreach": False}
             elif foreach and name in FOREACH:
-                group["fused"], group["foreach"] = False, True
-            else:
-                group["fused"], group["foreach"] = before["fused"], before["foreach"]
+                options = {"fused": False, "foreach": True}
+            group.update((key, options[key]) for key in before)
         fused_now = any(g.get("fused") for g in optimizer.param_groups)
         for parameter, state in of_weights(optimizer):
             step = state.get("step")

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle as Handle
 
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.setup import Setup
 
 Change = Callable[[float, float], float]
@@ -31,7 +32,7 @@ class RateSeam:
         self.handles: list[Any] = []
         self.own: weakref.WeakKeyDictionary[Optimizer, list[float]] = weakref.WeakKeyDictionary()
         """the script's rates of the optimizers whose step is under way"""
-        self.original: Any = None
+        self.replaced = Replaced()
         self.largest: weakref.WeakKeyDictionary[Optimizer, list[float]] = (
             weakref.WeakKeyDictionary()
         )
@@ -55,7 +56,7 @@ class RateSeam:
         """Put the seam in."""
         if not self.handles:
             self.handles = [register_optimizer_step_pre_hook(self.stand_beside)]
-            self._wrap_state_dict()
+        self.replaced.put(Optimizer, "state_dict", self._wrap_state_dict)
 
     def stand_beside(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Be the last before the step, and the first after it: hooks of the script's may set a rate as well,
@@ -76,17 +77,17 @@ class RateSeam:
             if handle.id in hooks:
                 hooks.move_to_end(handle.id, last=handle is before)
 
-    def _wrap_state_dict(self) -> None:
+    def _wrap_state_dict(self, original: Any) -> Any:
         """What is saved after a step that Ctrl-C has cut short has the script's rates."""
-        self.original = original = Optimizer.state_dict
         seam = self
 
         @functools.wraps(original)
         def state_dict(optimizer: Optimizer) -> dict[str, Any]:
             seam.put_back(optimizer)
-            return original(optimizer)
+            saved: dict[str, Any] = original(optimizer)
+            return saved
 
-        Optimizer.state_dict = state_dict  # type: ignore[method-assign, assignment]
+        return state_dict
 
     def remove(self) -> None:
         """Take it out."""
@@ -94,9 +95,7 @@ class RateSeam:
             handle.remove()
         self.handles = []
         self.beside.clear()
-        if self.original is not None:
-            Optimizer.state_dict = self.original  # type: ignore[method-assign]
-            self.original = None
+        self.replaced.put_all_back()
 
     def reconcile(self, setup: Setup) -> None:
         """No Setup changes the rate."""

@@ -13,6 +13,7 @@ import torch
 import torch.utils.checkpoint as library
 
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.setup import Setup
 from outpace.seams.where import caller
 
@@ -35,15 +36,15 @@ class RecomputeSeam:
         """functions that are running, for the first time, whose activations are not kept"""
         self.kept = False
         """they are, whatever the script asks"""
-        self._held: Any = None
+        self.replaced = Replaced()
 
     def install(self) -> None:
         """Put the seam in, where torch has what it stands at."""
-        if self._held is not None or not hasattr(library, HELD):
-            return
-        self._held = held = getattr(library, HELD)
-        applied: Any = library.CheckpointFunction.apply
+        if hasattr(library, HELD):
+            self.replaced.put(library, HELD, self._wrap_held)
+            self.replaced.put(library.CheckpointFunction, "apply", self._wrap_apply)
 
+    def _wrap_held(self, held: Any) -> Any:
         def generator(function: Any, *rest: Any, **kwargs: Any) -> Generator[None, None, None]:
             context = (
                 rest[1] if len(rest) > 1 else kwargs.get("context_fn", library.noop_context_fn)
@@ -61,6 +62,9 @@ class RecomputeSeam:
                 finally:
                     self.inside -= 1
 
+        return generator
+
+    def _wrap_apply(self, applied: Any) -> Any:
         def apply(function: Any, preserve: bool, *args: Any) -> Any:
             # Where no input needs a gradient this kind trains nothing inside: to keep it would.
             if self._unseen(preserve=preserve) or not any(needs_gradient(one) for one in args):
@@ -73,15 +77,12 @@ class RecomputeSeam:
             finally:
                 self.inside -= 1
 
-        setattr(library, HELD, generator)
-        library.CheckpointFunction.apply = apply  # type: ignore[method-assign]
+        return apply
 
     def remove(self) -> None:
         """Take it out."""
-        if self._held is not None:
-            setattr(library, HELD, self._held)
-            del library.CheckpointFunction.apply  # inherited again
-            self._held = None
+        self.replaced.put_all_back()
+        self.kept = False
 
     def reconcile(self, setup: Setup) -> None:
         """Keep activations, or not, in the steps that come."""

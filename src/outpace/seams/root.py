@@ -31,6 +31,12 @@ class RootFacts:
     """called to learn since the first step: before it a model may be tried out"""
     in_training: bool = False
     """called to learn in training mode"""
+    trained_at: int = 0
+    """steps before its newest call to learn in training mode"""
+    trained: int = 0
+    """steps with such a call"""
+    taught_in_evaluation: bool = False
+    """it was learnt from in evaluation mode, after it was in training mode"""
     taught: bool = False
     """an optimizer that was stepped has parameters of it; known of models in evaluation mode alone"""
     steppers: int = 0

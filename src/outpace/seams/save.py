@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from outpace.seams.host import Host
-from outpace.seams.in_place_of import in_place_of, put_back
+from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.setup import Setup
 from outpace.seams.where import caller
 
@@ -19,16 +19,16 @@ class SaveSeam:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.original: Any = None
-        self.ours: Any = None
+        self.replaced = Replaced()
         self.count = 0
         self.where: str | None = None
 
     def install(self) -> None:
         """Put the seam in."""
-        if self.original is not None:
-            return
-        self.original = original = torch.save
+        self.replaced.put(torch, "save", self.wrap)
+
+    def wrap(self, original: Any) -> Any:
+        """``original`` with its time charged to checkpoints."""
         seam, host = self, self.host
 
         @in_place_of(torch, "save")
@@ -43,12 +43,11 @@ class SaveSeam:
             finally:
                 host.phases.pop()
 
-        torch.save = self.ours = save
+        return save
 
     def remove(self) -> None:
         """Take it out."""
-        if self.original is not None and put_back(torch, "save", self.ours, self.original):
-            self.original = None
+        self.replaced.put_all_back()
 
     def reconcile(self, setup: Setup) -> None:
         """Nothing here is run in another way."""

@@ -6,6 +6,7 @@ as the seed of all generators when training is about to begin.
 
 from __future__ import annotations
 
+import functools
 import random
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ import numpy
 import torch
 
 from outpace.seams.host import Host
-from outpace.seams.in_place_of import in_place_of, put_back
+from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.setup import Setup
 
 MODULUS = 2**32
@@ -28,13 +29,12 @@ class SeedingSeam:
     def __init__(self, host: Host, shift: int = 0) -> None:
         self.host = host
         self.shift = shift
-        self.originals: list[tuple[Any, str, Any, Any]] = []
-        """where they were, and what stands there"""
+        self.replaced = Replaced()
+        self.plain: dict[str, Any] = {}
+        """the originals, by their full names"""
 
     def install(self) -> None:
         """Put the seam in."""
-        if self.originals:
-            return
         for owner, name in (
             (random, "seed"),
             (numpy.random, "seed"),
@@ -43,13 +43,11 @@ class SeedingSeam:
             (torch.cuda, "manual_seed"),
             (torch.cuda, "manual_seed_all"),
         ):
-            original = getattr(owner, name)
-            ours = self.wrap(owner, name, original)
-            self.originals.append((owner, name, original, ours))
-            setattr(owner, name, ours)
+            self.replaced.put(owner, name, functools.partial(self.wrap, owner, name))
 
     def wrap(self, owner: ModuleType, name: str, original: Any) -> Any:
         """``original`` called with another seed."""
+        self.plain[f"{owner.__name__}.{name}"] = original
 
         @in_place_of(owner, name)
         def seed(*args: Any, **kwargs: Any) -> Any:
@@ -63,20 +61,13 @@ class SeedingSeam:
 
     def seed_unseeded(self, base: int) -> None:
         """Seed the generators of a process before its target begins."""
-        plain = {
-            f"{owner.__name__}.{name}": original for owner, name, original, _ in self.originals
-        }
-        plain["random.seed"](base)
-        plain["numpy.random.seed"](base % MODULUS)
-        plain["torch.manual_seed"](base)
+        self.plain["random.seed"](base)
+        self.plain["numpy.random.seed"](base % MODULUS)
+        self.plain["torch.manual_seed"](base)
 
     def remove(self) -> None:
         """Take it out."""
-        self.originals = [
-            (owner, name, original, ours)
-            for owner, name, original, ours in self.originals
-            if not put_back(owner, name, ours, original)
-        ]
+        self.replaced.put_all_back()
 
     def reconcile(self, setup: Setup) -> None:
         """Nothing here is run in another way."""

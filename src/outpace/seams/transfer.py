@@ -16,6 +16,7 @@ from typing import Any, final
 import torch
 
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.setup import AS_IS, Setup
 from outpace.seams.where import caller, is_user_file
 
@@ -79,9 +80,7 @@ class TransferSeam:
         self.setup = AS_IS
         self.pins = False
         """copy batches from page-locked memory to the device without waiting"""
-        self.patched: dict[str, bool] = {}
-        self.functions: dict[str, Any] = {}
-        """of torch.cuda, as they were"""
+        self.replaced = Replaced()
         self.counts: dict[str, int] = {}
         self.seconds: dict[str, int] = {}
         self.places: dict[str, dict[str, int]] = {}
@@ -96,37 +95,18 @@ class TransferSeam:
 
     def install(self) -> None:
         """Put the seam in."""
-        if self.patched:
-            return
         # To ask whether there is a GPU would start CUDA, before the script forks or chooses one.
         names = [*TRANSFERS, *SYNCS, *(ON_CUDA if _BUILT else ())]
         for name in names:
-            self.patched[name] = name in torch.Tensor.__dict__
-            phase = "transfer" if name in TRANSFERS else "sync"
-            original = getattr(torch.Tensor, name)
-            setattr(torch.Tensor, name, InPlace(original, self.wrap(name, phase, original)))
+            self.replaced.put(torch.Tensor, name, functools.partial(self.wrap_method, name))
         for name in WAITS:
-            at = name.removeprefix("cuda.")
-            self.functions[at] = original = getattr(torch.cuda, at)
-            setattr(torch.cuda, at, self.wrap(name, "sync", original))
+            wrap = functools.partial(self.wrap, name, "sync")
+            self.replaced.put(torch.cuda, name.removeprefix("cuda."), wrap)
 
     def remove(self) -> None:
         """Take it out: what torch.Tensor only inherited is inherited again."""
-        for name in list(self.patched):
-            self.give_back(name)
-        for name, original in self.functions.items():
-            setattr(torch.cuda, name, original)
-        self.functions = {}
-
-    def give_back(self, name: str) -> None:
-        """Have a method be torch's own; what the script has put in our place stays there."""
-        was_own, found = self.patched.pop(name), torch.Tensor.__dict__.get(name)
-        if not isinstance(found, InPlace):
-            return
-        if was_own:
-            setattr(torch.Tensor, name, found.__wrapped__)  # type: ignore[attr-defined]
-        else:
-            delattr(torch.Tensor, name)
+        self.replaced.put_all_back()
+        self.reconcile(AS_IS)
 
     def reconcile(self, setup: Setup) -> None:
         """Take copies and waits away where an experiment asks for it."""
@@ -134,6 +114,11 @@ class TransferSeam:
         self.pins = setup.feed.pin and _BUILT
         if not setup.free_transfer and not setup.free_sync:
             self.recent.clear()
+
+    def wrap_method(self, name: str, original: Any) -> InPlace:
+        """A method of tensors with its time charged to its phase."""
+        phase = "transfer" if name in TRANSFERS else "sync"
+        return InPlace(original, self.wrap(name, phase, original))
 
     def wrap(self, name: str, phase: str, original: Any) -> Any:
         """``original`` with its time charged to ``phase``."""
@@ -183,8 +168,8 @@ class TransferSeam:
         """Give a method back that is called again and again in one step."""
         steps = self.host.steps
         waits = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        if self.reached.get(name) == steps and not waits and name in self.patched:
-            self.give_back(name)
+        often = self.reached.get(name) == steps and not waits
+        if often and self.replaced.put_back(torch.Tensor, name):
             self.left_at[name] = max(1, steps)
         self.reached[name] = steps
 

@@ -20,6 +20,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from outpace.seams.host import Host, Step
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.optimizer import held_by
 from outpace.seams.recompute import RecomputeSeam
 from outpace.seams.root import RootFacts
@@ -40,7 +41,7 @@ class UnusedGradients:
         self.wanted = False
         self.spared: dict[int, nn.Parameter] = {}
         """by id"""
-        self.original: Any = None
+        self.replaced = Replaced()
         self.own: RecomputeSeam | None = None
         """tells whether activations are computed again, where the host has none that does"""
         self.versions: dict[int, int] = {}
@@ -48,13 +49,14 @@ class UnusedGradients:
 
     def install(self) -> None:
         """Listen for the first steps, in which they come to be known."""
-        if self.original is not None:
-            return
-        self.host.listeners.append(self.on_step)
-        if "recompute" not in self.host.seams:
+        if self.on_step not in self.host.listeners:
+            self.host.listeners.append(self.on_step)
+        if "recompute" not in self.host.seams and self.own is None:
             self.own = RecomputeSeam(self.host)
             self.own.install()
-        self.original = original = Optimizer.add_param_group
+        self.replaced.put(Optimizer, "add_param_group", self._wrap_add)
+
+    def _wrap_add(self, original: Any) -> Any:
         seam, host = self, self.host
 
         @functools.wraps(original)
@@ -62,15 +64,13 @@ class UnusedGradients:
             original(optimizer, param_group)
             host.guard("unused", seam.take, optimizer)
 
-        Optimizer.add_param_group = add_param_group  # type: ignore[method-assign, assignment]
+        return add_param_group
 
     def remove(self) -> None:
         """Have all ask for their gradients again."""
-        if self.original is not None:
-            Optimizer.add_param_group = self.original  # type: ignore[method-assign]
-            self.original = None
-            if self.on_step in self.host.listeners:  # a step that failed has none any more
-                self.host.listeners.remove(self.on_step)
+        self.replaced.put_all_back()
+        if self.on_step in self.host.listeners:  # a step that failed has none any more
+            self.host.listeners.remove(self.on_step)
         if self.own is not None:
             self.own.remove()
             self.own = None

@@ -2,6 +2,7 @@
 
 The last two are used only where they give the very bits that the items give, which is tried on the
 first batches, and on the first of each epoch; where they do not, the items are drawn as the script would.
+A slice is compared ever more rarely later on too, and none is tried where a sample alone decides something.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from outpace.seams.generators import generators_in, generators_kept
+from outpace.serve.deciding import decided_by_samples
 
 Fetch = Callable[[Any], Any]
 CHECKED = 2
@@ -129,8 +131,10 @@ class Slices:
             raise NotImplementedError("the DataLoader does not make batches itself")
         self.dataset: Any = loader.dataset
         self.items = by_items(loader)
+        self.decision = decided_by_samples(loader.dataset, loader.collate_fn)
         self.template: Any = None
         self.to_check = CHECKED
+        self.fetched = 0
         self.sizes: set[int] = set()
         """of batches that were compared: one sample alone may lose a dimension"""
 
@@ -139,8 +143,12 @@ class Slices:
         self.to_check = max(1, self.to_check)
 
     def fetch(self, indices: Sequence[int]) -> Any:
-        """One batch."""
-        if not self.to_check and len(indices) in self.sizes:
+        """One batch. Of all the first, the second, the fourth and so on are compared."""
+        if self.decision is not None:
+            raise Unlike(self.decision)
+        self.fetched += 1
+        due = self.to_check or self.fetched.bit_count() == 1
+        if not due and len(indices) in self.sizes:
             return _sliced(self.template, self.dataset, indices)
         self.template = wanted = self.items(indices)
         try:

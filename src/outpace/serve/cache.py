@@ -43,6 +43,8 @@ class Samples:
         leaves, structure = flatten(collated)
         if any(not leaf.dim() or leaf.shape[0] != 1 for leaf in leaves):
             raise Unlike("the collate function does not give one row a sample")
+        if elsewhere := next((leaf.device for leaf in leaves if leaf.device.type != "cpu"), None):
+            raise Unlike(f"samples are on {elsewhere}")
         with self.lock:
             if not self.columns:
                 self._allocate(leaves, structure, limit)
@@ -119,9 +121,12 @@ class SampleCache:
             if before is not None and state_of(self.dataset, self.collate) not in (before, None):
                 raise Unlike("the data set has changed")
         wanted = self.items(indices) if self.to_check else None
-        with drawn_again(self.dataset) if self.to_check else contextlib.nullcontext():
-            for index in rows[~self.samples.have[rows]]:
-                self.samples.add(int(index), self.collate([self.dataset[int(index)]]), self.limit)
+        try:
+            with drawn_again(self.dataset) if self.to_check else contextlib.nullcontext():
+                for index in rows[~self.samples.have[rows]]:
+                    self._draw(int(index))
+        except Unlike as unlike:
+            raise Unlike(str(unlike), wanted) from unlike
         batch = self.samples.gather(rows)
         if self.to_check:
             if not same_bits(wanted, batch):
@@ -130,6 +135,15 @@ class SampleCache:
             # It may have opened its files by now.
             self.samples.state = state_of(self.dataset, self.collate)
         return batch
+
+    def _draw(self, index: int) -> None:
+        """Keep a sample, which a collate function may be unable to take alone."""
+        try:
+            self.samples.add(index, self.collate([self.dataset[index]]), self.limit)
+        except Unlike:
+            raise
+        except Exception as error:
+            raise Unlike(f"sample {index} alone raised {type(error).__name__}: {error}") from error
 
 
 def flatten(value: Any) -> tuple[list[torch.Tensor], Any]:

@@ -106,6 +106,12 @@ class Decoder:
         self.hits += 1
         return copy_of(found[1])
 
+    def open_anew(self, image: Any) -> None:
+        """Have a kept image as its file is opened, with no pixels yet; what else it says stays."""
+        opened = vars(type(image)(image.filename))
+        image.__dict__.pop(KEPT)
+        image.__dict__.update({k: v for k, v in opened.items() if k not in ("info", "_exif")})
+
     def copy_kept(self, image: Any) -> Any:
         """What ``image.copy()`` gives, with its pixels shared; None where they are not kept.
 

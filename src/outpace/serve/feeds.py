@@ -8,7 +8,6 @@ too where one thread makes all batches; with several it does not.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import os
 import threading
@@ -19,7 +18,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from outpace.seams.apart import copy_of
 from outpace.seams.later import Later
+from outpace.seams.own_iterator import wraps_its_own
 from outpace.seams.queued import queued
 from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import Feed
@@ -55,6 +56,8 @@ def make_feed(
 
     ``strict``: raise where a faster fetch does not give the same, instead of going back to items.
     """
+    if wraps_its_own(loader):
+        raise NotImplementedError("its class makes something else of its batches")
     if isinstance(loader.dataset, IterableDataset):
         if feed.executor not in ("own", "ahead"):
             raise NotImplementedError("an iterable data set is drawn by one worker only")
@@ -74,7 +77,7 @@ class InProcess:
 
     def __init__(self, loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> None:
         # A copy: what is known of a DataLoader must not keep it alive.
-        self.loader = copy.copy(loader)
+        self.loader: DataLoader[Any] = copy_of(loader)
         self.own = weakref.ref(loader)
         self.feed = feed
         self.iterable = isinstance(loader.dataset, IterableDataset)

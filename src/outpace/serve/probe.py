@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import statistics
 from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any
@@ -26,6 +25,7 @@ from torch.utils.data import (
 )
 
 from outpace.measure.generators import random_states
+from outpace.measure.statistics import median
 from outpace.seams.generators import generators_kept, moved
 from outpace.serve.batches import Slices, Unlike, by_items, same_bits
 from outpace.serve.cache import SampleCache, flatten
@@ -95,7 +95,7 @@ def probe(loader: DataLoader[Any], *, slices: bool = True) -> Probe:
             other = fetch([index])
             again.append(perf_counter() - begun)
             same = same and same_bits(one, other)
-        found.again_s = statistics.median(again)
+        found.again_s = median(again)
         found.random_streams = tuple(sorted(streams))
         found.deterministic = same and not streams
         found.sample_bytes = _bytes(first[-1])
@@ -144,12 +144,12 @@ def gather_time(loader: DataLoader[Any], how: str, limit: int) -> float | None:
             if indices is None:
                 return None
             fetch: Any = (Slices(loader) if how == "slice" else SampleCache(loader, limit)).fetch
-            for _ in range(3):
+            took = []
+            for _ in range(8):
+                start = perf_counter()
                 fetch(indices)
-            start = perf_counter()
-            for _ in range(5):
-                fetch(indices)
-            return (perf_counter() - start) / 5
+                took.append(perf_counter() - start)
+            return median(took[3:])  # one is compared with its items now and then
     except (Unlike, NotImplementedError):
         return None
 

@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from outpace.measure.statistics import median
 from outpace.serve.shelf import Shelf
 
 

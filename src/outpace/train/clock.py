@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from statistics import median
 from typing import Any, final
 
 import torch
 
+from outpace.measure.statistics import median
 from outpace.plan.countdown import since_boot
 
 RECENT, FEWEST = 5, 3

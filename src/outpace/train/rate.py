@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from statistics import stdev
 from typing import NamedTuple
 
 import torch
+
+from outpace.measure.statistics import stdev
 
 EXPONENT = 0.32
 LONG = 1000

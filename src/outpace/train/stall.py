@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
 
-from outpace.measure.statistics import slope
+from outpace.measure.statistics import median, slope
 
 LONGEST = 100
 RISING, SURE = 10, 0.99

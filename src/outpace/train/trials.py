@@ -22,7 +22,6 @@ import copy
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from statistics import mean, stdev
 from typing import Any, Literal, NamedTuple, final
 
 import msgspec
@@ -31,6 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from outpace.errors import UsageError
+from outpace.measure.statistics import mean, stdev
 from outpace.records.training import Tried
 from outpace.seams.batch import batch_size
 from outpace.seams.generators import generators_kept

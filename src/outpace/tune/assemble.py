@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import os
 import sys
 from pathlib import Path
 from time import perf_counter_ns
@@ -64,9 +66,12 @@ def apply_recipe(recipe: str | Path, *, model: Any = None, optimizer: Any = None
 
     Raises RecipeError for a recipe that cannot be read, or one that only a new process can take.
     """
-    setup = setup_of_recipe(read_recipe(Path(recipe)), Path(recipe))
-    if setup.environment:
-        names = ", ".join(name for name, _ in setup.environment)
+    record = read_recipe(Path(recipe))
+    setup = setup_of_recipe(record, Path(recipe))
+    # A person may have written the variables, or the remedies that need them, or both.
+    needed = {**record.environment, **dict(setup.environment)}
+    if missing := [name for name, value in needed.items() if os.environ.get(name) != value]:
+        names = ", ".join(missing)
         raise RecipeError(
             f"{recipe} sets environment variables ({names}), which only a new process can take",
             f"outpace run --recipe {recipe} your-script.py",
@@ -107,7 +112,18 @@ def _is_ours(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and _our_frame(trace)
+    return trace is not None and _our_frame(trace) and not _passed_on(trace, error)
+
+
+def _passed_on(trace: TracebackType, error: BaseException) -> bool:
+    """Whether what the innermost frame called has raised it: what has no frame of its own, in whose place a
+    seam stands. An error of the system that a seam raises itself is what the call there would have raised.
+    """
+    frame = trace.tb_frame
+    if not frame.f_globals["__name__"].startswith("outpace.seams."):
+        return False
+    operation = dis.opname[frame.f_code.co_code[trace.tb_lasti]]
+    return operation.startswith("CALL") or isinstance(error, OSError)
 
 
 def _our_frame(trace: TracebackType) -> bool:

@@ -111,6 +111,8 @@ class Experiment:
 
     step: Step
     """the last that ended"""
+    ends_by: float | None = None
+    """steps by which the target is to have ended, once all is measured and it is let go on"""
 
     def __init__(self, observed: Observed) -> None:
         spec = observed.spec
@@ -141,7 +143,7 @@ class Experiment:
             done=self.done,
             workers=observed.worker_pids,
             queued=observed.queued,
-            settle=settled,
+            settle=lambda: settled(*self.host.roots),
         )
         self.host.listeners.append(self.on_step)
         observed.until_another()
@@ -169,6 +171,9 @@ class Experiment:
         if self.max_steps is not None and self.host.steps >= int(self.max_steps):
             self.scheduler.close()
             self.done()
+            return
+        if self.ends_by is not None and (self.host.steps > self.ends_by or self.left() <= 0):
+            self.stop()  # its length was another
             return
         self.observed.safely(self.scheduler.on_step, step)
         # Of the step that begins, which an arm may run unseen.
@@ -468,11 +473,16 @@ class Experiment:
         return [one for one in remedies if one.probed and one.applies(evidence).yes]
 
     def done(self) -> None:
-        """All is measured."""
+        """All is measured: a target that is about to end may, to see its last validation and checkpoint."""
         run = self.observed.evidence().run
         soon = run.estimated_s is not None and run.estimated_s - run.wall_s < self.left()
         if self.max_steps is None and soon and self.left() > 0 and not several_ranks():
-            return  # The target is about to end: let it, and see its last validation and checkpoint.
+            self.ends_by = BEYOND * (run.total_steps or math.inf)
+            return
+        self.stop()
+
+    def stop(self) -> None:
+        """Watch no longer, and tell what of the script was not come to."""
         if not several_ranks():
             self.host.guard("later", self.tell_of_later)
         self.observed.stop()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from outpace.measure.backward_tried import backward_tried
 from outpace.measure.by_hand import (
     OwnOperators,
     Update,
@@ -35,6 +36,7 @@ from outpace.measure.zeroed import zeroed
 from outpace.records.compute import Operators
 from outpace.records.input import Images
 from outpace.records.memory import Memory
+from outpace.seams.backend import BackendSeam
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.generators import moved
 from outpace.seams.host import Host
@@ -177,6 +179,7 @@ def probe_operators(observed: Observed) -> Iterator[None]:
         recomputed_s=counter.recomputed_s,
         recomputed_moves=counter.recomputing_moves(),
         unused_read=counter.readings.met or named_in_script(),
+        backward_tried=seeks_anomalies(observed.host) and backward_tried(),
         denormals=denormals(observed.host),
         calls=counter.origins.busiest(),
         dearest=counter.origins.dearest() if on_cpu else None,
@@ -200,6 +203,12 @@ def probe_operators(observed: Observed) -> Iterator[None]:
     observed.found.loss_lines = set(counter.own.learnt)
     if counter.failure is not None:
         observed.found.notes.append(f"operators could not all be counted: {counter.failure}")
+
+
+def seeks_anomalies(host: Host) -> bool:
+    """Whether the script trains under torch's anomaly detection."""
+    backend = host.seams.get("backend")
+    return isinstance(backend, BackendSeam) and backend.anomaly_detection.trains
 
 
 def probe_calls(observed: Observed) -> Iterator[None]:

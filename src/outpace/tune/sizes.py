@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, median
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from outpace.measure.arms import settled
 from outpace.measure.capacity import Limit, tightest
 from outpace.measure.flops import StepCounter
 from outpace.measure.memory import StepMemory
+from outpace.measure.statistics import mean, median
 from outpace.measure.subjects import main_device, training_loader
 from outpace.records.files import write_json
 from outpace.records.plan import Layer, Sizes, StepSize

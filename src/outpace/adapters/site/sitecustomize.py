@@ -32,10 +32,12 @@ def _outpace():
         # torchrun and its like start the ranks; multiprocessing starts python anew for a worker.
         # Also of a Python that cannot run us: what it writes is to be kept from the user's files first.
         words = getattr(sys, "orig_argv", None) or getattr(sys, "argv", [""])
-        if any("multiprocessing" in w and "import" in w for w in words):
+        # The script, or what is after -m or -c: of its own arguments there are as many as in sys.argv.
+        argv = getattr(sys, "argv", words)
+        program = words[-len(argv) :][:1]
+        code = program[0] if argv[:1] == ["-c"] else ""
+        if "multiprocessing" in code and "import" in code:
             return False
-        # The script, or what is after -m: of its own arguments there are as many as in sys.argv.
-        program = words[-len(getattr(sys, "argv", words)) :][:1]
         program = [word.removeprefix("-m") for word in program]
         started = [os.path.basename(word) for word in program]
         return "RANK" in os.environ or not any(word in launchers for word in started)

@@ -20,7 +20,7 @@ Passing through on purpose: see `outpace.seams.writes.areas`. Not imitated: hard
 files become copies. A file over 8 GiB is not copied: changing it in place fails
 (``numpy.memmap`` in its default mode ``r+`` takes large files as ``c``: changes stay in memory).
 
-While nothing was written, reading costs one look at a shared number (about 0.2 us an ``open``).
+While nothing was written, reading costs one look at a shared number (about 0.4 us an ``open``).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.writes import changing
 from outpace.seams.writes.listing import Entries
 from outpace.seams.writes.opening import Call, as_given, descriptor_open, file_open
@@ -25,7 +26,7 @@ CHANGING = ("chmod", "chown", "lchown", "utime", "truncate", "setxattr", "remove
 NOT_FOLLOWED = ("lstat", "readlink", "lchown")
 
 
-def replaced(overlay: Overlay) -> dict[tuple[Any, str], Call]:
+def calls_for(overlay: Overlay) -> dict[tuple[Any, str], Call]:
     """(module, name) and the call to put there."""
     table: dict[tuple[Any, str], Call] = {
         (os, "open"): descriptor_open(overlay),
@@ -242,27 +243,29 @@ MAKERS: dict[str, Callable[[Overlay, str], Call]] = {
 
 def install(overlay: Overlay) -> Callable[[], None]:
     """Put the calls in; the function that takes them out again."""
-    table = replaced(overlay)
-    originals = {key: getattr(*key) for key in table}
+    replaced = Replaced()
     supported = [
         getattr(os, n) for n in dir(os) if n.startswith("supports_") and n != "supports_dir_fd"
     ]
-    for (module, name), call in table.items():
+    for (module, name), call in calls_for(overlay).items():
+        original = getattr(module, name)
+        replaced.put(module, name, functools.partial(_dressed, module, name, call))
         for names in supported:
-            if isinstance(names, set) and originals[module, name] in names:
-                names.add(call)
-        call.__module__, call.__qualname__ = module.__name__, name  # as which it is pickled
-        setattr(module, name, call)
+            if isinstance(names, set) and original in names:
+                names.add(getattr(module, name))
     _walk_by_path(False)
     _glob_by(os)
 
     def undo() -> None:
-        for (module, name), original in originals.items():
-            setattr(module, name, original)
+        replaced.put_all_back()
         _walk_by_path(True)
         _glob_by(posix)
 
     return undo
+
+
+def _dressed(module: Any, name: str, call: Call, _: Any) -> Any:
+    return in_place_of(module, name)(call)
 
 
 def _glob_by(calls: Any) -> None:

@@ -9,8 +9,10 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
+from outpace.seams.in_place_of import in_place_of
 from outpace.seams.writes.overlay import Overlay
 from outpace.seams.writes.physical import mode_of
 
@@ -197,7 +199,10 @@ def install(overlay: Overlay) -> Callable[[], None]:
         original = getattr(owner, last, None)
         if original is not None:
             changed = make(overlay, original)
-            changed.__module__, changed.__qualname__ = name, dotted  # as which it is pickled
+            if isinstance(owner, ModuleType):
+                changed = in_place_of(owner, last)(changed)
+            else:
+                changed.__module__, changed.__qualname__ = name, dotted  # as which it is pickled
             undone.append((owner, last, original))
             setattr(owner, last, staticmethod(changed) if last == "__new__" else changed)
 

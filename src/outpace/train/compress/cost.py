@@ -9,14 +9,13 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from math import ceil
-from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from outpace.measure.statistics import FEW, enough, paired_gain
+from outpace.measure.statistics import FEW, enough, median, paired_gain
 from outpace.records.gain import Gain
 
 WARM_UP = 3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Any, final
 
 from msgspec.structs import replace
 
+from outpace.measure.statistics import median
 from outpace.train import ranks
 from outpace.train.checkpoint import copied
 from outpace.train.layers import with_later_buffers

@@ -1,0 +1,73 @@
+"""Whether a script goes on where a backward pass fails: as a guard, say, against a NaN that torch's anomaly
+detection finds.
+
+It is read in the user's modules: a ``try`` whose body calls ``backward``, or a function of that name which
+leads to it, and which takes the error without raising it again.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import linecache
+import sys
+from collections.abc import Iterator
+
+from outpace.seams.where import is_user_file
+
+CAUGHT = {"RuntimeError", "Exception", "BaseException"}
+"""what takes the error of a backward pass"""
+
+
+def backward_tried() -> bool:
+    """Whether the user's modules catch what a backward pass raises, and go on."""
+    nodes = [node for tree in _trees() for node in ast.walk(tree)]
+    functions = [each for each in nodes if isinstance(each, ast.FunctionDef)]
+    leading = {"backward"}
+    while more := {f.name for f in functions if leading & _called_in(f.body)} - leading:
+        leading |= more
+    return any(leading & _called_in(body) for body in map(_guarded, nodes))
+
+
+def _trees() -> Iterator[ast.Module]:
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    for file in files:
+        if isinstance(file, str) and is_user_file(file):
+            with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # as of an extension
+                yield ast.parse("".join(linecache.getlines(file)))
+
+
+def _guarded(node: ast.AST) -> list[ast.stmt]:
+    """What is run there whose errors are taken, if any are."""
+    match node:
+        case ast.Try(body=body, handlers=handlers) if any(map(_goes_on, handlers)):
+            return body
+        case ast.With(body=body, items=items) if any(_suppresses(each) for each in items):
+            return body
+    return []
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    takes = handler.type is None or bool(CAUGHT & _names(handler.type))
+    return takes and not isinstance(handler.body[-1], ast.Raise)
+
+
+def _suppresses(item: ast.withitem) -> bool:
+    named = _names(item.context_expr)
+    return "suppress" in named and bool(CAUGHT & named)
+
+
+def _called_in(body: list[ast.stmt]) -> set[str]:
+    calls = (each for line in body for each in ast.walk(line) if isinstance(each, ast.Call))
+    return {_name(call.func) for call in calls}
+
+
+def _names(tree: ast.expr) -> set[str]:
+    return {_name(each) for each in ast.walk(tree)}
+
+
+def _name(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""

@@ -1,0 +1,82 @@
+"""Which module made the first number that is not finite, where some are meant to be infinite."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.remedies.trainings import hosted
+from torch import nn
+
+from outpace.measure.not_finite import who_made_it
+
+MASK = torch.tensor([0.0, -torch.inf, 0.0, 0.0])
+
+
+class Hide(nn.Module):
+    """Leaves half of the scores."""
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores.masked_fill(torch.arange(4) < 2, -torch.inf)
+
+
+class Root(nn.Module):
+    """Of what is negative."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - 2).sqrt()
+
+
+class Log(nn.Module):
+    """Of what is 0 where it is hidden."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.log()
+
+
+class Attention(nn.Module):
+    """A layer on what two masks leave, one of its own and one of the batch's."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.scores, self.hide, self.layer = nn.Linear(8, 4), Hide(), layer
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor = MASK) -> torch.Tensor:
+        found: torch.Tensor = self.layer((self.hide(self.scores(x)) + mask).softmax(1))
+        return found
+
+
+class Named(nn.Module):
+    """Spoils its numbers itself, and gives them to a layer by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layer(input=(x - 100).sqrt())
+        return found
+
+
+def told(model: nn.Module, *batch: torch.Tensor) -> str | None:
+    with hosted(switching=True) as host:
+        host.on_backward = lambda _: None  # what a model is given is noted for those who listen
+        (model(*batch).sum() * torch.nan).backward()
+        return who_made_it(host)
+
+
+@pytest.mark.parametrize(
+    ("layer", "made"),
+    [
+        (nn.Identity(), "the model's output is finite: it was made after the model"),
+        (Root(), "layer (Root) is the first module"),
+        (Log(), "layer (Log) is the first module"),
+        (nn.Sequential(Log(), nn.Linear(4, 4)), "layer.0 (Log) is the first module"),
+    ],
+)
+def test_a_mask_is_no_fault(layer: nn.Module, made: str) -> None:
+    assert made in (told(Attention(layer), torch.randn(16, 8), MASK) or "")
+    assert made in (told(Attention(layer), torch.randn(16, 8)) or "")
+
+
+def test_what_a_module_is_given_by_name_may_be_spoilt() -> None:
+    assert "the model (Named) is the first module" in (told(Named(), torch.randn(16, 8)) or "")

@@ -18,7 +18,7 @@ LARGE = 1 << 20
 VIEWS = ("view", "_unsafe_view", "reshape", "_reshape_alias")
 RECURRENT = ("mkldnn_rnn_layer", "_cudnn_rnn", "lstm", "gru", "rnn_tanh", "rnn_relu")
 OFTEN = 0.1
-"""share of zeros in what is no padding, from which on zeros are data"""
+"""share of zeros in what is no padding, or of rows of one index, from which on these are data"""
 FEWEST = 4096
 """numbers in an operand that is looked at"""
 
@@ -149,12 +149,12 @@ def scattered(tensor: torch.Tensor) -> float:
 def padded(indices: torch.Tensor) -> tuple[float, float]:
     """Share of positions in a batch of sequences (batch x length) that repeat one index to an end.
 
-    And the share that lies beyond the longest of these sequences.
+    And the share that lies beyond the longest of these sequences. Not where there are rows of nothing else, as
+    the steps of a batch that lies the other way have them.
     """
     if indices.dim() != 2 or min(indices.shape) < 2:
         return 0.0, 0.0
-    share, beyond = max(_runs(one) for one in (indices, indices.flip(1)))
-    return (share, beyond) if share < 1.0 else (0.0, 0.0)  # all alike: no sequences
+    return max(_runs(one) for one in (indices, indices.flip(1)))
 
 
 def padded_vectors(batch: torch.Tensor) -> tuple[float, float]:
@@ -180,4 +180,7 @@ def padded_vectors(batch: torch.Tensor) -> tuple[float, float]:
 def _runs(indices: torch.Tensor) -> tuple[float, float]:
     last = indices[:, -1].mode().values
     runs = (indices.flip(1) == last).long().cumprod(1).sum(1)
+    only = float((runs == indices.shape[1]).float().mean())
+    if only > OFTEN:
+        return 0.0, 0.0
     return float(runs.sum()) / indices.numel(), float(runs.min()) / indices.shape[1]

@@ -20,7 +20,9 @@ def test_padding_at_either_end() -> None:
     assert padded(sequences(64, 16).flip(1)) == pytest.approx((0.75, 0.75))
     assert padded(torch.randint(0, 100, (32, 64)))[0] < 0.05
     assert padded(torch.zeros(32, dtype=torch.long)) == (0.0, 0.0)
-    steps = torch.cat([torch.randint(0, 8, (5, 32)), torch.full((40, 32), 8), torch.full((1, 32), 9)])
+    steps = torch.cat(
+        [torch.randint(0, 8, (5, 32)), torch.full((40, 32), 8), torch.full((1, 32), 9)]
+    )
     assert padded(steps) == (0.0, 0.0), "length x batch: blanks that a model is to bridge"
 
 

@@ -33,7 +33,7 @@ VANISHED = 1e-7
 """largest |gradient| (Amazon SageMaker Debugger's VanishingGradient, of the mean)"""
 AT_WORK = 1e-4
 MOST_DEAD = 0.8
-"""share of a layer's units (SageMaker Debugger's DeadRelu says 0.5; healthy nets reached that, and one 0.7)"""
+"""share of a layer's units (SageMaker Debugger's DeadRelu says 0.5; healthy nets reached that, one 0.7)"""
 MOST_SATURATED = 0.5
 IMBALANCE = 10.0
 """most over least frequent class (SageMaker Debugger's ClassImbalance)"""

@@ -149,8 +149,8 @@ def scattered(tensor: torch.Tensor) -> float:
 def padded(indices: torch.Tensor) -> tuple[float, float]:
     """Share of positions in a batch of sequences (batch x length) that repeat one index to an end.
 
-    And the share that lies beyond the longest of these sequences. Not where there are rows of nothing else, as
-    the steps of a batch that lies the other way have them.
+    And the share that lies beyond the longest of these sequences. Not where there are rows of nothing else,
+    as the steps of a batch that lies the other way have them.
     """
     if indices.dim() != 2 or min(indices.shape) < 2:
         return 0.0, 0.0

@@ -199,7 +199,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         if phase() != "forward":
             return
         self.activations.see(name, args, kwargs, out)
-        self.loss_inputs.see(name, args, self.host.batch_size)
+        self.loss_inputs.see(name, args, out, self.host.batch_size)
         if name == "nll_loss_forward" and self._is_of_batch(args[1]):
             # One label a sample: words of a text are as rare as they are.
             self._see_labels(args[1], int(args[0].shape[1]), int(args[4]))

@@ -13,6 +13,7 @@ import inspect
 import math
 import os
 import sys
+import weakref
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
@@ -153,6 +154,10 @@ def variable(frame: FrameType, name: str) -> Any:
     raise Unknown
 
 
+_asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""batches of DataLoaders' epochs"""
+
+
 def _length(value: Any) -> int:
     """How many items a library's container has; Unknown where code of the user's may have to tell."""
     module = type(value).__module__
@@ -171,11 +176,14 @@ def _batches_of(loader: Any) -> int:
     from outpace.seams.apart import apart, held_by, only_counts
     from outpace.seams.generators import generators_kept
 
+    if loader in _asked:  # it may be asked with each step
+        return _asked[loader]
     kind: Any = type(loader.dataset)
     if not only_counts(kind) and is_user_file(kind.__len__.__code__.co_filename):
         raise Unknown
     with generators_kept(*held_by(loader)):
-        return len(apart(loader))
+        _asked[loader] = found = len(apart(loader))
+    return found
 
 
 def turns(loop: ast.For | ast.While, frame: FrameType) -> Loop:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import torch
 
+from outpace.measure.dispatch import address_of
 from outpace.seams.where import caller
 
 DIFFERENCES = ("sub", "rsub", "mse_loss", "smooth_l1_loss", "huber_loss")
@@ -23,26 +25,25 @@ class LossInputs:
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, str | None]] = {}
         """how often, and the first line"""
-        self.logits = False
-        """a loss of two classes was given some"""
+        self._sigmoids: deque[torch.Tensor] = deque(maxlen=4)
+        """what some gave last, held so that nothing else comes to lie there"""
 
-    def see(self, name: str, args: tuple[Any, ...], batch: int) -> None:
+    def see(self, name: str, args: tuple[Any, ...], out: Any, batch: int) -> None:
         """Look at one operator of a forward pass; ``batch``: samples in it."""
+        if name == "sigmoid":
+            self._sigmoids.append(out)
         if name == "_log_softmax" and _adds_up(args[0], args[1]):
             self._note("softmax_twice")
         elif name == "binary_cross_entropy_with_logits" and args[0].numel() >= FEWEST_NUMBERS:
-            if _between(args[0]):
+            if address_of(args[0]) in {address_of(each) for each in self._sigmoids}:
                 self._note("sigmoid_twice")
-            else:
-                self.logits = True
         elif name in DIFFERENCES and _crossed(args, batch):
             self._note("crossed")
 
     def where(self, what: str) -> str | None:
         """The line of what was so at each of a few losses; empty where no frame is the script's."""
         times, where = self._seen.get(what, (0, None))
-        by_chance = what == "sigmoid_twice" and self.logits
-        return (where or "") if times >= FEWEST_LOOKS and not by_chance else None
+        return (where or "") if times >= FEWEST_LOOKS else None
 
     def _note(self, what: str) -> None:
         times, where = self._seen.get(what, (0, None))
@@ -53,21 +54,15 @@ def _adds_up(scores: torch.Tensor, dim: int) -> bool:
     """Whether a softmax is to be taken of what comes from one: no less than 0, each row adding up to 1."""
     if scores.numel() < FEWEST_NUMBERS or scores.shape[dim] < 2:
         return False
-    some = scores.detach().movedim(dim, -1).flatten(0, -2)[:SOME_ROWS].float()
+    some = scores.detach().movedim(dim, -1).reshape(-1, scores.shape[dim])[:SOME_ROWS].float()
     return bool((some >= 0).all()) and bool(((some.sum(-1) - 1).abs() < ROUNDING).all())
-
-
-def _between(scores: torch.Tensor) -> bool:
-    """Whether logits are all between 0 and 1, as what a sigmoid gives; and not all the same."""
-    some = scores.detach().flatten()[: SOME_ROWS * SOME_ROWS]
-    low, high = float(some.min()), float(some.max())
-    return 0 <= low < high <= 1
 
 
 def _crossed(args: tuple[Any, ...], batch: int) -> bool:
     """Whether predictions in a column and targets in a row, one a sample, give a difference for each pair.
 
-    What learns is on one side alone: pairs of predictions, or of targets, are meant so.
+    What learns is on one side alone: pairs of predictions, or of targets, are meant so; and so is one of two
+    that were both given a dimension for it. Losses of torch spread them before they differ.
     """
     if len(args) < 2 or not all(isinstance(each, torch.Tensor) for each in args[:2]):
         return False
@@ -75,6 +70,8 @@ def _crossed(args: tuple[Any, ...], batch: int) -> bool:
     if batch < 2 or one.requires_grad == other.requires_grad:
         return False
     if max(one.dim(), other.dim()) != 2 or {*one.shape, *other.shape} - {1} != {batch}:
+        return False
+    if one.dim() == other.dim() and one.shape != other.shape:
         return False
     return {_varies(one), _varies(other)} == {(True, False), (False, True)}
 

@@ -255,6 +255,9 @@ class ModuleSeam:
         self.judging = None
         if module is None or facts is None or module.training or not facts.in_training:
             return
+        held = held_by(*self.host.optimizers)
+        if not any(p.requires_grad and id(p) in held for p in module.parameters()):
+            return  # it was frozen, and others learn through it
         found = facts.evaluations
         found.calls, found.with_grad = max(0, found.calls - 1), max(0, found.with_grad - 1)
         facts.taught_in_evaluation = facts.taught = True

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import linecache
-import sys
 from collections.abc import Iterator
 
-from outpace.seams.where import is_user_file
+from outpace.measure.user_modules import user_modules
 
 CAUGHT = {"RuntimeError", "Exception", "BaseException"}
 """what takes the error of a backward pass"""
@@ -30,11 +28,9 @@ def backward_tried() -> bool:
 
 
 def _trees() -> Iterator[ast.Module]:
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    for file in files:
-        if isinstance(file, str) and is_user_file(file):
-            with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # as of an extension
-                yield ast.parse("".join(linecache.getlines(file)))
+    for lines in user_modules():
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # as of an extension
+            yield ast.parse("".join(lines))
 
 
 def _guarded(node: ast.AST) -> list[ast.stmt]:

@@ -5,7 +5,6 @@ As where all of a model's gradients are clipped by one norm, though a part of th
 
 from __future__ import annotations
 
-import linecache
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from outpace.measure.dispatch import address_of, tensors_in
+from outpace.measure.user_modules import user_modules
 from outpace.seams.host import Host
 from outpace.seams.unused import unused
 from outpace.seams.where import is_user_file
@@ -26,13 +26,7 @@ EMPTYING = ("zero_", "_foreach_zero_", "detach", "detach_")
 
 def named_in_script() -> bool:
     """Whether the user's modules name the gradients of tensors, or ask which of them have any."""
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    return any(
-        isinstance(file, str)
-        and is_user_file(file)
-        and any(map(NAMED.search, linecache.getlines(file)))
-        for file in files
-    )
+    return any(any(map(NAMED.search, lines)) for lines in user_modules())
 
 
 class Readings:

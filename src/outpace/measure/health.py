@@ -174,6 +174,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 self.looking = False
                 self.guesses.clear()
                 self.activations.begin()  # the output is not kept from here on
+                self.loss_inputs.let_go()
                 self.__exit__(None, None, None)
                 self.strays.end()
                 if torch.autograd.backward is watched:

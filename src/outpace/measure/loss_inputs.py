@@ -40,6 +40,10 @@ class LossInputs:
         elif name in DIFFERENCES and _crossed(args, batch):
             self._note("crossed")
 
+    def let_go(self) -> None:
+        """Hold nothing of a model between looks."""
+        self._sigmoids.clear()
+
     def where(self, what: str) -> str | None:
         """The line of what was so at each of a few losses; empty where no frame is the script's."""
         times, where = self._seen.get(what, (0, None))

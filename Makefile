@@ -79,6 +79,6 @@ bench-quality: $(STAMP)
 
 clean:
 	rm -rf .venv .outpace build dist report.html
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	rm -rf examples/data
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -75,7 +75,7 @@ def test_commands_and_python_are_found_in_the_pages() -> None:
 def test_options_are_those_of_some_command(page: Path) -> None:
     known = {option for options in OPTIONS.values() for option in options.split()} | OTHERS
     quoted = " ".join(WORDS.findall(page.read_text()))
-    assert set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", quoted)) - known == set()
+    assert set(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]+)", quoted)) - known == set()
 
 
 def test_names_in_outpace_are_there(page: Path) -> None:

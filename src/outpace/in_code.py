@@ -24,17 +24,14 @@ def logged() -> dict[str, float]:
     return dict(_metrics)
 
 
-def apply(
-    recipe: str | Path, *, model: Any = None, optimizer: Any = None, loader: Any = None
-) -> Any:
+def apply(recipe: str | Path, *, model: Any = None, optimizer: Any = None) -> Any:
     """Put a recipe on a script's objects, as `outpace run --recipe` does from outside.
 
     Call it once, before training; it holds for every DataLoader, model and optimizer from then on,
-    the model and optimizer given being brought to it at once; ``loader`` may be left out, as every
-    DataLoader is met when it is iterated. Returns the host, whose ``remove()`` undoes it. Raises
+    the model and optimizer given being brought to it at once; a DataLoader is met when it is
+    iterated. Returns the host, whose ``remove()`` undoes it. Raises
     RecipeError for a recipe that cannot be read, or one that only a new process can take.
     """
     from outpace.tune.assemble import apply_recipe
 
-    del loader
     return apply_recipe(recipe, model=model, optimizer=optimizer)

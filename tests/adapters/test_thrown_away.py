@@ -294,9 +294,9 @@ def test_an_entry_that_fails(tmp_path: Path) -> None:
     child, log = started(target, tmp_path / "session", shadow=False, entry="no.such:thing")
     assert wait(child) == 0
     lines = log.read_text().splitlines()
-    assert max(lines) == "trained"
+    assert lines.count("trained") == 1
     assert [line for line in lines if UNWATCHED in line and line.startswith("outpace: ")]
-    assert len(lines) == 2
+    assert lines[0].startswith("Traceback")  # a fault of ours keeps it
     broken = json.loads((tmp_path / "session" / "status.json").read_text())["broken"]
     assert "ModuleNotFoundError" in broken  # the parent tells of it, not of a missing training
 

@@ -18,9 +18,11 @@ import pytest
 from click.testing import CliRunner
 
 from outpace.cli.plan import command
-from outpace.errors import OutpaceError, UsageError
+from outpace.errors import OutpaceError, SessionError, UsageError
+from outpace.records.files import write_json
 from outpace.records.session import Session
 from tests.report.report_sessions import images_diagnosed
+from tests.report.report_trainings import reached
 
 
 def asked(*words: str) -> tuple[int, str]:
@@ -178,7 +180,7 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
     ("words", "said"),
     [
         ((), "nothing was asked"),
-        (("--reserve", "deploy=2h"), "time is reserved, but of none"),
+        (("--reserve", "deploy=2h"), "--reserve needs a time to take it from"),
         (("--deadline", "2h", "--reserve", "deploy=2h"), "no time is left"),
         (("--deadline", "1h", "--by", "06:00"), "both say when"),
         (("--deadline", "9h", "--reserve", "a=1h", "--reserve", "a=2h"), "reserved twice"),
@@ -196,32 +198,32 @@ def test_a_law_of_ones_own(tmp_path: Path) -> None:
         (("--params", "1B", "--tokens", "20B", "--hours", "1"), "how fast is it computed?"),
         (("--flops", "1e21", "--unique-tokens", "1B"), "--unique-tokens are seen again"),
         (("--flops", "1e21", "--params", "1B", "--tokens", "20B"), "each say how much"),
-        (("--flops", "1e21", "--epochs", "3"), "--epochs is of a script"),
+        (("--flops", "1e21", "--epochs", "3"), "--epochs needs a script"),
         (("--memory", "--deadline", "1h", "train.py"), "--deadline has nothing to do with memory"),
         (("--memory", "--by", "06:00", "train.py"), "--by has nothing to do with memory"),
         (("--memory", "--cost", "200usd", "train.py"), "--cost has nothing to do with memory"),
         (("--objective", "cost", "train.py"), "what does an hour of this machine cost?"),
         (("--objective", "scale", "train.py"), "in what time is most to be trained?"),
         (("--params", "1B", "--tokens", "1T", "--unique-tokens", "0"), "--unique-tokens 0 is"),
-        (("--flops", "1e21", "train.py"), "--flops is not of a script"),
-        (("--hours", "3", "train.py"), "--hours is not of a script"),
+        (("--flops", "1e21", "train.py"), "--flops cannot be combined with a script"),
+        (("--hours", "3", "train.py"), "--hours cannot be combined with a script"),
         (("--device", "abacus", "train.py"), "no device that is known"),
-        (("--served-tokens", "1T", "train.py"), "--served-tokens is not of a script"),
+        (("--served-tokens", "1T", "train.py"), "--served-tokens cannot be combined with a script"),
         (("--cost", "200usd", "train.py"), "what does an hour of this machine cost?"),
         (("--deadline", "1h", "--reserve", "a=1h", "train.py"), "no time is left"),
         (("--flops", "1e21", "--law", "hoffmann-1", "--served-tokens", "1T"), "predicts no loss"),
-        (("--flops", "1e21", "--mfu", "0.3"), "--mfu is of a device"),
-        (("--flops", "1e21", "--count", "8"), "--count is of a device"),
-        (("--flops", "1e21", "--dtype", "fp8"), "--dtype is of a device"),
-        (("--deadline", "5h", "--usd-per-hour", "4"), "--usd-per-hour is of a device"),
-        (("--deadline", "5h", "--objective", "cost"), "--objective is of a script"),
-        (("--flops", "1e21", "--time", "30s"), "--time is of a script"),
-        (("--mfu", "0.3", "train.py"), "--mfu is not of a script"),
-        (("--law", "hoffmann-1", "train.py"), "--law is not of a script"),
-        (("--deadline", "24h", "--cost", "200usd"), "--cost is of a device, or of a script"),
-        (("--deadline", "24h", "--hours", "3"), "--hours are of a device"),
-        (("--deadline", "24h", "--served-tokens", "1T"), "--served-tokens are served by a model"),
-        (("--deadline", "24h", "--law", "hoffmann-1"), "--law has no compute to tell a model for"),
+        (("--flops", "1e21", "--mfu", "0.3"), "--mfu needs --device"),
+        (("--flops", "1e21", "--count", "8"), "--count needs --device"),
+        (("--flops", "1e21", "--dtype", "fp8"), "--dtype needs --device"),
+        (("--deadline", "5h", "--usd-per-hour", "4"), "--usd-per-hour needs --device"),
+        (("--deadline", "5h", "--objective", "cost"), "--objective needs a script"),
+        (("--flops", "1e21", "--time", "30s"), "--time needs a script"),
+        (("--mfu", "0.3", "train.py"), "--mfu cannot be combined with a script"),
+        (("--law", "hoffmann-1", "train.py"), "--law cannot be combined with a script"),
+        (("--deadline", "24h", "--cost", "200usd"), "--cost needs --device, or a script"),
+        (("--deadline", "24h", "--hours", "3"), "--hours needs --device"),
+        (("--deadline", "24h", "--served-tokens", "1T"), "--served-tokens needs a model"),
+        (("--deadline", "24h", "--law", "hoffmann-1"), "--law needs an amount of compute"),
         (("--memory", "--epochs", "3", "train.py"), "--epochs has nothing to do with memory"),
         (("--memory", "--time", "30s", "train.py"), "--time has nothing to do with memory"),
         (("--memory", "--objective", "scale", "train.py"), "--objective has nothing to do with"),
@@ -392,8 +394,8 @@ def _begun(folder: Path) -> bool:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--memory"], "whose memory"),
-        (["--batch", "4", "--flops", "1e20"], "asked of the memory alone"),
+        (["--memory"], "--memory needs a script"),
+        (["--batch", "4", "--flops", "1e20"], "heeded with --memory alone"),
         (["--memory", "--device", "l44", "x.py"], "'l44' is no device"),
         (["--memory", "x.py"], "there is no file x.py"),
         (["--steps", "9", "--epochs", "2", "x.py"], "--steps and --epochs each say how long"),
@@ -440,6 +442,21 @@ def test_a_page(tmp_path: Path) -> None:
         asked("--flops", "5.76e23", "-o", str(path))
     assert asked("--flops", "5.76e23", "--force", "-o", str(path))[0] == 0
     assert path.read_text() != "mine"
+
+
+def test_a_session_is_asked_again_without_measuring(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("outpace.cli.plan.measure", lambda *_: pytest.fail("it was measured anew"))
+    write_json(tmp_path / "session.json", images_diagnosed())
+    code, printed = asked("--deadline", "8h", "--steps", "9000", str(tmp_path))
+    assert code == 0
+    assert "9,000 steps" in printed
+    with pytest.raises(UsageError, match="--time needs a script"):
+        asked("--time", "30s", str(tmp_path))
+    write_json(tmp_path / "session.json", reached())
+    with pytest.raises(SessionError, match="whose steps were not measured"):
+        asked("--deadline", "8h", str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,17 @@ def test_on_the_terminal(
 ) -> None:
     assert command.main([str(folder / name)], standalone_mode=False) == 0
     assert said in capsys.readouterr().out
+
+
+def test_for_programs_and_by_default_the_newest(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / ".outpace").mkdir()
+    (folder / ".outpace" / "latest").symlink_to(folder / "diagnosed")
+    monkeypatch.chdir(folder)
+    assert command.main(["--json"], standalone_mode=False) == 0
+    told = capsys.readouterr().out
+    assert json.loads(told) == json.loads((folder / "diagnosed" / "session.json").read_text())
 
 
 @pytest.mark.parametrize("suffix", ["html", "md", "json"])

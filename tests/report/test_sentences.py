@@ -168,8 +168,10 @@ def test_a_tuning_without_a_recipe_sends_nobody_to_run_it() -> None:
     (bare,) = sentences.next_steps(tuned)
     assert bare.command == "python train.py"
     assert bare.why == "no recipe was made: nothing that was tried pays"
-    (bare,) = sentences.next_steps(without_recipe(*map(not_proven, made.IMAGES_TRIALS)))
-    assert bare.why == "no recipe was made: what is faster is not proven"
+    unproven = without_recipe(*map(not_proven, made.IMAGES_TRIALS))
+    (longer,) = sentences.next_steps(replace(unproven, seconds=300.0))
+    assert longer.command.startswith("outpace tune --time 10m ")
+    assert longer.why.startswith("gives the proof more time")
 
 
 def test_what_is_refused_by_a_hair_does_not_read_as_if_it_had_passed() -> None:

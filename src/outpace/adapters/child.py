@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,9 @@ def begin(spec_file: str, import_began_ns: int) -> None:
         # Of several ranks the others would wait for it.
         ends = bool(spec.get("shadow")) and "RANK" not in os.environ
         what = "is ended, as its results are thrown away" if ends else "goes on unwatched"
+        traceback.print_exception(error)
         print(f"outpace: {error!r}; the target {what}", file=sys.stderr)
         _write_down(spec, error)
-        if os.environ.get("OUTPACE_DEBUG"):
-            raise
         if ends:
             _end(in_command=spec.get("command", False))
 

@@ -29,6 +29,7 @@ PYTHON_SUFFIXES = (".py", ".pyw", ".pyc")
 MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*$")
 LOOKED_AT = 2048
 SIMILAR = 0.6
+NAME_IT = "name the script: train.py [args], -m pkg.train, or -- torchrun train.py"
 
 
 def parse_target(words: Sequence[str], cwd: str | None = None) -> Target:
@@ -42,7 +43,7 @@ def parse_target(words: Sequence[str], cwd: str | None = None) -> Target:
     if words and words[0] == "--":
         words = words[1:]
     if not words:
-        raise UsageError("no target was given", "outpace diagnose train.py [args]")
+        raise UsageError("no target was given", NAME_IT)
     if _is_python(words[0], folder):
         words = _unwrapped(words)
     first, rest = words[0], tuple(words[1:])
@@ -75,7 +76,7 @@ def _unwrapped(words: list[str]) -> list[str]:
         rest = rest[1:]
     if not rest:
         raise UsageError(
-            f"{words[0]} was given no script to run", f"outpace diagnose {words[0]} train.py"
+            f"{words[0]} was given no script to run", f"name it: {words[0]} train.py [args]"
         )
     runs_script = not rest[0].startswith("-") or rest[0] == "-m"
     return rest if runs_script else words
@@ -83,7 +84,7 @@ def _unwrapped(words: list[str]) -> list[str]:
 
 def _module(rest: tuple[str, ...], folder: str) -> Target:
     if not rest:
-        raise UsageError("-m was given no module", "outpace diagnose -m pkg.train [args]")
+        raise UsageError("-m was given no module", "name it: -m pkg.train [args]")
     name = rest[0]
     if not MODULE.match(name):
         as_module = module_of(name)
@@ -186,7 +187,7 @@ def _not_runnable(word: str, path: Path) -> TargetError:
         return TargetError(f"there is no file {word}", f"looked in {path.parent}")
     return TargetError(
         f"there is no file {word}, and no such command on PATH",
-        "outpace diagnose train.py [args], or -m pkg.train, or -- torchrun train.py",
+        NAME_IT,
     )
 
 

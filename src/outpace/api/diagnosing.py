@@ -143,7 +143,7 @@ def finish(
     work: Work,
     diagnosis: Diagnosis,
     evidence: Evidence,
-    command: Literal["diagnose", "tune", "run"],
+    command: Literal["diagnose", "tune"],
     **more: Any,
 ) -> Session:
     """Write the session down. Where that fails it is told: what was measured is not lost for that."""

@@ -64,7 +64,9 @@ def budget_of(
         deadline = seconds_until(by, datetime.now())
     if deadline is None:
         if reserves:
-            raise UsageError("time is reserved, but of none", "say --deadline 24h or --by 06:00")
+            raise UsageError(
+                "--reserve needs a time to take it from", "say --deadline 24h or --by 06:00"
+            )
         return None
     return budget(deadline, dict(reserves))
 

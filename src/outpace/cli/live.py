@@ -71,7 +71,10 @@ def command(session: Path | None, as_json: bool) -> int:
     except KeyboardInterrupt:
         return 0
     if last is None:
-        raise SessionError(f"what had begun in {folder} ended before it told anything")
+        raise SessionError(
+            f"what had begun in {folder} ended before it told anything",
+            "its own terminal says why",
+        )
     if not as_json:
         _end(last)
     return 0

@@ -118,10 +118,6 @@ def show(session: Session, options: Given) -> int:
     """Print a session, and write its report; the target's own exit code where it failed."""
     if (options.folder / "session.json").exists():
         mark_latest(options.folder)
-    if options.report is not None:
-        from outpace.report import write_report
-
-        write_report(session, options.report, force=options.force)
     if options.as_json:
         echo_json(session)
     else:
@@ -130,6 +126,12 @@ def show(session: Session, options: Given) -> int:
         from outpace.report.terminal import print_session
 
         print_session(session, Console(stderr=True), folder=str(options.folder))
+    if options.report is not None:
+        from outpace.report import write_report
+
+        sys.stdout.flush()
+        write_report(session, options.report, force=options.force)
+        click.echo(f"wrote {options.report}", err=True)
     # 2: what argparse and its like end with where they do not know an argument.
     if session.exit_code == 2 and (words := misplaced(options.target)):
         tell_hint(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,11 +27,11 @@ from outpace.cli.options import (
     target_argument,
 )
 from outpace.cli.stdout import echo_json
-from outpace.errors import Interrupted, TargetError, TargetFailed, UsageError
+from outpace.errors import Interrupted, SessionError, TargetError, TargetFailed, UsageError
 from outpace.plan.forecast import Objective
 from outpace.records.machine import Machine
 from outpace.records.plan import Plan, Sizes
-from outpace.records.session import Session
+from outpace.records.session import Session, read_session
 from outpace.records.target import Target
 
 SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -79,7 +80,8 @@ class Money(click.ParamType[float]):
     epilog="""\b
 Examples:
   outpace plan --deadline 24h --reserve deploy=2h --reserve ab-test=4h
-  outpace plan --deadline 18h train.py --epochs 90
+  outpace plan --deadline 18h --epochs 90 train.py
+  outpace plan --by 06:00 .outpace/latest
   outpace plan --epochs 30 --usd-per-hour 2.5 --cost 200usd --objective cost train.py
   outpace plan --memory --device l4 --batch 64 train.py
   outpace plan --flops 5.76e23
@@ -187,7 +189,8 @@ def command(
 ) -> int:
     """When a training will end, whether that fits, and what would end it sooner.
 
-    With a script: it is run for one to four minutes as `outpace diagnose` runs it, its results thrown away.
+    With a script: it is run for one to four minutes as `outpace diagnose` runs it, its results thrown away;
+    with the folder of a session: by what was measured in it.
     Without one: what a compute budget can train, by a scaling law. The exit code is 3 where the training that
     was asked about does not fit the time, the money, or the device.
     """
@@ -210,9 +213,9 @@ def command(
     flags = frozenset(name.removesuffix("_s") for name in named if on_command_line(ctx, name))
     asked = Question(time=available, usd_per_hour=usd_per_hour, said=flags, **given)
     if asked.memory and not words:
-        raise UsageError("whose memory?", "name the script: outpace plan --memory train.py")
+        raise UsageError("--memory needs a script", "outpace plan --memory train.py")
     if asked.batch is not None and not asked.memory:
-        raise UsageError("--batch is asked of the memory alone", "say --memory as well")
+        raise UsageError("--batch is heeded with --memory alone", "say --memory as well")
     if words:
         asked.check_script()
     if output is not None:
@@ -226,7 +229,10 @@ def command(
         plan = of_memory(asked, *measured_sizes(target, asked.batch, here, as_json, quiet))
         lines = report.memory_lines(plan, target.name)
     elif words:
-        session = measure(parse_target(words), time_s, as_json, quiet)
+        earlier = measured_before(words)
+        if earlier is not None and time_s is not None and on_command_line(ctx, "time_s"):
+            raise UsageError("--time needs a script", f"{words[0]} was measured already")
+        session = earlier or measure(parse_target(words), time_s, as_json, quiet)
         check_measured(session)
         if by is not None and available is not None:  # the clock has gone on meanwhile
             asked = replace(asked, time=later(available, wanted_at))
@@ -237,13 +243,15 @@ def command(
         assert law is not None
         lines = report.lines(asked, plan, law)
     said = list(lines)
+    code = show(plan, said, as_json, measured=bool(words))
     if output is not None:
         from outpace.report import written
         from outpace.report.plan_html import render_plan
 
+        sys.stdout.flush()
         written(output, render_plan(asked, plan, law, said))
         click.echo(f"wrote {output}", err=True)
-    return show(plan, said, as_json, measured=bool(words))
+    return code
 
 
 def set_for_other_questions(ctx: click.Context, *, script: bool) -> set[str]:
@@ -336,6 +344,18 @@ def measure(target: Target, time_s: float | None, as_json: bool, quiet: bool) ->
             changes=True,
         )
     mark_latest(folder)
+    return session
+
+
+def measured_before(words: Sequence[str]) -> Session | None:
+    """The session whose folder is named in the place of a script. Raises SessionError for one of `train`."""
+    if len(words) != 1 or not Path(words[0], "session.json").is_file():
+        return None
+    session = read_session(Path(words[0], "session.json"))
+    if not isinstance(session, Session):
+        raise SessionError(
+            f"{words[0]} is a training's, whose steps were not measured", "name its script instead"
+        )
     return session
 
 

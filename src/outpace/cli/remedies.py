@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 
 import click
@@ -31,7 +30,7 @@ def command(name: str | None, as_json: bool) -> int:
                 "treats": list(k.treats),
                 "keeps": k.keeps,
                 "advice": k.advice_only,
-                "page": _page(k),
+                "page": k.page(),
             }
             for k in kinds
         ]
@@ -40,15 +39,11 @@ def command(name: str | None, as_json: bool) -> int:
         click.echo(
             f"{kinds[0].name}  (keeps: {kinds[0].keeps}; treats: {', '.join(kinds[0].treats)})\n"
         )
-        click.echo(_page(kinds[0]))
+        click.echo(kinds[0].page())
     else:
         width = max(len(k.name) for k in kinds)
         for kind in kinds:
             advice = " (advice)" if kind.advice_only else ""
-            first = _page(kind).partition("\n")[0]
+            first = kind.page().partition("\n")[0]
             click.echo(f"{kind.name:<{width}}  {kind.keeps:<9} {first}{advice}".rstrip())
     return 0
-
-
-def _page(kind: type) -> str:
-    return inspect.cleandoc(kind.__doc__ or "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outpace.cli.options import option
+from outpace.cli.stdout import echo_json
 
 if TYPE_CHECKING:
     from outpace.records.session import Session
@@ -23,19 +24,24 @@ def session_file(given: Path) -> Path:
     "report",
     epilog="""\b
 Examples:
-  outpace report .outpace/latest
+  outpace report
+  outpace report .outpace/latest --json
   outpace report .outpace/latest -o report.html""",
 )
-@click.argument("session", type=click.Path(path_type=Path))
+@click.argument("session", default=".outpace/latest", type=click.Path(path_type=Path))
 @option("--output", "-o", type=click.Path(path_type=Path), help="report.html, .md or .json.")
+@option("--json", "as_json", is_flag=True, help="The session as JSON on stdout.")
 @option("--force", is_flag=True, help="Replace a file that is not a report of ours.")
-def command(session: Path, output: Path | None, force: bool) -> int:
-    """Show a session again, or write it as one self-contained file."""
+def command(session: Path, output: Path | None, as_json: bool, force: bool) -> int:
+    """Show a session again, or write it as one self-contained file (default: the newest)."""
     from outpace.records.session import read_session
 
     record = read_session(session_file(session))
-    if output is None:
+    if as_json:
+        echo_json(record)
+    elif output is None:
         show(record)
+    if output is None:
         return 0
     from outpace.report import write_report
 

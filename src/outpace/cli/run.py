@@ -80,7 +80,7 @@ def command(
     from outpace.adapters.target import parse_target
 
     if recipe is not None and no_recipe:
-        raise click.UsageError("--recipe and --no-recipe exclude each other")
+        raise UsageError("--recipe and --no-recipe exclude each other", "give one of them")
     available = budget_of(deadline, by, reserves)
     until = countdown(available, by, began) if available is not None else None
     if available is None and (land or schedule):

@@ -66,7 +66,9 @@ def read_runs(path: Path) -> Runs:
             rows = [(reader.line_num, row) for row in reader]  # blank lines give none
             header = reader.fieldnames or ()
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        raise UsageError(
+            f"{path} cannot be read: {error}", "give a CSV with columns parameters, tokens, loss"
+        ) from error
     names = {name.strip().lower(): name for name in header if name}
     found = {}
     for column, spellings in COLUMNS.items():
@@ -102,7 +104,9 @@ def _number(path: Path, line: int, text: str | None) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise UsageError(f"{path}, line {line}: {text!r} is no positive number")
+        raise UsageError(
+            f"{path}, line {line}: {text!r} is no positive number", "mend the line, or leave it out"
+        )
     return value
 
 

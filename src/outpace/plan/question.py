@@ -95,11 +95,11 @@ class Question:
         for name in NOT_OF_A_SCRIPT:
             if getattr(self, name) is not None:
                 raise UsageError(
-                    f"--{name.replace('_', '-')} is not of a script",
-                    "ask about the one or about the other",
+                    f"--{name.replace('_', '-')} cannot be combined with a script",
+                    "leave it out, or the script",
                 )
         unread = ("mfu", "dtype", "law")
-        self._refuse(unread, "is not of a script", "ask about the one or about the other")
+        self._refuse(unread, "cannot be combined with a script", "leave it out, or the script")
         lengths = [name for name in OF_A_SCRIPT if getattr(self, name) is not None]
         if self.memory:
             why, hint = "has nothing to do with memory", "ask once with --memory, once without"
@@ -137,22 +137,22 @@ class Question:
             raise UsageError("how fast is it computed?", "say --device, such as h100, and --count")
         for name in OF_A_SCRIPT:
             if getattr(self, name) is not None:
-                raise UsageError(f"--{name} is of a script", "name the script")
-        self._refuse(("objective", "time"), "is of a script", "name the script")
+                raise UsageError(f"--{name} needs a script", "outpace plan train.py")
+        self._refuse(("objective", "time"), "needs a script", "outpace plan train.py")
         if self.device is None:
             if self.hours is not None:
-                raise UsageError("--hours are of a device", "say --device, such as h100")
+                raise UsageError("--hours needs --device", "say --device, such as h100")
             if self.cost is not None:
                 raise UsageError(
-                    "--cost is of a device, or of a script", "say --device, or name the script"
+                    "--cost needs --device, or a script", "say --device, or name the script"
                 )
-            self._refuse(OF_A_DEVICE, "is of a device", "say --device, such as h100")
+            self._refuse(OF_A_DEVICE, "needs --device", "say --device, such as h100")
         if self.device is None and self.flops is None and self.params is None and not self.tokens:
             known = "say --flops, or --params and --tokens, or --device"
             if self.served_tokens is not None:
-                raise UsageError("--served-tokens are served by a model that is known", known)
+                raise UsageError("--served-tokens needs a model", known)
             if self.time is not None and self.fit is None:
-                self._refuse(("law",), "has no compute to tell a model for", known)
+                self._refuse(("law",), "needs an amount of compute", known)
         if self.fit is not None:
             self._refuse(("law",), "and --fit each choose a law", "keep one of them")
 

@@ -75,9 +75,14 @@ def read_json(path: Path, kind: type[T]) -> T:
         encoded = path.read_bytes()
         schema = msgspec.json.decode(encoded, type=Schema).schema
         if schema != SCHEMA:
-            raise SessionError(f"{path} has schema {schema}; this outpace reads schema {SCHEMA}")
+            raise SessionError(
+                f"{path} has schema {schema}; this outpace reads schema {SCHEMA}",
+                "read it by the version of outpace that wrote it, or make it anew",
+            )
         return msgspec.json.decode(encoded, type=kind)
     except FileNotFoundError:
         raise SessionError(f"{path} does not exist", "name a session folder or file") from None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SessionError(f"{path} cannot be read: {error}") from error
+        raise SessionError(
+            f"{path} cannot be read: {error}", "name another session, or make it anew"
+        ) from error

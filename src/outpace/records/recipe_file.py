@@ -78,9 +78,14 @@ def read_recipe(path: Path) -> Recipe:
         text = path.read_bytes()
         schema = msgspec.toml.decode(text, type=Schema).schema
         if schema != SCHEMA:
-            raise RecipeError(f"{path} has schema {schema}; this outpace reads schema {SCHEMA}")
+            raise RecipeError(
+                f"{path} has schema {schema}; this outpace reads schema {SCHEMA}",
+                "outpace tune --force makes it anew",
+            )
         return msgspec.toml.decode(text, type=Recipe)
     except FileNotFoundError:
         raise RecipeError(f"{path} does not exist", "outpace tune makes a recipe") from None
     except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise RecipeError(f"{path} cannot be read: {error}") from error
+        raise RecipeError(
+            f"{path} cannot be read: {error}", "mend it, or make it anew: outpace tune --force"
+        ) from error

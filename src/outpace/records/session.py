@@ -20,7 +20,7 @@ from outpace.records.target import Target
 from outpace.records.training import Training
 from outpace.records.trial import Proof, Trial
 
-Command = Literal["diagnose", "tune", "run"]
+Command = Literal["diagnose", "tune"]
 Outcome = Literal["done", "no training", "failed", "interrupted"]
 
 

@@ -51,8 +51,6 @@ def verdict(session: Session) -> Verdict:
         return Verdict("Interrupted before the end.", _until_then(session), "warn")
     if session.command == "tune":
         return _tuned(session)
-    if session.command == "run" and session.speedup is not None:
-        return Verdict(f"The run finished {_speed(session)}.", bound_sentence(session), "good")
     return _bound(session)
 
 
@@ -292,7 +290,12 @@ def _next_commands(session: Session) -> list[Next]:
     if session.outcome in ("failed", "no training"):
         return [Next(bare_command(target), "does it train to its end by itself?")]
     if session.outcome == "interrupted":
-        return [Next(words.outpace(session.command, target, *begin), "starts again")]
+        return [
+            Next(
+                words.outpace(session.command, target, *begin),
+                "starts again, with your other options",
+            )
+        ]
     if session.command == "tune" and session.recipe and any(t.accepted for t in session.trials):
         run = words.outpace("run", target, "--recipe", recipe_file(session))
         return [Next(run, "trains with the recipe, the script unchanged")]
@@ -303,11 +306,12 @@ def _next_commands(session: Session) -> list[Next]:
         minutes = f"{_minutes_for_trials(session)}m"
         longer = words.outpace("tune", target, "--time", minutes, *begin)
         return [Next(longer, "gives the trials time")]
+    if session.command == "tune" and _unproven(session):
+        minutes = f"{_minutes_for_trials(session)}m"
+        longer = words.outpace("tune", target, "--time", minutes, *begin)
+        return [Next(longer, "gives the proof more time, with your other options")]
     if session.command == "tune":
-        why = (
-            "what is faster is not proven" if _unproven(session) else "nothing that was tried pays"
-        )
-        return [Next(bare_command(target), f"no recipe was made: {why}")]
+        return [Next(bare_command(target), "no recipe was made: nothing that was tried pays")]
     advised = [each for finding in session.findings for each in finding.remedies]
     if session.command == "diagnose" and any(not each.by_hand for each in advised):
         tune = words.outpace("tune", target, *begin)

@@ -40,7 +40,9 @@ class Blocks:
         except OSError as error:
             raise unreadable(path, error) from error
         if -(-self.size // BLOCK) != len(checksums):
-            raise DataError(f"{path}: {self.size:,} bytes, which is not what was written")
+            raise DataError(
+                f"{path}: {self.size:,} bytes, which is not what was written", "pack it anew"
+            )
         self._read(0, 0)  # opened: what its checksums are of is read from here on
 
     def check_one(self, start: int, size: int) -> None:

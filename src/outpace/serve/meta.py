@@ -44,7 +44,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[str, ...] | None = None
     source: Origin
     options: dict[str, Any] = {}
-    grade: Literal["exact", "learning"] = "exact"
+    grade: Literal["exact", "numerics", "learning"] = "exact"
     why: str = ""
     skipped: tuple[Skipped, ...] = ()
     structure: Any = None
@@ -70,7 +70,7 @@ def read_meta(folder: Path) -> Meta:
     if meta.outpace_pack > VERSION:
         raise DataError(
             f"{path}: written by a newer outpace (format {meta.outpace_pack}, known: {VERSION})",
-            "pip install --upgrade outpace",
+            "update outpace",
         )
     return meta
 

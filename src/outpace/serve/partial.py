@@ -57,7 +57,10 @@ def partial(dest: Path) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise DataError(f"{dest} is being packed by another process already") from error
+            raise DataError(
+                f"{dest} is being packed by another process already",
+                "wait for it, or choose another DEST",
+            ) from error
         if not os.path.lexists(dest) and is_pack(old_of(dest)):
             # One that was to replace it was killed between its two renames.
             old_of(dest).rename(dest)

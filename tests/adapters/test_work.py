@@ -16,6 +16,7 @@ from outpace.adapters.work import Work
 from outpace.measure.machine import describe
 from outpace.records.target import Target
 from outpace.tune.children import run_for_losses
+from outpace.tune.silence import hung
 from tests.conftest import evidence_of, outpace
 
 TRAINING = """
@@ -79,6 +80,26 @@ def test_an_exit_code_stops_a_command_that_its_signal_does_not(
     losses, _, _ = run_for_losses(work.launch, [], tmp_path / "session" / "proof", steps=5)
     assert losses is not None
     assert not after.exists()
+
+
+def test_a_run_that_tells_nothing_for_too_long_is_ended(
+    script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """It would be waited for without end, whatever time the user has given."""
+    path = script("import time; time.sleep(600)")
+    target = Target("script", str(path), (), str(tmp_path))
+    work = Work(target, tmp_path / "s", tmp_path / "log", machine=describe())
+    assert work.launch("builtins:len", {"silent_s": 1.0}, tmp_path / "a", {}) != 0
+    assert hung(tmp_path / "a").startswith("hung for ")
+
+
+def test_a_first_run_may_tell_nothing(script: Callable[..., Path], tmp_path: Path) -> None:
+    """How long it needs for its first step is not known yet."""
+    path = script("import time; time.sleep(2)")
+    target = Target("script", str(path), (), str(tmp_path))
+    work = Work(target, tmp_path / "s", tmp_path / "log", machine=describe())
+    assert work.launch("builtins:len", {}, tmp_path / "a", {}) == 0
+    assert hung(tmp_path / "a") == ""
 
 
 @pytest.mark.slow

@@ -211,9 +211,37 @@ def test_a_recipe_that_was_not_compared_as_a_whole_gains_by_its_trials(
     assert found.speedup.how == "predicted"
 
 
-@pytest.mark.parametrize("speedup", [0.98, 1.02])
-def test_a_recipe_that_makes_the_whole_run_slower_is_not_written(
-    speedup: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("proven", [True, False])
+def test_what_was_added_in_new_processes_leaves_what_was_compared(
+    proven: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole recipe was 5.5x, its last trial 1.1x in the place of another remedy."""
+
+    def trial(name: str, speedup: float, *, accepted: bool = True) -> Trial:
+        gain = Gain(speedup, speedup, speedup, "measured")
+        return Trial(name, {}, "exact", gain, gain, accepted, "it is faster")
+
+    before, added = trial("set_to_none", 1.1), trial("wait_policy", 1.2)
+    whole = {"recipe": {"gain": msgspec.to_builtins(Gain(5.5, 5.5, 5.5, "measured"))}}
+    left = [trial("set_to_none", 1.1, accepted=proven), added]
+    monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
+    monkeypatch.setattr(tuning, "measure", lambda *_, **__: (IMAGES, 0, []))
+    monkeypatch.setattr(tuning, "_try", lambda *_: ([before], whole))
+    monkeypatch.setattr(tuning, "_try_anew", lambda *_: [before, added])
+    monkeypatch.setattr(tuning, "_prove", lambda *_: (Proof(True, True), left))
+    target = Target("script", "train.py", (), str(tmp_path))
+    found = tuning.tune(target, session=tmp_path / "s", recipe=tmp_path / "outpace.toml")
+    assert found.speedup is not None
+    of_steps = 5.5 * 1.2 if proven else 1.2
+    assert found.speedup.speedup == pytest.approx(600 / (120 + 480 / of_steps))
+    assert found.speedup.how == "predicted"
+
+
+@pytest.mark.parametrize(
+    ("speedup", "why"), [(0.98, "slower: 0.98x"), (1.01, "no faster: 1.01x"), (1.02, "")]
+)
+def test_a_recipe_that_makes_the_whole_run_no_faster_is_not_written(
+    speedup: float, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gain = Gain(1.2, 1.1, 1.3, "measured")
     trial = Trial("bf16", {}, "numerics", gain, gain, True, "it is faster")
@@ -226,9 +254,9 @@ def test_a_recipe_that_makes_the_whole_run_slower_is_not_written(
     target = Target("script", "train.py", (), str(tmp_path))
     path = tmp_path / "outpace.toml"
     found = tuning.tune(target, session=tmp_path / "s", recipe=path)
-    assert path.exists() == (speedup > 1.0)
-    assert [t.accepted for t in found.trials] == [speedup > 1.0]
-    assert found.trials[0].reason.endswith("slower: 0.98x") == (speedup < 1.0)
+    assert path.exists() == (not why)
+    assert [t.accepted for t in found.trials] == [not why]
+    assert found.trials[0].reason.endswith(why or "it is faster")
 
 
 def test_a_recipe_that_cannot_be_written_leaves_the_session(

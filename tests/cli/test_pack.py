@@ -48,6 +48,17 @@ def test_what_a_person_reads() -> None:
     assert out == "30 records, 147 KiB: all checksums right; the source is as it was\n"
 
 
+def test_columns_that_lose_much_are_named(here: Path) -> None:
+    rows = "".join(f"{1_700_000_000 + i}.5,{i / 64}\n" for i in range(50))
+    (here / "t.csv").write_text(f"time,x\n{rows}")
+    _, out, _ = said("t.csv", "exact")
+    assert "exact: samples stay as they are" in out
+    _, out, _ = said("--float32", "t.csv", "narrow")
+    assert "numerics: floats of 64 bits are rounded to 32: the same bits only where a script" in out
+    assert "much is lost of 'time' (up to " in out
+    assert "'x'" not in out
+
+
 def test_what_a_program_reads() -> None:
     code, out, _ = said("--json", "--quiet", "data", "packed", "--verify")
     found = json.loads(out)
@@ -137,11 +148,11 @@ def test_names_that_no_terminal_is_to_see_are_told_without_harm(here: Path) -> N
     ("words", "message"),
     [
         (["data"], "packed to where"),
-        (["data", "packed", "--quality", "80"], "--quality is of images"),
-        (["--verify", "--resize", "256", "packed"], "--resize is of packing"),
-        (["--verify", "--as", "records", "packed"], "--as is of packing"),
-        (["--verify", "--on-error", "skip", "packed"], "--on-error is of packing"),
-        (["--verify", "--force", "packed"], "--force is of packing"),
+        (["data", "packed", "--quality", "80"], "--quality needs --resize"),
+        (["--verify", "--resize", "256", "packed"], "--resize needs SOURCE and DEST"),
+        (["--verify", "--as", "records", "packed"], "--as needs SOURCE and DEST"),
+        (["--verify", "--on-error", "skip", "packed"], "--on-error needs SOURCE and DEST"),
+        (["--verify", "--force", "packed"], "--force needs SOURCE and DEST"),
         (["data", "data", "packed"], "several sources are to be tars"),
     ],
 )

@@ -44,10 +44,51 @@ CASES = {
         """,
         True,
     ),
+    "in one case alone": (
+        """
+        for x in batches:
+            try:
+                model(x).sum().backward()
+            except RuntimeError as error:
+                if "nan" in str(error):
+                    optimizer.zero_grad()
+                    continue
+                raise
+        """,
+        True,
+    ),
+    "tried again before it is raised": (
+        """
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            try:
+                rescue()
+            finally:
+                print(error)
+            raise
+        """,
+        True,
+    ),
+    "left by a finally": (
+        """
+        for x in batches:
+            try:
+                model(x).sum().backward()
+            finally:
+                continue
+        """,
+        True,
+    ),
+    "of gradients that are asked for": (
+        "try:\n    grads = torch.autograd.grad(loss, weights)\nexcept RuntimeError:\n    grads = None",
+        True,
+    ),
+    "several errors at once": ("try:\n    loss.backward()\nexcept* RuntimeError:\n    pass", True),
     "none": ("loss.backward()", False),
     "of other errors": ("try:\n    loss.backward()\nexcept KeyError:\n    pass", False),
     "raised again": (
-        "try:\n    loss.backward()\nexcept RuntimeError:\n    print(1)\n    raise",
+        "try:\n    loss.backward()\nexcept RuntimeError:\n    failed += 1\n    print(failed)\n    raise",
         False,
     ),
     "around something else": (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import optimizer as optimizers
 from torch.utils.data import (
     BatchSampler,
@@ -690,9 +691,10 @@ FIRSTS = torch.zeros(64, dtype=torch.long)
         lambda: torch.zeros(64, dtype=torch.long),
         lambda: torch.zeros(64).long(),
         lambda: torch.zeros(64, dtype=torch.int).long().clone(),
+        lambda: torch.zeros(2, 64, dtype=torch.long)[1],
         lambda: FIRSTS,
     ],
-    ids=["made", "of other numbers", "copied", "made once"],
+    ids=["made", "of other numbers", "copied", "a part", "made once"],
 )
 def test_labels_that_are_made_up_tell_nothing(host: Host, make: Callable[[], torch.Tensor]) -> None:
     """As where a sample is to be told from all others of its batch."""
@@ -704,6 +706,33 @@ def test_labels_that_are_made_up_tell_nothing(host: Host, make: Callable[[], tor
         return loss
 
     assert looked_at(host, net(), contrast).labels == ()
+
+
+def test_targets_that_are_crossed_are_told_by_the_line_where_they_are(host: Host) -> None:
+    def crossed(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        differ = model(torch.randn(64, 8)) - torch.zeros(64)
+        loss = differ.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    line = crossed.__code__.co_firstlineno + 1
+    assert (looked_at(host, nn.Linear(8, 1), crossed).crossed or "").endswith(f"_health.py:{line}")
+    assert looked_at(host, net()).crossed is None
+
+
+def test_no_memory_of_masks_is_held(host: Host) -> None:
+    held: list[bool] = []
+
+    def masked(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> torch.Tensor:
+        mask = torch.ones(64, 64, dtype=torch.bool).clone()
+        memory = StorageWeakRef(mask.untyped_storage())
+        del mask
+        held.append(not memory.expired())
+        return plain(model, optimizer, step)
+
+    looked_at(host, net(), masked)
+    assert held == [False] * 8
 
 
 def test_actions_that_are_drawn_by_what_a_model_gave(host: Host) -> None:

@@ -78,5 +78,41 @@ def test_a_mask_is_no_fault(layer: nn.Module, made: str) -> None:
     assert made in (told(Attention(layer), torch.randn(16, 8)) or "")
 
 
+class Scripted(nn.Module):
+    """Two parts that TorchScript runs stand between plain ones."""
+
+    def __init__(self, spoils: bool) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 4), nn.Linear(4, 4)
+        parts = nn.Sequential(nn.ReLU(), nn.Threshold(1e9, torch.inf) if spoils else nn.ReLU())
+        self.middle = torch.jit.script(parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(self.middle(self.first(x)))
+        return found
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("spoils", "made"),
+    [(False, "the model's output is finite"), (True, "the model (Scripted) is the first module")],
+)
+def test_parts_that_torch_script_runs_take_no_hooks(spoils: bool, made: str) -> None:
+    model = Scripted(spoils)
+    assert made in (told(model, torch.randn(16, 8)) or "")
+    assert not any(part._forward_hooks for part in (model, model.first, model.last))
+
+
+def test_no_hook_stays_where_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no hooks here")
+
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU())
+    monkeypatch.setattr(model[1], "register_forward_hook", refuse)
+    with pytest.raises(RuntimeError, match="no hooks here"):
+        told(model, torch.randn(16, 8))
+    assert not any(part._forward_hooks for part in model.modules())
+
+
 def test_what_a_module_is_given_by_name_may_be_spoilt() -> None:
     assert "the model (Named) is the first module" in (told(Named(), torch.randn(16, 8)) or "")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from outpace.plan.crew import Crew, Orders, steps_between
+from outpace.plan.crew import NEVER, TRIES, Crew, Orders, steps_between
 
 SCRIPT = """
 import time
@@ -56,6 +56,23 @@ class Store:
     def get(self, key: str) -> str:
         return self.values[key]
 
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+
+class Failing(Store):
+    """Some reads of it fail before one does not."""
+
+    def __init__(self, fails: int) -> None:
+        super().__init__()
+        self.fails = fails
+
+    def get(self, key: str) -> str:
+        self.fails -= 1
+        if self.fails >= 0:
+            raise RuntimeError("wait timeout")
+        return super().get(key)
+
 
 def test_the_others_do_as_the_first_says() -> None:
     store = Store()
@@ -67,6 +84,26 @@ def test_the_others_do_as_the_first_says() -> None:
         raise AssertionError
 
     assert follower.meet(8, never) == orders
+
+
+def test_orders_that_cannot_be_read_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outpace.plan.crew.AGAIN_S", 0.0)
+    for fails in (2, 3):
+        store, orders = Failing(fails), Orders(step=8, then=20)
+        Crew(store, 0).meet(8, lambda orders=orders: orders)
+        if fails < TRIES:
+            assert Crew(store, 1).meet(8, Orders) == orders
+        else:
+            with pytest.raises(RuntimeError, match="wait timeout"):
+                Crew(store, 1).meet(8, Orders)
+
+
+def test_where_one_gives_up_none_goes_on() -> None:
+    store = Store()
+    leader, follower = Crew(store, 0), Crew(store, 1)
+    follower.give_up()
+    assert leader.meet(8, lambda: Orders(8, 20, 0.5)) == Orders(8, NEVER)
+    assert follower.meet(8, Orders) == Orders(8, NEVER)
 
 
 def test_shares_between_meetings() -> None:

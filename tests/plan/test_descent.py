@@ -63,3 +63,10 @@ def test_steps_that_turn_out_to_be_more_bring_the_rate_back() -> None:
 def test_a_plateau_falls_in_a_line_over_the_last_tenth() -> None:
     used = (0.0, 0.89, 0.925, 0.95, 0.975, 1.0)
     assert [rate("plateau", share) for share in used] == pytest.approx([1, 1, 0.75, 0.5, 0.25, 0])
+
+
+def test_it_is_told_whether_a_rate_was_changed() -> None:
+    descent = begun("plateau")
+    for down, changed in ((0.5, False), (0.89, False), (0.95, True), (0.5, True)):
+        descent.rate(0.2, 0.4, down, late=False)
+        assert descent.changed is changed

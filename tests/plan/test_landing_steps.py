@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from outpace.plan.countdown import Countdown
-from outpace.plan.crew import Crew
+from outpace.plan.crew import KEY, TRIES, Crew
 from outpace.plan.landing import Landing
 from outpace.plan.longer import Longer
 from outpace.plan.pace import MOST_SLOWER
@@ -22,7 +22,7 @@ from outpace.seams.host import Host, Step
 from outpace.seams.loader_record import Record
 from outpace.seams.phases import NAMES
 from tests.plan.hosts import fed_by
-from tests.plan.test_crew import Store
+from tests.plan.test_crew import Failing, Store
 
 
 class Run:
@@ -531,3 +531,135 @@ def test_a_fault_of_ours_in_steering_leaves_the_forecast(
     assert capsys.readouterr().err.count("the landing seam failed (ZeroDivisionError: ours)") == 1
     assert run.landing.gave_up
     assert len(told) > 5, "it goes on telling how far it is"
+
+
+def quick_and_full(index: int) -> float:
+    """Seconds of an evaluation before a step: 5 s each 30 of an epoch of 170, and 60 s at its end."""
+    return 60.0 * (index % 170 == 0) or 5.0 * (index % 170 % 30 == 0)
+
+
+def each_fifth(index: int) -> float:
+    """4 s at the end of each epoch of 60 steps, 60 s at each fifth."""
+    return 60.0 * (index % 300 == 0) or 4.0 * (index % 60 == 0)
+
+
+@pytest.mark.parametrize("budget", range(1040, 1320, 40))
+@pytest.mark.parametrize(("pause_s", "length"), [(quick_and_full, 170), (each_fifth, 60)])
+def test_the_longer_of_two_validations_is_over_in_time_too(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pause_s: Callable[[int], float],
+    length: int,
+    budget: int,
+) -> None:
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run, record, last_s = Run(tmp_path, budget), Record(trains=True, length=length), 0.0
+    fed_by(record, run.host)
+    while not run.landing.over:
+        index = run.host.steps
+        seconds = pause_s(index) if index else 0.0
+        last_s = pause_s((index // length + 1) * length)
+        record.given = index % length + 1
+        run.step(1.0 + seconds, clean=not seconds)
+    assert budget - 150.0 < run.now + last_s + EXIT_S < budget
+
+
+@pytest.mark.parametrize("budget", [1270, 1290, 1310, 1330])
+def test_a_full_evaluation_that_would_not_be_over_in_time_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    """Of a script without epochs: 5 s each 50 steps, and 60 s each 250."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run = Run(tmp_path, budget)
+    while not run.landing.over:
+        index = run.host.steps
+        seconds = 0.0 if index % 50 or not index else 5.0 if index % 250 else 60.0
+        run.step(1.0 + seconds, clean=not seconds)
+    assert budget - 90.0 < run.now < budget - EXIT_S
+
+
+@pytest.mark.parametrize(("land", "again"), [("plateau", True), ("linear", False)])
+def test_a_landing_is_taken_back_while_nothing_was_changed(
+    tmp_path: Path, land: Landed, again: bool
+) -> None:
+    """Thirty epochs of 10 s fit, but that the first one's steps take five times as long."""
+    run, rates = Run(tmp_path, 600.0, land=land), set()
+    run.landing.outlook.total = lambda: 3_000  # type: ignore[method-assign]
+    for index in range(3_000):
+        rates.add(run.landing.changed_rate(0.2, 0.2))
+        run.step(0.5 if index < 100 else 0.1)
+    assert run.said[0].startswith("landing: ")
+    assert run.said[1:] == (["it fits again: the rate is left alone"] if again else [])
+    assert (rates == {0.2}) is again
+    assert not run.landing.over
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_checkpoint_that_there_is_no_time_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    """It takes 80 s, where 40 are left: it is written only where the script itself saves nothing."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    monkeypatch.setattr("outpace.plan.landing.bytes_learnt", lambda _: 8 * 10**9)
+    monkeypatch.setattr("outpace.plan.landing.saves", lambda _: own)
+    run, saved = Run(tmp_path, 200.0), list[int]()
+    optimizer = torch.optim.SGD([torch.ones(1)])
+    run.host.optimizers.add(optimizer)
+
+    def write(_: Path, __: object, steps: int) -> Saved:
+        run.now += 80.0
+        saved.append(steps)
+        return Saved((), 80.0)
+
+    monkeypatch.setattr("outpace.plan.landing.write_checkpoint", write)
+    while not run.landing.over:
+        run.step(0.5)
+    assert saved == ([] if own else [run.host.steps])
+    assert run.host.steps * 0.5 > 190.0
+    told = "no safety checkpoint was written: there is no time to write 7,629 MiB"
+    assert (told in run.said) is own
+
+
+def test_the_others_have_their_orders_before_the_first_rank_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait for them no longer than the store lets them."""
+    monkeypatch.setattr(Landing, "leave", lambda landing: None)
+    run, store, there = Run(tmp_path, 60.0, ranks=2), Store(), list[bool]()
+    run.landing.crew = Crew(store, 0)
+    optimizer = torch.optim.SGD([torch.ones(1)])
+    run.host.optimizers.add(optimizer)
+
+    def write(_: Path, __: object, steps: int) -> Saved:
+        there.append(store.check([f"{KEY}/{steps}"]))
+        return Saved((), 0.0)
+
+    monkeypatch.setattr("outpace.plan.landing.write_checkpoint", write)
+    while not run.landing.over:
+        run.step(0.1)
+    assert len(there) == 2
+    assert there[0]
+
+
+def test_ranks_keep_their_own_rates_once_one_has_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("outpace.plan.crew.AGAIN_S", 0.0)
+    store = Failing(0)
+    ranks = [Run(tmp_path, 60.0, ranks=2) for _ in range(2)]
+    for rank, run in enumerate(ranks):
+        run.landing.crew = Crew(store, rank)
+        run.landing.outlook.total = lambda: 100_000  # type: ignore[method-assign]
+    for step in range(400):
+        store.fails = TRIES if step == 200 else store.fails
+        for run in ranks:
+            run.step(0.1)
+        if step == 150:
+            shares = [run.landing.orders.share for run in ranks]
+            assert shares[0] == shares[1] is not None
+    for run in ranks:
+        assert run.landing.gave_up
+        assert not run.landing.over
+    assert ranks[0].landing.changed_rate(0.2, 0.4) == 0.2
+    assert "the landing seam failed (RuntimeError: wait timeout)" in capsys.readouterr().err
+    assert any("a rank has given up landing" in message for message in ranks[0].said)

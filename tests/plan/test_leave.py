@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from outpace.plan.leave import evaluates_after, follow, ways_out
 
@@ -421,3 +422,79 @@ def test_it_is_told_where_a_loop_that_cannot_be_left_ends_by_itself() -> None:
     train()
     assert told == [True]
     assert sys.gettrace() is None
+
+
+class Trainer:
+    """Validates within its loop over epochs."""
+
+    def __init__(self) -> None:
+        self.found: list[bool] = []
+
+    @torch.no_grad()
+    def validate(self) -> None:
+        """Nothing is learnt."""
+
+    def fit(self) -> None:
+        for _ in range(2):
+            self.found.append(evaluates_after(sys._getframe()))
+            self.validate()
+
+    def fit_and_test(self) -> None:
+        for _ in range(2):
+            self.found.append(evaluates_after(sys._getframe()))
+            self.validate()
+        self.validate()
+
+
+def test_a_method_that_is_called_in_the_loop_and_after_it() -> None:
+    trainer = Trainer()
+    trainer.fit_and_test()
+    assert trainer.found == [True, True]
+
+
+def test_a_caller_that_validates_after_the_training() -> None:
+    trainer = Trainer()
+    trainer.fit()
+    trainer.validate()
+    assert trainer.found == [True, True]
+
+
+def test_a_caller_that_validates_instead_of_training() -> None:
+    trainer = Trainer()
+    if not trainer.found:
+        trainer.fit()
+    else:
+        trainer.validate()
+    assert trainer.found == [False, False]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_functions_within_the_one_that_trains(again: bool) -> None:
+    found: list[bool] = []
+
+    def evaluate() -> None:
+        """Nothing is learnt."""
+
+    def train() -> None:
+        for _ in range(2):
+            found.append(evaluates_after(sys._getframe()))
+            evaluate()
+
+    if again:
+        train()
+        evaluate()
+    else:
+        train()
+    assert found == [again, again]
+
+
+@pytest.mark.parametrize(("line", "told"), [("torch.save({}, path)", True), ("print(1)", False)])
+def test_whether_a_script_saves(tmp_path: Path, line: str, told: bool) -> None:
+    text = f"""
+import sys
+from outpace.plan.leave import saves as told
+def end(path):
+    {line}
+print(told(sys._getframe()))
+"""
+    assert run(tmp_path, text).stdout == f"{told}\n"

@@ -254,3 +254,36 @@ def test_pauses_that_are_evenly_apart_tell_when_the_next_one_comes(seen: bool) -
     assert pace.cycle.seconds == pytest.approx(2.0, rel=0.1 if seen else 0.5)
     pace.note(2.1, clean=False)
     assert pace.cycle is None
+
+
+def test_a_full_evaluation_is_reckoned_with_among_quick_ones() -> None:
+    """Each fifth takes 60 s: the last three, of 1 s, were all that was known of them."""
+    pace = Pace()
+    for index in range(1, 450):
+        pauses = index % 50 == 0
+        full = index % 250 == 0
+        pace.note(0.1 + pauses * (60.0 if full else 1.0), clean=not pauses)
+    assert pace.pause_s is not None
+    assert pace.pause_s.middle == pytest.approx(60.0)
+
+
+def test_a_full_evaluation_that_does_not_come_again_is_not_reckoned_with_for_ever() -> None:
+    pace = Pace()
+    for index in range(1, 800):
+        pauses = index % 50 == 0
+        pace.note(0.1 + pauses * (60.0 if index == 250 else 1.0), clean=not pauses)
+        if index == 450:
+            assert pace.pause_s is not None
+            assert pace.pause_s.middle == pytest.approx(60.0)
+    assert pace.pause_s.middle == pytest.approx(1.0)
+
+
+def test_the_next_of_quick_evaluations_may_be_a_full_one() -> None:
+    """Of each 50 steps one, and after 250 a full one: until that is due the next is quick."""
+    pace, told = Pace(), {}
+    for index in range(1, 500):
+        pauses = index % 50 == 0
+        pace.note(0.1 + pauses * (60.0 if index % 250 == 0 else 1.0), clean=not pauses)
+        told[index] = pace.cycle and (pace.cycle.left, round(pace.cycle.seconds))
+    assert told[410] == (39, 1)
+    assert told[460] == (39, 60)

@@ -13,7 +13,14 @@ import torch
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel
 
-from outpace.plan.safety import bytes_elsewhere, is_sharded, models_of, write, write_checkpoint
+from outpace.plan.safety import (
+    bytes_elsewhere,
+    bytes_learnt,
+    is_sharded,
+    models_of,
+    write,
+    write_checkpoint,
+)
 
 
 def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -23,6 +30,12 @@ def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         model(torch.randn(8, 3)).square().sum().backward()
         optimizer.step()
     return model, optimizer
+
+
+def test_bytes_of_weights_and_of_what_is_kept_of_each() -> None:
+    """12 + 4 and 4 + 4 weights, twice as many moments, and the steps of four tensors."""
+    _, optimizer = trained()
+    assert bytes_learnt([optimizer]) == 4 * (24 + 48 + 4)
 
 
 def test_training_can_go_on_from_it(tmp_path: Path) -> None:

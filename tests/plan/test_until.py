@@ -165,8 +165,9 @@ def test_what_cannot_be_kept(budget: str | float, more: dict[str, str]) -> None:
 
 
 def test_a_loader_without_batches() -> None:
-    with pytest.raises(UsageError, match="no batch"):
+    with pytest.raises(UsageError, match="no batch") as told:
         list(until(10.0, []))
+    assert "used once" in (told.value.hint or "")
 
 
 def test_it_is_public() -> None:
@@ -181,15 +182,21 @@ def test_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         until(10.0, [1])
 
 
-def test_an_iterator_is_used_once() -> None:
-    def once() -> Iterator[int]:
-        yield from (1, 2)
+def test_an_iterator_that_is_used_up_ends_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the script saves after it was lost, as an error came out of the loop."""
+    clock = Clock()
 
-    batches = until(10.0, once(), clock=Clock())
+    def once() -> Iterator[int]:
+        for index in (1, 2):
+            yield index
+            clock.now += 1200.0
+
+    batches = until("2h", once(), clock=clock)
     assert [next(batches), next(batches)] == [1, 2]
-    with pytest.raises(UsageError, match="no batch") as told:
-        next(batches)
-    assert "used once" in (told.value.hint or "")
+    assert list(batches) == []
+    told = capsys.readouterr().err
+    assert "used up after 40m of 2h: training ends here" in told
+    assert "used once" in told
 
 
 def test_a_slow_first_step_is_no_reason_to_end() -> None:

@@ -102,3 +102,13 @@ def test_an_epoch_that_is_left_early_has_drawn_further(
     assert ("left early" in Prefetch().applies(evidence).reason) == (kept == "numerics")
     fixed = replace(evidence, input=replace(evidence.input, random_streams=()))
     assert Prefetch().kept(fixed) == "exact"
+
+
+def test_sums_on_several_threads_are_others_on_the_one_of_a_worker() -> None:
+    """Where samples were found to differ so, no generator being drawn from."""
+    summed = replace(FIXED_IMAGES, input=replace(FIXED_IMAGES.input, deterministic=False))
+    for remedy in (LoaderWorkers(), FetchThreads()):
+        assert remedy.kept(summed) == "numerics"
+    assert Prefetch().kept(summed) == "exact", "its thread has as many"
+    verdict = CacheSamples().applies(summed)
+    assert (verdict.yes, "not always the same" in verdict.reason) == (False, True)

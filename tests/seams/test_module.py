@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ import torch
 from tests.conftest import with_entry
 from tests.remedies.trainings import hosted
 from torch import nn
+from torch.optim import optimizer as optimizers
 
 from outpace.seams.module import ModuleSeam
-from outpace.seams.setup import Setup
+from outpace.seams.setup import AS_IS, Setup
 
 PROFILED = """
     import torch
@@ -121,3 +123,54 @@ def test_a_model_that_learns_on_in_evaluation_mode(way: str) -> None:
         assert not host.broken
     assert (since, where is not None) == ((19, True) if way == "left" else (0, False))
     assert module.evaluations().with_grad == 0 or way == "attacked"
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_an_image_that_is_learnt_through_a_trained_model(learns: bool) -> None:
+    """The model learns too where the optimizer that steps now has it, as one for fine-tuning."""
+    with hosted() as host:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        image = torch.randn(2, 4, requires_grad=True)
+        for step in range(60):
+            if step == 15:
+                model.eval()
+                seen = [image, *model.parameters()] if learns else [image]
+                optimizer = torch.optim.SGD(seen, 0.1)
+            optimizer.zero_grad()
+            model(image if step >= 15 else torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+        module = host.seams["module"]
+        assert isinstance(module, ModuleSeam)
+        assert (module.left_in_evaluation()[0] > 0) is learns
+        assert not host.broken
+
+
+def test_the_seam_is_taken_out_and_put_in_where_a_step_ends() -> None:
+    before = dict(optimizers._global_optimizer_pre_hooks)
+    with hosted() as host:
+        host.listeners.append(lambda _: host.switch(replace(AS_IS, watched=not host.setup.watched)))
+        model = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(6):
+            model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+        assert host.steps >= 6
+        assert not host.broken
+    assert optimizers._global_optimizer_pre_hooks == before
+
+
+def test_a_model_left_in_evaluation_mode_whose_gradients_are_added_up() -> None:
+    with hosted() as host:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(30):
+            model.train(step < 12)
+            for _ in range(3):
+                model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        module = host.seams["module"]
+        assert isinstance(module, ModuleSeam)
+        assert module.left_in_evaluation()[0] > 0
+        assert module.evaluations().with_grad == 0

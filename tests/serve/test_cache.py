@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -86,3 +89,100 @@ def test_samples_that_are_elsewhere_than_in_memory_are_not_kept() -> None:
     loader = DataLoader(TensorDataset(torch.ones(8, 3, device="meta")), batch_size=4)
     with pytest.raises(Unlike, match="samples are on meta"):
         SampleCache(loader, 1 << 20).fetch([0, 1, 2, 3])
+
+
+class Tall(Dataset[Any]):
+    """Of whose array it would take too long to tell a change, if ``large``; counts what is drawn."""
+
+    def __init__(self, *, large: bool) -> None:
+        # Never touched: it takes no memory.
+        self.array = np.empty(1 << 30 if large else 1, np.uint8)
+        self.drawn = itertools.count()
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        next(self.drawn)
+        return torch.full((3,), float(index))
+
+
+class Collate:
+    def __init__(self, *, train: bool) -> None:
+        self.train = train
+
+    def __call__(self, samples: list[Any]) -> torch.Tensor:
+        return scaled(samples, by=2.0 if self.train else 1.0)
+
+    def method(self, samples: list[Any]) -> torch.Tensor:
+        return self(samples)
+
+
+def scaled(samples: list[Any], by: float) -> torch.Tensor:
+    return torch.stack(samples) * by
+
+
+def by_lambda(*, train: bool) -> Any:
+    return lambda samples: scaled(samples, by=2.0 if train else 1.0)
+
+
+PAIRS: dict[str, Any] = {
+    "objects": lambda train: Collate(train=train),
+    "partials": lambda train: partial(scaled, by=2.0 if train else 1.0),
+    "lambdas": lambda train: by_lambda(train=train),
+    "methods": lambda train: Collate(train=train).method,
+}
+
+
+def cached(loader: DataLoader[Any]) -> list[Any]:
+    feed = make_feed(loader, Feed(fetch="cache", executor="inline", cache_bytes=1 << 20))
+    return [batch for _ in range(3) for batch in feed.epoch()]
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["told", "untold"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_collate_functions_of_one_name_share_nothing(
+    pair: str, large: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = Tall(large=large)
+    valid, train = (
+        DataLoader(data, batch_size=4, collate_fn=PAIRS[pair](train)) for train in (False, True)
+    )
+    for loader in (valid, train, valid):
+        assert all(same_bits(*pair) for pair in zip(cached(loader), 3 * list(loader), strict=True))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("how", ["function", "method"])
+def test_loaders_with_one_collate_function_share_what_is_kept(how: str) -> None:
+    data, collate = Tall(large=False), Collate(train=True)
+    for drawn in (48, 36):  # twice in the first epoch, and again to be compared
+        collated = collate.method if how == "method" else collate
+        before = next(data.drawn)
+        cached(DataLoader(data, batch_size=12, collate_fn=collated))
+        assert next(data.drawn) - before - 1 == drawn
+
+
+def test_nothing_is_kept_for_collate_functions_that_are_made_for_each_loader(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = Tall(large=False)
+    for _ in range(2):
+        loader = DataLoader(data, batch_size=4, collate_fn=by_lambda(train=True))
+        assert all(same_bits(*pair) for pair in zip(cached(loader), 3 * list(loader), strict=True))
+        del loader
+    assert "each loader has a collate function of its own" in capsys.readouterr().err
+
+
+def test_rows_that_were_found_to_differ_are_not_kept() -> None:
+    calls = itertools.count()
+
+    def other_each_time(samples: list[Any]) -> torch.Tensor:
+        return torch.stack(samples) + float(next(calls))
+
+    cache = SampleCache(
+        DataLoader(Tall(large=False), batch_size=4, collate_fn=other_each_time), 1 << 20
+    )
+    with pytest.raises(Unlike, match="differ from those drawn"):
+        cache.fetch([0, 1, 2, 3])
+    assert not cache.samples.have.any()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 
 from outpace.seams.setup import Feed
 from outpace.serve.batches import same_bits
 from outpace.serve.deciding import decided_by_samples
 from outpace.serve.feeds import make_feed
+from tests.remedies.trainings import hosted
 
 MEAN = 0.5
 
@@ -88,11 +91,47 @@ class Trying(Rows):
 
 
 class Remembering(Rows):
+    """What is kept of one sample decides elsewhere."""
+
     def __getitem__(self, index: Any) -> Any:
-        self.last = np.isnan(self.x[index]).sum()
-        while self.last:
-            return torch.zeros(2)
-        return torch.as_tensor(self.x[index])
+        self.last = self.x[index]
+        return self.kept()
+
+    def kept(self) -> Any:
+        return torch.as_tensor(self.last) * (-1 if self.last[0] > 100 else 1)
+
+
+class Quiet(Transforming):
+    @torch.no_grad()
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(index)
+
+
+class QuietlyCleaning(Rows):
+    @torch.no_grad()
+    def __getitem__(self, index: Any) -> Any:
+        return torch.as_tensor(self.cleaned(self.x[index]))
+
+
+class CleaningByAClass(Rows):
+    def __getitem__(self, index: Any) -> Any:
+        return torch.as_tensor(Tools.clean(self.x[index]))
+
+
+@contextlib.contextmanager
+def ignoring() -> Iterator[None]:
+    try:
+        yield
+    except ValueError:
+        print("left out")
+
+
+class Ignoring(Rows):
+    def __getitem__(self, index: Any) -> Any:
+        x = self.x[index]
+        with ignoring():
+            x = np.asarray_chkfinite(x) * 2
+        return torch.as_tensor(x)
 
 
 class Wrapping(Rows):
@@ -120,6 +159,27 @@ class Clipped:
         return x / max(self.top, float(np.abs(x).max()))
 
 
+class CleanModule(nn.Module):
+    """One that is written as a model is."""
+
+    def forward(self, x: Any) -> Any:
+        x = torch.as_tensor(x)
+        return x if torch.isfinite(x).all() else torch.zeros_like(x)
+
+
+class Tools:
+    @staticmethod
+    def clean(x: Any) -> Any:
+        return x if np.isfinite(x).all() else np.zeros_like(x)
+
+
+class Modular(Rows):
+    module = CleanModule()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.module(self.x[index])
+
+
 class Normal:
     """One that does not."""
 
@@ -144,6 +204,7 @@ def without_gaps(samples: list[Any]) -> Any:
         Transforming(),
         Transforming(lambda x: x * 2),
         Transforming(Normal(2.0)),
+        Quiet(lambda x: x * 2),
         Plain(),
         Wrapping(Plain()),
         Subset(Plain(), [1, 2]),
@@ -164,7 +225,6 @@ def test_what_is_the_same_for_every_sample(data: Any) -> None:
         CleaningInOneLine(),
         Leaving(),
         Trying(lambda x: x),
-        Remembering(),
         PlainBelow(),
         Wrapping(Cleaning()),
         Subset(Cleaning(), [1, 2]),
@@ -172,6 +232,12 @@ def test_what_is_the_same_for_every_sample(data: Any) -> None:
         Transforming([Clipped(1.0)]),
         Transforming(functools.partial(Clipped(1.0))),
         Transforming(Clipped(1.0).__call__),
+        Transforming(CleanModule()),
+        Transforming(nn.Sequential(nn.Identity(), CleanModule())),
+        Transforming(Tools.clean),
+        QuietlyCleaning(),
+        CleaningByAClass(),
+        Ignoring(),
         Transforming(lambda x: x if x[0] > 0 else -x),
     ],
     ids=lambda data: type(data).__name__,
@@ -181,6 +247,97 @@ def test_what_a_sample_decides(data: Any) -> None:
     assert why is not None
     assert "test_deciding.py:" in why
     assert why.endswith("decides something for each sample by itself")
+
+
+def test_a_module_decides_while_the_seams_stand() -> None:
+    """Ours in the place of its call is not the user's and names no forward."""
+    with hosted():
+        assert decided_by_samples(Transforming(CleanModule())) is not None
+
+
+def test_what_is_kept_of_a_sample_may_decide() -> None:
+    why = decided_by_samples(Remembering())
+    assert why is not None
+    assert why.endswith("keeps something of each sample in an attribute")
+
+
+OF_ALL: list[Callable[[Any], Any]] = [
+    lambda x: np.where(np.isnan(x), np.nanmean(x), x),
+    lambda x: np.nan_to_num(x) * (np.isnan(x).sum() == 0),
+    lambda x: x / torch.clamp(x.abs().amax(), min=1.0),
+    lambda x: np.where(np.isfinite(x).all(axis=0), x, 0),
+    lambda x: np.where(np.isfinite(x).all(0), x, 0),
+    lambda x: np.where(np.all(np.isfinite(x), 0), x, 0),
+    lambda x: np.where(np.allclose(x, 0), 1, x),
+    lambda x: np.where(np.allclose(x, -1), 1, x),
+    lambda x: x / max(x, -1),
+    lambda x: x / np.linalg.norm(x),
+    lambda x: x / np.linalg.norm(x, -1),
+    lambda x: x.clip(None, np.quantile(x, 0.9)),
+    lambda x: x / np.maximum.reduce(x, axis=(0, -1)),
+    lambda x: x / x.reshape(-1).max(-1),
+    lambda x: np.sort(x, axis=MEAN),
+    lambda x: torch.softmax(x, dim=1),
+    lambda x: np.where(x[0] < 0, 0, x),
+    lambda x: np.where(x[-1] < 0, 0, x),
+]
+
+
+@pytest.mark.parametrize("function", OF_ALL)
+def test_what_is_made_of_a_whole_sample(function: Callable[[Any], Any]) -> None:
+    assert decided_by_samples(Transforming(function)) is not None
+
+
+EACH: list[Callable[[Any], Any]] = [
+    lambda x: (x - MEAN) / np.max([MEAN, 1]),
+    lambda x: torch.as_tensor(x).float() / 255,
+    lambda x: np.nan_to_num(x).clip(0, 1),
+    lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True),
+    lambda x: x - x.mean(-1, keepdims=True),
+    lambda x: np.sum(x, -1) + x.sum(axis=(-2, -1)),
+    lambda x: torch.softmax(x, -1) + torch.nn.functional.softmax(x, dim=-1),
+    lambda x: np.maximum.reduce(x, -1),
+    lambda x: np.where(x[..., 0] < 0, 0, x[..., 1]),
+    lambda x: {"x": x[0], "y": x[1]},
+]
+
+
+@pytest.mark.parametrize("function", EACH)
+def test_what_is_made_along_the_last_axes(function: Callable[[Any], Any]) -> None:
+    assert decided_by_samples(Transforming(function)) is None
+
+
+def suppressed(x: Any) -> Any:
+    with contextlib.suppress(np.linalg.LinAlgError):
+        x = np.linalg.inv(x)
+    return x
+
+
+def left_at_last(x: Any) -> Any:
+    found = x
+    try:
+        found = np.linalg.inv(x)
+    finally:
+        return found  # noqa: B012 - as scripts do
+
+
+def closing(x: Any) -> Any:
+    with contextlib.nullcontext():
+        try:
+            return x * 2
+        finally:
+            print("done")
+
+
+def test_errors_that_are_taken() -> None:
+    assert decided_by_samples(suppressed) is not None
+    assert decided_by_samples(left_at_last) is not None
+    assert decided_by_samples(closing) is None
+
+
+def test_what_was_made_of_a_text_cannot_be_read() -> None:
+    why = decided_by_samples(Transforming(eval("lambda x: x if x.any() else -x")))
+    assert why == "the source of <lambda> in <string> cannot be read"
 
 
 def test_what_a_collate_function_decides() -> None:
@@ -194,13 +351,23 @@ def test_a_function_without_a_source_may_decide_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "collate"), [(Cleaning(), None), (Plain(), without_gaps)], ids=["data", "collate"]
+    ("data", "collate"),
+    [
+        (Cleaning(), None),
+        (Plain(), without_gaps),
+        (CleaningByAClass(), None),
+        (QuietlyCleaning(), None),
+        (Ignoring(), None),
+        (Modular(), None),
+    ],
 )
 def test_a_late_sample_is_as_the_script_has_it(
     data: Any, collate: Callable[[list[Any]], Any] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first batches, which are compared, have no gap: neither has one that is cut."""
     loader = DataLoader(data, batch_size=5, collate_fn=collate)
-    feed = make_feed(loader, Feed(fetch="slice", executor="inline"))
-    assert all(same_bits(*pair) for pair in zip(feed.epoch(), loader, strict=True))
+    with hosted():
+        wanted = list(loader)
+        feed = make_feed(loader, Feed(fetch="slice", executor="inline"))
+        assert all(same_bits(*pair) for pair in zip(feed.epoch(), wanted, strict=True))
     assert "decides something for each sample by itself" in capsys.readouterr().err

@@ -125,6 +125,60 @@ def test_a_kept_image_is_drafted_as_from_its_file(draft: str, picture: Path) -> 
         assert not host.broken
 
 
+def after(change: Callable[[Image.Image], object]) -> Callable[[Path], object]:
+    def verify(path: Path) -> object:
+        with Image.open(path) as image:
+            change(image)
+            image.verify()
+            return image.fp
+
+    return verify
+
+
+VERIFIED: dict[str, Callable[[Path], object]] = {
+    "opened": after(lambda image: None),
+    "loaded": after(lambda image: image.load()),
+    "verified": after(lambda image: image.verify()),
+    "drafted": after(lambda image: image.draft("RGB", (12, 10))),
+}
+
+
+def told_by(action: Callable[[Path], object], path: Path) -> tuple[object, str]:
+    try:
+        return action(path), ""
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp"])
+@pytest.mark.parametrize("how", VERIFIED)
+def test_a_kept_image_is_verified_as_its_file_is(how: str, suffix: str, picture: Path) -> None:
+    path = picture.with_suffix(suffix)
+    if suffix != ".jpg":
+        Image.open(picture).save(path)
+    plain, pixels = told_by(VERIFIED[how], path), by_hand(path)
+    with hosted(replace(AS_IS, decoded_bytes=1 << 24)) as host:
+        for _ in range(3):
+            assert told_by(VERIFIED[how], path) == plain
+            assert by_hand(path) == pixels
+        assert decoder_of(host).hits
+        assert not host.broken
+
+
+def test_a_file_that_is_damaged_since_it_was_kept_is_found_so(picture: Path) -> None:
+    path = picture.with_suffix(".png")
+    Image.open(picture).save(path)
+    with hosted(replace(AS_IS, decoded_bytes=1 << 24)) as host:
+        by_hand(path)
+        times, data = path.stat(), bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        with pytest.raises(SyntaxError, match="broken PNG file"):
+            Image.open(path).verify()
+        assert not host.broken
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_changing_an_opened_image_changes_nothing_else(
     change: str, picture: Path, keeping: None

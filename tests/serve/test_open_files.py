@@ -175,3 +175,76 @@ def test_what_the_script_has_set_meanwhile_stays(tmp_path: Path) -> None:
     assert (data.augment, data.kept, data.strength) == (True, [1, 2], 2)
     assert (data.file, data.offsets) == (None, None)
     assert data[3] == 0
+
+
+class Reader:
+    """What a data set of one's own may read by."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file: BinaryIO | None = None
+        self.ready = False
+
+    def read(self, index: int) -> int:
+        if not self.ready:
+            self.file, self.ready = self.path.open("rb"), True
+        assert self.file is not None
+        self.file.seek(index)
+        return self.file.read(1)[0]
+
+
+class ByReaders(Dataset[int]):
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(64))
+        self.readers = [Reader(path)]
+        self.others: Any = [Reader(path) for _ in range(open_files.FEW + 1)]
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> int:
+        return self.readers[0].read(index)
+
+
+def test_files_in_objects_of_the_users_are_seen(tmp_path: Path) -> None:
+    data = ByReaders(tmp_path / "numbers")
+    with none_opened(data):
+        data[0]
+        assert holds_open_file(data)
+    assert (data.readers[0].file, data.readers[0].ready) == (None, False)
+    data.others[0].read(0)
+    assert not holds_open_file(data), "one of many"
+    data[3]
+    assert holds_open_file(data)
+
+
+def test_of_what_is_too_much_to_be_looked_at_nothing_is_let_go(tmp_path: Path) -> None:
+    data: Any = OpenedLate(tmp_path / "numbers")
+    data.rows = [[str(i)] * 2000 for i in range(2000)]
+    data.named = {"a": 1}
+    with none_drawn(data):
+        data[0]
+        data.rows[0] = ["b"]
+        data.named["c"] = 2
+    assert data.file is None
+    assert data.rows[0] == ["b"]
+    assert data.named in ({"a": 1}, {"a": 1, "c": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "opened"),
+    [
+        ("soundfile.SoundFile", True),
+        ("cv2.VideoCapture", True),
+        ("cv2.CLAHE", False),
+        ("pandas.io.pytables.HDFStore", True),
+        ("pandas.core.frame.DataFrame", False),
+        ("h5py._hl.files.File", True),
+        ("h5pyd.File", False),
+    ],
+)
+def test_files_of_libraries_are_known_by_their_types(name: str, opened: bool) -> None:
+    module, _, kind = name.rpartition(".")
+    data: Any = ConcatDataset([range(3)])  # type: ignore[list-item]
+    data.file = type(kind, (), {"__module__": module})()
+    assert holds_open_file(data) == opened

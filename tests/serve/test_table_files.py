@@ -13,6 +13,7 @@ import torch
 
 from outpace.errors import DataError, UsageError
 from outpace.serve import table_files
+from outpace.serve.batches import same_bits
 from outpace.serve.loader import Loader
 from outpace.serve.pack import Forecast, pack
 from outpace.serve.sources import open_source
@@ -111,8 +112,11 @@ def test_columns_that_turn_out_to_be_other(
     assert told[-1].note.endswith("it is read anew, whole, so that columns suit all of it")
     found = open_source(tmp_path / "packed")
     assert found[5000] == {"i": -1, "a": late}
-    assert found[0]["a"] == (str(early) if isinstance(late, str) and early else early)
-    assert rows_of(found) == rows_of(Table(path))
+    if case == "what was not there":  # a gap among numbers
+        assert np.isnan(found[0]["a"])
+    else:
+        assert found[0]["a"] == (str(early) if isinstance(late, str) and early else early)
+    assert all(map(same_bits, rows_of(found), rows_of(Table(path))))
 
 
 def test_keys_that_come_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +298,7 @@ def test_floats_of_64_bits_as_32(
     path = tmp_path / name
     write(path, pa.table({"wide": wide, "count": np.arange(999), "name": ["a"] * 999}))
     meta = pack(path, tmp_path / "packed", float32=True)
-    assert (meta.grade, meta.options["float32"]) == ("exact", True)
+    assert (meta.grade, meta.options["float32"]) == ("numerics", True)
     before, after = Table(path).batch(range(999)), Table(tmp_path / "packed").batch(range(999))
     narrow = torch.from_numpy(before["wide"]).float()
     assert np.isinf(after["wide"][997])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch.utils.data import default_collate
 
 from outpace.errors import DataError, UsageError
@@ -100,8 +101,9 @@ def test_rows_and_batches(table: Table) -> None:
     assert len(table) == ROWS
     row = table[730]
     assert {name: row[name] for name in ("id", "x", "name", "gap", "yes")} == {
-        "id": 730, "x": 91.25, "name": "row 730", "gap": None, "yes": False,
+        "id": 730, "x": 91.25, "name": "row 730", "gap": row["gap"], "yes": False,
     }  # fmt: skip
+    assert np.isnan(row["gap"])
     assert table[-1]["id"] == ROWS - 1
     rows = np.array([999, 0, 500, 500, 301])
     batch = table.batch(rows)
@@ -450,3 +452,77 @@ def test_whole_numbers_that_a_float_cannot_hold_are_exact_in_a_column_with_gaps(
     assert table.batch([2, 0])["id"] == [5, None]
     assert batch["few"].tolist() == [float(2**53), 5.0]
     assert np.isnan(batch["none"]).all()
+
+
+def typed() -> Any:
+    """Columns of each type that a batch has as an array."""
+    days = [datetime.date(2026, 1, 1 + i) for i in range(20)]
+    times = [datetime.datetime(2026, 1, 1, i) for i in range(20)]
+    numbers = {
+        name: pa.array(range(20), kind)
+        for name, kind in {
+            "a": pa.float32(), "b": pa.float64(), "c": pa.int8(), "d": pa.int64(), "e": pa.uint8(),
+        }.items()
+    }  # fmt: skip
+    return pa.table(
+        {
+            **numbers,
+            "yes": [i % 3 == 0 for i in range(20)],
+            "gap": pa.array([None, *range(19)], pa.int16()),
+            "nan": pa.array([None, *range(19)], pa.float32()),
+            "day": pa.array(days, pa.date32()),
+            "day of ms": pa.array(days, pa.date64()),
+            "time": pa.array(times, pa.timestamp("us")),
+            "zone": pa.array(times, pa.timestamp("s", "UTC")),
+            "missing": pa.array([None, *days[1:]], pa.date32()),
+            "name": [str(i) for i in range(20)],
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "stream"])
+@pytest.mark.parametrize("how", ["as it is", "packed"])
+@pytest.mark.parametrize("executor", ["none", "processes"])
+def test_batches_of_rows_are_of_the_types_of_whole_ones(
+    kind: str, how: str, executor: Any, tmp_path: Path
+) -> None:
+    name, write = KINDS[kind]
+    path = tmp_path / name
+    write(path, typed())
+    if how == "packed":
+        pack(path, tmp_path / "packed")
+        path = tmp_path / "packed"
+    whole, by_row = (
+        Loader(path, 8, transform=transform, executor=executor, workers=1)
+        for transform in (None, dict)
+    )
+    with contextlib.closing(whole), contextlib.closing(by_row):
+        for batches in zip(whole, by_row, strict=True):
+            assert same_bits(*batches)
+
+
+def test_floats_of_32_bits_stay_so_row_by_row(tmp_path: Path) -> None:
+    as_csv(tmp_path / "t.csv", pa.table({"x": np.arange(50) / 7, "n": np.arange(50)}))
+    pack(tmp_path / "t.csv", tmp_path / "packed", float32=True)
+    row = Table(tmp_path / "packed")[3]
+    assert (type(row["x"]), type(row["n"])) == (np.float32, np.int64)
+    loader = Loader(tmp_path / "packed", 5, transform=lambda row: row, executor="none")
+    batch = next(iter(loader))
+    assert (batch["x"].dtype, batch["n"].dtype) == (torch.float32, torch.int64)
+
+
+def test_rows_of_a_table_can_be_kept_as_records(tmp_path: Path) -> None:
+    as_parquet(tmp_path / "t.parquet", typed())
+    pack(tmp_path / "t.parquet", tmp_path / "packed", "records")
+    table, records = Table(tmp_path / "t.parquet"), open_source(tmp_path / "packed")
+    assert all(same_bits(records[i], table[i]) for i in range(1, 20))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_rows_that_are_drawn_together_are_as_each_alone(kind: str, tmp_path: Path) -> None:
+    name, write = KINDS[kind]
+    write(tmp_path / name, typed())
+    table = Table(tmp_path / name, {"both": ["c"], "all": ["d"]})
+    rows = [3, 0, 19, -1]
+    for _ in range(2):
+        assert same_bits(table.__getitems__(rows), [table[row] for row in rows])

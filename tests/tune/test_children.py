@@ -372,6 +372,31 @@ def test_a_remedy_that_a_target_dies_of_late_in_its_trial_is_not_accepted(tmp_pa
     assert "exit code 1 under this remedy" in found.trials[1].reason
 
 
+@pytest.mark.parametrize("arm", ["loader_workers", "accepted"])
+def test_a_remedy_that_a_target_hangs_in_is_left_out(tmp_path: Path, arm: str) -> None:
+    """As workers do that were forked while a thread of the data set's held a lock."""
+    runs: list[dict[str, Any]] = []
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        runs.append(dict(spec))
+        if spec["excluded"]:
+            write(folder / STATUS, {"finished": False})
+            return 0
+        write(folder / MARKER, {"arm": arm})
+        write(folder / STATUS, {"hung": 90.0})
+        return 143
+
+    found = try_remedies(launch, {"time_s": 1000.0, "silent_s": 90.0}, tmp_path)
+    assert [one["silent_s"] for one in runs] == [90.0] * len(runs)
+    (note,) = found.notes
+    if arm == "accepted":
+        assert (len(runs), found.failed) == (1, True)
+        assert note.startswith("the target hung for 1m30s when it was run again to try remedies")
+    else:
+        assert (len(runs), found.excluded) == (2, (arm,))
+        assert note == f"{arm}: the process hung for 1m30s under this remedy"
+
+
 def test_a_remedy_that_a_target_dies_of_is_told_when_the_time_is_up(tmp_path: Path) -> None:
     runs = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,21 @@ import pytest
 
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.gain import Gain
+from outpace.records.run import Recurring
 from outpace.remedies.allocator import Allocator
 from outpace.remedies.base import Remedy
 from outpace.remedies.persistent_workers import PersistentWorkers
 from outpace.tune import new_process
 from outpace.tune.candidate import Candidate
 from outpace.tune.children import tried_by_now
+from outpace.tune.files import STATUS, write
 from outpace.tune.new_process import (
     EPOCHS,
     FEWEST_STEPS,
+    PAIRS,
     RUN_S,
     WARM_UP,
+    cost_s,
     length_of,
     try_new_processes,
 )
@@ -100,7 +105,37 @@ def test_what_gains_where_epochs_begin_is_timed_over_whole_epochs() -> None:
     candidate = Candidate(PersistentWorkers(), PersistentWorkers().settings(WORKERS), "exact", "")
     length = length_of(candidate, of_steps(0.1))
     assert (length.steps, length.warm_up) == (EPOCHS * 6, 6)
-    assert length.seconds == pytest.approx(EPOCHS * (6 * 0.1 + 0.1))
+    assert length.seconds == pytest.approx(EPOCHS * 6 * 0.1)
+
+
+def test_what_comes_between_epochs_is_a_part_of_their_time(tmp_path: Path) -> None:
+    """A validation of a minute after each, in six runs of three epochs."""
+    candidate = Candidate(PersistentWorkers(), PersistentWorkers().settings(WORKERS), "exact", "")
+    seen = (Recurring("validation", 60.0, 3, 6, 6), Recurring("input", 2.0, 3, 0, 6, leads=True))
+    facts = of_steps(0.1)
+    facts = msgspec.structs.replace(facts, run=msgspec.structs.replace(facts.run, recurring=seen))
+    each = facts.run.to_first_step_s + EPOCHS * (6 * 0.1 + 60 + 2)
+    assert cost_s(length_of(candidate, facts), facts) == pytest.approx(each)
+    (trial,) = try_new_processes(
+        lambda *_: pytest.fail("there is no time for it"), facts, [], folder=tmp_path, time_s=900.0,
+        only=("persistent_workers",), skip=(), tell=lambda *_: None,
+    )  # fmt: skip
+    assert trial.reason.startswith(f"not tried: {2 * PAIRS * each:.0f} s would be needed")
+
+
+def test_a_run_that_hangs_is_no_gain(tmp_path: Path) -> None:
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        length = length_of(Candidate(PersistentWorkers(), {}, "exact", ""), WORKERS)
+        assert spec["silent_s"] == pytest.approx(60 + 3 * cost_s(length, WORKERS))
+        write(folder / STATUS, {"hung": 75.0})
+        return 143
+
+    (trial,) = try_new_processes(
+        *(launch, WORKERS, []), folder=tmp_path, time_s=1e6,
+        only=("persistent_workers",), skip=(), tell=lambda *_: None,
+    )  # fmt: skip
+    assert (trial.accepted, trial.measured) == (False, None)
+    assert trial.reason == "a run hung for 1m15s"
 
 
 def test_ranks_are_given_all_remedies_from_their_first_step_on(

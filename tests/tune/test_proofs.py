@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
+from outpace.records.run import Recurring
 from outpace.records.trial import Proof, Settings, Trial
 from outpace.remedies.compile_model import COMPILE_S
 from outpace.tune import proofs
+from outpace.tune.files import LOSSES, STATUS, write
 from outpace.tune.proofs import (
     EQUAL_STEPS,
     MOST_SEEDS,
-    epoch_of,
     equal_steps,
     only_caches,
     prove_recipe,
@@ -25,6 +28,7 @@ from outpace.tune.proofs import (
     time_for_proof,
 )
 from outpace.tune.prove import FEWEST_STEPS
+from outpace.tune.run_time import between_s, epoch_of
 from tests.remedies.some_evidence import IMAGES
 
 HALF = Trial(
@@ -169,6 +173,93 @@ def test_what_was_measured_on_top_of_what_is_left_out_is_left_out_too(
     assert proof.proven == bool(kept)
     if len(kept) == 1:
         assert found[2].reason == "measured 1.50x, on top of bf16, which is left out"
+
+
+def validating(every: int, each_s: float) -> Evidence:
+    came = Recurring("validation", each_s, 2, every, every)
+    run = msgspec.structs.replace(IMAGES.run, recurring=(came,), total_steps=100_000)
+    return msgspec.structs.replace(IMAGES, run=run)
+
+
+@given(time_s=st.floats(0, 20_000), every=st.integers(20, 400), each_s=st.floats(0, 500))
+def test_validations_are_a_part_of_a_proof(time_s: float, every: int, each_s: float) -> None:
+    """One of ten minutes in each of six runs would be an hour that nobody had asked for."""
+    facts = validating(every, each_s)
+    size = size_of(facts, [], [HALF], time_s, 3)
+    pair = 2 * facts.run.startup_s + size.steps * facts.steps.mean_s * 1.5
+    pair += 2 * between_s(facts, size.steps)
+    assert (size.seeds, size.steps) == (3, FEWEST_STEPS) or size.seeds * pair <= time_s + 1e-6
+
+
+def test_a_proof_ends_before_a_validation_that_is_too_dear() -> None:
+    time_s = MOST_SEEDS * (2 * IMAGES.run.startup_s + 200 * IMAGES.steps.mean_s * 1.5)
+    assert size_of(validating(71, 1e4), [], [HALF], time_s, 3).steps == 70
+    shorter = time_for_proof(validating(71, 50.0), [HALF], 3)
+    assert time_for_proof(validating(30, 50.0), [HALF], 3) == pytest.approx(shorter + 3 * 2 * 100)
+
+
+def losses_of(culprit: str, ran: list[list[str]]) -> Any:
+    """A launch whose losses are others under one remedy."""
+
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        names = [one["name"] for one in spec["remedies"]]
+        ran.append(names)
+        count = spec["stop_after"]
+        values = [1.0 + (culprit in names and step >= 3) for step in range(count)]
+        times = [0.1] * count
+        told = {"samples": [*range(count)], "values": values, "state": 7}
+        write(folder / LOSSES, {**told, "seconds": times, "cpu_seconds": times})
+        return 0
+
+    return launch
+
+
+GIVEN: dict[str, Any] = {"seeds": 3, "margin": 0.01, "tell": lambda *_: None}
+EXACT = ("set_to_none", "slice_batches", "fused_optimizer", "no_sync_items")
+
+
+@pytest.mark.parametrize(
+    ("culprit", "kept"), [("slice_batches", 1), ("no_sync_items", 3), ("set_to_none", 0)]
+)
+def test_a_remedy_that_breaks_the_bits_leaves_those_before_it(
+    culprit: str, kept: int, tmp_path: Path
+) -> None:
+    ran: list[list[str]] = []
+    trials = [accepted(name, "exact") for name in EXACT]
+    launch = losses_of(culprit, ran)
+    proof, found = prove_recipe(launch, IMAGES, trials, folder=tmp_path, time_s=1000.0, **GIVEN)
+    assert [t.remedy for t in found if t.accepted] == list(EXACT[:kept])
+    assert proof is not None
+    assert proof.proven is bool(kept)
+    assert not kept or f"not so with {culprit}, left out" in proof.reason
+    said = "left out: the recipe should keep the bits, but losses differ from step 3 on"
+    assert found[kept].reason == said
+    on_top = f"on top of {culprit}, which is left out"
+    assert all(t.reason.endswith(on_top) for t in found[kept + 1 :])
+    assert len(ran) == 5, "the script as it is runs twice, and then no more"
+
+
+def test_where_time_is_over_remedies_are_said_to_be_compared_together(tmp_path: Path) -> None:
+    ran: list[list[str]] = []
+    trials = [accepted(name, "exact") for name in EXACT]
+    launch = losses_of("slice_batches", ran)
+    proof, found = prove_recipe(launch, IMAGES, trials, folder=tmp_path, time_s=0.0, **GIVEN)
+    assert len(ran) == 3
+    assert not any(t.accepted for t in found)
+    assert found[0].reason.endswith(f"; {', '.join(EXACT)} were compared together")
+    assert proof is not None
+    assert not proof.proven
+
+
+def test_a_run_that_hangs_is_told(tmp_path: Path) -> None:
+    def launch(entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]) -> int:
+        assert spec["silent_s"] > 60
+        write(folder / STATUS, {"hung": spec["silent_s"]})
+        return 143
+
+    proof, _ = prove_recipe(launch, IMAGES, [HALF], folder=tmp_path, time_s=10.0, **GIVEN)
+    assert proof is not None
+    assert proof.reason.startswith("a run of the proof hung for 2m")
 
 
 def test_where_nothing_is_left_nothing_is_proven(

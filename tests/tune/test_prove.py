@@ -94,6 +94,19 @@ def test_more_seeds_prove_what_few_leave_open() -> None:
     assert max(asked) == 7
 
 
+def test_no_pair_is_run_once_the_time_is_over() -> None:
+    asked: list[int] = []
+
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        asked.append(seed)
+        return curve(2 * seed + recipe, noise=0.045)
+
+    over = {"most_seeds": 8, "enough_time": lambda: False}
+    proof = prove(run, seeds=3, steps=200, margin=0.01, **over)
+    assert (proof.seeds, max(asked)) == (3, 2)
+    assert proof.high is not None
+
+
 def test_a_loss_that_does_not_fall_proves_nothing() -> None:
     def run(seed: int, recipe: bool, steps: int) -> Losses:
         return Losses(tuple(range(steps)), tuple(1.0 + i for i in range(steps)), {})
@@ -102,9 +115,12 @@ def test_a_loss_that_does_not_fall_proves_nothing() -> None:
 
 
 def test_a_run_that_fails_proves_nothing() -> None:
-    proof = prove(lambda *_: None, seeds=3, steps=60, margin=0.01)
+    proof = prove(lambda *_: "hung for 2m", seeds=3, steps=60, margin=0.01)
     assert not proof.proven
-    assert "failed" in proof.reason
+    assert proof.reason == "a run of the proof hung for 2m"
+    equal = prove_equal(lambda *_: "failed", 12)
+    assert equal is not None
+    assert (equal.proven, equal.reason) == (False, "a run for the comparison failed")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +197,21 @@ def test_one_run_over_and_over_is_no_proof() -> None:
     proof = prove(run, seeds=3, steps=60, margin=0.01)
     assert not proof.proven
     assert "another seed changed nothing" in proof.reason
+
+
+@pytest.mark.parametrize(("state", "proven"), [(None, False), (7, False), ("other", True)])
+def test_one_run_is_known_by_its_metrics_where_it_has_no_losses(
+    state: int | str | None, proven: bool
+) -> None:
+    """Of weights that differ a metric may be the same by chance."""
+
+    def run(seed: int, recipe: bool, steps: int) -> Losses:
+        held = seed if state == "other" else state
+        return Losses((), (), {"accuracy": 0.9 + 1e-6 * recipe}, held)
+
+    proof = prove(run, seeds=3, steps=60, margin=0.01)
+    assert proof.proven is proven
+    assert proven or "another seed changed nothing" in proof.reason
 
 
 def test_equal_losses() -> None:
@@ -265,8 +296,8 @@ def test_where_no_loss_was_seen_only_metrics_prove_anything() -> None:
 
 
 def test_a_run_that_failed_gives_no_figures() -> None:
-    def failing(seed: int, recipe: bool, steps: int) -> Losses | None:
-        return None if seed == 1 else curve(seed, steps=steps)
+    def failing(seed: int, recipe: bool, steps: int) -> Losses | str:
+        return "failed" if seed == 1 else curve(seed, steps=steps)
 
     proof = prove(failing, seeds=3, steps=60, margin=0.02)
     assert (proof.seeds, proof.margin, proof.high) == (1, 0.02, None)

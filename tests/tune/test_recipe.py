@@ -7,12 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from outpace.records.gain import Gain
 from outpace.records.target import Target
 from outpace.records.trial import Settings, Trial
-from outpace.tune.recipe import by_trials, diff_of
+from outpace.tune.recipe import by_trials, diff_of, on_top
 from tests.remedies.some_evidence import IMAGES
 
 
@@ -48,6 +49,18 @@ def test_compiling_is_paid_for() -> None:
 
 def test_gains_of_whole_epochs_are_no_gains_of_steps() -> None:
     assert speedups([SOONER, LASTING]) == {"recipe": 1.5, "epochs": 3.0}
+
+
+def test_what_was_compared_as_a_whole_counts_beneath_what_came_after_it() -> None:
+    """Its trials' gains alone would be less: a rival's was over what it took the place of."""
+    whole = {
+        name: {"gain": msgspec.to_builtins(Gain(speedup, speedup, speedup, "measured"))}
+        for name, speedup in (("recipe", 5.5), ("cold", 1.1))
+    }
+    found = on_top({**whole, "kept": 0.5}, [trial("allocator", 1.2, {"malloc": "keep"}), LASTING])
+    told = {name: found[name]["gain"].speedup for name in ("recipe", "cold", "epochs")}
+    assert told == pytest.approx({"recipe": 5.5 * 1.2, "cold": 1.1 * 1.2, "epochs": 3.0})
+    assert (found["recipe"]["gain"].how, found["kept"]) == ("predicted", 0.5)
 
 
 @pytest.mark.parametrize("name", ["train.py", "./train.py", "{here}/train.py", "sub/my train.py"])

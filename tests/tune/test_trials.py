@@ -43,8 +43,18 @@ def test_what_gives_more_once_data_are_met_again(
     assert keeps_samples(accepted(name, settings)) is wanted
 
 
-@pytest.mark.parametrize(("speedup", "kept"), [(1.5, True), (1.0, True), (0.4, False)])
-def test_a_recipe_that_measured_slower_is_none(speedup: float, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("speedup", "rounds", "why"),
+    [
+        (1.5, 12, ""),
+        (1.5, 3, ""),
+        (1.02, 12, "the whole recipe no faster: 1.02x [0.9"),
+        (1.02, 3, ""),
+        (1.0, 3, "the whole recipe no faster: 1.00x"),
+        (0.4, 12, "the whole recipe slower afterwards: 0.40x"),
+    ],
+)
+def test_a_recipe_that_measured_no_faster_is_none(speedup: float, rounds: int, why: str) -> None:
     """Though each of its remedies was faster when it was tried."""
     trials = Trials.__new__(Trials)
     trials.unfinished = {}
@@ -53,12 +63,11 @@ def test_a_recipe_that_measured_slower_is_none(speedup: float, kept: bool) -> No
     trials.trials, trials.final = [accepted("fused_optimizer"), slower], {}
     trials.evidence = IMAGES
     for contest in trials.compare():
-        contest.pairs["recipe"] = of(speedup)
-    assert [t.accepted for t in trials.trials] == [kept, False]
-    assert bool(trials.final) == kept
-    if not kept:
-        assert "the whole recipe slower afterwards: 0.40x" in trials.trials[0].reason
-        assert trials.trials[1].reason == "slower"
+        contest.pairs["recipe"] = of(speedup)[:rounds]
+    assert [t.accepted for t in trials.trials] == [not why, False]
+    assert bool(trials.final) == (not why)
+    assert why in trials.trials[0].reason
+    assert trials.trials[1].reason == "slower"
 
 
 @pytest.mark.parametrize(("epochs", "kept"), [(2, False), (50, True)])
@@ -133,6 +142,14 @@ def test_another_way_to_feed_the_steps_takes_the_place_of_the_accepted_one(
     assert trials.trials[2].reason.endswith(", in place of fetch_threads")
     assert trials.recipe() == (recipe if taken else setup_of(_pairs(decode, threads)))
     assert trials.remaining == [], "it is not tried again"
+    rivals = trials.trials[2]
+    assert rivals.measured is not None
+    if taken:
+        assert rivals.reason.startswith("measured 1.40x"), "over what it took the place of"
+        assert rivals.measured.speedup == pytest.approx(2 * 1.4, rel=0.01)
+        assert rivals.measured.how == "predicted"
+    else:
+        assert rivals.measured.speedup == pytest.approx(speedup, rel=0.01)
 
 
 def _pairs(*trials: Trial) -> list[tuple[str, Settings]]:

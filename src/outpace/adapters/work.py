@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,8 @@ from outpace.measure.ceilings import MEASURING, ceilings
 from outpace.measure.machine import describe
 from outpace.records.machine import Machine
 from outpace.records.target import Target
-from outpace.tune.files import PROGRESS, STATUS, read, tell
+from outpace.tune.files import PROGRESS, STATUS, read, tell, write
+from outpace.tune.silence import Silence
 
 RANKS_GRACE_S = 5.0
 """time that other ranks have to write down what they measured, once the first has"""
@@ -67,7 +69,10 @@ class Work:
     def launch(
         self, entry: str, spec: Mapping[str, Any], folder: Path, env: Mapping[str, str]
     ) -> int:
-        """Run the target once; only the first run's output is the user's to see."""
+        """Run the target once; only the first run's output is the user's to see.
+
+        Where it tells nothing for longer than ``spec["silent_s"]`` it is ended, and its status says so.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.runs += 1
         output = self.output if self.runs == 1 else self.session / f"target-{self.runs}.log"
@@ -78,6 +83,8 @@ class Work:
         child = start(self.target, session=folder, mode="experiment", spec=full, env=env,
                       output=output, stdin=None if self.runs == 1 else DEVNULL)  # fmt: skip
         stopped: list[float] = []
+        hung: list[float] = []
+        most_s = spec.get("silent_s") or math.inf
 
         def tick() -> None:
             self.tick(folder)
@@ -85,9 +92,13 @@ class Work:
                 stopped.append(time.monotonic())
                 if all_stopped(folder) or stopped[-1] - stopped[0] > RANKS_GRACE_S:
                     stop(child)
+            elif silence.look() > most_s:
+                hung.append(silence.seconds)
+                stop(child)
 
         for old in (folder / STATUS, folder / PROGRESS, *folder.glob(f"rank-*/{STATUS}")):
             old.unlink(missing_ok=True)
+        silence = Silence(folder)
         try:
             code = wait(child, on_tick=tick)
         except BaseException:
@@ -99,6 +110,10 @@ class Work:
             self.thrown_away = child.thrown_away
         if child.told_to_end or (child.interrupted and self.runs > 1):
             raise KeyboardInterrupt
+        if hung:
+            with suppress(OSError):
+                write(folder / STATUS, {**read(folder / STATUS, {}), "hung": hung[0]})
+            return code or 1
         ended_in_time = self.is_stopped(folder) and not child.interrupted
         return 0 if stopped or ended_in_time else code
 

@@ -81,8 +81,7 @@ def tune(
             found = finish(work, diagnosis, evidence, "tune", trials=tuple(trials), proof=proof)
             hint = "give it more --time or --seeds, or a wider --margin"
             raise NotProven(shortfall(proof), hint, session=found)
-        if _accepted(trials) != compared:
-            final = {}  # the recipe is no longer what was compared as a whole
+        final = _as_a_whole(final, compared, trials)
         return _conclude(work, diagnosis, evidence, trials, final, proof, recipe, force)
 
 
@@ -141,9 +140,13 @@ def _try(
     work: Work, evidence: Evidence, total: float, only: tuple[str, ...], skip: tuple[str, ...]
 ) -> tuple[list[Trial], Mapping[str, Any]]:
     from outpace.remedies.catalog import remedy
+    from outpace.remedies.compile_model import COMPILE_S
+    from outpace.seams.setup import AS_IS
     from outpace.tune.children import try_remedies
     from outpace.tune.files import TRIALS
-    from outpace.tune.propose import untried
+    from outpace.tune.propose import candidates, untried
+    from outpace.tune.run_time import longest_silence_s
+    from outpace.tune.silence import patience
 
     (work.session / "trials" / TRIALS).unlink(missing_ok=True)
     if evidence.together:
@@ -152,8 +155,11 @@ def _try(
         verdict = each.applies(evidence)
         if not verdict.yes:
             work.notes.append(f"{each.name} does not apply: {verdict.reason}")
+    compiles = any(one.on(AS_IS).compiled for one in candidates(evidence, only, skip))
+    expected_s = longest_silence_s(evidence, COMPILE_S[2] if compiles else 0.0)
     spec = {
         "time_s": total * TRIAL_SHARE,
+        "silent_s": patience(expected_s),
         "evidence": str(work.session),
         "only": list(only),
         "skip": list(skip),
@@ -218,6 +224,19 @@ def _prove(
     )
 
 
+def _as_a_whole(
+    final: Mapping[str, Any], compared: list[str], trials: list[Trial]
+) -> Mapping[str, Any]:
+    """What the recipe gives as a whole; empty where something of what was compared is no part of it now."""
+    from outpace.tune.recipe import on_top
+
+    accepted = [t for t in trials if t.accepted]
+    added = [t for t in accepted if t.remedy not in compared]
+    if not final or len(accepted) - len(added) < len(compared):
+        return {}
+    return on_top(final, added) if added else final
+
+
 def _conclude(
     work: Work,
     diagnosis: Diagnosis,
@@ -230,6 +249,7 @@ def _conclude(
 ) -> Session:
     """Write the recipe and the session."""
     from outpace.tune.children import total_gain
+    from outpace.tune.data_plan import LEAST_BETTER
     from outpace.tune.recipe import by_trials, diff_of, recipe_of
     from outpace.tune.trials import without
 
@@ -237,8 +257,9 @@ def _conclude(
     accepted = [t for t in trials if t.accepted]
     whole = total_gain(evidence, final) or total_gain(evidence, by_trials(accepted))
     speedup = whole if accepted else None
-    if speedup is not None and speedup.speedup < 1.0:
-        why = f"and the whole run slower: {speedup.speedup:.2f}x"
+    if speedup is not None and speedup.speedup < LEAST_BETTER:
+        how = "slower" if speedup.speedup < 1.0 else "no faster"
+        why = f"and the whole run {how}: {speedup.speedup:.2f}x"
         trials = without(trials, accepted, why)
         accepted, speedup = [], None
     record = recipe_of(work.target, work.machine, accepted, speedup, proof) if accepted else None

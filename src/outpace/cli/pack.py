@@ -57,7 +57,8 @@ Examples:
 @option(
     "--float32",
     is_flag=True,
-    help="Floats of 64 bits in a table as 32: half the bytes, and what float() would make of a batch.",
+    help="Floats of 64 bits in a table as 32: half the bytes. The same only to a script that makes float32 "
+    "of them before anything else; columns that lose much are named.",
 )
 @option("--verify", "check", is_flag=True, help="Check every checksum, and the source for changes.")
 @option(
@@ -103,9 +104,9 @@ def command(
         named = [name for name in OF_PACKING if on_command_line(click.get_current_context(), name)]
         if named:
             flag = {"wanted": "as"}.get(named[0], named[0]).replace("_", "-")
-            raise UsageError(f"--{flag} is of packing", "outpace pack SOURCE DEST")
+            raise UsageError(f"--{flag} needs SOURCE and DEST", "outpace pack SOURCE DEST")
     if quality is not None and resize is None:
-        raise UsageError("--quality is of images that are resized", "say --resize 256 as well")
+        raise UsageError("--quality needs --resize", "say --resize 256 as well")
     from outpace.serve.pack import pack
     from outpace.serve.verify import verify
 

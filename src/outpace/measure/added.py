@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from outpace.measure.length import parse
+from outpace.measure.user_modules import file_of
 from outpace.seams.where import is_user_file, place, short
 
 ADDERS = ("append", "appendleft", "extend", "add", "update", "setdefault", "insert", "put")
@@ -90,5 +91,5 @@ def _names(node: ast.AST) -> bool:
 
 
 def _user_files() -> list[str]:
-    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return [str(name) for name in found if name and is_user_file(str(name))]
+    found = map(file_of, list(sys.modules.values()))
+    return [name for name in found if name and is_user_file(name)]

@@ -1,8 +1,8 @@
 """Whether a script goes on where a backward pass fails: as a guard, say, against a NaN that torch's anomaly
 detection finds.
 
-It is read in the user's modules: a ``try`` whose body calls ``backward``, or a function of that name which
-leads to it, and which takes the error without raising it again.
+It is read in the user's modules: a ``try`` whose body calls ``backward`` or ``grad``, or a function of that
+name which leads to it, and which takes the error without raising it again, be it in some cases alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from outpace.measure.user_modules import user_modules
 
 CAUGHT = {"RuntimeError", "Exception", "BaseException"}
 """what takes the error of a backward pass"""
+LEAVES = (ast.Continue, ast.Break, ast.Return)
+"""what goes on elsewhere, with no error"""
+PLAIN = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Import, ast.ImportFrom)
+"""what goes on to the next line"""
 
 
 def backward_tried() -> bool:
     """Whether the user's modules catch what a backward pass raises, and go on."""
     nodes = [node for tree in _trees() for node in ast.walk(tree)]
     functions = [each for each in nodes if isinstance(each, ast.FunctionDef)]
-    leading = {"backward"}
+    leading = {"backward", "grad"}
     while more := {f.name for f in functions if leading & _called_in(f.body)} - leading:
         leading |= more
     return any(leading & _called_in(body) for body in map(_guarded, nodes))
@@ -36,8 +40,10 @@ def _trees() -> Iterator[ast.Module]:
 def _guarded(node: ast.AST) -> list[ast.stmt]:
     """What is run there whose errors are taken, if any are."""
     match node:
-        case ast.Try(body=body, handlers=handlers) if any(map(_goes_on, handlers)):
-            return body
+        case ast.Try() | ast.TryStar() if _leaves(node.finalbody):
+            return [*node.body, *node.orelse]
+        case ast.Try() | ast.TryStar() if any(map(_goes_on, node.handlers)):
+            return node.body
         case ast.With(body=body, items=items) if any(_suppresses(each) for each in items):
             return body
     return []
@@ -45,7 +51,14 @@ def _guarded(node: ast.AST) -> list[ast.stmt]:
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:
     takes = handler.type is None or bool(CAUGHT & _names(handler.type))
-    return takes and not isinstance(handler.body[-1], ast.Raise)
+    *before, last = handler.body
+    raises = isinstance(last, ast.Raise) and all(isinstance(each, PLAIN) for each in before)
+    return takes and not raises
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    """Whether an error ends there: what a ``finally`` leaves by is all that is done."""
+    return any(isinstance(each, LEAVES) for line in body for each in ast.walk(line))
 
 
 def _suppresses(item: ast.withitem) -> bool:

@@ -25,13 +25,13 @@ from outpace.measure.dispatch import (
     Operator,
     OperatorWatch,
     capturing,
-    memory_of,
     name_of,
     phase,
     tensors_in,
 )
 from outpace.measure.gradient_noise import GradientNoise
 from outpace.measure.loss_inputs import LossInputs
+from outpace.measure.marks import Marks
 from outpace.measure.not_finite import who_made_it
 from outpace.measure.statistics import median
 from outpace.measure.strays import Strays
@@ -86,9 +86,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.activations = Activations()
         self.loss_inputs = LossInputs()
         self.labels: list[Labels] = []
-        self.guesses: dict[int, torch.UntypedStorage] = {}
-        """memory, by its address, of what a model chose in this step, or was made up: as a label it is no
-        data's"""
+        self.guesses = Marks[str]()
+        """on what a model chose in this step, or was made up: as a label it is no data's"""
         self.classes = 0
         self.carried = 0
         self.warming_up = False
@@ -173,8 +172,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
             finally:
                 self.looking = False
                 self.guesses.clear()
-                self.activations.begin()  # the output is not kept from here on
-                self.loss_inputs.let_go()
+                self.activations.begin()
                 self.__exit__(None, None, None)
                 self.strays.end()
                 if torch.autograd.backward is watched:
@@ -189,18 +187,20 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         name = name_of(operator).rstrip("_")
         if self._captured():
             return
+        when = phase()
+        if when == "backward":  # no layer follows any more: what waits is the output
+            self.activations.begin()
+            return
         chosen = name in CHOICES and not _is_binary(args[0])
         if chosen or name in MADE_UP or (name in COPIES and self._is_guess(args[0])):
             # Also as other numbers, but no more of them than are labels of a batch.
             few = [t for t in tensors_in(out) if not t.is_floating_point() or self._is_of_batch(t)]
-            self.guesses.update(memory_of(few))
+            self.guesses.put(few, "guess")
         self.acts = self.acts or _draws_from(name, args)
-        if phase() == "backward":  # no layer follows any more: what waits is the output
-            self.activations.begin()
-        if phase() != "forward":
+        if when != "forward":
             return
         self.activations.see(name, args, kwargs, out)
-        self.loss_inputs.see(name, args, out, self.host.batch_size)
+        self.loss_inputs.see(name, args, out, batch=self.host.batch_size, step=self.host.steps)
         if name == "nll_loss_forward" and self._is_of_batch(args[1]):
             # One label a sample: words of a text are as rare as they are.
             self._see_labels(args[1], int(args[0].shape[1]), int(args[4]))
@@ -212,7 +212,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         return tensor.shape == (self.host.batch_size,)
 
     def _is_guess(self, tensor: torch.Tensor) -> bool:
-        return not self.guesses.keys().isdisjoint(memory_of(tensor))
+        return bool(self.guesses.of(tensor))
 
     def _see_labels(self, labels: torch.Tensor, classes: int, ignored: int) -> None:
         """Of several heads those of the one with the most classes; labels that are ``ignored`` are none."""

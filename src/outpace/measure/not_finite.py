@@ -6,6 +6,7 @@ worse comes of it, or it comes out of the model.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -43,19 +44,23 @@ def who_made_it(host: Host) -> str | None:
             hiding.append(one)
 
     names = {one: name or "the model" for name, one in module.named_modules()}
-    handles = [one.register_forward_hook(after, with_kwargs=True) for one in names]
-    try:
+    with ExitStack() as hooks:
+        for one in names.keys() - _scripted(module):
+            hooks.callback(one.register_forward_hook(after, with_kwargs=True).remove)
         with torch.no_grad(), unseen(host, module):
             output = call.made_of(args, kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
     if not spoilt and _infinite(output):
-        spoilt = hiding[-1:]
+        spoilt = hiding[-1:] or [module]
     if spoilt:
         kind = type(spoilt[0]).__name__
         return f"{names[spoilt[0]]} ({kind}) is the first module whose output is not"
     return "the model's output is finite: it was made after the model, on the way to the loss"
+
+
+def _scripted(module: nn.Module) -> set[nn.Module]:
+    """The parts that TorchScript runs, which takes no hooks of Python."""
+    found = (one for one in module.modules() if isinstance(one, torch.jit.ScriptModule))
+    return {part for one in found for part in one.modules()}
 
 
 def _spoilt(value: Any) -> bool:

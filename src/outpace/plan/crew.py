@@ -3,18 +3,24 @@
 Each by its own clock, they would leave their loops at different steps, and wait for each other for
 ever. So the first rank says, about once a second, how the rate goes down over the next steps and at
 which of them the training ends; the others read it from the store by which the ranks met. They
-count the same steps, as they exchange gradients in each of them.
+count the same steps, as they exchange gradients in each of them. A rank that cannot read it tells the
+first, and all keep their own rates.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 KEY = "outpace/landing"
+GIVEN_UP = f"{KEY}/given up"
+TRIES, AGAIN_S = 3, 1.0
+"""to read the orders, and seconds between two: the others wait, for the gradients of this rank"""
 FIRST = 2
 """the step at which they meet for the first time"""
 EVERY_S = 1.0
@@ -25,7 +31,7 @@ NEVER = 1 << 60
 
 @dataclass(frozen=True)
 class Orders:
-    """What holds from ``step`` on until ``then``, the step of the next meeting.
+    """What holds from ``step`` on until ``then``, the step of the next meeting, if there is one.
 
     ``share``: of the way down, None before it begins; ``slope``: what each step adds to it; ``end``:
     the step after which the training ends; ``late``: it began so late that the rate is not to rise;
@@ -69,11 +75,25 @@ class Crew:
         if self.leads:
             orders = Orders(step, NEVER)
             try:
-                orders = decide()
+                if not self.store.check([GIVEN_UP]):
+                    orders = decide()
             finally:
                 self.store.set(key, json.dumps(asdict(orders)))  # the others wait for it
             return orders
-        return Orders(**json.loads(self.store.get(key)))
+        return Orders(**json.loads(self.read(key)))
+
+    def read(self, key: str) -> Any:
+        """What the first rank wrote, once it has."""
+        for _ in range(TRIES - 1):
+            with contextlib.suppress(Exception):
+                return self.store.get(key)
+            time.sleep(AGAIN_S)
+        return self.store.get(key)
+
+    def give_up(self) -> None:
+        """Have no rank land: from the next meeting on each keeps its own rates."""
+        with contextlib.suppress(Exception):
+            self.store.set(GIVEN_UP, "yes")
 
 
 def rank_among_several() -> int | None:

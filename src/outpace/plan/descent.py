@@ -13,6 +13,8 @@ class Descent:
         self.land: Landed = land
         self.began: tuple[float, int] | None = None
         """share of the budget and steps that were behind when it began"""
+        self.changed = False
+        """a step was made with another rate than the script's"""
         self.falls = False
         """of a plateau only the fall is left"""
         self.share = 0.0
@@ -50,6 +52,7 @@ class Descent:
             if self.land == "one-cycle" and late:
                 down = RISE + (1.0 - RISE) * down  # too late for it to rise
             new = largest * rate(self.land, down)
+        self.changed = self.changed or new != own
         if largest:  # a group that is not to learn tells nothing
             self.final_rate = new / largest
         return new

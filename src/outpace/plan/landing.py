@@ -17,14 +17,14 @@ from pathlib import Path
 from outpace.measure.length import library_ends, loops_around
 from outpace.plan.budget import duration
 from outpace.plan.countdown import Countdown
-from outpace.plan.crew import Crew, Orders, crew_of, rank_among_several, steps_between
+from outpace.plan.crew import NEVER, Crew, Orders, crew_of, rank_among_several, steps_between
 from outpace.plan.descent import Descent
-from outpace.plan.leave import Exits, follow, ways_out
+from outpace.plan.leave import Exits, follow, saves, ways_out
 from outpace.plan.longer import Longer
 from outpace.plan.newest_loss import NewestLoss
 from outpace.plan.outlook import Outlook
 from outpace.plan.pace import TRUSTED_BLOCKS
-from outpace.plan.safety import Saved, is_sharded, write_checkpoint
+from outpace.plan.safety import Saved, bytes_learnt, is_sharded, write_checkpoint
 from outpace.plan.schedule import FALL
 from outpace.plan.time_left import EXIT_S, TimeLeft
 from outpace.records.plan import Landed, Progress
@@ -39,6 +39,8 @@ FAR_TOO_LONG = 3.0
 """times the time that the script would take for it to be told by one block"""
 SAVE_AT = 0.8
 """share of the budget after which what was learnt is saved for the first time"""
+DISK_BYTES_PER_S = 100e6
+"""that a checkpoint is written with at the least: a hard disk, or a folder over a network"""
 LAST = 1.5
 """steps before the time is up that the rate is down: the last one begins between two and one before"""
 LINE_AFTER = "a line after the loop, as far indented as it is, lets it end at once"
@@ -147,6 +149,8 @@ class Landing:
         self.gave_up = True
         if isinstance(self.rate, RateSeam):
             self.rate.change = None
+        if self.crew is not None:
+            self.crew.give_up()
 
     def look(self) -> None:
         """Tell how far it is, and whether it is late."""
@@ -171,7 +175,7 @@ class Landing:
                 elapsed_s=self.countdown.elapsed(),
                 left_s=left,
                 finish_s=found,
-                landing=self.descent.began is not None,
+                landing=self.land is not None and self.descent.began is not None,
             )
         )
 
@@ -211,8 +215,18 @@ class Landing:
                 )
                 return
             before, self.orders = self.orders, self.crew.meet(step, self.command)
+            if self.orders.then == NEVER:
+                self.give_up()
+                self.say(
+                    "a rank has given up landing: the end is forecast, but not brought forward",
+                    None,
+                )
+                return
             if before.share is None and self.orders.share is not None:
                 self.rate_from_here()
+            # Only now, as the others wait for the orders.
+            if self.descent.began is not None and self.orders.end is None:
+                self.save_early()
         if self.orders.end is not None and step >= self.orders.end:
             self.end()
 
@@ -223,7 +237,6 @@ class Landing:
         self.decide_to_go_down()
         if self.descent.began is None:
             return Orders(step, step + every)
-        self.save_early()
         share, left = self.way_down(), int(self.until_last_step() / step_s)
         end = step + left if left <= every else None
         slope = (1.0 - share) / max(1, left)
@@ -231,9 +244,13 @@ class Landing:
         return Orders(step, step + every, share, slope, end, late, falls)
 
     def decide_to_go_down(self) -> None:
-        """Where it would not end in time by itself."""
-        if self.descent.began is None and (self.time.for_steps() <= 0 or self.must_go_down()):
-            self.go_down()
+        """Where it would not end in time by itself; taken back where it would, before a rate was changed."""
+        if self.descent.began is None:
+            if self.time.for_steps() <= 0 or self.must_go_down():
+                self.go_down()
+        elif not self.descent.changed and self.fits_again():
+            self.descent = Descent(self.descent.land)
+            self.say("it fits again: the rate is left alone", None)
 
     def save_early(self) -> None:
         """Once, some time before the end: to have what was learnt, and to know how long that takes and the
@@ -278,7 +295,7 @@ class Landing:
             divided = self.longer is not None and self.longer.divided
             self.say(
                 "the epoch goes on: its validation would not be over in time for another",
-                "what the script divides by the length of its loader or data is too much for this epoch"
+                "this epoch has more batches than len(loader): what the script divides by that is too large"
                 if divided
                 else None,
             )
@@ -294,9 +311,16 @@ class Landing:
             return bool(far) or not self.has_time_for_a_step()
         if found is None:
             return not self.may_wait()
-        # It is not taken back: early on a stall or a pause looks as if it came again and again.
+        # A changed rate is not taken back, and early on a stall looks as if it came again and again.
         early = elapsed <= SURE_AT * (elapsed + max(0.0, for_steps))
         return (found.low if early else found.estimate) > self.time.for_epochs()
+
+    def fits_again(self) -> bool:
+        """Whether the script surely ends in time by itself."""
+        found = self.outlook.finish()
+        if found is None or self.pace.blocks < TRUSTED_BLOCKS or self.time.for_steps() <= 0:
+            return False
+        return found.high < self.time.for_epochs()
 
     def may_wait(self) -> bool:
         """Whether a script of unknown length goes on as it is: on a plateau, until it is to fall."""
@@ -362,6 +386,17 @@ class Landing:
         down = 1.0 if self.over else down
         return self.descent.rate(own, largest, down, late=late, falls=falls)
 
+    def may_save(self, size: int) -> bool:
+        """Whether there is time to write so many bytes, and for the script to write them once more.
+
+        Where it has no save of its own the end is rather late than without what was learnt.
+        """
+        left = max(0.0, self.time.for_steps()) + self.time.margin()
+        known = self.saved_at is not None  # then the time for it is kept free
+        if known or 2 * size / DISK_BYTES_PER_S <= left:
+            return True
+        return self.over and not saves(sys._getframe())
+
     def save(self) -> bool:
         """Save what was learnt; whether that could be done."""
         self.stood_s()
@@ -370,8 +405,10 @@ class Landing:
         problem = None if optimizers else "there is no optimizer of torch"
         saved = Saved((), 0.0)
         if any(is_sharded(optimizer) for optimizer in optimizers):
-            problem = "the model is shared out over the ranks"
+            problem = "the weights are in shards, one of each rank"
         try:
+            if problem is None and not self.may_save(size := bytes_learnt(optimizers)):
+                problem = f"there is no time to write {size / 2**20:,.0f} MiB"
             if problem is None:
                 saved = write_checkpoint(self.checkpoint, optimizers, self.host.steps)
         except Exception as error:
@@ -411,7 +448,8 @@ class Landing:
         if drawn and self.longer is not None and self.longer.divided and not self.went_on:
             self.say(
                 f"this epoch is left after {drawn[0]} of {drawn[1]} batches",
-                "what the script divides by the length of its loader or data is too little for it",
+                "what the script divides by len(loader) is too small for this epoch: "
+                "take no best model by it",
             )
         if (late := self.time.late()) >= 1.0:
             self.say(f"even so it ends {duration(late)} late: so much more is left to do", None)

@@ -17,23 +17,26 @@ over a range (`outpace.plan.over_nothing`), and has to go on if it is not.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dis
+import inspect
 import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from outpace.measure.length import loops_around, parse
+from outpace.measure.length import evaluate, loops_around, parse
 from outpace.plan.over_nothing import Anew, anew, begin_over_nothing, go_to
 from outpace.seams.where import first_line, is_user_file, user_frames
 
 Loop = ast.For | ast.While
 ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 """in which a statement that is the last has none to follow"""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 MANY = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 """which may call something again and again"""
 PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
@@ -288,40 +291,57 @@ def _ends_with_call(frame: FrameType) -> bool:
 
 
 def evaluates_after(frame: FrameType | None) -> bool:
-    """Whether a function of the user's that is called in the outermost loop is called after it too."""
-    in_loops = [each for each in user_frames(frame) if loops_around(each)]
-    if not in_loops:
+    """Whether a function of the user's that is called in the outermost loop is called after it too.
+
+    After it in its own function, or after the running line in one of those that called it.
+    """
+    frames = list(user_frames(frame))
+    around = [number for number, each in enumerate(frames) if loops_around(each)]
+    if not around:
         return False
-    outermost = in_loops[-1]
-    tree = parse(outermost.f_code.co_filename)
-    if tree is None:
-        return False
+    outermost, callers = frames[around[-1]], frames[around[-1] + 1 :]
     loop = loops_around(outermost)[0]
-    end = loop.end_lineno or loop.lineno
-    function = next(
-        (
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and node.lineno <= loop.lineno <= (node.end_lineno or 0)
-        ),
-        tree,
-    )
-    later = {
-        name
-        for node in ast.walk(function)
-        if isinstance(node, ast.Call) and node.lineno > end and (name := _called(node))
-    }
-    within = {
-        name for node in ast.walk(loop) if isinstance(node, ast.Call) and (name := _called(node))
-    }
-    return any(_is_users(name, outermost) for name in later & within)
+    within = _called([loop], outermost)
+    if not within:
+        return False
+    lines = [(outermost, loop.lineno), *((each, each.f_lineno) for each in callers)]
+    return any(within & _called(_after(each, line), each) for each, line in lines)
 
 
-def _called(node: ast.Call) -> str | None:
-    return node.func.id if isinstance(node.func, ast.Name) else None
+def saves(frame: FrameType | None) -> bool:
+    """Whether a file of the user's that is running saves something, by the name of what it calls."""
+    trees = [parse(each.f_code.co_filename) for each in user_frames(frame)]
+    nodes = [node for tree in trees if tree is not None for node in ast.walk(tree)]
+    return any(isinstance(node, ast.Call) and "save" in ast.unparse(node.func) for node in nodes)
 
 
-def _is_users(name: str, frame: FrameType) -> bool:
-    code = getattr(frame.f_globals.get(name), "__code__", None)
-    return code is not None and is_user_file(code.co_filename)
+def _after(frame: FrameType, line: int) -> Iterator[ast.stmt]:
+    """The statements that come after that of a line in its function."""
+    tree = parse(frame.f_code.co_filename)
+    if tree is None:
+        return
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    there = [
+        node
+        for node in parents
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line)
+    ]
+    here: ast.AST = max(there, key=lambda node: node.lineno, default=tree)
+    while here in parents and not isinstance(here, FUNCTIONS):
+        for _, block in ast.iter_fields(parents[here]):
+            if isinstance(block, list) and here in block:
+                rest = block[block.index(here) + 1 :]
+                yield from (each for each in rest if isinstance(each, ast.stmt))
+        here = parents[here]
+
+
+def _called(nodes: Iterable[ast.AST], frame: FrameType) -> set[CodeType]:
+    """The user's functions that are called there, as far as the frame tells what their names stand for."""
+    found: set[CodeType] = set()
+    for node in (inner for each in nodes for inner in ast.walk(each)):
+        if isinstance(node, ast.Call):
+            with contextlib.suppress(Exception):
+                code = inspect.unwrap(evaluate(node.func, frame)).__code__
+                if is_user_file(code.co_filename):
+                    found.add(code)
+    return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +40,8 @@ OVERDUE = 2.0
 """times the most steps between pauses, without a pause, after which none of its length is expected"""
 FEWEST_APART, APART = 3, 0.02
 """pauses that tell how many steps are from one to the next, and by how much of them they may differ"""
+AS_LONG = 0.5
+"""of the longest pause, from which on another is one of its kind: a busy machine makes as much"""
 NEAR = 8
 """steps, or groups, up to which pauses may be as far apart by chance, as where a machine is busy"""
 TRUSTED_BLOCKS = 3
@@ -113,6 +116,14 @@ class Cycle(NamedTuple):
     seconds: float
 
 
+def apart(pauses: Iterable[Pause]) -> list[int]:
+    """Steps from one to the next; as long as they are few, also those before the first."""
+    at = [pause.at for pause in pauses]
+    if len(at) < FEWEST_APART:
+        at.insert(0, 0)
+    return [later - earlier for earlier, later in itertools.pairwise(at)]
+
+
 class Pace:
     """Seconds of a step and of the pauses between steps, as they are now."""
 
@@ -136,6 +147,8 @@ class Pace:
         """these, and steps that took much longer than others though nothing was seen to happen in them"""
         self._ends: deque[Pause] = deque(maxlen=FEWEST_APART)
         """what lay between epochs and was too short for a pause"""
+        self._full: deque[Pause] = deque(maxlen=FEWEST_APART)
+        """pauses of the longest kind: quick evaluations would push the full ones out of the last few"""
         self._begun: Pause | None = None
         """the newest, until it is known how fast the machine was after it"""
         self._recent: deque[tuple[float, int]] = deque()
@@ -229,29 +242,24 @@ class Pace:
     @property
     def overdue(self) -> bool:
         """Whether pauses have not come again, as a first validation that made what the others keep."""
-        if not self._pauses:
-            return False
-        at = [pause.at for pause in self._pauses]
-        if len(at) < FEWEST_APART:
-            at.insert(0, 0)
-        most = max(later - earlier for earlier, later in itertools.pairwise(at))
-        return self.steps - at[-1] > OVERDUE * most
+        return self._are_overdue(self._pauses)
 
     @property
     def pause_s(self) -> Between | None:
-        """Seconds that the longest of the last pauses would take now; None: there was none."""
+        """Seconds that the longest of the pauses that come again would take now; None: there was none."""
         if not self._pauses or not self.step_s:
             return None
-        if self.overdue:
+        kinds = [each for each in (self._pauses, self._full) if not self._are_overdue(each)]
+        if not kinds:
             since = self._longest_since
             return Between(since, since) if since else None
         # What slows steps down slows validations in another measure: those since then tell it.
-        return self._longest(self._pauses, self.step_s)
+        return self._longest(self.step_s, *kinds)
 
     @property
     def short_end_s(self) -> Between | None:
         """The same of what lay between epochs and was too short for a pause."""
-        return self._longest(self._ends, self.step_s) if self._ends and self.step_s else None
+        return self._longest(self.step_s, self._ends) if self._ends and self.step_s else None
 
     @property
     def usual_s(self) -> float:
@@ -271,12 +279,28 @@ class Pace:
         even = abs(every - (middle - first)) <= off + APART * every
         if not even or every <= NEAR * off or left < -off:
             return None
-        return Cycle(max(0, left), every, self._longest(self._long, self.step_s).middle)
+        # Due before half-way from the next one to that after it, it is the next one.
+        full = self._full if self._is_full_due(last + 1.5 * every) else ()
+        return Cycle(max(0, left), every, self._longest(self.step_s, self._long, full).middle)
 
-    def _longest(self, pauses: deque[Pause], step_s: float) -> Between:
-        """Of those since the machine's speed changed, as long as it would be now."""
-        newest = pauses[-1].changes
-        now = [pause.now(step_s) for pause in pauses if pause.changes == newest]
+    def _is_full_due(self, steps: float) -> bool:
+        """Whether a pause of the longest kind may come before so many steps are over."""
+        if not self._full or self._are_overdue(self._full):
+            return False
+        return self._full[-1].at + min(apart(self._full)) < steps
+
+    def _are_overdue(self, pauses: deque[Pause]) -> bool:
+        """Whether they have not come again for much longer than they were ever apart."""
+        return bool(pauses) and self.steps - pauses[-1].at > OVERDUE * max(apart(pauses))
+
+    def _longest(self, step_s: float, *kinds: Sequence[Pause]) -> Between:
+        """Of each kind those since the machine's speed changed, as long as it would be now."""
+        now = [
+            pause.now(step_s)
+            for kind in kinds
+            for pause in kind
+            if pause.changes == kind[-1].changes
+        ]
         return Between(max(each.low for each in now), max(each.high for each in now))
 
     def _keep_recent(self, seconds: float, count: int) -> None:
@@ -362,12 +386,23 @@ class Pace:
             self._paused_until = self.steps
             self._since = self._longest_since = 0.0
             self.paused += 1
-            self._pauses.append(self._note_long(seconds, count))
+            pause = self._note_long(seconds, count)
+            self._pauses.append(pause)
+            self._keep_full(pause)
         else:
             self._since += seconds
             self._longest_since = max(self._longest_since, seconds)
             if begins:
                 self._ends.append(self._noted(seconds, count))
+
+    def _keep_full(self, pause: Pause) -> None:
+        """Where it is one of the longest kind that comes again."""
+        longest = max((each.seconds for each in self._full), default=0.0)
+        if self._are_overdue(self._full) or longest < AS_LONG * pause.seconds:
+            self._full.clear()
+        elif pause.seconds < AS_LONG * longest:
+            return
+        self._full.append(pause)
 
     def _note_stall(self, seconds: float, count: int) -> None:
         self._note_long(seconds, count)

@@ -129,6 +129,14 @@ def _empty(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=tensor.dtype)
 
 
+def bytes_learnt(optimizers: Iterable[torch.optim.Optimizer]) -> int:
+    """Of the weights that optimizers learn, and of what they keep of each: about those of a checkpoint."""
+    states = [state for each in optimizers for state in each.state.values()]
+    kept = [value for state in states if isinstance(state, dict) for value in state.values()]
+    learned = learned_by(optimizers)
+    return sum(each.nbytes for each in [*learned, *kept] if isinstance(each, torch.Tensor))
+
+
 def bytes_elsewhere(content: Any) -> int:
     """Of the tensors that `on_host` copies."""
     held: dict[int, int] = {}

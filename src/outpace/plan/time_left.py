@@ -112,16 +112,25 @@ class TimeLeft:
         That validation is then the last one, as there is no time for another after it: unless it is
         an epoch's, which can be made ``longer``, until the time is up.
         """
-        left = max(0.0, self.for_steps())
-        step_s, cycle = self.outlook.pace.step_s, self.outlook.cycle()
-        steps, epoch, pause_s = (
-            (self.outlook.to_epochs_end(), self.outlook.epoch(), self.validating())
-            if cycle is None
-            else (float(cycle.left), float(cycle.every), VARY * cycle.seconds)
-        )
-        if steps is None or epoch is None or step_s is None or (longer and cycle is None):
+        left, step_s = max(0.0, self.for_steps()), self.outlook.pace.step_s
+        steps, epoch = self.outlook.to_epochs_end(), self.outlook.epoch()
+        cycle = self.outlook.cycle()
+        if step_s is None:
             return left
-        training = epoch * step_s
-        # As if the running epoch had begun so long ago.
-        into = left + (epoch - steps) * step_s
-        return max(0.0, left - max(0.0, into % (training + pause_s) - training))
+        if steps is not None and epoch is not None and not (longer or self.outlook.only_within):
+            within = cycle.seconds / cycle.every if cycle is not None else 0.0
+            left = up_to_pause(left, steps, epoch, step_s + within, self.validating())
+        if cycle is not None:
+            left = up_to_pause(left, cycle.left, cycle.every, step_s, VARY * cycle.seconds)
+        return left
+
+
+def up_to_pause(left: float, steps: float, every: float, step_s: float, pause_s: float) -> float:
+    """Seconds of so many ``left`` that come before a pause which would not be over.
+
+    The next pause comes after ``steps`` and the others each after ``every`` more.
+    """
+    training = every * step_s
+    # As if what runs between two pauses had begun so long ago.
+    into = left + (every - steps) * step_s
+    return max(0.0, left - max(0.0, into % (training + pause_s) - training))

@@ -8,10 +8,11 @@ from typing import Any, TypeVar, get_args
 from torch.utils.weak import WeakIdKeyDictionary
 
 from outpace.errors import UsageError
-from outpace.plan.budget import seconds_of
+from outpace.plan.budget import duration, seconds_of
 from outpace.plan.countdown import since_boot
 from outpace.plan.crew import rank_among_several
 from outpace.plan.schedule import Schedule, rate
+from outpace.seams.host import on_stderr
 from outpace.seams.rate import finds_its_rate, set_rate
 
 T = TypeVar("T")
@@ -19,6 +20,7 @@ T = TypeVar("T")
 RECENT = 5
 """steps by which the next one's length is judged, without the first, which compiles and warms up; one
 alone may have been a pause"""
+USED_ONCE = "an iterator can be used once: give a list"
 
 
 def until(
@@ -38,7 +40,8 @@ def until(
     follow the schedule from what they are at the first batch, those of a group that joins later from
     what it brings. The time goes on while the machine sleeps. Raises UsageError for times that
     cannot be read or leave nothing, for a loader without batches, an optimizer without a rate, and
-    in one of several processes that train together, which would not end at the same step.
+    in one of several processes that train together, which would not end at the same step. A generator
+    that ends before the time is up ends the training, which is said on stderr.
 
     Example::
 
@@ -109,8 +112,12 @@ def _batches(
             now_s = clock()
             recent = [*recent[1 - RECENT :], now_s - last] if steps else []
             last, steps = now_s, steps + 1
-        if none:
-            raise UsageError(
-                "the loader gives no batch", "an iterator can be used once: give a list"
+        if none and not steps:
+            raise UsageError("the loader gives no batch", USED_ONCE)
+        if none:  # the lines after the loop are to save what was learnt
+            on_stderr(
+                f"outpace: the loader was used up after {duration(clock() - begun)} of "
+                f"{duration(seconds)}: training ends here\nhint: {USED_ONCE}"
             )
+            return
         epoch += 1

@@ -48,6 +48,8 @@ class CacheSamples(Remedy):
         if data.kind != "loader" or data.deterministic is None:
             return Verdict(False, "samples could not be drawn twice to compare them")
         if not data.deterministic:
+            if not data.random_streams:
+                return Verdict(False, "the same sample is not always the same: kept ones would be")
             return Verdict(False, "samples are random: kept ones would no longer be")
         if data.fed_back:
             return Verdict(False, "the script changes what samples are made by from batch to batch")

@@ -40,8 +40,10 @@ class FetchThreads(Remedy):
     Does nothing for samples that Python itself computes, since one thread runs Python at a time.
 
     Keeps every bit where samples are deterministic. Where they draw random numbers, threads draw
-    them in another order. The data set must bear calls from several threads: one that seeks in a
-    single open file does not, and is left alone where such a file is found among its attributes.
+    them in another order; a sum that torch takes on several threads has other last bits on one, which
+    is tried. The data set must bear calls from several threads. One that seeks in a single open file
+    does not, nor one that keeps the shard it read last, or a buffer: these are left alone where such a
+    file is found, or where the source of what makes a sample sets an attribute.
     """
 
     name = "fetch_threads"

@@ -32,7 +32,9 @@ class LoaderWorkers(Remedy):
     batch is a fault on both sides. PyTorch has no such places: an edit of the script is without them.
 
     Keeps the same bits where samples are deterministic. Where the data set draws random numbers
-    each worker has its own, so that augmentations differ from those without workers.
+    each worker has its own, so that augmentations differ from those without workers. A sum that torch
+    takes on several threads has other last bits on the one of a worker, which is tried. A data set
+    that keeps a file open is left alone: forked workers would share the place in it.
     """
 
     name = "loader_workers"
@@ -95,7 +97,7 @@ class LoaderWorkers(Remedy):
         return with_room(replace(base, feed=feed), settings)
 
     def kept(self, evidence: Evidence, settings: Settings | None = None) -> Keeps:
-        """Random samples differ in other processes."""
+        """Random samples differ in other processes, and sums on another number of threads."""
         data = evidence.input
         sooner = data.own_sampler and not data.workers  # its order is asked for before the steps
         exact = keeps_threads(settings) and not self.redraws(evidence) and not sooner

@@ -313,10 +313,10 @@ def _next_commands(session: Session) -> list[Next]:
     if session.command == "tune":
         return [Next(bare_command(target), "no recipe was made: nothing that was tried pays")]
     advised = [each for finding in session.findings for each in finding.remedies]
-    if session.command == "diagnose" and any(not each.by_hand for each in advised):
+    if any(not each.by_hand for each in advised):
         tune = words.outpace("tune", target, *begin)
         return [Next(tune, "measures the remedies and proves quality")]
-    if session.command == "diagnose" and advised:
+    if advised:
         page = words.command("outpace", "remedies", advised[0].name)
         return [Next(page, "says what to change by hand")]
     return []

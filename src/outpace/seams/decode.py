@@ -22,6 +22,12 @@ from outpace.seams.setup import AS_IS, Setup
 WITHIN = ("PIL.Image", "PIL.ImageFile")
 """modules that call ``load`` without using the access to pixels that it returns"""
 WRITERS = ("frombytes", "putpalette")
+FROM_FILE = (
+    ("PIL.JpegImagePlugin", "JpegImageFile", "draft"),
+    ("PIL.PngImagePlugin", "PngImageFile", "verify"),
+    ("PIL.ImageFile", "ImageFile", "verify"),
+)
+"""a draft is at another scale than the pixels that are kept, and to verify is to read all of a file"""
 UNLOADED = "_outpace_unloaded"
 """attribute of kept images that were given as just opened, and are not loaded since"""
 
@@ -53,7 +59,7 @@ class Decoder(Protocol):
 
 class DecodeSeam:
     """Stands at ``PIL.ImageFile.ImageFile.load`` and ``cv2.imread``/``imdecode``, once imported; where
-    decoded images are kept, also at what opens, drafts, copies and changes them.
+    decoded images are kept, also at what opens, drafts, verifies, copies and changes them.
 
     A function that a script has taken from its module by now cannot be pickled while ours stands there. So
     what a data set may hold is left alone until it is needed, and where workers are not forked.
@@ -100,8 +106,9 @@ class DecodeSeam:
         if keeps:
             image.preinit()  # as the first image that is opened has it do
             put(image, "open", self._wrap_open)
-            if (jpeg := sys.modules.get("PIL.JpegImagePlugin")) is not None:
-                put(jpeg.JpegImageFile, "draft", self._wrap_draft)
+            for module, kind, name in FROM_FILE:
+                if (plugin := sys.modules.get(module)) is not None:
+                    put(getattr(plugin, kind), name, self._from_file)
             put(image.Image, "copy", self._wrap_copy)
             put(image.Image, "load", functools.partial(self._detached, unless=WITHIN))
             for name in WRITERS:
@@ -178,17 +185,17 @@ class DecodeSeam:
 
         return open_image
 
-    def _wrap_draft(self, original: Any) -> Any:
-        """A draft is decoded from the file, at another scale than the pixels that are kept."""
+    def _from_file(self, original: Any) -> Any:
+        """What reads the file of an image that was just opened, as if that were open."""
         seam = self
 
         @functools.wraps(original)
-        def draft(image: Any, *args: Any, **kwargs: Any) -> Any:
+        def method(image: Any, *args: Any, **kwargs: Any) -> Any:
             if image.__dict__.pop(UNLOADED, False) and seam.decoder is not None:
                 seam.host.guard("decode", seam.decoder.open_anew, image)
             return original(image, *args, **kwargs)
 
-        return draft
+        return method
 
     def _wrap_copy(self, original: Any) -> Any:
         seam = self

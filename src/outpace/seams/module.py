@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from outpace.seams.alter import alter
 from outpace.seams.batch import changed_within, map_tensors, tensors_in, to_float32
@@ -66,6 +68,9 @@ class ModuleSeam:
         """what a model in evaluation mode was called on last with gradients on"""
         self.judging: weakref.ref[nn.Module] | None = None
         """that model"""
+        self.learnt: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        """calls in evaluation mode that a backward pass went through: an optimizer's step tells who learns"""
+        self.handles: list[Any] = []
         self.last: Any = lambda: None
         self.last_facts: RootFacts | None = None
         """the root called last, weakly, and what is known of it"""
@@ -76,6 +81,8 @@ class ModuleSeam:
     def install(self) -> None:
         """Put the seam in."""
         self.replaced.put(nn.Module, "__call__", self._wrap)
+        # Of post-hooks none may come or go where a step ends: torch is walking through them.
+        self.handles = self.handles or [register_optimizer_step_pre_hook(self.saw_step)]
         self.host.on_learning = self.saw_learning
 
     def _wrap(self, original: Any) -> Any:
@@ -127,6 +134,9 @@ class ModuleSeam:
         """Take it out."""
         self.reconcile(AS_IS)
         self.replaced.put_all_back()
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
         self.host.on_learning = None
 
     def reconcile(self, setup: Setup) -> None:
@@ -181,6 +191,7 @@ class ModuleSeam:
         if module.training and torch.is_grad_enabled():
             facts.trained += not facts.in_training or facts.trained_at != host.steps
             facts.in_training, facts.trained_at = True, host.steps
+            self.learnt.pop(module, None)
         learns = self.learns(module, facts)
         if not facts.has_parameters:
             host.phases.push("forward" if host.mode == "train" else "validation")
@@ -249,19 +260,34 @@ class ModuleSeam:
             found.with_grad_where = found.with_grad_where or caller()
 
     def saw_learning(self) -> None:
-        """What was taken for a validation is learnt from: its model was left in evaluation mode."""
+        """What was taken for a validation is learnt from: by its model, or by another through it."""
         module = self.judging() if self.judging is not None else None
         facts = self.host.roots.get(module) if module is not None else None
         self.judging = None
-        if module is None or facts is None or module.training or not facts.in_training:
+        if module is None or facts is None or not facts.in_training:
             return
-        held = held_by(*self.host.optimizers)
-        if not any(p.requires_grad and id(p) in held for p in module.parameters()):
-            return  # it was frozen, and others learn through it
-        found = facts.evaluations
-        found.calls, found.with_grad = max(0, found.calls - 1), max(0, found.with_grad - 1)
-        facts.taught_in_evaluation = facts.taught = True
-        facts.in_training = False
+        if any(parameter.requires_grad for parameter in module.parameters()):
+            self.learnt[module] = self.learnt.get(module, 0) + 1
+
+    def saw_step(self, optimizer: Optimizer, *_: Any) -> None:
+        """An optimizer makes a step."""
+        if self.learnt:
+            self.host.guard("module", self.teach, held_by(optimizer))
+
+    def teach(self, held: set[int]) -> None:
+        """Models that learn by weights that are ``held`` were left in evaluation mode."""
+        for module, calls in list(self.learnt.items()):
+            facts = self.host.roots[module]
+            if not any(p.requires_grad and id(p) in held for p in module.parameters()):
+                continue  # others learn through it
+            del self.learnt[module]
+            if module.training or not facts.in_training:
+                continue
+            found = facts.evaluations
+            found.calls = max(0, found.calls - calls)
+            found.with_grad = max(0, found.with_grad - calls)
+            facts.taught_in_evaluation = facts.taught = True
+            facts.in_training = False
 
     def left_in_evaluation(self) -> tuple[int, str | None]:
         """Steps since a model that learns was in training mode, and where it is called; 0 where it is so."""

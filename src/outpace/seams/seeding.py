@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
+from numbers import Integral
 from types import ModuleType
 from typing import Any
 
@@ -40,6 +41,7 @@ class SeedingSeam:
             (numpy.random, "seed"),
             (numpy.random, "default_rng"),
             (torch, "manual_seed"),
+            (torch.random, "manual_seed"),
             (torch.cuda, "manual_seed"),
             (torch.cuda, "manual_seed_all"),
         ):
@@ -51,13 +53,17 @@ class SeedingSeam:
 
         @in_place_of(owner, name)
         def seed(*args: Any, **kwargs: Any) -> Any:
-            if self.shift and args and isinstance(args[0], int):
-                args = ((args[0] + self.shift) % MODULUS, *args[1:])
-            elif self.shift and isinstance(kwargs.get("seed"), int):
-                kwargs["seed"] = (kwargs["seed"] + self.shift) % MODULUS
+            if self.shift and args and isinstance(args[0], Integral):
+                args = (self.shifted(args[0]), *args[1:])
+            elif self.shift and isinstance(kwargs.get("seed"), Integral):
+                kwargs["seed"] = self.shifted(kwargs["seed"])
             return original(*args, **kwargs)
 
         return seed
+
+    def shifted(self, seed: Integral) -> int:
+        """Another seed, for this one: numpy's own numbers may be too small to hold it."""
+        return (int(seed) + self.shift) % MODULUS
 
     def seed_unseeded(self, base: int) -> None:
         """Seed the generators of a process before its target begins."""

@@ -12,11 +12,17 @@ import queue
 import threading
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
+
+from outpace.serve.thread_state import AsHere
 
 
 class Work:
-    """A thread that makes batches ahead, in order, until they end or nobody draws any more."""
+    """A thread that makes batches ahead, in order, until they end or nobody draws any more.
+
+    It makes them as the thread would that begins it, under ``torch.no_grad()`` say.
+    """
 
     def __init__(
         self, batches: Iterator[Any], most: int, go: threading.Event, closed: threading.Event
@@ -26,7 +32,8 @@ class Work:
         self.go = go
         self.closed = closed
         self.left = threading.Event()
-        self.thread = threading.Thread(target=self.run, name="outpace-ahead", daemon=True)
+        run = partial(AsHere(), self.run)
+        self.thread = threading.Thread(target=run, name="outpace-ahead", daemon=True)
         at_work.add(self)
         self.thread.start()
 

@@ -1,7 +1,8 @@
 """Which kinds of workers samples bear: those that give the very same samples.
 
-Threads share the generators of random numbers that samples draw from, and with forked processes the
-place in an open file; one that a data set opens with its first sample each process opens for itself.
+Threads share the generators of random numbers that samples draw from, what is kept from one sample to the
+next, and with forked processes the place in an open file; one that a data set opens with its first sample
+each process opens for itself.
 Workers of a `multiprocessing.Pool` and other daemonic processes may have none.
 """
 
@@ -15,9 +16,11 @@ from typing import Any, Literal, final
 from outpace.errors import UsageError
 from outpace.serve.crossing import UNPICKLABLE
 from outpace.serve.executors import Kind
-from outpace.serve.held import in_words
+from outpace.serve.held import all_kept, in_words
+from outpace.serve.left_behind import left_behind
 from outpace.serve.making import BatchMaker
 from outpace.serve.open_files import holds_open_file
+from outpace.serve.place_in_file import moves_place
 from outpace.serve.rates import Choice
 
 AS_ASKED = Choice("none", 0, 1, "as was asked for", 0.0)
@@ -28,6 +31,10 @@ OPEN_FILE = Choice(
     "the data set keeps a file open, whose place threads and forked processes would share: batches are "
     "made where they are drawn",
     0.0,
+)
+LEFT_BEHIND = OPEN_FILE._replace(
+    reason="samples leave something behind that threads would share, and there may be no worker processes: "
+    "batches are made where they are drawn"
 )
 CHILDLESS = Choice(
     "none",
@@ -54,7 +61,8 @@ def kinds(
     what threads would do with a batch; ``say`` is told why processes are left out.
 
     Raises UsageError for threads that samples do not bear, and for processes that they cannot be handed to.
-    A file that is open is no reason to refuse those: each may open it.
+    A file that is open is no reason to refuse those: each may open it. What samples leave behind is none to
+    refuse threads: a lock may keep them apart.
     """
     streams = maker.look(after)
     opened = holds_open_file(maker.source)
@@ -62,6 +70,8 @@ def kinds(
         maker.unopened.put_back()
     if kind == "none" or workers == 0:
         return AS_ASKED
+    stays_open = kind != "processes" and (holds_open_file(maker.source) or _moves_place(maker))
+    opened |= stays_open
     if kind == "threads" and streams:
         raise UsageError(
             f"samples draw from {in_words(streams)}, which threads would share",
@@ -72,7 +82,7 @@ def kinds(
             "the data set keeps a file open, whose place threads would share",
             "open the file anew where it is read, or leave out executor=",
         )
-    if kind != "processes" and holds_open_file(maker.source):
+    if stays_open:
         return OPEN_FILE
     told = unpicklable(maker) if kind != "threads" and not forks() else None
     if kind == "processes" and told:
@@ -88,20 +98,38 @@ def kinds(
         )
     if kind != "auto":
         return [kind]
-    found: list[Kind] = [] if streams or opened else ["threads"]
+    behind = _left_behind(maker, after) if not (streams or opened) else None
+    found: list[Kind] = [] if streams or opened or behind else ["threads"]
     if opened:
         say("threads are left out: the data set opens a file, whose place they would share")
+    elif behind:
+        say(f"threads are left out: {behind}, which they would share")
     if not daemon and told is None:
         found.append("processes")
     elif told is not None:
         say(f"processes are left out: {told}")
     if not found and opened:
         return OPEN_FILE
+    if not found and behind:
+        return LEFT_BEHIND
     if not found:
         return CHILDLESS if daemon else UNPICKLED
     if workers == "auto":
         found.append("none")
     return found
+
+
+def _moves_place(maker: BatchMaker) -> bool:
+    """Whether what is always the same of making a sample does; a store of ours does not."""
+    if maker.whole:
+        return False
+    with all_kept(maker.held):
+        return moves_place(maker.source, maker.prepared)
+
+
+def _left_behind(maker: BatchMaker, after: Callable[[Any], Any] | None) -> str | None:
+    parts = maker.source, maker.prepare, maker.transform, maker.collate, after
+    return left_behind(*(part for part in parts if part is not None))
 
 
 def forks() -> bool:

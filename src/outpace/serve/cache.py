@@ -1,4 +1,4 @@
-"""Collated samples kept in memory, shared by all loaders of a data set.
+"""Collated samples kept in memory, shared by all loaders of a data set that have one collate function.
 
 Each epoch's first batch is drawn anew and compared with what is kept, and what the data set holds with
 what it held (see `outpace.serve.changes`), so that one that changes from epoch to epoch (``set_epoch``, a
@@ -9,10 +9,12 @@ changes few of its samples, may go on unseen: the user is told to leave it out.
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from types import MethodType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +25,7 @@ from outpace.serve.changes import state_of
 
 
 class Samples:
-    """The kept samples of one data set, one row a sample."""
+    """The kept samples of one data set by one collate function, one row a sample."""
 
     def __init__(self, count: int) -> None:
         self.structure: Any = None
@@ -31,6 +33,8 @@ class Samples:
         self.have = np.zeros(count, dtype=np.bool_)
         self.state: int | None = None
         """of the data set, as they were drawn from it; None where that cannot be told"""
+        self.made_anew = False
+        """a collate function of the same name was there before, and is gone"""
         self.lock = threading.Lock()
 
     @property
@@ -39,7 +43,7 @@ class Samples:
         return sum(c.numel() * c.element_size() for c in self.columns)
 
     def add(self, index: int, collated: Any, limit: int) -> None:
-        """Keep a sample, collated alone."""
+        """Put a sample down, collated alone. It is kept once ``have`` says so."""
         leaves, structure = flatten(collated)
         if any(not leaf.dim() or leaf.shape[0] != 1 for leaf in leaves):
             raise Unlike("the collate function does not give one row a sample")
@@ -55,11 +59,10 @@ class Samples:
                 raise Unlike("samples have no fixed shape")
             for leaf, column in zip(leaves, self.columns, strict=True):
                 column[index] = leaf[0]
-            self.have[index] = True
 
     def _allocate(self, leaves: list[torch.Tensor], structure: Any, limit: int) -> None:
         size = sum(leaf.numel() * leaf.element_size() for leaf in leaves) * len(self.have)
-        room = limit - sum(s.bytes for kept in _kept.values() for s in kept.values())
+        room = limit - sum(one.samples.bytes for kept in _kept.values() for one in kept)
         if size > room:
             need, left = size / 2**20, room / 2**20
             raise Unlike(f"all samples take {need:.0f} MiB, there is room for {left:.0f}")
@@ -74,17 +77,48 @@ class Samples:
         return unflatten(self.structure, [c.index_select(0, index) for c in self.columns])
 
 
-_kept: weakref.WeakKeyDictionary[Any, dict[str, Samples]] = weakref.WeakKeyDictionary()
+class Kept(NamedTuple):
+    """Samples, and the collate function that makes them: its name, and what it is."""
+
+    name: str
+    parts: list[weakref.ref[Any]]
+    samples: Samples
+
+    def is_of(self, parts: tuple[Any, ...]) -> bool:
+        """Whether they are by that function, not by one like it."""
+        found = [part() for part in self.parts]
+        return len(found) == len(parts) and all(map(operator.is_, found, parts))
+
+    def is_over(self) -> bool:
+        """Whether the function is gone."""
+        return any(part() is None for part in self.parts)
+
+
+_kept: weakref.WeakKeyDictionary[Any, list[Kept]] = weakref.WeakKeyDictionary()
 
 
 def samples_of(loader: DataLoader[Any]) -> Samples:
-    """What is kept of a loader's data set, as its collate function gives it."""
+    """What is kept of a loader's data set, as its own collate function gives it."""
     dataset: Any = loader.dataset
-    collate = getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__qualname__)
+    collate, own = loader.collate_fn, Samples(len(dataset))
+    name = getattr(collate, "__qualname__", type(collate).__qualname__)
     try:
-        return _kept.setdefault(dataset, {}).setdefault(collate, Samples(len(dataset)))
-    except TypeError:  # a list, say, cannot be looked up
-        return Samples(len(dataset))
+        kept = _kept.setdefault(dataset, [])
+        new = Kept(name, [weakref.ref(part) for part in parts_of(collate)], own)
+    except TypeError:  # of a list, say, nobody tells when it is gone
+        return own
+    own.made_anew = any(one.name == name and one.is_over() for one in kept)
+    kept[:] = [one for one in kept if not one.is_over()]
+    found = next((one for one in kept if one.is_of(parts_of(collate))), None)
+    if found is None:
+        kept.append(new)
+    return (found or new).samples
+
+
+def parts_of(collate: Any) -> tuple[Any, ...]:
+    """What tells a function from others; of a method, which is another object each time, what it is of."""
+    method = isinstance(collate, MethodType)
+    return (collate.__self__, collate.__func__) if method else (collate,)
 
 
 class SampleCache:
@@ -111,6 +145,8 @@ class SampleCache:
 
     def fetch(self, indices: Sequence[int]) -> Any:
         """One batch, each sample of which is drawn from the data set once only."""
+        if self.samples.made_anew:
+            raise Unlike("each loader has a collate function of its own")
         rows = np.asarray(indices)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise Unlike("the sampler gives something other than numbers")
@@ -118,7 +154,7 @@ class SampleCache:
             raise Unlike("the data set has grown")
         if self.begins:
             before, self.begins = self.samples.state, False
-            if before is not None and state_of(self.dataset, self.collate) not in (before, None):
+            if before is not None and self._state() not in (before, None):
                 raise Unlike("the data set has changed")
         wanted = self.items(indices) if self.to_check else None
         try:
@@ -133,11 +169,15 @@ class SampleCache:
                 raise Unlike("kept samples put together again differ from those drawn", wanted)
             self.to_check -= 1
             # It may have opened its files by now.
-            self.samples.state = state_of(self.dataset, self.collate)
+            self.samples.state = self._state()
+        self.samples.have[rows] = True
         return batch
 
+    def _state(self) -> int | None:
+        return state_of(self.dataset, *parts_of(self.collate))
+
     def _draw(self, index: int) -> None:
-        """Keep a sample, which a collate function may be unable to take alone."""
+        """Put down a sample, which a collate function may be unable to take alone."""
         try:
             self.samples.add(index, self.collate([self.dataset[index]]), self.limit)
         except Unlike:

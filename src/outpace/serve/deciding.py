@@ -4,6 +4,9 @@ A slice decides that once for a whole batch, which goes unseen while no sample t
 difference: ``if not np.isfinite(x).all(): x = zeros``. What attributes and constants alone decide, or the
 type of something, is the same for each sample: ``if self.transform is not None``.
 
+So is what is made of a whole sample, as by ``x.sum()``, but along an axis that is counted from the last one;
+and what a method keeps of a sample in an attribute is one value, that others may decide by.
+
 It is read in the source of the user's functions. Not seen is what a library decides, and what comes to
 another name by a method, as by ``append``.
 """
@@ -12,32 +15,35 @@ from __future__ import annotations
 
 import ast
 import functools
-import linecache
-from collections import defaultdict
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from outpace.seams.where import first_line, is_user_file, short
-from outpace.serve.reached import reached
+from outpace.seams.where import short
+from outpace.serve.reached import Closed, Found, reached_or_closed
+from outpace.serve.wholes import called, of_all
+from outpace.serve.whose import is_users_function
+from outpace.serve.written import Function, written
 
 BY_TYPE = ("isinstance", "issubclass", "is_tensor", "type", "hasattr", "callable")
 """what asks no more than the type of something"""
-OF_ALL = ("all", "any", "max", "min", "allclose", "equal", "array_equal")
-"""what makes one value of a whole batch, unless it is told an axis: a rare sample changes it"""
-
 ELEMENTWISE = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 """comparisons that a batch makes for each sample; not ``in`` or ``is``"""
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+YIELDED = "yield"
+"""stands for what goes on where a generator yields, as inside of a context manager"""
 
 
 def decided_by_samples(*makers: Any) -> str | None:
     """Where data sets or collate functions decide by a sample, in words; None where they are not seen to."""
-    told = (
-        decision(found.function.__code__, found.owner is not None) for found in reached(*makers)
-    )
-    return next(filter(None, told), None)
+    return next(filter(None, map(_why, reached_or_closed(*makers))), None)
+
+
+def _why(found: Found | Closed) -> str | None:
+    if isinstance(found, Closed):
+        return found.why
+    function, owner = found
+    users = is_users_function(function)
+    return decision(function.__code__, owner is not None) if users else None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -45,42 +51,26 @@ def decision(code: CodeType, bound: bool) -> str | None:
     """The first place of a user's function that decides by its parameters; not by a method's own object,
     which is the first of them where it is ``bound``.
     """
-    file = code.co_filename
-    if not is_user_file(file):
-        return None
-    written = [
-        each for each in _written_in(file)[code.co_firstlineno] if _name(each) == code.co_name
-    ]
-    if not written:
+    file, functions = code.co_filename, written(code)
+    if not functions:
         return f"the source of {code.co_name} in {short(file)} cannot be read"
-    for function in written:  # a line may hold several lambdas
+    for function in functions:  # a line may hold several lambdas
         carried = _carried(function, bound)
         for node in ast.walk(function):
-            for each in _decides_by(node):
+            for each, does in _telling(node, bound):
                 if not carried.isdisjoint(_named(each)):
-                    return (
-                        f"{short(file)}:{each.lineno} decides something for each sample by itself"
-                    )
+                    return f"{short(file)}:{each.lineno} {does}"
     return None
 
 
-@functools.lru_cache(maxsize=64)
-def _written_in(file: str) -> defaultdict[int, list[Function]]:
-    """The functions of a file, by the line where each begins."""
-    found: defaultdict[int, list[Function]] = defaultdict(list)
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return found
-    for node in ast.walk(tree):
-        if isinstance(node, Function):
-            line = node.lineno if isinstance(node, ast.Lambda) else first_line(node)
-            found[line].append(node)
-    return found
-
-
-def _name(function: Function) -> str:
-    return "<lambda>" if isinstance(function, ast.Lambda) else function.name
+def _telling(node: ast.AST, bound: bool) -> Iterator[tuple[Any, str]]:
+    """What to look for a sample in, and what is done where there is one."""
+    for each in _decides_by(node):
+        yield each, "decides something for each sample by itself"
+    if bound and isinstance(node, ast.stmt):
+        kept = (name for names, _ in _bindings(node) for name in names)
+        if any("." in name for name in kept):
+            yield node, "keeps something of each sample in an attribute"
 
 
 def _decides_by(node: ast.AST) -> list[Any]:
@@ -98,35 +88,43 @@ def _decides_by(node: ast.AST) -> list[Any]:
             return [subject]
         case ast.Compare(ops=ops) if not all(isinstance(each, ELEMENTWISE) for each in ops):
             return [node]
-        case ast.Call() if _of_all(node):
+        case ast.Compare():
+            return [each for each in ast.walk(node) if _is_one_value(each)]
+        case ast.Call() if of_all(node):
             return [node]
         case ast.Try(body=body, handlers=[_, *_]) | ast.TryStar(body=body):
+            return body
+        case ast.Try(body=body, finalbody=last) if any(map(_leaves, last)):
+            return body
+        case ast.With(body=body, items=items) if any(map(_suppresses, items)):
             return body
     return []
 
 
-def _of_all(call: ast.Call) -> bool:
-    """Whether it makes one value of a whole batch."""
-    numbers = [each for each in call.args if isinstance(each, ast.Constant | ast.UnaryOp)]
-    axis = any(each.arg in ("axis", "dim") for each in call.keywords)
-    return (
-        _called(call) in OF_ALL
-        and not axis
-        and not (isinstance(call.func, ast.Attribute) and numbers)
-    )
+def _is_one_value(tree: ast.AST) -> bool:
+    """Whether it is taken from a place, as ``x[0]``: in a slice that is the place of a sample."""
+    match tree:
+        case ast.Subscript(slice=ast.UnaryOp(operand=place) | place):
+            return isinstance(place, ast.Constant) and isinstance(place.value, int)
+    return False
 
 
-def _called(call: ast.Call) -> str:
-    match call.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
+def _leaves(statement: ast.stmt) -> bool:
+    """Whether an error may end there, as by a ``return`` in ``finally``."""
+    leaves = (ast.Return, ast.Break, ast.Continue)
+    return any(isinstance(each, leaves) for each in ast.walk(statement))
+
+
+def _suppresses(item: ast.withitem) -> bool:
+    calls = (each for each in ast.walk(item.context_expr) if isinstance(each, ast.Call))
+    return any(called(each) == "suppress" for each in calls)
 
 
 def _carried(function: Function, bound: bool) -> set[str]:
     """The names of parameters, and of what is made of them."""
     first = [each.arg for each in (*function.args.posonlyargs, *function.args.args)][:bound]
     found = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)} - {*first}
+    found.add(YIELDED)
     bindings = [pair for node in ast.walk(function) for pair in _bindings(node)]
     while new := {name for to, of in bindings if found & of for name in to} - found:
         found |= new
@@ -171,11 +169,13 @@ def _bound(target: ast.expr) -> Iterator[str]:
 def _named(tree: ast.AST) -> Iterator[str]:
     """Names in an expression, and attributes as "self.x"; none in what asks for a type."""
     match tree:
-        case ast.Call() if _called(tree) in BY_TYPE:
+        case ast.Call() if called(tree) in BY_TYPE:
             return
         case ast.Name(id=name):
             yield name
         case ast.Attribute(value=ast.Name(id=name), attr=attribute):
             yield f"{name}.{attribute}"
+        case ast.Yield() | ast.YieldFrom():
+            yield YIELDED
     for child in ast.iter_child_nodes(tree):
         yield from _named(child)

@@ -13,17 +13,20 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol, final
+from typing import Literal, ParamSpec, Protocol, TypeVar, final
 
 import torch
 
 from outpace.serve.forks import tell_in_forks
 from outpace.serve.making import Arrival, BatchMaker, Made, Request, bytes_of
 from outpace.serve.processes import Processes
+from outpace.serve.thread_state import AsHere
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Kind = Literal["none", "threads", "processes"]
 AS_MADE = Arrival()
 LEAST = 2
@@ -259,7 +262,16 @@ def _begin_no_more() -> None:
 threading._register_atexit(_begin_no_more)  # type: ignore[attr-defined]
 
 
-def fetch_threads(count: int) -> ThreadPoolExecutor:
+@final
+class FetchThreads(ThreadPoolExecutor):
+    """Threads that do what they are asked as the thread that asks would, under ``torch.no_grad()`` say."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """The same as of other threads."""
+        return super().submit(AsHere(), fn, *args, **kwargs)
+
+
+def fetch_threads(count: int) -> FetchThreads:
     """Threads whose torch operations stay in them: teams of each would crowd the cores.
 
     torch keeps the number for a thread in that thread, and the one for threads to come in a global:
@@ -275,7 +287,7 @@ def fetch_threads(count: int) -> ThreadPoolExecutor:
         with contextlib.suppress(threading.BrokenBarrierError):
             everyone.wait()
 
-    pool = ThreadPoolExecutor(count, "outpace-serve", initializer=begin)
+    pool = FetchThreads(count, "outpace-serve", initializer=begin)
     try:
         for _ in range(count):
             pool.submit(int)

@@ -1,9 +1,9 @@
 """Feeds: batches of a DataLoader made ahead by a thread, by threads or by processes.
 
 A feed draws from the random generators in the order in which the DataLoader would, so that the order of
-the samples is the same: a base seed as the epoch begins, and then the sampler, at once where the script has
-workers and with the first batch where it has none. What the samples themselves draw comes in the same order
-too where one thread makes all batches; with several it does not.
+the samples is the same: a base seed as the epoch begins, then the sampler, at once where the script has
+workers and with the first batch where it has none, and what the sampler draws at its end. What the samples
+themselves draw comes in the same order too where one thread makes all batches; with several it does not.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import Feed
 from outpace.serve.ahead import Ahead, Work
 from outpace.serve.batches import Fetch, Forgiving, Slices, by_items
+from outpace.serve.by_threads import ByThreads
 from outpace.serve.cache import SampleCache
 from outpace.serve.changes import state_of
 from outpace.serve.crossing import Packer, check_picklable, stacked_in_own_memory, unpacked
-from outpace.serve.executors import fetch_threads
 from outpace.serve.heirs import no_heirs
+from outpace.serve.in_worker import alone, same_in_worker
+from outpace.serve.left_behind import left_behind
 from outpace.serve.open_files import holds_open_file
+from outpace.serve.place_in_file import moves_place
 from outpace.serve.places import Places
 from outpace.serve.processes import Fits, places_for
+from outpace.serve.sampler_end import until_end, without_end
 
 drawing = threading.RLock()
 """threads of several loaders would draw from one data set at once, which one that seeks does not bear"""
@@ -63,13 +67,31 @@ def make_feed(
             raise NotImplementedError("an iterable data set is drawn by one worker only")
         if loader.persistent_workers:
             raise NotImplementedError("its own workers last, and have their places in the data")
-    # Forked processes share its place in the file as threads do; one with workers of its own bears that.
-    shares = feed.executor == "threads" or (feed.executor == "processes" and not loader.num_workers)
-    if shares and holds_open_file(loader.dataset):
-        raise NotImplementedError(f"the data set keeps a file open, which {feed.executor} share")
+    else:
+        _refuse_shared(loader, feed)
     if feed.executor == "processes":
         return Processes(loader, feed)
     return InProcess(loader, feed, strict=strict)
+
+
+def _refuse_shared(loader: DataLoader[Any], feed: Feed) -> None:
+    """NotImplementedError where others than the script's own workers, or thread, would make other samples."""
+    elsewhere = (feed.executor == "processes") != (loader.num_workers > 0)
+    # Forked processes share its place in the file as threads do; one with workers of its own bears that.
+    if feed.executor == "threads" or (feed.executor == "processes" and elsewhere):
+        with drawing:
+            opened = holds_open_file(loader.dataset) or moves_place(loader.dataset, alone(loader))
+        if opened:
+            raise NotImplementedError(
+                f"the data set keeps a file open, which {feed.executor} share"
+            )
+    if feed.executor == "threads" and (told := left_behind(loader.dataset)):
+        raise NotImplementedError(f"{told}, which threads would share")
+    if elsewhere and loader.worker_init_fn is not None:
+        with drawing:
+            same = same_in_worker(loader)
+        if not same:
+            raise NotImplementedError("its worker_init_fn has workers make other samples")
 
 
 class InProcess:
@@ -88,7 +110,8 @@ class InProcess:
         self.working: list[Work] = []
         self.fast: Slices | SampleCache | None = None
         self.fetch = None if self.iterable else self._fetch(strict)
-        self.threads = fetch_threads(feed.workers) if feed.executor == "threads" else None
+        by_threads = feed.executor == "threads"
+        self.threads = ByThreads(loader.dataset, feed.workers) if by_threads else None
         self.process = os.getpid()
 
     def _fetch(self, strict: bool) -> Fetch:
@@ -107,7 +130,7 @@ class InProcess:
         if self.process != os.getpid():  # a fork has none of its parent's threads
             self.process, self.working = os.getpid(), []
             if self.threads is not None:
-                self.threads = fetch_threads(self.feed.workers)
+                self.threads.begin()
         for ahead in self.working:
             if ahead.left.is_set():
                 ahead.thread.join()  # Two threads must not draw from one data set at once.
@@ -121,21 +144,21 @@ class InProcess:
             # The first index seeds the sampler from the global generator: in the script's own thread.
             first = list(itertools.islice(indices, 1))
             batches = own if own is not None else map(self._make, itertools.chain(first, indices))
-            if self.feed.executor not in ("ahead", "threads"):
-                return batches
-            work = Work(batches, self.feed.prefetch, self.go, self.closed)
-            self.working.append(work)
-            return Ahead(work)
+            if self.feed.executor in ("ahead", "threads"):
+                work = Work(batches, self.feed.prefetch, self.go, self.closed)
+                self.working.append(work)
+                batches = Ahead(work)
+            return until_end(batches, self.loader)
 
         return Later(begin) if own is None and not self.loader.num_workers else begin()
 
     def _indices(self) -> Iterator[Any]:
-        loader: Any = self.loader
-        indices: Iterator[Any] = iter(loader._index_sampler)
+        loader, order = self.loader, without_end(self.loader)
+        indices: Iterator[Any] = iter(order)
         if (own := self.own()) is None or draws_seed(own):
             _seed_from(loader.generator)
             if loader.num_workers:
-                indices = iter(loader._index_sampler)  # as its own iterator asks once more
+                indices = iter(order)  # as its own iterator asks once more
         if self.feed.pool:
             if len(self.pool) < self.feed.pool:
                 self.pool = list(itertools.islice(indices, self.feed.pool))
@@ -146,7 +169,7 @@ class InProcess:
         assert self.fetch is not None
         loader: Any = self.loader
         if self.threads is not None and self.feed.fetch == "items" and loader._auto_collation:
-            batch = self._make_together(indices)
+            batch = self.loader.collate_fn(self.threads.items(list(indices)))
         else:
             with drawing:
                 batch = self.fetch(indices)
@@ -155,17 +178,6 @@ class InProcess:
 
             batch = pin_memory(batch)  # type: ignore[no-untyped-call]
         return batch
-
-    def _make_together(self, indices: Any) -> Any:
-        """A batch whose items are drawn by all threads at once."""
-        assert self.threads is not None
-        dataset: Any = self.loader.dataset
-        indices = list(indices)
-        size = max(1, -(-len(indices) // self.feed.workers))
-        parts = [indices[i : i + size] for i in range(0, len(indices), size)]
-        many = getattr(dataset, "__getitems__", None) or (lambda part: [dataset[i] for i in part])
-        items = self.threads.map(many, parts)
-        return self.loader.collate_fn([item for part in items for item in part])
 
     @property
     def gave_up(self) -> bool:
@@ -193,7 +205,7 @@ class InProcess:
         self.closed.set()
         self.go.set()
         if self.threads is not None:
-            self.threads.shutdown(wait=False, cancel_futures=True)
+            self.threads.close()
 
 
 def _seed_from(generator: torch.Generator | None) -> int:
@@ -308,6 +320,7 @@ class Processes:
     def __init__(self, loader: DataLoader[Any], feed: Feed) -> None:
         own: Any = loader
         self.own = weakref.ref(loader)
+        self.script: DataLoader[Any] = copy_of(loader)
         self.places = _places(loader, feed)
         common: dict[str, Any] = {
             "dataset": loader.dataset,
@@ -321,14 +334,15 @@ class Processes:
         }
         if feed.workers:
             common["prefetch_factor"] = feed.prefetch or 2
+        order = without_end(loader)
         if loader.batch_sampler is not None:
-            sampler: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+            sampler: dict[str, Any] = {"batch_sampler": order}
         else:
-            sampler = {"batch_size": None, "sampler": loader.sampler}
+            sampler = {"batch_size": None, "sampler": order}
         self.beside: dict[str, Any] = common | sampler
         """what a DataLoader for an epoch beside another is made of"""
         name = "batch_sampler" if loader.batch_sampler is not None else "sampler"
-        self.seeding = Seeding(sampler[name], loader.generator, self.places)
+        self.seeding = Seeding(order, loader.generator, self.places)
         if feed.workers:
             fits = Fits(feed.workers, self.places)
             pack = Packer(places=self.places, fits=fits) if self.places is not None else None
@@ -356,6 +370,9 @@ class Processes:
 
     def _begin(self, generator: torch.Generator | None, draws: bool) -> Iterator[Any]:
         """``generator``: that a seed for the workers is drawn from; ``draws``: also where they are there."""
+        return until_end(self._drawn(generator, draws), self.script)
+
+    def _drawn(self, generator: torch.Generator | None, draws: bool) -> Iterator[Any]:
         loader: Any = self.loader
         loader.generator = generator
         if not loader.persistent_workers:

@@ -30,6 +30,7 @@ from outpace.serve.hugging_face import HuggingFace
 from outpace.serve.listing import list_files
 from outpace.serve.making import BatchMaker
 from outpace.serve.meta import FILE as META
+from outpace.serve.one_thread import one_thread
 from outpace.serve.records import Records
 from outpace.serve.remote import Remote
 from outpace.serve.repaid import Left, costs, made_twice, repaid
@@ -64,7 +65,7 @@ def shelf_for(
     name.update(text_of(maker.prepare).encode("utf-8", "replace"))
     bytes_of_some = 0
     samples, made_s = list[Any](), list[float]()
-    with generators_kept():
+    with generators_kept(), one_thread():
         count = min(NAMED_BY, size)
         for i in range(count):
             made = prepared_twice(maker, i * (size - 1) // max(1, count - 1))

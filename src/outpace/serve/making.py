@@ -17,15 +17,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.errors import DataError, OutpaceError
 from outpace.measure.generators import random_states
 from outpace.seams.generators import moved
 from outpace.serve.batches import Slices, same_bits
 from outpace.serve.changes import state_of
+from outpace.serve.collated import collated
 from outpace.serve.held import all_kept, held_by, seed_all
+from outpace.serve.leaf_bytes import leaf_bytes
 from outpace.serve.nests import each, leaves
+from outpace.serve.one_thread import one_thread
 from outpace.serve.open_files import Unopened
 from outpace.serve.order import generator
 from outpace.serve.shelf import Shelf, kept_and_read
@@ -107,11 +110,13 @@ class BatchMaker:
     ) -> None:
         self.source, self.seed, self.on_error = source, seed, on_error
         self.prepare, self.transform = prepare, transform
-        self.collate = collate or default_collate
+        self.collate = collate or collated
         self.random = transform is not None and takes_two(transform)
         plain = prepare is None and transform is None and collate is None
         self.whole = plain and getattr(source, "gives_batches", False) is True
         self.sliced = plain and not self.whole
+        self.copied = plain and (self.whole or type(source) is TensorDataset)
+        """nothing is computed on the way"""
         self.shelf: Shelf | None = None
         self.streams: tuple[str, ...] = ()
         self.held: dict[str, Any] = {}
@@ -166,9 +171,9 @@ class BatchMaker:
         tries: list[Callable[[], Any]] = []
         if not self.whole:
             tries += [partial(self.sample, 0, index) for index in looked_at]
-        if after is not None or self.collate is not default_collate:
+        if after is not None or self.collate is not collated:
             tries.append(together)
-        with all_kept(held):
+        with one_thread(), all_kept(held):
             for draw in tries:
                 before, own = random_states(), {name: text_of(held[name]) for name in held}
                 with contextlib.suppress(Exception):  # told of when its turn comes
@@ -186,7 +191,11 @@ class BatchMaker:
         return self.streams
 
     def __call__(self, request: Request) -> Made:
-        """Make one batch."""
+        """Make one batch, on one of torch's threads."""
+        with contextlib.nullcontext() if self.copied else one_thread():
+            return self._made(request)
+
+    def _made(self, request: Request) -> Made:
         try:
             if self.whole:
                 return Made(self._whole(request.indices))
@@ -357,15 +366,8 @@ def takes_two(transform: Callable[..., Any]) -> bool:
 
 
 def bytes_of(batch: Any) -> int:
-    """Bytes of what is in a batch; of a number, of its object."""
-    return sum(map(_bytes, leaves(batch)))
-
-
-def _bytes(leaf: Any) -> int:
-    if isinstance(leaf, torch.Tensor | np.ndarray):
-        with contextlib.suppress(RuntimeError):  # torch does not tell of a sparse one
-            return leaf.nbytes
-    return len(leaf) if isinstance(leaf, bytes | str) else 8
+    """Bytes of what is in a batch."""
+    return sum(map(leaf_bytes, leaves(batch)))
 
 
 def _pinned(leaf: Any) -> Any:

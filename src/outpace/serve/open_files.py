@@ -2,14 +2,16 @@
 
 Many data sets open theirs when the first sample is drawn, so that each worker has one of its own. To draw
 samples before the workers begin would undo that: so afterwards such a data set is as if none had been
-drawn. Honest limit: attributes of the data set and of data sets inside of it are looked at, and what lists,
-tuples and dicts there begin with, nothing else.
+drawn. Honest limit: attributes of the data set, and of data sets and of objects of the user's classes inside
+of it, are looked at, and what lists, tuples and dicts there begin with, nothing else. Files that are held
+elsewhere, or by a type that is not known here, `outpace.serve.place_in_file` finds by trying.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import io
 import sqlite3
 import zipfile
@@ -20,15 +22,23 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple, final
 
 import numpy as np
+from torch import nn
 from torch.utils.data import Dataset
 
-ONE_AT_A_TIME = ("h5py", "tables", "netCDF4", "lmdb", "tarfile")
-"""packages whose open files are not to be read by several threads at once"""
+from outpace.serve.whose import is_users
+
+ONE_AT_A_TIME = (
+    *("h5py", "tables", "netCDF4", "lmdb", "tarfile", "soundfile", "pysam", "rasterio.io"),
+    *("pandas.io.pytables", "cv2.VideoCapture"),
+)
+"""packages, modules and classes whose open files are not to be read by several threads at once"""
 FILES = (io.IOBase, sqlite3.Connection, sqlite3.Cursor, zipfile.ZipFile, np.lib.npyio.NpzFile)
 """what has a place in a file, or a connection, of its own"""
 HOLDERS = (Dataset, list, tuple, dict)
 MANY, MOST = 1 << 10, 1 << 14
 """things in a list, and in all, that are looked at"""
+FEW = 64
+"""objects in a list that are looked into"""
 
 
 class Held(NamedTuple):
@@ -60,8 +70,10 @@ class Unopened:
         self.empty = {held.place: held.value is None for held in found}
         """by place that there was"""
         self.flags = {h.place: h.value for h in found if h.value is None or type(h.value) is bool}
-        self.whole = len(found) < MOST
-        """all places are known"""
+        self.known = {id(dataset), *(id(held.value) for held in found if _may_hold(held))}
+        """what was looked into, as a whole"""
+        if len(found) == MOST:
+            self.known &= {id(held.holder) for held in found} - {id(found[-1].holder)}
 
     def put_back(self) -> None:
         """Let go of what was opened since, where a data set opens it again by itself: a list that was made
@@ -79,7 +91,7 @@ class Unopened:
 
     def _closed(self) -> list[Held]:
         found = _held(self.dataset, inside=self._was_filled)
-        new = [held for held in found if not self._was_filled(held) and _has_open(held.value)]
+        new = [held for held in found if self._is_new(held) and _has_open(held.value)]
         for held in reversed(new):  # of a list the last goes first
             self._let_go(held)
         return new
@@ -92,17 +104,18 @@ class Unopened:
         self._reset([held for held in found if self._is_new(held)])
 
     def _is_new(self, held: Held) -> bool:
-        was_there = held.place in self.empty
-        return not was_there or (self.empty[held.place] and held.value is not None)
+        if held.place not in self.empty:
+            return id(held.holder) in self.known
+        return self.empty[held.place] and held.value is not None
 
     def _reset(
         self, new: list[Held], names: Callable[[Any], set[str]] = lambda holder: set(vars(holder))
     ) -> None:
-        """Have all that has one of these as an attribute as it was, or those of its ``names``; nothing where
-        not all was known.
+        """Have all that has one of these as an attribute as it was, or those of its ``names``, where all of
+        it was known.
         """
         holders = {id(held.holder): held.holder for held in new if not held.item}
-        for holder in holders.values() if self.whole else ():
+        for holder in (holders[each] for each in holders.keys() & self.known):
             for name in vars(holder).keys() & names(holder):
                 place = id(holder), name, False
                 if place not in self.empty:
@@ -154,14 +167,27 @@ def _held(dataset: Any, inside: Callable[[Held], bool] = lambda held: True) -> I
 
 
 def _all_held(dataset: Any, inside: Callable[[Held], bool]) -> Iterator[Held]:
-    holders, met = deque([dataset]), {id(dataset)}
-    while holders:
-        for held in _held_by(holders.popleft()):
+    holders, others, met = deque([dataset]), deque[Any](), {id(dataset)}
+    while holders or others:  # what data sets hold themselves comes before what other objects do
+        for held in _held_by((holders or others).popleft()):
             yield held
             value = held.value
-            if isinstance(value, HOLDERS) and id(value) not in met and inside(held):
+            if _may_hold(held) and id(value) not in met and inside(held):
                 met.add(id(value))
-                holders.append(value)
+                (holders if isinstance(value, HOLDERS) else others).append(value)
+
+
+def _may_hold(held: Held) -> bool:
+    """Whether it is to be looked into: of the user's own objects each but one of many."""
+    if isinstance(held.value, HOLDERS):
+        return True
+    kind: Any = type(held.value)
+    return _is_users(kind) and not (held.item and len(held.holder) > FEW)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_users(kind: type) -> bool:
+    return is_users(kind.__module__) and not issubclass(kind, nn.Module)
 
 
 def _held_by(holder: Any) -> Iterator[Held]:
@@ -204,6 +230,11 @@ def _has_open(value: Any) -> bool:
 
 
 def _is_open(value: Any) -> bool:
-    if isinstance(value, FILES):
-        return True
-    return type(value).__module__.split(".")[0] in ONE_AT_A_TIME
+    kind: Any = type(value)
+    return isinstance(value, FILES) or _is_of_a_file(kind)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_of_a_file(kind: type) -> bool:
+    name = f"{kind.__module__}.{kind.__qualname__}."
+    return any(name.startswith(f"{each}.") for each in ONE_AT_A_TIME)

@@ -27,6 +27,7 @@ from outpace.serve.partial import LOCK, check_free, clear, partial, publish, tar
 from outpace.serve.plans import UNEVEN, As, Plan, Spec, plan, tried
 from outpace.serve.records import INDEX, RecordsWriter
 from outpace.serve.remote import Remote
+from outpace.serve.rounding import Rounding
 from outpace.serve.rows import Uneven
 from outpace.serve.sources import JOURNAL
 from outpace.serve.table_files import (
@@ -88,7 +89,7 @@ def pack(
 ) -> Meta:
     """Pack a source into the folder ``dest``; what its meta.json then says.
 
-    ``float32``: of a table, floats of 64 bits as 32.
+    ``float32``: of a table, floats of 64 bits as 32; ``why`` of the meta names columns that lose much.
     ``skip``: leave out what cannot be read, and list it. ``jobs``: threads that make samples; one
     unless given where the source is code of the user's, 8 for an address, else as many as there are
     cores. ``begin`` is told the forecast, ``progress`` the phase, what is done of it, and of how much.
@@ -253,10 +254,11 @@ def _table(found: Plan, folder: Path, how: How) -> Meta:
 def _written(found: Plan, folder: Path, how: How, note: str, *, whole: bool) -> Meta:
     assert found.listing is not None
     clear(folder)
-    skipped: list[Skipped] = []
+    skipped, rounding = list[Skipped](), Rounding()
     leave_out = skipped if how.skip else None
     table = batches_of(Path(found.origin), leave_out, whole=whole)
-    schema, batches, count = as_float32(table) if found.options.get("float32") else table
+    narrow = found.options.get("float32")
+    schema, batches, count = as_float32(table, rounding) if narrow else table
     first = next(batches, None)
     if first is None:
         raise DataError(f"{found.origin}: there are no rows in it")
@@ -270,10 +272,11 @@ def _written(found: Plan, folder: Path, how: How, note: str, *, whole: bool) -> 
         itertools.chain([first], batches),
         lambda done: how.progress("packing", done, max(done, size)),
     )
-    return _meta(found, filled, skipped)
+    return _meta(found, filled, skipped, rounding.told())
 
 
-def _meta(found: Plan, filled: dict[str, Any], skipped: list[Skipped]) -> Meta:
+def _meta(found: Plan, filled: dict[str, Any], skipped: list[Skipped], more: str = "") -> Meta:
+    """``more``: what there is to say of the grade, besides the reason."""
     listing = found.listing
     grade, why = found.grade
     classes = getattr(found.source, "classes", None)
@@ -289,7 +292,7 @@ def _meta(found: Plan, filled: dict[str, Any], skipped: list[Skipped]) -> Meta:
         ),
         options=found.options,
         grade=grade,
-        why=why,
+        why=f"{why}; {more}" if more else why,
         skipped=(*found.skipped, *skipped),
     )
 

@@ -85,12 +85,15 @@ class Plan:
         return replace(self, kind="records", reason=reason, rows=None)
 
     @property
-    def grade(self) -> tuple[Literal["exact", "learning"], str]:
+    def grade(self) -> tuple[Literal["exact", "numerics", "learning"], str]:
         """Whether a training learns the same from what is packed, and why."""
         if self.kind == "tars":
             return "exact", "nothing is copied"
         if self.options.get("float32"):
-            return "exact", "floats of 64 bits are rounded to 32, as torch's float() rounds them"
+            return "numerics", (
+                "floats of 64 bits are rounded to 32: the same bits only where a script makes float32 of "
+                "them before anything else"
+            )
         if self.resize is None:
             return "exact", "samples stay as they are"
         side, quality = self.resize
@@ -245,7 +248,7 @@ def _digest(spec: str, source: Source, some: list[Any]) -> str:
     from outpace.serve.probe import probe
 
     loader: Any = DataLoader(_Forgiving(source), collate_fn=_first)  # type: ignore[arg-type]
-    found = probe(loader)
+    found = probe(loader, workers=False)
     if found.deterministic is False:
         by = f" (drawn by {' and '.join(found.random_streams)})" if found.random_streams else ""
         raise DataError(

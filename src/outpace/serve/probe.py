@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any
 
+import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -22,6 +23,7 @@ from torch.utils.data import (
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
+    default_collate,
 )
 
 from outpace.measure.generators import random_states
@@ -29,6 +31,7 @@ from outpace.measure.statistics import median
 from outpace.seams.generators import generators_kept, moved
 from outpace.serve.batches import Slices, Unlike, by_items, same_bits
 from outpace.serve.cache import SampleCache, flatten
+from outpace.serve.one_thread import one_thread
 from outpace.serve.open_files import none_opened
 
 KNOWN = (
@@ -38,8 +41,9 @@ KNOWN = (
     WeightedRandomSampler,
     DistributedSampler,
 )
-"""samplers that make all of an epoch's order as it begins; but for `RandomSampler` with replacement"""
-TRIED = 6
+"""samplers that make all of an epoch's order as it begins; but for one that gives samples again at random"""
+TRIED, BY_ONE = 6, 2
+"""samples that are drawn twice, and those that one of torch's threads draws too"""
 MADE, MAKING_S = 4, 1.0
 """batches that are made here, and seconds after which it is enough"""
 
@@ -49,6 +53,7 @@ class Probe:
     """What was found; None where it could not be tried."""
 
     deterministic: bool | None = None
+    """the same sample is the same whenever, and by whichever process, it is drawn"""
     random_streams: tuple[str, ...] = ()
     sliceable: bool | None = None
     why_not_sliceable: str | None = None
@@ -67,12 +72,15 @@ def has_own_sampler(loader: DataLoader[Any]) -> bool:
         if type(batches) is not BatchSampler:
             return True
         sampler = batches.sampler
-    lazily = type(sampler) is RandomSampler and sampler.replacement
-    return type(sampler) not in KNOWN or lazily
+    if type(sampler) is RandomSampler:
+        return sampler.replacement or len(sampler) > len(sampler.data_source)
+    return type(sampler) not in KNOWN
 
 
-def probe(loader: DataLoader[Any], *, slices: bool = True) -> Probe:
-    """Try the data set of a DataLoader; ``slices``: whether it can be sliced too."""
+def probe(loader: DataLoader[Any], *, slices: bool = True, workers: bool = True) -> Probe:
+    """Try the data set of a DataLoader; ``slices``: whether it can be sliced too; ``workers``: whether it
+    gives the same on one of torch's threads, as a worker has.
+    """
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
         return Probe()
@@ -97,13 +105,29 @@ def probe(loader: DataLoader[Any], *, slices: bool = True) -> Probe:
             same = same and same_bits(one, other)
         found.again_s = median(again)
         found.random_streams = tuple(sorted(streams))
-        found.deterministic = same and not streams
         found.sample_bytes = _bytes(first[-1])
+        found.deterministic = same = same and not streams
+        if same and workers:
+            found.deterministic = _same_by_one(loader, indices, found.again_s)
         if found.deterministic and slices:
             _try_slicing(loader, indices, found)
         elif slices:
-            found.sliceable, found.why_not_sliceable = False, "samples are random"
+            why = "samples depend on how many threads torch has" if same else "samples are random"
+            found.sliceable, found.why_not_sliceable = False, why
     return found
+
+
+def _same_by_one(loader: DataLoader[Any], indices: list[int], sample_s: float) -> bool:
+    """Whether one of torch's threads makes the same samples, and batches of its own kind, as all of them."""
+    if torch.get_num_threads() == 1:
+        return True
+    fetch, some = by_items(loader), [[index] for index in indices[:BY_ONE]]
+    if loader.collate_fn is not default_collate:
+        count = min(loader.batch_size or 1, int(MAKING_S / max(sample_s, 1e-6)))
+        some.append(indices[: max(2, count)])
+    on_all = [fetch(each) for each in some]
+    with one_thread():
+        return same_bits(on_all, [fetch(each) for each in some])
 
 
 def _try_slicing(loader: DataLoader[Any], indices: list[int], found: Probe) -> None:

@@ -1,23 +1,40 @@
 """The functions that run where an item is asked for or a batch is collated, as far as names tell.
 
-From ``__getitem__``, or a function, on to what they name: methods and attributes of the same object, and
-functions of the user's modules. What a library calls by other names is not found.
+From ``__getitem__``, or a function, on to what they name: methods of the same object and of those that it
+has, and functions and classes of the user's modules. A function that another one wraps is followed whoever
+wrote the other; what cannot be looked into is told. What a library calls by other names is not found.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
+import dis
+import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
-from types import CodeType, FunctionType, MethodType, ModuleType
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, NamedTuple
 
-from outpace.seams.where import is_user_file
+import numpy as np
+import torch
+from torch import nn
 
-ENTRIES = {"__getitem__", "__call__"}
-MOST_FUNCTIONS, MOST_PARTS = 500, 64
-"""functions that are found, and parts of a list that are looked into"""
+from outpace.measure.user_modules import attributes_of, file_of
+from outpace.seams.where import short
+from outpace.serve.members import by_name, functions_in, held, is_method, methods, special
+from outpace.serve.whose import (
+    is_compiled,
+    is_users,
+    is_users_function,
+    is_users_module,
+    kinds,
+    told,
+)
+
+PLAIN = (NoneType, bool, int, float, complex, str, bytes, np.ndarray, torch.Tensor, nn.Parameter)
+"""what has no functions of the user's"""
+MOST_FUNCTIONS, MOST_THINGS = 2_000, 20_000
+"""functions that are found, and things that one of them may name"""
 
 
 class Found(NamedTuple):
@@ -27,85 +44,130 @@ class Found(NamedTuple):
     owner: Any
 
 
+class Closed(NamedTuple):
+    """Something that may run, and why it is not looked into."""
+
+    why: str
+
+
+class Step(NamedTuple):
+    """A function, the object whose names it may use, or None, and whether that is its first argument."""
+
+    function: FunctionType
+    owner: Any
+    bound: bool
+
+
 def reached(*makers: Any) -> Iterator[Found]:
     """The functions that data sets and collate functions run, each once."""
-    ahead = deque(found for maker in makers for found in _run_by(maker))
-    seen: set[tuple[int, int]] = set()
-    while ahead and len(seen) < MOST_FUNCTIONS:
-        found = ahead.popleft()
-        if (key := (id(found.function), id(found.owner))) not in seen:
-            seen.add(key)
-            yield found
-            ahead += _named_by(found)
+    return (each for each in reached_or_closed(*makers) if isinstance(each, Found))
 
 
-def _run_by(thing: Any) -> Iterator[Found]:
-    """What runs where something is called, or an item of it is asked for."""
+def reached_or_closed(*makers: Any) -> Iterator[Found | Closed]:
+    """The same, and what cannot be looked into."""
+    ahead = deque(_run_by(makers, set(), makers))
+    seen: dict[tuple[int, int, bool], Step] = {}
+    while ahead:
+        step = ahead.popleft()
+        if isinstance(step, Closed):
+            yield step
+            continue
+        function, owner, bound = step
+        if (key := (id(function), id(owner), bound)) not in seen:
+            if len(seen) == MOST_FUNCTIONS:
+                yield Closed(f"more than {MOST_FUNCTIONS} functions may make a sample")
+                return
+            seen[key] = step
+            yield Found(function, owner if bound else None)
+            ahead += _named_by(step)
+
+
+def _named_by(step: Step) -> Iterator[Step | Closed]:
+    """What a function wraps, and what it names: in its object, and in the user's modules."""
+    function, owner, bound = step
+    users, names, things = is_users_function(function), _names(function.__code__), [owner]
+    for each in (*_enclosed(function), *_defaults(function), *attributes_of(function).values()):
+        if type(each) is FunctionType:
+            yield Step(each, owner, bound and is_method(each, owner))
+        elif users or callable(each):
+            things.append(each)
+    if users:
+        things += by_name(function.__globals__, names)
+        package = function.__globals__.get("__package__")
+        things += by_name(sys.modules, names | {f"{package}.{name}" for name in names})
+        for name in _imported(function.__code__):
+            if sys.modules.keys().isdisjoint((name, f"{package}.{name}")):
+                yield Closed(f"{name} is not imported before it is used")
+    # Its own class is named for ``super``, which leads to methods of the owner.
+    classes = [kind for kind in kinds(owner) if kind is not owner]
+    things = [each for each in things if all(each is not kind for kind in classes)]
+    yield from _run_by(things, names, [owner])
+
+
+def _run_by(things: Sequence[Any], names: set[str], own: Sequence[Any]) -> Iterator[Step | Closed]:
+    """What may run of things, and of what they hold, where a function has these names.
+
+    ``own``: what is asked for samples, or the object of the function: no operators are used on that.
+    """
+    ahead = deque(things)
+    seen: dict[int, Any] = {}
+    while ahead:
+        thing = ahead.popleft()
+        if type(thing) in PLAIN or id(thing) in seen:
+            continue
+        if len(seen) == MOST_THINGS:
+            yield Closed(f"a sample may be made by more than {MOST_THINGS} things")
+            return
+        seen[id(thing)] = thing
+        yield from _runs(thing, names, any(thing is each for each in own))
+        ahead += held(thing, names)
+
+
+def _runs(thing: Any, names: set[str], own: bool) -> Iterator[Step | Closed]:
+    """What may run of one thing itself."""
     match thing:
+        case ModuleType():  # before all others: to ask one for its class may run it
+            if is_users_module(thing) and type(thing) is not ModuleType:
+                yield Closed(f"{short(str(file_of(thing)))} is not imported before it is used")
         case FunctionType():
-            yield Found(thing, None)
-        case MethodType():
-            yield from _methods(thing.__self__, {thing.__name__})
-        case functools.partial():
-            yield from _run_by(thing.func)
-        case list() | tuple() | dict():
-            parts = list(thing.values() if isinstance(thing, dict) else thing)
-            for part in parts[:MOST_PARTS]:
-                yield from _run_by(part)
-        case type() | ModuleType():
-            return  # making an object, or nothing
+            yield Step(thing, None, False)
+        case MethodType(__func__=FunctionType() as function, __self__=owner):
+            yield Step(function, owner, True)
+        case torch.jit.ScriptFunction() if functions_in(thing):
+            pass  # what it was made of can be read
+        case _ if is_compiled(thing):
+            name = told(thing, "__qualname__") or type(thing).__qualname__
+            yield Closed(f"the source of {name} cannot be read")
+        case type() if not is_users(thing.__module__):
+            pass
         case _:
-            yield from _methods(thing, ENTRIES)
-
-
-def _methods(owner: Any, names: set[str]) -> Iterator[Found]:
-    """Those of an object's class and of the classes that it is made of: one may ask the next."""
-    for kind in type(owner).__mro__:
-        for name in names & vars(kind).keys():
-            match vars(kind)[name]:
-                case FunctionType() as function:
-                    yield Found(function, owner)
-                case property(fget=FunctionType() as function):
-                    yield Found(function, owner)
-                case functools.cached_property(func=FunctionType() as function):
-                    yield Found(function, owner)
-                case classmethod(__func__=FunctionType() as function):
-                    yield Found(function, owner)
-                case staticmethod(__func__=FunctionType() as function):
-                    yield Found(function, None)
-
-
-def _named_by(found: Found) -> Iterator[Found]:
-    """The functions that a function names: its object's, and those of the user's modules."""
-    function, owner = found
-    names = _names(function.__code__)
-    if owner is not None:
-        yield from _methods(owner, names)
-        yield from _held(getattr(owner, "__dict__", {}), names)
-    if not is_user_file(function.__code__.co_filename):
-        return
-    yield from _held(_enclosed(function), names)
-    yield from _held(function.__globals__, names)
-    for module in map(function.__globals__.get, names):
-        if isinstance(module, ModuleType) and is_user_file(getattr(module, "__file__", None) or ""):
-            yield from _held(vars(module), names)
-
-
-def _held(values: Mapping[str, Any], names: set[str]) -> Iterator[Found]:
-    for name in names & values.keys():
-        yield from _run_by(values[name])
+            for function, bound in methods(thing, names if own else names | special(thing)):
+                yield Step(function, thing, bound)
 
 
 def _names(code: CodeType) -> set[str]:
-    """What a function names besides its own variables, and what the functions in it do."""
+    """What a function names besides its own variables, be it as a text, and what the functions in it do."""
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return {*code.co_names, *code.co_freevars}.union(*map(_names, inner))
+    texts = [each for each in code.co_consts if isinstance(each, str) and each.isidentifier()]
+    return {*code.co_names, *code.co_freevars, *texts}.union(*map(_names, inner))
 
 
-def _enclosed(function: FunctionType) -> dict[str, Any]:
-    """The variables of the functions that it stands in."""
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+def _imported(code: CodeType) -> set[str]:
+    """The modules that a function imports itself, by the names that stand there."""
+    found = {each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME"}
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return (found - {""}).union(*map(_imported, inner))
+
+
+def _defaults(function: FunctionType) -> list[Any]:
+    """What its parameters are unless they are given."""
+    return [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _enclosed(function: FunctionType) -> list[Any]:
+    """What the variables of the functions that it stands in are."""
+    found = []
+    for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # it is not set yet
-            found[name] = cell.cell_contents
+            found.append(cell.cell_contents)
     return found

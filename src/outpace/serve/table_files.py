@@ -20,6 +20,7 @@ from outpace.measure.machine import free_memory
 from outpace.serve.listing import names_below
 from outpace.serve.meta import Skipped
 from outpace.serve.parts import check_parts, told_apart
+from outpace.serve.rounding import Rounding
 
 TEXTS = (".csv", ".jsonl")
 PARSED = 32 * 2**20
@@ -367,8 +368,8 @@ def _as(schema: Any, batch: Any) -> Any:
     return pyarrow().RecordBatch.from_arrays(columns, schema=schema)
 
 
-def as_float32(found: Batches) -> Batches:
-    """Floats of 64 bits as 32, rounded as torch's ``float()`` rounds them."""
+def as_float32(found: Batches, rounding: Rounding) -> Batches:
+    """Floats of 64 bits as 32, rounded as torch's ``float()`` rounds them; ``rounding`` sees them both."""
     pa = pyarrow()
     schema, batches, count = found
     fields = [
@@ -376,7 +377,7 @@ def as_float32(found: Batches) -> Batches:
         for field in schema
     ]
     narrow = pa.schema(fields, schema.metadata)
-    return narrow, (_as(narrow, batch) for batch in batches), count
+    return narrow, (rounding.look(batch, _as(narrow, batch)) for batch in batches), count
 
 
 def check_columns(files: Sequence[Path], schemas: Sequence[Any]) -> None:

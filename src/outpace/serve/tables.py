@@ -33,7 +33,9 @@ WHOLE = 2**53
 
 @final
 class Table:
-    """Rows of a table: ``source[i]`` is column -> Python value, ``batch`` is column -> array or list.
+    """Rows of a table: ``source[i]`` is column -> value, ``batch`` is column -> array or list.
+
+    A row's numbers and dates are numpy's, of the type that they have in a batch; anything else is Python's.
 
     ``path``: a file, a folder of a table's parts, or of a table that is packed.
 
@@ -77,6 +79,8 @@ class Table:
         columns: list[str] = batches[0].schema.names
         self.chunks = {n: [_seen(b.column(i)) for b in batches] for i, n in enumerate(columns)}
         self.together = {name: [*of] for name, of in (together or {}).items()}
+        self._gaps = {name for name, chunks in self.chunks.items() if _has_gaps(chunks)}
+        self._kinds = {name: _kind_of(chunks[0]) for name, chunks in self.chunks.items()}
         self.names = _names(self.path, self.chunks, self.together)
         self.starts: Rows = np.cumsum([0, *counts[:-1]])
         self.length: int = sum(counts)
@@ -97,14 +101,34 @@ class Table:
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = position(index, len(self))
         chunk = int(np.searchsorted(self.starts, row, side="right")) - 1
-        local = row - int(self.starts[chunk])
         for column in self.chunks:
             self._check(column, chunk)
-        found = {column: chunks[chunk][local].as_py() for column, chunks in self.chunks.items()}
+        found = {column: self._value(column, chunk, row) for column in self.chunks}
         for name, columns in self.together.items():
-            kind = self.chunks[columns[0]][0].type.to_pandas_dtype()
-            found[name] = np.array([found[column] for column in columns], kind)
+            found[name] = np.array([found[column] for column in columns])
         return {name: found[name] for name in self.names}
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        columns = self.batch(indices)
+        given = (c.tolist() if _is_truth(c) else c for c in columns.values())
+        return [dict(zip(columns, row, strict=True)) for row in zip(*given, strict=True)]
+
+    def _value(self, name: str, chunk: int, row: int) -> Any:
+        if (flat := self._flat[name]) is not None:
+            elements, shift = flat
+            return elements[row + shift[chunk]]
+        found = self.chunks[name][chunk][row - int(self.starts[chunk])]
+        kind = self._kinds[name]
+        if kind is None:
+            return found.as_py()
+        if kind.kind == "M":
+            return np.array(found.value, kind)[()]
+        value = found.as_py()
+        if kind.kind in "iu" and name in self._gaps:
+            if self._is_wide(name):
+                return value
+            return np.float64(np.nan if value is None else value)
+        return kind.type(np.nan if value is None else value)
 
     def batch(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> dict[str, Any]:
         """The rows of a batch. Numbers and dates as arrays (NaN, NaT in gaps), anything else as lists; so are
@@ -159,16 +183,14 @@ class Table:
         for chunk in np.unique(chunks).tolist():
             self._check(name, chunk)
         column = self._taken(name, rows, chunks)
-        kind = column.type
+        kind = self._kinds[name]
         # Not only those of this batch: all batches are of one type.
-        gaps = any(chunk.null_count for chunk in self.chunks[name])
-        integers = pa.types.is_integer(kind)
-        dated = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-        if not (integers or pa.types.is_floating(kind) or dated):
-            plain = pa.types.is_boolean(kind) and not gaps
+        gaps = name in self._gaps
+        if kind is None:
+            plain = pa.types.is_boolean(column.type) and not gaps
             return column.to_numpy() if plain else column.to_pylist()
         found = column.to_numpy()
-        if integers and gaps:
+        if kind.kind in "iu" and gaps:
             if self._is_wide(name):
                 return column.to_pylist()
             return found.astype(np.float64, copy=False)
@@ -270,7 +292,25 @@ def _is_plain(chunks: list[Any]) -> bool:
 
     kind = chunks[0].type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    return plain and not any(chunk.null_count for chunk in chunks)
+    return plain and not _has_gaps(chunks)
+
+
+def _has_gaps(chunks: list[Any]) -> bool:
+    return any(chunk.null_count for chunk in chunks)
+
+
+def _kind_of(column: Any) -> np.dtype[Any] | None:
+    """What numpy has numbers and dates as, gaps aside; None of anything else."""
+    import pyarrow as pa
+
+    known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_timestamp, pa.types.is_date)
+    if not any(is_of(column.type) for is_of in known):
+        return None
+    return np.asarray(pa.chunked_array([column[:0]]).to_numpy()).dtype
+
+
+def _is_truth(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype == np.bool_
 
 
 def _seen(column: Any) -> Any:

@@ -22,6 +22,7 @@ import torch
 from outpace.measure.arms import settled
 from outpace.measure.losses import Losses
 from outpace.measure.stops import Stops
+from outpace.measure.user_modules import file_of
 from outpace.plan.countdown import Countdown, began_here
 from outpace.plan.first_reads import FirstReads
 from outpace.plan.landing import Landing
@@ -165,9 +166,9 @@ def reported() -> dict[str, float]:
 
 def reports() -> bool:
     """Whether the script, or a module of its own, gives metrics to ``outpace.log`` at some time."""
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    files = {file_of(module) for module in list(sys.modules.values())}
     for file in files:
-        if isinstance(file, str) and is_user_file(file):
+        if file is not None and is_user_file(file):
             with contextlib.suppress(OSError, ValueError):
                 if REPORTS.search(Path(file).read_text(encoding="utf-8")):
                     return True

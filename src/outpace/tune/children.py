@@ -36,6 +36,7 @@ from outpace.tune.files import (
     write,
 )
 from outpace.tune.prove import Losses
+from outpace.tune.silence import hung
 
 MOST_RUNS = 8
 """times a script that ends before all is measured is run again"""
@@ -142,7 +143,7 @@ def measure_training(
         ended, contests = read(folder / STATUS, {}), read(folder / CONTESTS, {})
         another = ended.get("another") or another
         if code != 0 and evidence is not None and _is_altered(ended):
-            notes.append(_told_altered(code))
+            notes.append(_told_altered(f"ended with exit code {code}"))
             code = 0
         if evidence is not None and evidence.run.finished and code == 0:
             evidence = _ended(evidence, time() - (folder / EVIDENCE).stat().st_mtime)
@@ -198,7 +199,7 @@ def measure_training(
     if found is None and code == 0 and "broken" in ended:
         raise OutpaceError(
             f"nothing could be measured, by a fault of outpace's own: {ended['broken']}",
-            "OUTPACE_DEBUG=1 shows where; please report it",
+            "please report it with the lines above",
         )
     if found is not None:
         write_json(folder / EVIDENCE, found)  # trials go by it
@@ -216,10 +217,10 @@ def _is_altered(ended: Mapping[str, Any]) -> bool:
     return bool(ended.get("over") and ended.get("changed"))
 
 
-def _told_altered(code: int) -> str:
+def _told_altered(how: str) -> str:
     return (
-        f"the target ended with exit code {code} after experiments had changed its training; run it by "
-        "itself to see how it ends"
+        f"the target {how} after experiments had changed its training; run it by itself to see how it "
+        "ends"
     )
 
 
@@ -294,20 +295,20 @@ def try_remedies(launch: Launch, spec: dict[str, Any], folder: Path) -> Tried:
         code = launch("outpace.tune.trials:begin", full, folder, {})
         arm = read(folder / MARKER, {}).get("arm", "")
         ended = read(folder / STATUS, {})
+        how = hung(folder) or f"ended with exit code {code}"
         if code != 0 and _is_altered(ended):
-            notes.append(_told_altered(code))
+            notes.append(_told_altered(how))
         elif code != 0 and (ended.get("over") or arm in ("", "as_is", *WHOLE_RECIPE)):
             notes.append(
-                f"the target ended with exit code {code} when it was run again to try remedies; what it "
-                "printed is in the session's folder"
+                f"the target {how} when it was run again to try remedies; what it printed is in the "
+                "session's folder"
             )
             if arm in WHOLE_RECIPE and not ended.get("over"):
-                why = f"the process ended with exit code {code} under all that was accepted"
-                _take_back(folder, why)
+                _take_back(folder, f"the process {how} under all that was accepted")
             failed, too_short = True, False
             break
         elif code != 0:
-            excluded[arm] = f"the process ended with exit code {code} under this remedy"
+            excluded[arm] = f"the process {how} under this remedy"
             _take_back(folder, excluded[arm], arm)
             if monotonic() > deadline:
                 break
@@ -358,11 +359,13 @@ def run_for_losses(
     every_step: bool = False,
     from_step: int = 0,
     env: Mapping[str, str] | None = None,
+    silent_s: float | None = None,
 ) -> tuple[Losses | None, list[float], list[float]]:
     """Run so many steps, or seconds, under a recipe: losses, wall and CPU seconds of its steps.
 
     ``every_step``: those too in which an epoch began, or something other than training was done.
-    ``from_step``: the recipe is at work before it too, which is not noted.
+    ``from_step``: the recipe is at work before it too, which is not noted. ``silent_s``: seconds after
+    which the run is taken to hang.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LOSSES).unlink(missing_ok=True)
@@ -375,6 +378,7 @@ def run_for_losses(
         "losses": True,
         "every_step": every_step,
         "from_step": from_step,
+        "silent_s": silent_s,
     }
     code = launch("outpace.tune.apply:begin", spec, folder, env or {})
     noted = read(folder / LOSSES)

@@ -22,8 +22,10 @@ from outpace.tune.children import Launch, Tell, run_for_losses, write_trials
 from outpace.tune.data_plan import SMALLEST
 from outpace.tune.environment import environment_of
 from outpace.tune.files import WARM_UP
-from outpace.tune.proofs import epoch_of
+from outpace.tune.proofs import compiling_s
 from outpace.tune.propose import best, candidates, in_steps
+from outpace.tune.run_time import between_s, epoch_of
+from outpace.tune.silence import hung, patience
 
 PAIRS = 3
 RUN_S = 4.0
@@ -57,24 +59,29 @@ def try_new_processes(
         candidate, predicted = found
         remaining = [each for each in remaining if each.remedy.name != candidate.remedy.name]
         length = length_of(candidate, evidence)
-        each = 2 * PAIRS * (length.seconds + evidence.run.to_first_step_s)
-        if monotonic() + each > deadline:
+        each_s = cost_s(length, evidence) + compiling_s([t for t in done if t.accepted])
+        needed = 2 * PAIRS * each_s
+        if monotonic() + needed > deadline:
             left = max(0.0, deadline - monotonic())
-            reason = f"{NOT_TRIED}: {each:.0f} s would be needed, {left:.0f} are left"
+            reason = f"{NOT_TRIED}: {needed:.0f} s would be needed, {left:.0f} are left"
             done.append(candidate.trial(predicted, None, False, reason))
             write_trials(folder, done)
             continue
         begun = monotonic()
-        gain = _compare(launch, accepted, candidate, length, folder, tell, evidence.run.from_step)
+        gain, why = _compare(
+            *(launch, accepted, candidate, length, folder, tell),
+            from_step=evidence.run.from_step,
+            silent_s=patience(each_s),
+        )
         least = max(SMALLEST, candidate.remedy.least)
         accepts = gain is not None and gain.low > 1.0 and gain.speedup >= least
-        reason = "a run ended too soon" if gain is None else told(gain, least)
+        reason = why if gain is None else told(gain, least)
         done.append(candidate.trial(predicted, gain, accepts, reason, monotonic() - begun))
         write_trials(folder, done)
 
 
 class Length(NamedTuple):
-    """How long each run is: so many seconds, or so many steps; the first steps do not count."""
+    """How long each run is: so many seconds of steps, or so many steps; the first do not count."""
 
     seconds: float
     steps: int | None
@@ -91,8 +98,13 @@ def length_of(candidate: Candidate, evidence: Evidence) -> Length:
     if candidate.remedy.gain_of != "epochs" or data.batches is None:
         return Length(seconds, None, WARM_UP)
     steps = epoch_of(evidence)
-    epoch = steps * step_s + data.epoch_start_s
-    return Length(EPOCHS * epoch, EPOCHS * steps, steps)
+    return Length(EPOCHS * steps * step_s, EPOCHS * steps, steps)
+
+
+def cost_s(length: Length, evidence: Evidence) -> float:
+    """Seconds that a run of such a length takes, with what may come between its steps."""
+    steps = length.steps or math.ceil(length.seconds / max(1e-4, evidence.steps.mean_s))
+    return evidence.run.to_first_step_s + length.seconds + between_s(evidence, steps)
 
 
 def _compare(
@@ -102,29 +114,34 @@ def _compare(
     length: Length,
     folder: Path,
     tell: Tell,
+    *,
     from_step: int,
-) -> Gain | None:
+    silent_s: float,
+) -> tuple[Gain | None, str]:
+    """The gain, or why there is none."""
     name = candidate.remedy.name
     sides = (accepted, [*accepted, (name, candidate.settings)])
     times: tuple[list[float], list[float]] = ([], [])
     for pair in range(PAIRS):
         for side in (0, 1) if pair % 2 == 0 else (1, 0):
             tell("trials", 2 * pair + side, 2 * PAIRS, f"trying {name} in new processes")
+            place = folder / f"{name}-{pair}-{side}"
             _, seconds, _ = run_for_losses(
                 launch,
                 sides[side],
-                folder / f"{name}-{pair}-{side}",
+                place,
                 seconds=None if length.steps else length.seconds,
                 steps=length.steps,
                 every_step=length.steps is not None,
                 from_step=from_step,
                 env=environment_of(sides[side]),
+                silent_s=silent_s,
             )
             counted = seconds[length.warm_up :]
             if not counted:
-                return None
+                return None, f"a run {hung(place) or 'ended too soon'}"
             times[side].append(sum(counted) / len(counted))
-    return paired_gain(times[0], times[1])
+    return paired_gain(times[0], times[1]), ""
 
 
 def told(gain: Gain, least: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -18,7 +19,17 @@ from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.children import Launch, Tell, run_for_losses
 from outpace.tune.data_plan import cold
 from outpace.tune.environment import environment_of
-from outpace.tune.prove import FEWEST_STEPS, Losses, Runner, prove, prove_equal, shortfall
+from outpace.tune.prove import (
+    FEWEST_STEPS,
+    NO_LOSS,
+    Losses,
+    Runner,
+    prove,
+    prove_equal,
+    shortfall,
+)
+from outpace.tune.run_time import between_s, epoch_of, run_s
+from outpace.tune.silence import hung, patience
 from outpace.tune.trials import without
 
 EQUAL_STEPS = 12
@@ -47,10 +58,11 @@ def prove_recipe(
     exact = [t for t in accepted if t.keeps == "exact"]
     equal: Proof | None = None
     if exact:
-        share = EQUAL_SHARE if len(exact) < len(accepted) else ALONE_SHARE
-        steps = equal_steps(evidence, share * time_s)
+        others = [t for t in accepted if t not in exact]
+        steps = equal_steps(evidence, (EQUAL_SHARE if others else ALONE_SHARE) * time_s)
+        until = deadline - time_for_proof(evidence, others, seeds)
         equal, trials = _prove_equal(
-            launch, exact, trials, steps, folder / "exact", tell, evidence.run.from_step
+            launch, evidence, exact, trials, steps, folder / "exact", tell, until
         )
     rest = [t for t in trials if t.accepted and t.keeps != "exact"]
     if equal is None:
@@ -58,13 +70,13 @@ def prove_recipe(
     if not rest:
         return equal, trials
     # What was seen to keep the bits may speed up both sides; a cache does from the second epoch on.
-    base = exact if equal and equal.proven else []
+    base = [t for t in exact if t in trials] if equal and equal.proven else []
     size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
     if size.steps < 2 * (epoch_of(evidence) or math.inf):
         base = [t for t in base if not only_caches(t)]
         size = size_of(evidence, base, rest, deadline - monotonic(), seeds)
     proof = prove(
-        _runner(launch, base, [*base, *rest], folder, tell, 2 * size.seeds, evidence.run.from_step),
+        _runner(launch, evidence, base, [*base, *rest], folder, tell, 2 * size.seeds),
         seeds=seeds,
         steps=size.steps,
         margin=margin,
@@ -100,21 +112,51 @@ def only_caches(trial: Trial) -> bool:
 
 def _prove_equal(
     launch: Launch,
+    evidence: Evidence,
     exact: list[Trial],
     trials: list[Trial],
     steps: int,
     folder: Path,
     tell: Tell,
-    from_step: int,
+    until: float,
 ) -> tuple[Proof | None, list[Trial]]:
-    """Check that the exact remedies keep the bits; if they do not, none of them is kept.
+    """Check that the exact remedies keep the bits. If they do not, those before the one that breaks them are
+    kept: the others were measured on top of it. It is looked for by halves, ``until`` the time is over.
 
     None: the script's own runs differ.
     """
-    equal = prove_equal(_runner(launch, [], exact, folder, tell, 2, from_step), steps)
-    if equal is None or equal.proven:
+    own: list[Losses | str] = []
+
+    def compared(some: list[Trial]) -> Proof | None:
+        run, known = _runner(launch, evidence, [], some, folder, tell, 2), own[:1]
+
+        def noted(seed: int, under: bool, steps: int) -> Losses | str:
+            if under:
+                return run(seed, under, steps)
+            own.extend(known or [run(seed, under, steps)])
+            return own[-1]
+
+        return prove_equal(noted, steps)
+
+    equal = different = compared(exact)
+    if equal is None or different is None or equal.proven:
         return equal, trials
-    return equal, _without(trials, exact, f"left out: {equal.reason}")
+    kept, differing = 0, len(exact)
+    tells = own and isinstance(own[0], Losses) and equal.reason != NO_LOSS
+    while tells and differing - kept > 1 and monotonic() + run_s(evidence, steps) < until:
+        some = exact[: (kept + differing) // 2]
+        found = compared(some)
+        if found is None or not found.proven:
+            differing, different = len(some), found or different
+        else:
+            kept, equal = len(some), found
+    out = exact[kept:differing]
+    names = ", ".join(t.remedy for t in out)
+    if kept:
+        said = f"{equal.reason}; not so with {names}, left out"
+        equal = msgspec.structs.replace(equal, reason=said)
+    together = f"; {names} were compared together" if len(out) > 1 else ""
+    return equal, _without(trials, out, f"left out: {different.reason}{together}")
 
 
 def equal_steps(evidence: Evidence, time_s: float) -> int:
@@ -122,17 +164,8 @@ def equal_steps(evidence: Evidence, time_s: float) -> int:
     to the next, or is kept of it, is at work there first.
     """
     epoch = epoch_of(evidence)
-    seen = sum(one.each_s for one in evidence.run.recurring if one.every is not None)
-    between = seen + (evidence.run.validation_s or 0.0)
-    both = 2 * (
-        evidence.run.to_first_step_s + between + (epoch + EQUAL_STEPS) * evidence.steps.mean_s
-    )
+    both = 2 * run_s(evidence, epoch + EQUAL_STEPS)
     return epoch + EQUAL_STEPS if both < time_s else EQUAL_STEPS
-
-
-def epoch_of(evidence: Evidence) -> int:
-    """Steps in all batches of the training's loader; 0 where it does not tell how many it has."""
-    return math.ceil((evidence.input.batches or 0) / max(1, evidence.steps.micro_steps))
 
 
 def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float:
@@ -142,10 +175,9 @@ def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float
         return 0.0
     numeric = any(t.keeps != "exact" for t in accepted)
     exact = any(t.keeps == "exact" for t in accepted)
-    run, step = evidence.run.to_first_step_s, evidence.steps.mean_s
     compiling = compiling_s([t for t in accepted if t.keeps != "exact"])
-    return (seeds * (2 * (run + FEWEST_STEPS * step) + compiling) if numeric else 0.0) + (
-        2 * (run + EQUAL_STEPS * step) if exact else 0.0
+    return (seeds * (2 * run_s(evidence, FEWEST_STEPS) + compiling) if numeric else 0.0) + (
+        2 * run_s(evidence, EQUAL_STEPS) if exact else 0.0
     )
 
 
@@ -168,7 +200,8 @@ class Size(NamedTuple):
 def size_of(
     evidence: Evidence, base: list[Trial], rest: list[Trial], time_s: float, seeds: int
 ) -> Size:
-    """The proof that fits into the time: first more seeds, which tell more, then more steps.
+    """The proof that fits into the time: first more seeds, which tell more, then more steps, which may end
+    before a validation that is too dear.
 
     Each run fills the caches of ``base`` anew, in its first epoch.
     """
@@ -179,10 +212,14 @@ def size_of(
     )
     starts = 2 * evidence.run.to_first_step_s + epoch_of(evidence) * max(0.0, filling - pair)
     starts += 2 * compiling_s(base) + (0.0 if compiling_s(base) else compiling_s(rest))
-    fitting = int(time_s / (starts + FEWEST_STEPS * pair))
-    count = max(seeds, min(MOST_SEEDS, fitting))
+
+    def cost_s(steps: int) -> float:
+        return starts + steps * pair + 2 * between_s(evidence, steps)
+
+    count = max(seeds, min(MOST_SEEDS, int(time_s / cost_s(FEWEST_STEPS))))
     most = min(evidence.run.total_steps or MOST_STEPS, MOST_STEPS)
-    return Size(max(FEWEST_STEPS, min(most, int((time_s / count - starts) / pair))), count)
+    fitting = bisect_right(range(FEWEST_STEPS, most + 1), time_s / count, key=cost_s)
+    return Size(FEWEST_STEPS + max(0, fitting - 1), count)
 
 
 def _gain(trials: list[Trial]) -> float:
@@ -191,32 +228,32 @@ def _gain(trials: list[Trial]) -> float:
 
 def _runner(
     launch: Launch,
+    evidence: Evidence,
     base: list[Trial],
     recipe: list[Trial],
     folder: Path,
     tell: Tell,
     total: int,
-    from_step: int,
 ) -> Runner:
     done = 0
 
-    def run(seed: int, under: bool, steps: int) -> Losses | None:
+    def run(seed: int, under: bool, steps: int) -> Losses | str:
         nonlocal done
-        name = "recipe" if under else "base"
+        name, chosen = ("recipe", recipe) if under else ("base", base)
         tell("proof", done, max(total, done + 1), f"seed {seed}, {name}")
         done += 1
-        applied: list[tuple[str, Settings]] = [
-            (t.remedy, t.settings) for t in (recipe if under else base)
-        ]
+        applied: list[tuple[str, Settings]] = [(t.remedy, t.settings) for t in chosen]
+        place = folder / f"seed-{seed}-{name}"
         losses, _, _ = run_for_losses(
             launch,
             applied,
-            folder / f"seed-{seed}-{name}",
+            place,
             steps=steps,
             shift=seed * 7919,
-            from_step=from_step,
+            from_step=evidence.run.from_step,
             env=environment_of(applied),
+            silent_s=patience(run_s(evidence, steps) + compiling_s(chosen)),
         )
-        return losses
+        return losses if losses is not None else hung(place) or "failed"
 
     return run

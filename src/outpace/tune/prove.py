@@ -58,8 +58,8 @@ class Losses:
     """the script gives metrics to ``outpace.log``, and gave none by then"""
 
 
-Runner = Callable[[int, bool, int], Losses | None]
-"""(seed, under the recipe?, steps) -> losses, or None where the run failed"""
+Runner = Callable[[int, bool, int], Losses | str]
+"""(seed, under the recipe?, steps) -> losses, or how the run failed: "failed", "hung for 2m" """
 
 
 def prove_equal(run: Runner, steps: int) -> Proof | None:
@@ -67,10 +67,11 @@ def prove_equal(run: Runner, steps: int) -> Proof | None:
 
     None where the script's own are not, from one run to the next: a GPU adds up in any order.
     """
-    base, other = run(0, False, steps), run(0, True, steps)
-    curves = tuple(_curve(0, r, side) for side, r in ((False, base), (True, other)) if r)
-    if base is None or other is None:
-        return Proof(False, False, reason="a run for the comparison failed", curves=curves)
+    base = run(0, False, steps)
+    other = base if isinstance(base, str) else run(0, True, steps)
+    curves = tuple(_curves(0, base, other))
+    if isinstance(base, str) or isinstance(other, str):
+        return Proof(False, False, reason=f"a run for the comparison {other}", curves=curves)
     known = base.state is not None and other.state is not None
     if not base.values and not known:
         return Proof(False, False, seeds=1, reason=NO_LOSS, curves=curves)
@@ -84,9 +85,10 @@ def prove_equal(run: Runner, steps: int) -> Proof | None:
     same = at == count and (base.state == other.state or not known)
     if not same:
         again = run(0, False, steps)
-        repeats = again is not None and all(map(_same, again.values, base.values))
-        if again is not None and not (repeats and again.state == base.state):
-            return None
+        if isinstance(again, Losses):
+            repeats = all(map(_same, again.values, base.values))
+            if not (repeats and again.state == base.state):
+                return None
     equal = f"{count} losses are equal" + (", and weights and buffers after them" if known else "")
     if not count:
         equal = "weights and buffers are equal after the same steps"
@@ -126,15 +128,16 @@ def prove(
     curves: list[Curve] = []
     proof = Proof(True, False, reason="no pair of runs was finished")
     for seed in range(most):
-        base, other = run(seed, False, steps), run(seed, True, steps)
-        curves += [_curve(seed, r, side) for side, r in ((False, base), (True, other)) if r]
-        if base is None or other is None:
-            failed = "a run of the proof failed"
+        base = run(seed, False, steps)
+        other = base if isinstance(base, str) else run(seed, True, steps)
+        curves += _curves(seed, base, other)
+        if isinstance(base, str) or isinstance(other, str):
+            failed = f"a run of the proof {other}"
             return Proof(
                 True, False, seed, 0, margin, confidence, reason=failed, curves=tuple(curves)
             )
         pairs.append((base, other))
-        last = len(pairs) == most or (len(pairs) > seeds and not enough_time())
+        last = len(pairs) == most or (len(pairs) >= seeds and not enough_time())
         if last or len(pairs) == seeds:
             proof = judge(pairs, margin, level, curves)
         if last or (len(pairs) == seeds and proof.proven):
@@ -255,12 +258,8 @@ def _no_answer(pairs: Sequence[tuple[Losses, Losses]], measures: Sequence[Measur
             if name == "loss":
                 return "the loss of the script as it is did not fall in the steps tried"
             return f"the {name} of the script as it is was 0 in the steps tried"
-    first = pairs[0][0].values
-    if (
-        first
-        and all(base.values == first for base, _ in pairs)
-        and any(any(m.differences) for m in measures)
-    ):
+    told = [base.values or (base.metrics, base.state) for base, _ in pairs]
+    if all(one == told[0] for one in told) and any(any(m.differences) for m in measures):
         return "another seed changed nothing in the script: its runs are one and the same"
     return ""
 
@@ -282,6 +281,12 @@ def _start(losses: Losses, count: int) -> float:
 def _end(losses: Losses, count: int) -> float:
     last = losses.values[count - max(1, round(count * LAST)) : count]
     return sum(last) / len(last)
+
+
+def _curves(seed: int, base: Losses | str, other: Losses | str) -> Iterator[Curve]:
+    for recipe, found in ((False, base), (True, other)):
+        if isinstance(found, Losses):
+            yield _curve(seed, found, recipe)
 
 
 def _curve(seed: int, losses: Losses, recipe: bool) -> Curve:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
@@ -20,21 +23,10 @@ from outpace.remedies.catalog import remedy
 from outpace.remedies.compile_model import COMPILE_S, CompileModel
 from outpace.remedies.patch import patched
 from outpace.tune.environment import environment_of
-from outpace.tune.trials import keeps_samples
+from outpace.tune.trials import keeps_samples, product
 
 MARK = "\ufeff"
 """of the order of bytes, which some editors begin a file with"""
-
-
-def product(accepted: list[Trial]) -> Gain:
-    """Gains multiplied, where the whole recipe was not compared itself."""
-    speedup = low = high = 1.0
-    for trial in accepted:
-        if trial.measured is not None:
-            speedup *= trial.measured.speedup
-            low *= trial.measured.low
-            high *= trial.measured.high
-    return Gain(speedup, low, high, "predicted")
 
 
 def by_trials(accepted: list[Trial]) -> dict[str, Any]:
@@ -49,8 +41,19 @@ def by_trials(accepted: list[Trial]) -> dict[str, Any]:
     if at_first != steps:
         parts["cold"] = at_first
     compiled = any(trial.remedy == CompileModel.name for trial in steps)
-    found: dict[str, Any] = {name: {"gain": product(trials)} for name, trials in parts.items()}
+    found: dict[str, Any] = {
+        name: {"gain": product(t.measured for t in trials)} for name, trials in parts.items()
+    }
     return {**found, "compiling_s": COMPILE_S[1] if compiled else 0.0}
+
+
+def on_top(final: Mapping[str, Any], added: list[Trial]) -> dict[str, Any]:
+    """What comparing the recipe as a whole gave, with remedies that were accepted on top of it afterwards."""
+    new, found = by_trials(added), dict(final)
+    for name in final.keys() & {"recipe", "cold"}:
+        compared = msgspec.convert(final[name]["gain"], Gain)
+        found[name] = {"gain": product([compared, new.get(name, new["recipe"])["gain"]])}
+    return {**found, "epochs": new["epochs"]}
 
 
 def recipe_of(

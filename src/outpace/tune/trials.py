@@ -9,7 +9,7 @@ without: those that no longer pay leave. So do caches that the whole run is too 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -75,6 +75,15 @@ def mixed(warm: Gain, share: float) -> Gain:
     return msgspec.structs.replace(
         warm, speedup=of(warm.speedup), low=of(warm.low), high=of(warm.high)
     )
+
+
+def product(gains: Iterable[Gain | None]) -> Gain:
+    """Gains on top of each other, multiplied; None: of what was not measured."""
+    speedup = low = high = 1.0
+    for gain in gains:
+        if gain is not None:
+            speedup, low, high = speedup * gain.speedup, low * gain.low, high * gain.high
+    return Gain(speedup, low, high, "predicted")
 
 
 def keeps_samples(trial: Trial) -> bool:
@@ -182,9 +191,9 @@ class Trials:
         """Trials that were accepted."""
         return [t for t in self.trials if t.accepted]
 
-    def recipe(self, leave: str | None = None) -> Setup:
+    def recipe(self, *leave: str) -> Setup:
         """What is accepted, as a Setup."""
-        return setup_of((t.remedy, t.settings) for t in self.accepted if t.remedy != leave)
+        return setup_of((t.remedy, t.settings) for t in self.accepted if t.remedy not in leave)
 
     def program(self) -> Program:
         """Try, drop, compare."""
@@ -273,7 +282,10 @@ class Trials:
             self._forget_worse(candidate, base, predicted)
 
     def try_instead(self, rival: Rival) -> Iterator[Contest]:
-        """One trial of another way to feed the steps, which takes the accepted one's place if it pays."""
+        """One trial of another way to feed the steps, which takes the accepted one's place if it pays.
+
+        What it gains is then told of the recipe without either.
+        """
         name, recipe = rival.candidate.remedy.name, self.recipe()
         place = " and ".join(rival.instead_of)
         label = f"trying {name} in place of {place}"
@@ -282,7 +294,10 @@ class Trials:
         why = contest.failed.get(name) or f"{_why(measured, taken)}, in place of {place}"
         predicted = predicted_gain(self.evidence, recipe, rival.setup)
         if taken:
+            before = self.recipe(*rival.instead_of)
+            predicted = predicted_gain(self.evidence, before, rival.setup)
             gone = [t for t in self.accepted if t.remedy in rival.instead_of]
+            measured = product([*(t.measured for t in gone), measured])
             self.trials = without(self.trials, gone, f"{name} in its place faster still")
         self.trials.append(rival.candidate.trial(predicted, measured, taken, why, contest.spent))
         self._forget(name, rival.candidate.settings, True)
@@ -300,7 +315,7 @@ class Trials:
             if not little or self.left() < self.final_s:
                 continue
             arms = {
-                "without": steady(self.recipe(leave=trial.remedy)),
+                "without": steady(self.recipe(trial.remedy)),
                 "recipe": steady(self.recipe()),
             }
             contest = self.contest(arms, 6.0, f"does {trial.remedy} still pay", narrow=0.03)
@@ -324,10 +339,8 @@ class Trials:
         )
         yield contest
         whole = contest.gain("recipe") if contest.pairs.get("recipe") else None
-        if whole is not None and whole.high < 1.0:
+        if whole is not None and (why := _why_none(whole, contest)):
             # Each paid when it was tried: another program may have gone meanwhile.
-            figure = f"{whole.speedup:.2f}x [{whole.low:.2f}, {whole.high:.2f}]"
-            why = f"and the whole recipe slower afterwards: {figure}"
             self.trials = without(self.trials, self.accepted, why)
             return
         final: dict[str, Any] = {
@@ -365,6 +378,17 @@ def _why(measured: Gain | None, accepted: bool) -> str:
     if measured.high < 1.0:
         return f"measured slower: {figure}"
     return f"not clearly faster: {figure}"
+
+
+def _why_none(whole: Gain, contest: Contest) -> str:
+    """Why a whole recipe is none; empty where it is faster, clearly so if it was compared for long enough."""
+    figure = f"{whole.speedup:.2f}x [{whole.low:.2f}, {whole.high:.2f}]"
+    if whole.high < 1.0:
+        return f"and the whole recipe slower afterwards: {figure}"
+    unclear = whole.low <= 1.0 and contest.rounds >= contest.min_rounds
+    if unclear or whole.speedup < LEAST_BETTER:
+        return f"and the whole recipe no faster: {figure}"
+    return ""
 
 
 def begin(spec: dict[str, Any]) -> None:

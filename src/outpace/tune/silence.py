@@ -1,0 +1,52 @@
+"""Whether a process of the target hangs, as workers do that were forked while another thread held a lock.
+
+It is told by its files: a step, a block or a round that ended is written down there, or the end of a run
+that tells nothing before. Limits: what computes for as long as that looks the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+
+from outpace.plan.budget import duration
+from outpace.tune.files import MARKER, PROGRESS, STATUS, read
+
+TIMES, MORE_S = 3.0, 60.0
+"""of the silence that is expected: so many times as long, and seconds beside"""
+STOPPED_S = 1.0
+"""we have looked more often, unless we were stopped too"""
+
+
+def patience(expected_s: float) -> float:
+    """Seconds of silence after which a process is taken to hang."""
+    return TIMES * expected_s + MORE_S
+
+
+class Silence:
+    """For how long a running process has told nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = [folder / name for name in (STATUS, PROGRESS, MARKER)]
+        self.seconds = 0.0
+        self.told = self._told()
+        self.looked = monotonic()
+
+    def look(self) -> float:
+        """Seconds of it by now; while we are stopped, as by Ctrl-Z, so is the process."""
+        told, now = self._told(), monotonic()
+        if told == self.told:
+            self.seconds += min(now - self.looked, STOPPED_S)
+        else:
+            self.told, self.seconds = told, 0.0
+        self.looked = now
+        return self.seconds
+
+    def _told(self) -> list[int]:
+        return [path.stat().st_mtime_ns if path.exists() else 0 for path in self.files]
+
+
+def hung(folder: Path) -> str:
+    """That the process of this folder hung, and for how long; empty where it did not."""
+    seconds = read(folder / STATUS, {}).get("hung")
+    return f"hung for {duration(seconds)}" if seconds is not None else ""

@@ -11,10 +11,11 @@ import pytest
 
 from outpace.cli.remedies import command
 from outpace.remedies import catalog
+from outpace.remedies.base import Remedy
 from tests.conftest import outpace
 
 
-class Mute:
+class Mute(Remedy):
     name = "mute"
     treats = ("parse",)
     keeps = "exact"

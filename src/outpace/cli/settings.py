@@ -27,7 +27,7 @@ OPTIONS = {
     "force json quiet",
     "pack": "as resize quality float32 verify on-error jobs force json quiet",
     "live": "json",
-    "report": "output force",
+    "report": "output json force",
     "compare": "markdown",
     "remedies": "json",
     "env": "start json",

@@ -191,8 +191,12 @@ class CostlySGD(torch.optim.SGD):
         super().step(closure)
 
 
-def found(step_s: float, noise: float = 0.0) -> tuple[int, str, Noted]:
-    """How many batches of ten, whose gradients take 1.1 s, make a step that takes so long by itself."""
+def found(
+    step_s: float, noise: float = 0.0, *, target: float | None = 1e-30
+) -> tuple[int, str, Noted]:
+    """How many batches of ten, whose gradients take 1.1 s, make a step that takes so long by itself. With a
+    target, epochs are but a limit.
+    """
     time = Shared()
     net = Costly(time)
     x, y = regression(0)
@@ -207,7 +211,8 @@ def found(step_s: float, noise: float = 0.0) -> tuple[int, str, Noted]:
     result = fit(
         model=net,
         train=Loader(TensorDataset(x[:1200], y[:1200]), 10, executor="none"),
-        valid=None,
+        valid=[(x[:8], y[:8])],
+        target=target,
         metric=None,
         loss=F.mse_loss,
         optimizer=CostlySGD(net.parameters(), 0.001, time, step_s),
@@ -216,7 +221,8 @@ def found(step_s: float, noise: float = 0.0) -> tuple[int, str, Noted]:
         epochs=8,
         now=time,
     )
-    return numbers[0], result.notes[0], seen
+    (said,) = [note for note in result.notes if note.startswith("accumulation")]
+    return numbers[0], said, seen
 
 
 def test_as_many_as_pay_are_taken() -> None:
@@ -227,6 +233,14 @@ def test_as_many_as_pay_are_taken() -> None:
     assert seen.steps == 8 * -(-120 // count)
     assert "the rate is " in said
     assert max(seen.rates) > 0.002
+
+
+def test_where_epochs_end_it_none_are() -> None:
+    most, _, _ = found(step_s=11.0)
+    count, said, seen = found(step_s=11.0, target=None)
+    assert (count, seen.steps) == (1, 8 * 120)
+    assert "accumulation: none: a step takes 12.1 s, its gradients 1.1 s" in said
+    assert f"; {most} batches would make too few steps of 8 epochs" in said
 
 
 def test_the_larger_rate_is_reached_in_a_tenth_of_the_steps_that_there_are_with_it() -> None:

@@ -362,3 +362,39 @@ def test_it_says_where_it_can_not_be_used() -> None:
         fit(train=ready(), strategies=["batch_size"])
     with pytest.raises(UsageError, match="size='huge'"):
         BatchSize("huge")  # type: ignore[arg-type]
+
+
+# --- where epochs end the training -----------------------------------------------------------
+
+
+def ended(**given: Any) -> tuple[int, str]:
+    """The size that batches of eight come to, where steps are mostly overhead, and what is said of it."""
+    time, at_end = Shared(), Size()
+    net = Costly(time)
+    x, y = regression(0)
+    result = fit(
+        model=net,
+        callbacks=[at_end],
+        train=Loader(TensorDataset(x[:4096], y[:4096]), 8, executor="none"),
+        valid=None,
+        metric=None,
+        loss=F.mse_loss,
+        optimizer=torch.optim.SGD(net.parameters(), rate_for(8)),
+        strategies=[BatchSize()],
+        now=time,
+        **given,
+    )
+    return at_end.samples, result.notes[0]
+
+
+def test_where_epochs_end_it_steps_are_not_spent_on_speed() -> None:
+    by_time, said = ended(epochs=None, budget=1500.0)
+    assert by_time > 32
+    assert "epochs" not in said
+    by_steps, _ = ended(epochs=None, steps=1024)
+    assert by_steps > 8
+    by_epochs, said = ended(epochs=2)
+    assert by_epochs <= 0.15 * (WIDTH + 1)
+    assert "16 would make too few steps of 2 epochs" in said
+    assert "times as fast" not in said
+    assert ended(epochs=50, budget=1500.0)[0] > 32  # whatever the size, time is what ends it

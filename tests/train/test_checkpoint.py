@@ -16,7 +16,7 @@ from outpace.plan.safety import write
 from outpace.train import checkpoint
 from outpace.train.checkpoint import Checkpoints, copied
 from outpace.train.result import Result
-from outpace.train.strategies import Divergence, EarlyStopping, Ema, LrFinder, Plateau
+from outpace.train.strategies import Constant, Divergence, EarlyStopping, Ema, LrFinder, Plateau
 from tests.train.toys import fit, goes_on_exactly, model, ready, same, trainer
 
 
@@ -198,3 +198,42 @@ def test_versions_of_modules_are_kept(tmp_path: Path) -> None:
     assert same(dict(again.state_dict()), last)
     again.load_state_dict(torch.load(tmp_path / "best.pt", weights_only=True))
     assert same(dict(again.state_dict()), last)
+
+
+def test_a_checkpoint_that_is_not_there_is_told_where_it_is_quiet_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path, content: dict[str, Any]) -> None:
+        if content["progress"]["step"] > 10:
+            raise OSError(28, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write", full)
+    given: dict[str, Any] = {"checkpoint": tmp_path, "strategies": [Constant(rate=0.03)]}
+    result = fit(**given, steps=15, every="1h")
+    problem = "[Errno 28] No space left on device"
+    assert capsys.readouterr().err == f"outpace: no checkpoint was written: {problem}\n"
+    assert result.notes[-1] == (
+        f"the last checkpoint could not be written ({problem}): started again it begins anew"
+    )
+    first = fit(**given, steps=10)
+    assert not any("could not be written" in note for note in first.notes)
+    again = fit(**given, steps=15)
+    assert again.notes[-1].endswith(f"goes on from {tmp_path / 'step-0000000010.pt'}")
+
+
+def test_a_checkpoint_that_a_later_one_makes_up_for_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [0]
+
+    def once(path: Path, content: dict[str, Any]) -> None:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise OSError(28, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write", once)
+    result = fit(checkpoint=tmp_path, every=0, epochs=2)
+    assert calls[0] > 1
+    assert not any("could not be written" in note for note in result.notes)

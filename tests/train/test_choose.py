@@ -17,7 +17,7 @@ from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.progress import Telling
 from outpace.train.rate import LONG, Found
-from outpace.train.result import Choice, Result
+from outpace.train.result import Choice, Result, Spent
 from outpace.train.run import Run
 from outpace.train.strategies import (
     STRATEGIES,
@@ -255,7 +255,8 @@ def test_a_resume_does_not_try_again(
 
 
 def test_what_was_chosen_has_to_go_with_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "settled", lambda *_: (Choice(taken=("schedule_free",)), []))
+    taken = Choice(taken=("schedule_free",))
+    monkeypatch.setattr(trainer, "settled", lambda *_: (taken, [], Spent()))
     with pytest.raises(UsageError, match="both set the weights that are kept"):
         auto(strategies=["auto", "ema"])
 
@@ -311,7 +312,7 @@ class Longer(Quick):
 
 
 @pytest.mark.parametrize("target", [None, 1e-9])
-@pytest.mark.parametrize(("budget", "room"), [(60.0, False), (200.0, True), (300.0, True)])
+@pytest.mark.parametrize(("budget", "room"), [(60.0, False), (200.0, True), (400.0, True)])
 def test_what_makes_steps_faster_is_taken(
     budget: float, room: bool, target: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +339,27 @@ def test_trials_keep_to_their_share_of_the_steps(monkeypatch: pytest.MonkeyPatch
         loss = Ticking(Time())
         auto(loss=loss, epochs=epochs, callbacks=[Begun()])
         assert loss.steps <= choose.SHARE * 10 * epochs
+
+
+@pytest.mark.parametrize("amount", [110, 250, 400])
+@pytest.mark.parametrize("end", ["budget", "steps"])
+def test_what_lr_finder_does_by_itself_has_the_rest_of_that_share(
+    end: str, amount: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others have tried what makes steps faster, and not enough was left for trials of the rate."""
+    time, begun = Time(), Begun()
+    monkeypatch.setattr(Quick, "time", time, raising=False)
+    planted(monkeypatch, Quick, Longer)
+    rows = [each._replace(by="the time of a step") for each in choose.CANDIDATES]
+    monkeypatch.setattr(choose, "CANDIDATES", tuple(rows))
+    loss = Ticking(time)
+    given: dict[str, Any] = {"loss": loss, "now": time, "epochs": None, end: amount}
+    result = auto(**given, callbacks=[begun])
+    assert any("lr_finder: rate" in note for note in result.notes) == (amount > 110)
+    if end == "budget":
+        assert 0.0 < begun.seconds <= choose.SHARE * amount
+    else:
+        assert 0 < loss.steps <= choose.SHARE * amount
 
 
 def unequal() -> dict[str, Any]:

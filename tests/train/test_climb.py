@@ -22,7 +22,7 @@ from outpace.train.rate import (
     suggestion,
     usual_rate,
 )
-from tests.train.toys import model, points, same
+from tests.train.toys import model, partly_ignored, points, same
 
 
 def loss_of(net: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -120,3 +120,29 @@ def test_without_matrices_it_begins_where_most_trainings_do() -> None:
     made = climbed(torch.optim.AdamW(net.parameters()), net, most=1)
     assert [point.rate for point in made.points] == [FIRST_ADAPTIVE]
     assert made.usual is None
+
+
+def test_batches_that_tell_no_loss_at_first_are_not_judged_by() -> None:
+    net = model()
+    adam = torch.optim.AdamW(net.parameters(), 0.1)
+    learnt, held = batches()
+    held = [*held, learnt.pop()]
+    told = climb(lambda: copies_of(net, adam), loss_of, (learnt, held), 10, lambda made: made < 3)
+    silent = partly_ignored([held[0], held[1], learnt[0], held[2]])
+    made = climb(lambda: copies_of(net, adam), loss_of, (learnt, silent), 10, lambda made: made < 3)
+    assert made == told
+    assert math.isfinite(made.before)
+    assert {len(point.parts) for point in made.points} == {3}
+
+
+def test_a_batch_that_tells_no_loss_any_more_is_what_a_rate_has_done() -> None:
+    net, steps = model(), [0]
+
+    def breaking(net: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        steps[0] += torch.is_grad_enabled()
+        return loss_of(net, batch) * (math.nan if steps[0] and net.training is False else 1.0)
+
+    adam = torch.optim.AdamW(net.parameters(), 0.1)
+    made = climb(lambda: copies_of(net, adam), breaking, batches(), 10, lambda made: made < 1)
+    assert math.isfinite(made.before)
+    assert [point.loss for point in made.points] == [math.inf]

@@ -104,9 +104,8 @@ def test_it_goes_on_with_another_number_of_steps() -> None:
     clock = Clock(None, 100, time)
     clock.set_end(100, "steps", 0)
     run(clock, time, 1.0, most=50)
-    other = Clock(None, 70, time)
-    other.load_state_dict(clock.state_dict())
     time.s += 1000.0
+    other = Clock(None, 70, time)
     other.load_state_dict(clock.state_dict())
     other.set_end(70, "steps", 50)
     assert other.read() == pytest.approx(50.0)
@@ -171,3 +170,49 @@ def test_it_goes_on_from_what_an_earlier_version_kept() -> None:
     state["recent"] = state["recent"][-5:]
     again.load_state_dict(state)
     assert (again.step_s, again.pace_s) == (1.0, 0.0)
+
+
+def gone_on(before: float, after: float, at: int, starting: float = 0.0) -> tuple[Clock, Time]:
+    """A clock of so many seconds ``at`` a step of one, and what goes on from there with others, for which
+    ``starting`` takes a while.
+    """
+    time = Time()
+    first = Clock(before, None, time)
+    run(first, time, 1.0, most=at)
+    time.s += 1000.0
+    again = Clock(after, None, time)
+    time.s += starting
+    again.load_state_dict(first.state_dict())
+    return again, time
+
+
+@pytest.mark.parametrize("after", [200.0, 95.0])
+def test_with_another_budget_the_share_goes_on_to_the_new_end(after: float) -> None:
+    clock, time = gone_on(100.0, after, 90)
+    assert clock.used == pytest.approx(0.9)
+    used = []
+    for step in range(91, int(after) + 1):
+        time.s += 1.0
+        clock.step_ended(step)
+        used.append(clock.used)
+    left = after - 90.0
+    assert used == pytest.approx([0.9 + 0.1 * i / left for i in range(1, int(left) + 1)])
+    assert clock.longer == (after > 100.0)
+
+
+def test_after_another_resume_it_goes_on_so() -> None:
+    clock, time = gone_on(100.0, 200.0, 50)
+    for step in range(51, 126):
+        time.s += 1.0
+        clock.step_ended(step)
+    again = Clock(200.0, None, time)
+    again.load_state_dict(clock.state_dict())
+    assert again.used == pytest.approx(0.75)
+    time.s += 30.0
+    again.step_ended(126)
+    assert again.used == pytest.approx(0.85)
+
+
+def test_what_comes_before_it_goes_on_counts() -> None:
+    clock, _ = gone_on(100.0, 100.0, 50, starting=7.0)
+    assert (clock.elapsed, clock.read()) == (57.0, 57.0)

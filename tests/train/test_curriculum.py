@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from outpace.errors import DataError, UsageError
 from outpace.serve.loader import Loader
+from outpace.train.data import Batches
+from outpace.train.objective import Objective
 from outpace.train.run import Run
 from outpace.train.strategies import (
     Constant,
@@ -25,6 +28,7 @@ from outpace.train.strategies import (
     Strategy,
 )
 from outpace.train.strategies.progressive_resizing import resized
+from tests.train.test_trials import at, trials
 from tests.train.toys import (
     Reader,
     Slow,
@@ -344,6 +348,46 @@ def test_chains_reach_a_target_with_fewer_tokens(seed: int) -> None:
     assert until(1.7, given(), SequenceLength()) < 0.7 * until(1.7, given())
 
 
+def prompted(length: int = 40) -> list[Any]:
+    """Chains of whose symbols none is to be told before the answer begins."""
+    return [(x, torch.where(torch.arange(64) < length, -100, y)) for x, y in tokens(24)]
+
+
+def places(side: float) -> list[Any]:
+    """Images, each with a point of which the place is to be told, where their side is so long."""
+    chance = torch.Generator().manual_seed(3)
+    return [(x, side * torch.rand(len(y), 3, generator=chance)) for x, y in images(24)]
+
+
+def test_a_batch_that_would_have_no_target_left_stays_whole() -> None:
+    train = [*tokens(24), *prompted(20)]
+    seen = sizes(SequenceLength(), model=Reader(), train=train, valid=None, metric=None,
+                 loss=token_loss, epochs=10)  # fmt: skip
+    assert seen.inputs[:8] == [8, 8, 64, 64, 24, 24, 32, 40]  # prompts have 20 of 64 symbols
+    assert seen.targets == seen.inputs
+
+
+def test_what_would_have_no_target_left_is_not_chosen() -> None:
+    train = Batches(prompted(), torch.device("cpu"))
+    given: dict[str, Any] = {"module": Reader(), "objective": Objective(token_loss)}
+    found = trials(**given, train=train, valid=train, steps=10)
+    (tried,) = found.contest(at(0.01), [(at(0.01, SequenceLength(), name="shorter"), "")])
+    assert not tried.better
+    assert "the loss of 8 of 64 tokens is nan" in tried.told()
+
+
+def test_places_as_shares_of_the_side_go_with_smaller_images() -> None:
+    given: dict[str, Any] = {"model": convolutional(), "valid": None, "metric": None, "epochs": 1}
+    train = places(1.0)
+    assert min(sizes(ProgressiveResizing(), train=train, loss=F.mse_loss, **given).inputs) == 16
+    ages = [(x, 90.0 * y[:, :1]) for x, y in train]  # one number a sample is no place
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(outputs[:, :1], targets)
+
+    assert min(sizes(ProgressiveResizing(), train=ages, loss=loss, **given).inputs) == 16
+
+
 def test_sequences_grow_in_eights_and_end_whole() -> None:
     seen = sizes(SequenceLength(), model=Reader(), train=tokens(length=60), valid=None, metric=None,
                  loss=token_loss, epochs=10)  # fmt: skip
@@ -391,7 +435,23 @@ def test_what_is_as_large_as_the_images_goes_with_them() -> None:
             },
             "8 of 64 tokens do not go through the model",
         ),
+        (
+            "sequence_length",
+            {
+                "model": Reader(),
+                "train": prompted(),
+                "valid": prompted(),
+                "loss": token_loss,
+                "metric": None,
+            },
+            "the loss of 8 of 64 tokens is nan",
+        ),
         ("progressive_resizing", {"epochs": None, "target": 0.9}, "needs an end"),
+        (
+            "progressive_resizing",
+            {"model": convolutional(), "train": places(32.0), "loss": F.mse_loss, "valid": None},
+            "targets are numbers of up to 30.4, which may be in pixels",
+        ),
     ],
 )
 def test_they_tell_why_they_can_not(strategy: str, given: dict[str, Any], said: str) -> None:

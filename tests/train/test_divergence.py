@@ -26,7 +26,17 @@ from outpace.train.strategies import (
     plateau,
 )
 from outpace.train.strategies.base import Course, Strategy
-from tests.train.toys import accuracy, fit, made, model, points, ready, same, suited
+from tests.train.toys import (
+    accuracy,
+    fit,
+    made,
+    model,
+    partly_ignored,
+    points,
+    ready,
+    same,
+    suited,
+)
 
 
 class Breaks:
@@ -347,3 +357,58 @@ def test_a_loss_that_a_strategy_raises_is_no_divergence(raises: bool) -> None:
 class LastLossesNaN150:
     def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
         return loss * math.nan if run.step == 150 else None
+
+
+# --- losses that have taught nothing ---------------------------------------------------------
+
+
+def test_batches_whose_targets_are_all_ignored_are_no_divergence() -> None:
+    given: dict[str, Any] = {"train": partly_ignored(ready()), "epochs": 40}
+    result = fit(strategies=[Divergence(), OneCycle(rate=0.03)], **given)
+    assert result.stopped == "epochs"
+    assert [n for n in result.notes if "divergence" in n] == [divergence.TAUGHT_NOTHING]
+    assert all(math.isfinite(row.train_loss or math.nan) for row in result.history)
+    assert (result.metric or 0.0) > 0.9
+    plain = fit(strategies=[OneCycle(rate=0.03)], **given)
+    assert same(dict(result.weights), dict(plain.weights))
+
+
+def test_nor_are_they_at_the_end() -> None:
+    train = ready()[:2] + partly_ignored(ready())[2:3]
+    given: dict[str, Any] = {"train": train, "valid": None, "metric": None, "epochs": 10}
+    result = fit(strategies=[Divergence(), Constant(rate=0.01)], **given)
+    assert not any("are kept" in note for note in result.notes)
+    plain = fit(strategies=[Constant(rate=0.01)], **given)
+    assert same(dict(result.weights), dict(plain.weights))
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_what_the_optimizer_keeps_is_to_be_a_number_too(spoilt: bool) -> None:
+    """Adam's second moments of infinity leave weights as they are for good."""
+
+    class Odd:
+        def loss(self, run: Run, loss: torch.Tensor) -> torch.Tensor | None:
+            return loss + math.nan if run.step == 40 else None
+
+        def step_end(self, run: Run) -> None:
+            if run.step == 41 and spoilt:
+                for each in run.optimizer.state.values():
+                    each["exp_avg_sq"].fill_(math.inf)
+
+    result = fit(strategies=[Divergence(), OneCycle(rate=0.02)], callbacks=[Odd()], epochs=20)
+    assert any("the loss became nan" in note for note in result.notes) == spoilt
+    assert (divergence.TAUGHT_NOTHING in result.notes) != spoilt
+    assert (result.metric or 0.0) > 0.9
+
+
+@pytest.mark.parametrize(("steps", "stopped"), [(320, "epochs"), (1000, "diverged")])
+def test_good_steps_make_up_for_a_roll_back(
+    steps: int, stopped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(divergence, "FORGIVEN", steps)
+    result = fit(
+        strategies=[Divergence(most=1), OneCycle(rate=0.02)],
+        callbacks=[Breaks(100, math.nan), Breaks(600, math.nan)],
+        epochs=80,
+    )
+    assert result.stopped == stopped

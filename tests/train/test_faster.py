@@ -128,3 +128,14 @@ def test_a_distance_of_sparse_gradients() -> None:
     assert distance([one], [one * 1.1]) == pytest.approx(0.1)
     assert distance([one], []) == math.inf
     assert distance([torch.zeros(3)], [torch.zeros(3)]) == math.inf
+
+
+def test_it_ends_where_there_is_no_more_to_spend() -> None:
+    assert tried(0.97)[1] > 16
+    for limit in ("most", "seconds"):
+        time = Time()
+        loss = Ticking(time)
+        few = trials(8, time=time, loss=loss, **{limit: 16.0})
+        compared(few, Variant("as it is"), Variant("quick", (Quick(time, 0.97),)))
+        assert GRADIENT + 2 * (WARM + FEWEST) <= loss.steps <= 16
+        assert time.s - 100.0 <= 16.0

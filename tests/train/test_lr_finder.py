@@ -20,7 +20,7 @@ from outpace.serve.loader import Loader
 from outpace.train import data
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, LrFinder, OneCycle
-from tests.train.toys import Slow, Time, fit, model, points, ready, same
+from tests.train.toys import Slow, Time, fit, model, partly_ignored, points, ready, same
 
 
 class Around:
@@ -276,3 +276,9 @@ def test_the_first_step_is_of_its_own_gradients_alone() -> None:
         return seen[0]
 
     assert torch.equal(first(Constant(rate=0.02)), first(LrFinder(), Constant()))
+
+
+def test_targets_that_are_all_ignored_in_some_batches_cost_no_rate() -> None:
+    finder = LrFinder()
+    result = fit(train=partly_ignored(ready(), every=3), strategies=[finder, OneCycle()], epochs=60)
+    assert finder.found is not None, result.notes

@@ -109,6 +109,21 @@ def test_hidden_matrices_are_muons() -> None:
     ]
 
 
+def test_norms_of_two_dimensions_are_none() -> None:
+    net = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(8, 24),
+        nn.Unflatten(1, (4, 6)),
+        nn.LayerNorm((4, 6)),
+        nn.Linear(6, 6),
+        nn.RMSNorm((4, 6)),
+        nn.Flatten(),
+        nn.Linear(24, 3),
+        nn.LayerNorm((1, 3)),
+    )
+    assert [id(each) for each in hidden(net)] == [id(net[4].weight)]
+
+
 def seen(strategies: list[Strategy], **given: Any) -> list[tuple[float, ...]]:
     """Rates of the optimizer's groups at each step."""
     rates: list[tuple[float, ...]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from outpace.errors import UsageError
-from outpace.train.objective import Objective
+from outpace.train import ranks
+from outpace.train.objective import Judged, Objective
 from outpace.train.run import Run
 from outpace.train.strategies import Accumulation, BatchSize, Constant, LrFinder, OneCycle
-from tests.train.toys import accuracy, deep, fit, model, points, ready, trainer
+from tests.train.toys import accuracy, deep, fit, model, partly_ignored, points, ready, trainer
 
 
 class Centred(nn.Module):
@@ -198,3 +200,37 @@ def test_a_loss_may_take_the_labels_out_of_a_batch() -> None:
     assert result.history[-1].metric is not None
     assert result.history[-1].metric > 0.6
     assert all(set(batch) == {"input", "labels"} for batch in given)
+
+
+# --- batches without a loss ------------------------------------------------------------------
+
+
+def test_batches_whose_targets_are_all_ignored_do_not_void_a_validation() -> None:
+    net, batches = model(), ready(120)
+    objective = Objective(nn.functional.cross_entropy)
+    silent = partly_ignored(batches)
+    found = objective.judge(net, silent)
+    assert found.loss == objective.judge(net, [b for i, b in enumerate(batches) if i != 2]).loss
+    assert (found.samples, found.untold) == (120, 24)
+    assert math.isnan(objective.judge(net, silent[2:3]).loss)
+
+
+def test_weights_that_are_no_numbers_void_it() -> None:
+    net = nn.Embedding(2, 3)
+    objective = Objective(nn.functional.cross_entropy)
+    batches = [(torch.full((4,), row), torch.zeros(4, dtype=torch.long)) for row in (0, 1)]
+    assert math.isfinite(objective.judge(net, batches).loss)
+    with torch.no_grad():
+        net.weight[1] = math.nan  # of which the first batch knows nothing
+    assert math.isnan(objective.judge(net, batches).loss)
+
+
+def test_ranks_count_what_told_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = [2.0 * 30, 0.5 * 40, 30.0, 40.0]
+    monkeypatch.setattr(
+        ranks, "summed", lambda own, _: [a + b for a, b in zip(own, other, strict=True)]
+    )
+    cpu = torch.device("cpu")
+    assert ranks.judged(Judged(1.0, 1.0, 20, 10), 2, cpu) == Judged(70 / 40, 40 / 60, 60, 20)
+    assert ranks.judged(Judged(math.nan, 1.0, 20, 20), 2, cpu) == Judged(2.0, 40 / 60, 60, 30)
+    assert math.isnan(ranks.judged(Judged(math.nan, 1.0, 20), 2, cpu).loss)

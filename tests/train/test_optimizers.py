@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from outpace.errors import DataError
-from outpace.train.optimizers import Rates
+from outpace.train.optimizers import Rates, groups
 from outpace.train.run import Run
 from outpace.train.strategies import Constant, Divergence, OneCycle
 from tests.train.toys import Stop, fit, model
@@ -117,3 +117,49 @@ def test_groups_that_a_callback_had_added_are_to_be_there_when_it_goes_on(tmp_pa
     with pytest.raises(DataError, match="has 2 groups of weights, and this one's 1"):
         go()
     assert go(added=True).epochs == 4
+
+
+def betas(**given: Any) -> tuple[set[float], list[str]]:
+    """First betas or momenta of the steps of one cycle, and what is said of them."""
+    seen: set[float] = set()
+
+    class Seen:
+        def gradients(self, run: Run) -> None:
+            for group in run.optimizer.param_groups:
+                seen.add(group["betas"][0] if "betas" in group else group["momentum"])
+
+    result = fit(strategies=[OneCycle()], callbacks=[Seen()], **given)
+    return seen, [note for note in result.notes if "momentum" in note]
+
+
+def test_a_momentum_of_zero_stays_so() -> None:
+    net = model()
+    adam = torch.optim.Adam(net.parameters(), 0.01, betas=(0.0, 0.9))
+    assert betas(model=net, optimizer=adam) == ({0.0}, [])
+    net = model()
+    sgd = torch.optim.SGD(net.parameters(), 0.01)
+    assert betas(model=net, optimizer=sgd) == ({0}, [])
+
+
+def test_that_the_momentum_of_a_given_optimizer_is_cycled_is_told() -> None:
+    net = model()
+    adam = torch.optim.Adam(net.parameters(), 0.01, betas=(0.8, 0.9))
+    seen, notes = betas(model=net, optimizer=adam)
+    assert len(seen) > 10
+    (note,) = notes
+    assert "the momentum of optimizer= goes from 0.95 to 0.85 and back" in note
+    assert adam.param_groups[0]["betas"] == (0.8, 0.9)
+    assert betas()[1] == []
+
+
+# --- what decays -----------------------------------------------------------------------------
+
+
+def test_norms_and_biases_of_several_dimensions_do_not_decay() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.LayerNorm((4, 6, 6)), nn.RMSNorm((6, 6)))
+    net.register_parameter("place_bias", nn.Parameter(torch.zeros(1, 4)))
+    decays, stays = groups(net, 0.1)
+    assert [id(each) for each in decays["params"]] == [id(net[0].weight)]
+    assert decays["weight_decay"] == 0.1
+    assert stays["weight_decay"] == 0.0
+    assert len(stays["params"]) == 5

@@ -257,6 +257,7 @@ except KeyboardInterrupt:
 train(Stream(6), checkpoint=folder + "/checkpoints", every=0, epochs=1)
 open(f"{folder}/{rank}.json", "w").write(json.dumps(told))
 distributed.destroy_process_group()
+os._exit(0)  # at a usual exit a thread of torch's may abort
 """
 
 
@@ -336,3 +337,70 @@ def test_ranks_of_unequal_lengths_go_by_one_clock(
     one, two = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     assert one == two
     assert one["ends"]
+
+
+WRITTEN = """
+import json, os, sys, time
+import torch
+from torch import distributed
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+from outpace.serve.loader import Loader
+from outpace.train import checkpoint, ranks
+from outpace.train.strategies import Constant
+from outpace.train.trainer import Trainer
+from tests.train.toys import Stop, model, points
+
+folder, rank = sys.argv[1], int(os.environ["RANK"])
+torch.set_num_threads(1)
+ranks.met(torch.device("cpu"))
+told, losses, write = {}, {}, checkpoint.write
+
+def slowly(path, content):
+    time.sleep(0.05)
+    write(path, content)
+
+checkpoint.write = slowly
+
+class Look:
+    def step_end(self, run):
+        losses[run.step] = list(run.losses.read())
+
+class Begun:
+    def begin(self, run):
+        told["step"], told["before"] = run.step, losses[run.step]
+        told["after"] = list(run.losses.recent)
+
+    def end(self, run):
+        told["write_s"] = run.clock.write_s
+
+def train(*callbacks):
+    Trainer(
+        model(), loss=F.cross_entropy, device="cpu", callbacks=callbacks, strategies=[Constant(rate=0.01)],
+        train=Loader(TensorDataset(*points()), 12, executor="none"), checkpoint=f"{folder}/checkpoints",
+        every=0, epochs=2,
+    ).fit(quiet=True)
+
+try:
+    train(Look(), Stop(8))
+except KeyboardInterrupt:
+    distributed.barrier()
+train(Begun())
+open(f"{folder}/{rank}.json", "w").write(json.dumps(told))
+distributed.destroy_process_group()
+os._exit(0)  # at a usual exit a thread of torch's may abort
+"""
+
+
+def test_ranks_know_what_the_first_one_writes_and_their_own_losses(
+    tmp_path: Path, torchrun: list[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(WRITTEN)
+    launch(torchrun, 2, script, tmp_path)
+    one, two = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert one["write_s"] == two["write_s"] >= 0.1  # a checkpoint and the best weights
+    assert one["step"] == two["step"] > 0
+    for each in (one, two):
+        assert each["after"] == each["before"]
+    assert one["after"] != two["after"]

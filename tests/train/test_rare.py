@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from outpace.train.strategies import (
     OneCycle,
     RepeatFactor,
     Strategy,
+    class_weights,
 )
 from outpace.train.strategies.repeat_factor import pairs
 from tests.train.test_curriculum import imbalanced, recalls
@@ -360,3 +362,31 @@ def test_a_label_each_is_told_without_an_object_each(dtype: torch.dtype) -> None
     told = pairs(labels[:50].tolist())
     assert samples[:50].tolist() == told[0].tolist()
     assert classes[:50].tolist() == told[1].tolist()
+
+
+def test_what_was_counted_is_not_counted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    count = class_weights.first_targets
+
+    def noted(run: Run, most: int) -> Any:
+        counts.append(most)
+        return count(run, most)
+
+    monkeypatch.setattr(class_weights, "first_targets", noted)
+    train = [imbalanced(100)] * 4
+
+    def go(epochs: int, *strategies: Strategy) -> Any:
+        course = Constant(rate=0.01)
+        return fit(
+            train=train, strategies=[*strategies, course], epochs=epochs, checkpoint=tmp_path
+        )
+
+    go(1)
+    go(2, ClassWeights())
+    assert len(counts) == 1  # it is not in the first checkpoint
+    strategy = ClassWeights()
+    go(3, strategy)
+    assert len(counts) == 1
+    assert strategy.weights.shape == (3,)

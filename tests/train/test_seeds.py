@@ -11,7 +11,7 @@ import torch
 import outpace
 from outpace.errors import UsageError
 from outpace.train import trainer as trainers
-from outpace.train.result import Choice
+from outpace.train.result import Choice, Spent
 from outpace.train.run import Run
 from outpace.train.seeds import best_of, mean_of
 from outpace.train.strategies import Constant, OneCycle, Pruning, Strategy
@@ -212,10 +212,10 @@ def test_seeds_are_given_as_much_of_a_round_each(
 ) -> None:
     time, ends, tried = Time(), Ends(), list[float]()
 
-    def settled(parts: Parts, *_: Any) -> tuple[Choice, list[str]]:
+    def settled(parts: Parts, *_: Any) -> tuple[Choice, list[str], Spent]:
         tried.append(0.15 * parts.clock.seconds)
         time.s += tried[-1]
-        return Choice(rate=0.03), ["rates were tried"]
+        return Choice(rate=0.03), ["rates were tried"], Spent(tried[-1])
 
     monkeypatch.setattr(trainers, "settled", settled)
 
@@ -247,7 +247,7 @@ def test_seeds_with_other_strategies_have_trials_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = [Choice(), Choice(taken=("ema",))]
-    monkeypatch.setattr(trainers, "settled", lambda *_: (found.pop(), []))
+    monkeypatch.setattr(trainers, "settled", lambda *_: (found.pop(), [], Spent()))
     ends = [Ends(), Ends()]
 
     def make(seed: int) -> Trainer:

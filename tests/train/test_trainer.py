@@ -37,6 +37,7 @@ from tests.train.toys import (
     fit,
     goes_on_exactly,
     model,
+    partly_ignored,
     points,
     ready,
     same,
@@ -794,3 +795,11 @@ def test_a_buffer_that_comes_after_the_best_validation_costs_no_result() -> None
     assert result.best is not None
     assert result.best.epoch == 1
     assert "seen" not in result.weights
+
+
+def test_a_validation_of_which_some_batches_have_no_loss_is_told_once() -> None:
+    given: dict[str, Any] = {"valid": partly_ignored(ready(120, seed=1)), "metric": None}
+    result = fit(**given, epochs=3)
+    assert all(math.isfinite(row.valid_loss or math.nan) for row in result.history)
+    assert sum("the loss of some batches of valid= is no number" in n for n in result.notes) == 1
+    assert not any("of valid= is no number" in note for note in fit(epochs=2).notes)

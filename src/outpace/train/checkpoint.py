@@ -72,6 +72,8 @@ class Checkpoints:
         self.retry_s = 0.0
         """longer that the next one waits, where the last could not be written"""
         self.proven = False
+        self.problem: Exception | None = None
+        """why the last one could not be written"""
         self._thread: threading.Thread | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -141,8 +143,9 @@ class Checkpoints:
                 self.prove(path)
             for old in self.paths()[KEPT:]:
                 old.unlink(missing_ok=True)
+            self.problem = None
         except Exception as error:
-            self.retry_s = RETRY_S
+            self.retry_s, self.problem = RETRY_S, error
             self.say(f"no checkpoint was written: {error}")
         wrote(time.perf_counter() - began)
 
@@ -159,6 +162,15 @@ class Checkpoints:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    def lost(self) -> str | None:
+        """Once nothing is being written: that the last one was not, and why, if so."""
+        self.wait()
+        if self.problem is None:
+            return None
+        newest = next(iter(self.paths()), None)
+        then = f"goes on from {newest}" if newest is not None else "begins anew"
+        return f"the last checkpoint could not be written ({self.problem}): started again it {then}"
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -28,14 +28,14 @@ from outpace.train.candidates import CANDIDATES, Candidate, Settled
 from outpace.train.expected import expected
 from outpace.train.facts import Facts, facts_of
 from outpace.train.rate import LONG
-from outpace.train.result import Choice
+from outpace.train.result import Choice, Spent
 from outpace.train.strategies import STRATEGIES, LrFinder, Strategy
 from outpace.train.strategies.base import FALLING, Course, check
+from outpace.train.strategies.lr_finder import LEAST, WITH_TRIALS, cost
 from outpace.train.strategies.lr_finder import STEPS as FINDING
-from outpace.train.strategies.lr_finder import cost
 from outpace.train.trials import FORWARD, Parts, Purse, Trials, Variant, held_of
 
-SHARE = 0.15
+SHARE = WITH_TRIALS
 """of the training's time or steps that trials may take"""
 PART, FEWEST = 0.01, 30
 """of the training's steps that one trial takes, and steps at least"""
@@ -56,15 +56,15 @@ BY_EPOCHS = {"batch_size", "batch_warmup", "loss_sampling", "subset"}
 
 def settled(
     parts: Parts, own: Sequence[Strategy], known: Known, say: Callable[[str], None]
-) -> tuple[Choice, list[str]]:
-    """What is chosen, and the notes that were told of it. ``own``: the user's strategies."""
+) -> tuple[Choice, list[str], Spent]:
+    """What is chosen, the notes that were told of it, and what it took. ``own``: the user's strategies."""
     choosing = Choosing(parts, own, known, say)
     try:
         choosing.settle()
     except Exception as error:
         choosing.note(f"auto: nothing more is tried ({type(error).__name__}: {error})")
-    found: tuple[Choice, list[str]] = ranks.first((choosing.choice, choosing.notes), parts.world)
-    return found
+    spent = choosing.purse.spent()
+    return ranks.first((choosing.choice, choosing.notes, spent), parts.world)  # type: ignore[no-any-return]
 
 
 @final
@@ -246,19 +246,26 @@ class Choosing:
         if not self.affords(few, 1):
             return
         few.untrained(Variant("pace"))  # what was timed so far warmed up
-        if not self.purse.holds(faster.COSTS, faster.COSTS * few.step_s):
+        kept = self.kept_for_rate(few)
+        if not self.purse.holds(faster.COSTS + kept, (faster.COSTS + kept) * few.step_s):
             return
         names = [each.name for each in CANDIDATES if each.by == candidate.by]
         before = tuple(STRATEGIES[name]() for name in self.choice.taken if name in names)
         other = Variant(candidate.name, (*before, STRATEGIES[candidate.name]()))
         try:
-            found = faster.compared(few, Variant("as it is", before), other)
+            found = faster.compared(few, Variant("as it is", before), other, kept)
         except Exception as error:
             self.note(f"{candidate.name} ({why}): {error}")
             return
         self.note(f"{candidate.name} ({why}): {found.told()}")
         if found.taken:
             self.take(candidate.name)
+
+    def kept_for_rate(self, few: Trials) -> float:
+        """Steps that are to be left where lr_finder would find a rate by itself: more hangs on that."""
+        total, finder = self.by_time(few), LrFinder()
+        finds = any(each.name == finder.name for each in self.strategies())
+        return LEAST if finds and total < math.inf and finder.room(int(total)) else 0.0
 
     def finds_rate(self) -> bool:
         """Whether the rate is for us to find, and its course for us to choose. Of batches that are small at

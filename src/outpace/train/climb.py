@@ -48,7 +48,10 @@ def climb(
 
     with generators_kept():
         model, optimizer = copies()
-        before = judged(model, loss_of, held, agreed).loss
+        losses = judged(model, loss_of, held)
+        # A batch without a number before any step, all of its targets ignored, has none after it either.
+        told = [i for i, loss in enumerate(losses) if math.isfinite(loss)] or range(len(losses))
+        before = point(0.0, losses, told, agreed).loss
         usual = usual_rate(model, optimizer, agreed)
         if usual is not None:
             first = usual * horizon(steps, LONG)
@@ -61,7 +64,7 @@ def climb(
             model, optimizer = copies()
             rate = first * STRIDE**at
             trained(model, optimizer, loss_of, learnt, rate, steps)
-            tried[at] = judged(model, loss_of, held, agreed)._replace(rate=rate)
+            tried[at] = point(rate, judged(model, loss_of, held), told, agreed)
             del model, optimizer
     return Climb([tried[at] for at in sorted(tried)], before, steps, usual)
 
@@ -104,11 +107,16 @@ def trained(
 
 
 @torch.no_grad()
-def judged(
-    model: torch.nn.Module, loss_of: LossOf, batches: Sequence[Any], agreed: Agreed
-) -> Point:
-    """The mean loss, infinite where it is not a number, and that of each batch; no rate."""
+def judged(model: torch.nn.Module, loss_of: LossOf, batches: Sequence[Any]) -> list[float]:
+    """The loss of each batch."""
     with evaluating(model):
-        losses = torch.stack([loss_of(model, batch).detach().reshape(()) for batch in batches])
-    (mean,) = agreed([float(losses.mean())])
-    return Point(0.0, mean if math.isfinite(mean) else math.inf, tuple(losses.tolist()))
+        losses = [loss_of(model, batch).detach().reshape(()) for batch in batches]
+    found: list[float] = torch.stack(losses).tolist()
+    return found
+
+
+def point(rate: float, losses: Sequence[float], told: Sequence[int], agreed: Agreed) -> Point:
+    """The mean of the losses that are ``told``, infinite where it is not a number, and each of them."""
+    parts = tuple(losses[i] for i in told)
+    (mean,) = agreed([sum(parts) / len(parts)])
+    return Point(rate, mean if math.isfinite(mean) else math.inf, parts)

@@ -53,6 +53,8 @@ class Clock:
         """step and share that steps are counted from"""
         self._of: int | None = None
         """and of how many"""
+        self._since: tuple[float, float] | None = None
+        """second and share that the time is counted from, since there is another amount of it"""
         self._before: float | None = None
         """seconds that there were before a resume"""
         self._recent: deque[float] = deque(maxlen=DOZEN)
@@ -78,9 +80,13 @@ class Clock:
         self._recent.append(self.read() - before)
         self.used = max(self.used, self.by_steps(step))
         if self.seconds < math.inf:
-            first = self.first_s or 0.0
-            share = (self.elapsed - first) / max(1e-9, self.seconds - self.ending_s - first)
-            self.used = max(self.used, min(1.0, share))
+            self.used = max(self.used, self.by_time())
+
+    def by_time(self) -> float:
+        """Share of the time that is used."""
+        first, share = self._since or (self.first_s or 0.0, 0.0)
+        gone = (self.elapsed - first) / max(1e-9, self.seconds - self.ending_s - first)
+        return share + (1.0 - share) * min(1.0, gone)
 
     def by_steps(self, step: int) -> float:
         """Share of the steps that is used."""
@@ -152,20 +158,26 @@ class Clock:
             "steps": self.steps,
             "seconds": self.seconds,
             "from": self._from,
+            "since": self._since,
             "recent": list(self._recent),
             "endings": (self.validation_s, self.save_s, self.write_s, self.validation_steps),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; `set_end` is to follow."""
-        self.elapsed, self.used = float(state["elapsed"]), float(state["used"])
+        """Go on from there, by what was read so far later; `set_end` is to follow."""
+        self._began -= float(state["elapsed"])
+        self.read()
+        self.used = float(state["used"])
         self.first_s = state["first"]
         first, share = state["from"]
         self._from, self._of = (int(first), float(share)), state["steps"]
         self._before = float(state["seconds"])
+        since = state.get("since")  # an older checkpoint has none
+        self._since = since and (float(since[0]), float(since[1]))
+        if self.seconds != self._before:
+            self._since = (self.elapsed, self.used)
         self._recent.extend(state["recent"])
         self.validation_s, self.save_s, self.write_s, self.validation_steps = state["endings"]
-        self._began = self.now() - self.elapsed
 
 
 @final

@@ -61,8 +61,8 @@ class Faster(NamedTuple):
         return f"steps {speed}, {apart}: {'taken' if self.taken else 'left out'}"
 
 
-def compared(trials: Trials, base: Variant, other: Variant) -> Faster:
-    """Steps of ``other`` against those of ``base``."""
+def compared(trials: Trials, base: Variant, other: Variant, kept: float = 0.0) -> Faster:
+    """Steps of ``other`` against those of ``base``, as long as ``kept`` steps more can be paid for."""
     began, steps = trials.clock.read(), 0
     with generators_kept(), trials.asked.kept():
         runs = [trials.begun(each, 0, Clock(now=trials.clock.now)) for each in (base, other)]
@@ -75,12 +75,16 @@ def compared(trials: Trials, base: Variant, other: Variant) -> Faster:
         apart = distance(*(gradients_of(run, trials.batches[0]) for run in runs))
         times: tuple[list[float], list[float]] = ([], [])
         gain, worth = None, False
+        step_s = trials.step_s
         for number in range(WARM + MOST if apart <= APART else 0):
+            more = len(runs) + kept
+            if not trials.purse.holds(2 + steps + more, more * step_s):
+                break
             batch = trials.batches[number % len(trials.batches)]
             taken = [0.0, 0.0]
             for which in (0, 1) if number % 2 else (1, 0):
                 taken[which] = step_seconds(runs[which], batch)
-            steps += len(runs)
+            steps, step_s = steps + len(runs), max(taken)
             slow = taken[1] > SLOW * taken[0]
             if number < WARM and not slow:
                 continue

@@ -152,8 +152,14 @@ def judged(run: Run) -> Row:
         model = run.judged_model()
         with torch.no_grad(), generators_kept(), evaluating(model):
             batches = run.together(model, run.valid.epoch())
-            found = run.objective.judge(model, batches)
-        loss, metric, _ = ranks.judged(found, run.world, run.device)
+            own = run.objective.judge(model, batches)
+        found = ranks.judged(own, run.world, run.device)
+        loss, metric = found.loss, found.metric
+        if 0 < found.untold < found.samples:
+            run.note(
+                "the loss of some batches of valid= is no number and the weights are, as where all targets "
+                "of a batch are ignored: the validation loss is the mean of the others"
+            )
     seconds = run.clock.read()
     finished = run.epoch + (run.train.under_way and run.train.at_end)
     return Row(finished, run.step, seconds, mean, loss, metric, run.rates.now)

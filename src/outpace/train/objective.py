@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, final
 
@@ -21,16 +22,20 @@ from outpace.errors import UsageError
 from outpace.seams.batch import batch_size, map_tensors, to_float32
 from outpace.seams.loss import apart
 from outpace.train import better
+from outpace.train.finite import finite
 
 PAIRS = (tuple, list)
 
 
 class Judged(NamedTuple):
-    """What a validation gave; ``samples`` were looked at."""
+    """What a validation gave; ``samples`` were looked at, of ``untold`` of which the loss is no number: it
+    is the mean of the others.
+    """
 
     loss: float
     metric: float | None
     samples: int
+    untold: int = 0
 
 
 @final
@@ -156,7 +161,11 @@ class Objective:
         return loss
 
     def judge(self, model: torch.nn.Module, batches: Iterable[Any]) -> Judged:
-        """Mean loss and metric over batches, each weighted by its samples."""
+        """Mean loss and metric over batches, each weighted by its samples.
+
+        Batches whose loss is no number are left out of its mean where all weights are numbers: as a rule
+        their targets are all ignored. Weights that are none tell none of any batch.
+        """
         losses, metrics, counts = [], [], []
         if self.gathers:
             self.metric.reset()
@@ -174,10 +183,14 @@ class Objective:
                     metrics.append(self.metric(*given))
         if not counts:
             raise UsageError("there is nothing to validate on", "valid= gives no batch")
-        metric = _mean("metric", metrics, counts) if metrics else None
+        metric = mean(_numbers("metric", metrics), counts) if metrics else None
         if self.gathers:
-            metric = _mean("metric", [self.metric.compute()], [1])
-        return Judged(_mean("loss", losses, counts), metric, sum(counts))
+            (metric,) = _numbers("metric", [self.metric.compute()])
+        values = _numbers("loss", losses)
+        told = counts
+        if any(map(math.isnan, values)) and finite(model.parameters()):
+            told = [0 if math.isnan(v) else n for v, n in zip(values, counts, strict=True)]
+        return Judged(mean(values, told), metric, sum(counts), sum(counts) - sum(told))
 
     def given(self, model: torch.nn.Module, batch: Any) -> tuple[Any, Any]:
         """What losses and the metric are called with: outputs and targets, or model and batch."""
@@ -256,8 +269,14 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _mean(what: str, values: list[Any], counts: list[int]) -> float:
-    """Weighted by ``counts``; values on a device are read together."""
+def mean(values: Sequence[float], counts: Sequence[int]) -> float:
+    """Weighted by ``counts``: what counts for nothing may be no number. Nor is the mean of nothing."""
+    parts = (value * count for value, count in zip(values, counts, strict=True) if count)
+    return sum(parts) / sum(counts) if any(counts) else math.nan
+
+
+def _numbers(what: str, values: list[Any]) -> list[float]:
+    """Values on a device are read together."""
     for value in values:
         if not _is_number(value):
             raise UsageError(
@@ -266,6 +285,4 @@ def _mean(what: str, values: list[Any], counts: list[int]) -> float:
             )
     if all(isinstance(value, torch.Tensor) for value in values):
         values = torch.stack([value.detach().reshape(()) for value in values]).tolist()
-    return sum(float(value) * count for value, count in zip(values, counts, strict=True)) / sum(
-        counts
-    )
+    return [float(value) for value in values]

@@ -1,6 +1,6 @@
 """Optimizers for those who gave none, and the learning rates of whichever is used.
 
-Only weight matrices decay: not biases, not scales of norms.
+Only weight matrices decay: not biases, not scales of norms, of however many dimensions.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RATE = 1e-3
 """of AdamW, where nobody sets it"""
 SGD_RATE = 0.05
+NORMS = (torch.nn.LayerNorm, torch.nn.RMSNorm)
+"""whose scales have the shape that they are taken over; those of others have one dimension"""
 
 Given = torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None
 """an optimizer, or a function from parameters to one, or None"""
@@ -143,12 +145,22 @@ def with_added_groups(state: dict[str, Any], optimizer: torch.optim.Optimizer) -
 
 def groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Parameters that decay, and those that do not."""
-    learned = [p for p in model.parameters() if p.requires_grad]
+    learned, whole = [p for p in model.parameters() if p.requires_grad], matrices(model)
     found = [
-        {"params": [p for p in learned if p.dim() >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in learned if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for p in learned if id(p) in whole], "weight_decay": weight_decay},
+        {"params": [p for p in learned if id(p) not in whole], "weight_decay": 0.0},
     ]
     return [group for group in found if group["params"]]
+
+
+def matrices(model: torch.nn.Module) -> set[int]:
+    """Ids of the weights of two or more dimensions that are neither biases nor scales of norms."""
+    return {
+        id(weight)
+        for layer in model.modules()
+        for name, weight in layer.named_parameters(recurse=False)
+        if weight.dim() >= 2 and not (isinstance(layer, NORMS) or name.endswith("bias"))
+    }
 
 
 def fusible(model: torch.nn.Module) -> bool:
@@ -181,12 +193,17 @@ def times_the_rate(
 
 
 def set_momentum(optimizer: torch.optim.Optimizer, momentum: float) -> None:
-    """SGD's momentum or Adam's first beta, where there is one."""
+    """SGD's momentum or Adam's first beta, where there is one: those of 0 stay."""
     for group in optimizer.param_groups:
-        if "betas" in group:
+        if has_momentum(group) and "betas" in group:
             group["betas"] = (momentum, *group["betas"][1:])
-        elif group.get("momentum"):
+        elif has_momentum(group):
             group["momentum"] = momentum
+
+
+def has_momentum(group: dict[str, Any]) -> bool:
+    """Whether a group of an optimizer's has any."""
+    return bool(group["betas"][0] if "betas" in group else group.get("momentum"))
 
 
 @final

@@ -32,8 +32,12 @@ class Telling:
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self.quiet:
-            self._wipe()
-            self._write(f"outpace: {text}\n")
+            self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """The same, also where it is to be quiet: without it something of the user's would be lost unseen."""
+        self._wipe()
+        self._write(f"outpace: {text}\n")
 
     def row(self, run: Run) -> None:
         """A validation, if the last one told is a second ago."""

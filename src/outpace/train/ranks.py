@@ -6,6 +6,7 @@ clock, which costs a small broadcast a step; with one process nothing of this is
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -125,7 +126,9 @@ def averaged(weights: Iterable[torch.Tensor], device: torch.device) -> None:
 
 @final
 class Agreed:
-    """What the first rank reads, and whether any rank is to end; all ranks have to call it equally often."""
+    """What the first rank reads, and what it alone knows; whether any rank is to end. All ranks have to call
+    it equally often.
+    """
 
     def __init__(self, read: Callable[[], float], device: torch.device) -> None:
         self.read, self.device = read, device
@@ -133,11 +136,14 @@ class Agreed:
         """this rank's wish, told with the next reading"""
         self.ends = False
         """one of them had it"""
+        self.wrote_s = self.write_s = 0.0
+        """what this rank needs to write at the end, told with the next reading; what the first one does"""
 
     def __call__(self) -> float:
         """The reading."""
-        seconds = self.read() if leads() else 0.0
-        reading, wishes = summed([seconds, float(self.wants)], self.device)
+        seconds, wrote_s = (self.read(), self.wrote_s) if leads() else (0.0, 0.0)
+        told = summed([seconds, float(self.wants), wrote_s], self.device)
+        reading, wishes, self.write_s = told
         self.ends = self.ends or wishes > 0.0
         return reading
 
@@ -179,10 +185,16 @@ def judged(found: Judged, world: int, device: torch.device) -> Judged:
     """What all ranks' validations have given together, each weighted by its samples."""
     if world == 1:
         return found
-    loss, metric, count = found
-    sums = [loss * count, (metric or 0.0) * count, float(count)]
-    *both, total = summed(sums, device)
-    return Judged(both[0] / total, both[1] / total if metric is not None else None, round(total))
+    loss, metric, count, untold = found
+    told = count - untold
+    sums = [loss * told if told else 0.0, (metric or 0.0) * count, float(told), float(count)]
+    *both, told_of, total = summed(sums, device)
+    return Judged(
+        both[0] / told_of if told_of else math.nan,
+        both[1] / total if metric is not None else None,
+        round(total),
+        round(total - told_of),
+    )
 
 
 def first(value: Any, world: int) -> Any:

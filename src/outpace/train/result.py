@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -20,6 +20,13 @@ class Choice(msgspec.Struct, frozen=True):
     taken: tuple[str, ...] = ()
     rate: float | None = None
     tried: tuple[Tried, ...] = ()
+
+
+class Spent(NamedTuple):
+    """What trials have taken of a training before its first step; ``steps``: as much as so many."""
+
+    seconds: float = 0.0
+    steps: float = 0.0
 
 
 @dataclass(frozen=True)

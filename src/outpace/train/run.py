@@ -25,7 +25,7 @@ from outpace.train.losses import Losses
 from outpace.train.objective import Objective
 from outpace.train.optimizers import Rates, with_added_groups
 from outpace.train.progress import Telling
-from outpace.train.result import Best, Choice
+from outpace.train.result import Best, Choice, Spent
 from outpace.train.strategies.base import Events
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ class Run:
     checkpoints: Checkpoints | None = None
     choice: Choice = field(default_factory=Choice)
     """of "auto", by trials"""
+    spent: Spent = field(default_factory=Spent)
+    """by these"""
+    given: bool = False
+    """the optimizer is the user's"""
+    kept: frozenset[str] = frozenset()
+    """names of the strategies whose state is in the checkpoint that is to be gone on with"""
 
     step: int = 0
     """steps done"""
@@ -109,8 +115,10 @@ class Run:
 
     def over(self) -> str | None:
         """Why no step is to follow, or None."""
-        if self.agreed is not None and self.agreed.ends:
-            self.end(self.wish or "another rank")
+        if self.agreed is not None:
+            self.clock.write_s = self.agreed.write_s or self.clock.write_s
+            if self.agreed.ends:
+                self.end(self.wish or "another rank")
         if why := self.stopped or self.clock.over(self.step):
             return why
         return "steps" if self.steps is not None and self.step >= self.steps else None
@@ -298,7 +306,7 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         """All that it takes to go on."""
-        states = random_states()
+        states, losses = random_states(), self.losses.state_dict()
         best = self.best and {"row": _plain(self.best.row), "weights": self.best.weights}
         return {
             **self.learned(),
@@ -307,7 +315,7 @@ class Run:
             "train": self.of_ranks(self.train),
             "clock": self.clock.state_dict(),
             "rates": self.rates.state_dict(),
-            "losses": self.losses.state_dict(),
+            "losses": ranks.gathered(losses, self.world) if self.world > 1 else [losses],
             "progress": {"step": self.step, "epoch": self.epoch, "begun": self.begun},
             "asked": (self.epochs, self.steps),
             "valid": self.of_ranks(self.valid),
@@ -372,7 +380,10 @@ class Run:
         if self.valid is not None and state["valid"] is not None:
             with suppress(Exception):  # others are validated on now
                 self.valid.load_state_dict(of_rank(state["valid"], rank, self.world))
-        self.losses.load_state_dict(state["losses"])
+        losses = state["losses"]  # an older checkpoint has those of the first rank alone
+        self.losses.load_state_dict(
+            losses if isinstance(losses, dict) else losses[rank % len(losses)]
+        )
         self.clock.load_state_dict(state["clock"])
         if rank < len(state["random"]):  # else it is of more ranks now, and has numbers of its own
             restore_random(state["random"][rank])
@@ -396,8 +407,10 @@ class Run:
 
     def wrote(self, seconds: float) -> None:
         """A checkpoint was written; at the end that is waited for, and the best weights are written too."""
-        if self.world == 1:
+        if self.agreed is None:
             self.clock.write_s = 2 * seconds
+        else:  # the other ranks have to hear of it first
+            self.agreed.wrote_s = 2 * seconds
 
 
 def of_rank(state: dict[str, Any], rank: int, world: int) -> dict[str, Any]:

@@ -321,10 +321,10 @@ def judged(trainer: Trainer, weights: dict[str, torch.Tensor]) -> float:
     assert valid is not None
     try:
         with torch.no_grad(), generators_kept(), evaluating(model):
-            loss, metric, _ = trainer.objective.judge(model, valid.epoch())
+            found = trainer.objective.judge(model, valid.epoch())
     finally:
         valid.close()
-    return loss if metric is None else metric
+    return found.loss if found.metric is None else found.metric
 
 
 def _metric(contender: Contender) -> float:

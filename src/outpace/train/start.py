@@ -41,6 +41,8 @@ def start(run: Run, found: Found) -> None:
     """Strategies prepare; then weights are those of a checkpoint, or the first ones are made."""
     set_learning(run.module)  # checkpoints are of models in that mode
     run.optimizer.zero_grad()  # a training that was interrupted has left its gradients
+    if found is not None:
+        run.kept = frozenset(found[1].get("strategies", ()))
     for strategy in run.events.strategies:
         strategy.prepare(run)
     if found is not None:

@@ -38,7 +38,7 @@ from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies, optimizer_for, settings_kept
 from outpace.train.progress import Telling, ended, interrupted
 from outpace.train.recipe import recipe_applied
-from outpace.train.result import Choice, Result
+from outpace.train.result import Choice, Result, Spent
 from outpace.train.run import Run
 from outpace.train.start import (
     check_course,
@@ -176,7 +176,7 @@ class Trainer:
         telling = Telling(quiet=quiet or not ranks.leads())
         checkpoints = None
         if self.checkpoint is not None:
-            checkpoints = Checkpoints(self.checkpoint, self.every_s, telling.say)
+            checkpoints = Checkpoints(self.checkpoint, self.every_s, telling.warn)
         found = newest(checkpoints, world) if checkpoints is not None else None
         run = self.put_together(telling, checkpoints, choice_of(found) or self.choice)
         try:
@@ -247,12 +247,14 @@ class Trainer:
         unused = list[str]()
         if world > 1 and not sharded:
             unused = unreached(self.model, self.objective, train, world)
+        spent = Spent()
         if choice is None and is_auto(self.strategies):
             choice, notes = Choice(), [SHARDED]
             try:
                 if not sharded:
                     parts = self.parts(train, valid, clock, world, unused=bool(unused))
-                    choice, notes = settled(parts, own_of(self.strategies), known, telling.say)
+                    own = own_of(self.strategies)
+                    choice, notes, spent = settled(parts, own, known, telling.say)
                 strategies, reasons = chosen(self.strategies, known, choice)
                 check(strategies, validation=known.validation, end=known.end, sharded=sharded)
             except BaseException:
@@ -292,6 +294,8 @@ class Trainer:
             telling=telling,
             checkpoints=checkpoints,
             choice=choice or Choice(),
+            spent=spent,
+            given=self.optimizer is not None,
         )
         run.notes += [*reasons, left_out] if left_out else reasons
         if valid is not None and self.objective.unsure:
@@ -391,7 +395,8 @@ class Trainer:
         try:
             self.single_left_out(train, own_of(self.strategies))
             parts = self.parts(train, valid, Clock(self.budget_s, self.steps, self.now))
-            return settled(parts, own_of(self.strategies), self.known(train), telling.say)
+            own = own_of(self.strategies)
+            return settled(parts, own, self.known(train), telling.say)[:2]
         finally:
             closed(train, valid)
 
@@ -467,6 +472,8 @@ class Trainer:
                 write(self.checkpoint / BEST, weights)
             except OSError as error:
                 run.note(f"the best weights are in the result only: {error}")
+        if run.checkpoints is not None and (why := run.checkpoints.lost()):
+            run.note(why)
         assert run.stopped is not None
         return Result(
             what=type(self.model).__name__,

@@ -45,6 +45,7 @@ from outpace.train.objective import Objective
 from outpace.train.optimizers import Given, copies
 from outpace.train.progress import Telling
 from outpace.train.rate import horizon
+from outpace.train.result import Spent
 from outpace.train.run import Run
 from outpace.train.start import first_weights
 from outpace.train.strategies import LrFinder
@@ -120,7 +121,16 @@ class Purse:
 
     def __init__(self, read: Callable[[], float], seconds: float, steps: float) -> None:
         self.read, self.seconds, self.steps = read, seconds, steps
-        self.began = read()
+        self.began, self.paid = read(), 0.0
+
+    def pay(self, steps: float) -> None:
+        """Take so many steps out; the seconds go by themselves."""
+        self.steps -= steps
+        self.paid += steps
+
+    def spent(self) -> Spent:
+        """By now."""
+        return Spent(self.read() - self.began, self.paid)
 
     def holds(self, steps: float, seconds: float) -> bool:
         """Whether so much is left."""
@@ -196,7 +206,7 @@ class Trials:
     def spent(self, steps: float, began: float) -> float:
         """Pay, and learn how long a step takes. Returns the seconds."""
         seconds = self.clock.read() - began
-        self.purse.steps -= steps
+        self.purse.pay(steps)
         self.step_s = seconds / steps
         return seconds
 
@@ -272,10 +282,10 @@ class Trials:
         with generators_kept(), self.objective.kept():
             model = self.begun(variant, 0, Clock(None, 1, self.clock.now)).module.eval()
             with torch.no_grad():
-                found = self.objective.judge(model, self.held_out)
-        loss, metric, _ = ranks.judged(found, self.world, self.train.device)
+                own = self.objective.judge(model, self.held_out)
+        found = ranks.judged(own, self.world, self.train.device)
         taken = self.spent(self.judging, began)
-        return self.ended_at(loss, metric, taken)
+        return self.ended_at(found.loss, found.metric, taken)
 
     def rate_of(self, variant: Variant) -> tuple[float, str]:
         """The rate that lr_finder tells for a variant, and its words."""

@@ -26,6 +26,8 @@ PROBE, FIRST = 48, 4
 FEWEST_TIMED, TIMED, MOST_TIMED = 2, 5, 30
 LITTLE_S, ENOUGH_S = 0.05, 1.0
 """so long all that are timed take at least, unless they are very many; after so long two are enough"""
+MORE = 0.1
+"""of the samples to a target that larger steps may need more, where they are what ends a training"""
 
 
 @final
@@ -138,6 +140,17 @@ def time_to_quality(step_s: float, samples: int, noise: float) -> float:
     arXiv 1812.06162, eq. 2.11).
     """
     return step_s * (1.0 + noise / samples)
+
+
+def ends_by_samples(run: Run, times: float, step_s: float) -> bool:
+    """Whether a training ends when it has gone through its epochs, where steps have so many ``times`` the
+    samples: not at a number of steps before, nor in time, nor as a rule at a target.
+    """
+    length, names = run.train.length, {each.name for each in run.events.strategies}
+    if run.epochs is None or length is None or "target" in names:
+        return False
+    steps = run.epochs * length / times
+    return steps <= (run.clock.steps or math.inf) and steps * step_s <= run.clock.seconds
 
 
 def told(seconds: float) -> str:

@@ -41,8 +41,11 @@ class Judge:
     def __call__(self, model: nn.Module) -> float:
         """Of a model in eval mode."""
         with torch.no_grad():
-            loss, metric, self.samples = self.objective.judge(model, self.data.epoch())
-        return loss if metric is None else metric
+            found = self.objective.judge(model, self.data.epoch())
+        self.samples = found.samples
+        if found.metric is not None:
+            return found.metric
+        return math.nan if found.untold else found.loss  # of fewer batches it compares with nothing
 
 
 @dataclass

@@ -10,7 +10,7 @@ from outpace.seams.batch import batch_size
 from outpace.seams.generators import generators_kept
 from outpace.train.data import Batches
 from outpace.train.strategies.base import Sizing
-from outpace.train.twin import Twin, alike, time_to_quality, told
+from outpace.train.twin import MORE, Twin, alike, ends_by_samples, time_to_quality, told
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -30,8 +30,9 @@ class Accumulation(Sizing):
     at the end of an epoch what is left makes a step. Ranks exchange gradients once a step. ``batches``
     None: on a copy, the time of a step without and with its gradients and the samples N at which a
     gradient is as much noise as signal tell which number k reaches a quality first, by the least of
-    (time of k gradients and one step) (1 + N / samples of k batches); the largest rate then goes with k
-    as it does with `batch_size`, unless lr_finder finds one, which it does on single batches: a safe one.
+    (time of k gradients and one step) (1 + N / samples of k batches); where epochs end the training, and
+    neither its time nor a target, with N / 10 samples a step at most, as with `batch_size`. The largest
+    rate goes with k as it does there, unless lr_finder finds one, on single batches: a safe one.
     Helps: where memory has no room for a batch that is large enough; where the exchange between ranks,
     or the optimizer, takes a good part of a step of noisy gradients.
     Harms: where a larger batch fits it takes less time than as many small ones. BatchNorm sees small
@@ -105,15 +106,26 @@ class Accumulation(Sizing):
         if noise is None:
             return 1, math.inf, "the noise of gradients can't be told from so few batches"
 
-        def cost(count: int) -> float:
-            return time_to_quality(whole_s + (count - 1) * part_s, count * samples, noise)
+        def step_s(count: int) -> float:
+            return whole_s + (count - 1) * part_s
 
-        count = min(range(1, MOST + 1), key=cost)
+        def cost(count: int) -> float:
+            return time_to_quality(step_s(count), count * samples, noise)
+
+        def makes_enough(count: int) -> bool:
+            few = count <= max(1.0, MORE * noise / samples)
+            return few or not ends_by_samples(run, count, step_s(count))
+
+        counts = range(1, MOST + 1)
+        count = min(filter(makes_enough, counts), key=cost)
+        fastest = min(counts, key=cost)
         faster = f", {cost(1) / cost(count):.2g} times as fast, as predicted" if count > 1 else ""
         said = (
             f"a step takes {told(whole_s)}, its gradients {told(part_s)}, and they are half "
             f"noise at {noise:,.0f} samples{faster}"
         )
+        if fastest != count:
+            said += f"; {fastest} batches would make too few steps of {run.epochs} epochs"
         return count, noise / samples, said
 
     def over(self, run: Run) -> None:

@@ -12,7 +12,7 @@ from outpace.serve.loader import Loader
 from outpace.serve.making import bytes_of
 from outpace.train.fits import Fits
 from outpace.train.strategies.base import Sizing
-from outpace.train.twin import Twin, alike, sized, time_to_quality, told
+from outpace.train.twin import MORE, Twin, alike, ends_by_samples, sized, time_to_quality, told
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -45,15 +45,18 @@ class BatchSize(Sizing):
     does not fit must not end the training. With B samples a step takes t(B) seconds, and a target 1 +
     N / B times the fewest steps, where at N samples a gradient is as much noise as signal. N is taken
     from gradients of single batches and of all of them together, after some steps of learning; t is
-    timed at the size given, and at twice or half of it as long as t(B) (1 + N / B) falls. The largest
-    rate goes with the size, in proportion for SGD, to the root for Adam, less so where B is near N,
-    unless lr_finder finds one for the new size. ``size="largest"``: what fits, and nothing of time.
-    The strategy comes before all others that set something by trying.
+    timed at the size given, and at twice or half of it as long as t(B) (1 + N / B) falls. Where epochs
+    end the training, and neither its time nor a target, B grows to N / 10 at most: each of the fewest
+    steps takes B + N samples, and those are given. The largest rate goes with the size, in proportion
+    for SGD, to the root for Adam, less so where B is near N, unless lr_finder finds one for the new
+    size. ``size="largest"``: what fits, and nothing of time. The strategy comes before all others that
+    set something by trying.
     Helps: where the size was not chosen by measuring: small steps that are mostly overhead, large ones
     whose gradients say nothing new.
     Harms: it takes up to a tenth of the training, and a copy of model and optimizer. N grows while
     learning: early on too small a size is found for long trainings. A step's time is without that of
-    loading data. Of ``steps=`` each takes longer where batches are larger.
+    loading data. Of ``steps=`` each takes longer where batches are larger. Of ``epochs=`` there are fewer
+    steps: with N / 10 samples each they come nearly as far, with ``size="largest"`` they may not.
     Source: McCandlish et al. 2018, arXiv 1812.06162, eq. 2.6 and 2.11, appendix A.1; Goyal et al. 2017,
     arXiv 1706.02677; Malladi et al. 2022, arXiv 2205.10287.
     """
@@ -130,7 +133,7 @@ class BatchSize(Sizing):
             limit = "there are no more samples" if start == most else "as much as fits in memory"
             return Size(start, limit)
         short = f"memory has no room for {before:,}, " if start < before else ""
-        steps = Steps(twin, batch, fits)
+        steps = Steps(twin, batch, fits, before)
         step_s = steps.measure(start)
         until = began + SHARE * min(run.clock.seconds, run.steps_ahead * step_s)
         parts = [sized(each, start) for each in batches]
@@ -148,6 +151,8 @@ class BatchSize(Sizing):
             f"{short}{faster}a step takes {times}{alone}, its gradient is half noise at {noise:,.0f} "
             f"samples; memory should hold {fits.predicted:,}"
         )
+        if any(math.isinf(steps.cost(each, noise / copies(run))) for each in steps.times):
+            why += f"; {max(steps.times):,} would make too few steps of {run.epochs} epochs"
         return Size(best, why, noise)
 
     def state_dict(self) -> dict[str, Any]:
@@ -166,8 +171,8 @@ class BatchSize(Sizing):
 class Steps:
     """Their times: of each size the shortest that was measured."""
 
-    def __init__(self, twin: Twin, batch: Any, fits: Fits) -> None:
-        self.twin, self.batch, self.fits = twin, batch, fits
+    def __init__(self, twin: Twin, batch: Any, fits: Fits, before: int) -> None:
+        self.twin, self.batch, self.fits, self.before = twin, batch, fits, before
         self.times: dict[int, float] = {}
 
     def measure(self, size: int) -> float:
@@ -179,8 +184,11 @@ class Steps:
         return self.times[size]
 
     def cost(self, size: int, noise: float) -> float:
-        """`time_to_quality`."""
-        return time_to_quality(self.times[size], size, noise)
+        """`time_to_quality`; infinite for one that would get too little out of the epochs that there are."""
+        step_s, times = self.times[size], size / self.before
+        if size > max(self.before, MORE * noise) and ends_by_samples(self.twin.run, times, step_s):
+            return math.inf
+        return time_to_quality(step_s, size, noise)
 
 
 def climbed(start: int, steps: Steps, noise: float, left_s: Callable[[], float]) -> int:

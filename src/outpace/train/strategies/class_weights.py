@@ -58,9 +58,13 @@ class ClassWeights(Strategy):
         """of each class; or those of zeros and those of ones for each output, [2, outputs]"""
 
     def prepare(self, run: Run) -> None:
-        """Count, and have the loss weighted."""
+        """Count, unless that is in a checkpoint, and have the loss weighted."""
         each = unreduced(run.objective.loss, self.name)
         self.ignored = ignored(run.objective.loss)
+        run.objective.learning = partial(self.learning, each)
+        if self.name in run.kept:  # they were told from the first batches, which may be others now
+            self.weights = torch.empty(0, device=run.device)
+            return
         found = self.epoch_counts(run)
         n = torch.tensor(found.counts, dtype=torch.float64)
         if not found.exclusive:
@@ -68,7 +72,6 @@ class ClassWeights(Strategy):
         weights = (1.0 - self.beta) / (1.0 - self.beta**n)
         weights *= n.sum(0) / (n * weights).sum(0)
         self.weights = weights.to(run.device, torch.get_default_dtype())
-        run.objective.learning = partial(self.learning, each)
 
     def epoch_counts(self, run: Run) -> Counted:
         """Targets of each class in an epoch."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, final
 from msgspec.structs import replace
 
 from outpace.measure.statistics import median
+from outpace.seams.batch import tensors_in
 from outpace.train import ranks
 from outpace.train.checkpoint import copied
+from outpace.train.finite import finite
 from outpace.train.layers import with_later_buffers
 from outpace.train.losses import TOGETHER
 from outpace.train.strategies.base import Strategy
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 
 SURE = 2 * TOGETHER
 """steps after a copy by which losses that were bad because of it have been seen"""
+FORGIVEN = 1000
+"""good steps that make up for a roll-back"""
+TAUGHT_NOTHING = (
+    "divergence: the loss of some steps is no number and the weights are, as where all targets of a batch "
+    "are ignored: those losses are left out"
+)
 Copy = tuple[int, dict[str, Any]]
 
 
@@ -30,8 +38,10 @@ class Divergence(Strategy):
     What: every 32 steps the losses are read. Where one is not finite, or their median is half as large
     again as at the begin (and far outside of the noise there), weights, optimizer and strategies go
     back to a copy in memory that was followed by good losses, at most about 300 steps old; the rate is
-    halved; the data go on. After ``most`` roll-backs training ends. Weights that are no numbers are not
-    the best, whatever the metric; where training ends with such, the copy is kept, and validated.
+    halved; the data go on. After ``most`` roll-backs, one of which 1,000 good steps make up for, training
+    ends. A loss that is not finite is left out where others are, and weights and optimizer too: it has
+    taught nothing, as where all targets of a batch are ignored. Weights that are no numbers are not the
+    best, whatever the metric; where training ends with such, the copy is kept, and validated.
     Helps: a rate that is somewhat too large, a rare batch that blows weights up; it costs a copy, at
     times two, of weights and optimizer in main memory and in checkpoints, one made every 250 steps.
     Harms: a loss that is meant to grow (adversarial training) is taken for divergence; beside strategies
@@ -44,7 +54,8 @@ class Divergence(Strategy):
 
     def __init__(self, *, every: int = 250, most: int = 5) -> None:
         self.every, self.most = every, most
-        self.times = 0
+        self.times = self.good = 0
+        """roll-backs that count, and good steps since the last one, or since one was made up for"""
         self.normal: tuple[float, float] | None = None
         """median and spread of the first losses"""
         self.copies: list[Copy] = []
@@ -52,7 +63,8 @@ class Divergence(Strategy):
 
     def prepare(self, run: Run) -> None:
         """Nothing was seen of this training yet."""
-        self.times, self.normal, self.copies = 0, None, []
+        self.times = self.good = 0
+        self.normal, self.copies = None, []
 
     def begin(self, run: Run) -> None:
         """It may have been given up before."""
@@ -72,11 +84,18 @@ class Divergence(Strategy):
         if run.world > 1:
             # One rank's not-a-number is everyone's.
             losses = [loss / run.world for loss in ranks.summed(losses, run.device)]
+        numbers = [loss for loss in losses if math.isfinite(loss)]
+        if 0 < len(numbers) < len(losses) and everywhere(run, sound(run)):
+            run.note(TAUGHT_NOTHING)
+            losses = numbers
         raised = any(each.raises_loss for each in run.events.strategies)
         why = self.problem(losses, raised=raised)
         if why is not None:
             self.roll_back(run, why)
             return
+        self.good += TOGETHER
+        if self.good >= FORGIVEN:
+            self.times, self.good = max(0, self.times - 1), 0
         age = run.step - self.copies[-1][0]
         if age >= SURE:
             del self.copies[:-1]
@@ -88,8 +107,7 @@ class Divergence(Strategy):
         """Weights that are no numbers are not the best, whatever a metric makes of what they give."""
         if run.best is None or run.best.row is not run.history[-1]:
             return
-        (off,) = run.mean_of_ranks([float(not finite(run))])
-        if off:
+        if not everywhere(run, kept_finite(run)):
             run.best = run.earlier
             run.history[-1] = replace(run.history[-1], metric=math.nan, valid_loss=math.nan)
 
@@ -98,9 +116,8 @@ class Divergence(Strategy):
         # No copies: what had ended without this strategy was started again, and made no step.
         if run.best is not None or self.times > self.most or not self.copies:
             return
-        good = all(map(math.isfinite, run.losses.read())) and finite(run)
-        (off,) = run.mean_of_ranks([float(not good)])
-        if off:
+        good = all(map(math.isfinite, run.losses.read())) or sound(run)
+        if not everywhere(run, good and kept_finite(run)):
             step, state = self.copies[-1]
             bring_back(run, state)
             run.note(
@@ -133,7 +150,7 @@ class Divergence(Strategy):
         if run.step - step <= SURE:
             step, state = self.copies[0]
         self.copies = [(step, state)]
-        self.times += 1
+        self.times, self.good = self.times + 1, 0
         if self.times > self.most:
             run.note(f"divergence: {why}, after {self.most} roll-backs")
             bring_back(run, state)
@@ -150,11 +167,12 @@ class Divergence(Strategy):
 
     def state_dict(self) -> dict[str, Any]:
         """What it has seen, and what it would go back to."""
-        return {"times": self.times, "normal": self.normal, "copies": self.copies}
+        counts = {"times": self.times, "good": self.good}
+        return {**counts, "normal": self.normal, "copies": self.copies}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        self.times = state["times"]
+        self.times, self.good = state["times"], state.get("good", 0)
         self.normal = tuple(state["normal"]) if state["normal"] is not None else None
         self.copies = state["copies"]
 
@@ -164,9 +182,19 @@ def bring_back(run: Run, state: dict[str, Any]) -> None:
     run.load_learned({**state, "model": with_later_buffers(state["model"], run.module)})
 
 
-def finite(run: Run) -> bool:
-    """Whether the learnt weights of the model that is kept are, or this rank's part of them."""
+def everywhere(run: Run, found: bool) -> bool:
+    """Whether it is so on all ranks."""
+    (off,) = run.mean_of_ranks([float(not found)])
+    return not off
+
+
+def kept_finite(run: Run) -> bool:
+    """Whether the learnt weights of the model that is kept are finite."""
     pairs = zip(run.module.parameters(), run.judged_model().parameters(), strict=True)
-    kept: list[Any] = [each for trained, each in pairs if trained.requires_grad]
-    own = (each.to_local() if hasattr(each, "to_local") else each for each in kept)
-    return all(bool(part.isfinite().all()) for part in own)
+    return finite(each for trained, each in pairs if trained.requires_grad)
+
+
+def sound(run: Run) -> bool:
+    """Whether all that learns is finite, and what the optimizer keeps of it."""
+    weights = (weight for group in run.optimizer.param_groups for weight in group["params"])
+    return finite(weights) and finite(tensors_in(run.optimizer.state_dict()))

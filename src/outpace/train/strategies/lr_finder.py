@@ -26,7 +26,10 @@ USUAL, MOST = 3, 9
 HELD = 3
 """steps of a short training to each batch that it is judged by"""
 SHARE, LIMIT = 0.12, 0.14
-"""of the training that short ones are to take, and of its time at most, should steps take longer"""
+"""of the training that short ones are to take, and of its time at most, should steps take longer, with the
+trials of "auto" before them"""
+WITH_TRIALS = 0.15
+"""of its steps that both are to take"""
 PASSES = 3.0
 """forward passes that a step takes as long as"""
 
@@ -105,26 +108,31 @@ class LrFinder(Strategy):
 
     def look(self, run: Run, began: float) -> str:
         """Try rates; how, or why there is nothing found."""
-        total = run.clock.steps
+        total, spent = run.clock.steps, run.spent
+        since = began - spent.seconds
 
         def in_time(found: Sequence[Any]) -> bool:
-            return run.clock.within(LIMIT, began)
+            return run.clock.within(LIMIT, since)
 
-        count = self.steps + held_of(self.steps)
-        batches = run.train.peek(count, while_small(in_time, run.world)) if self.room(total) else []
+        if self.room(total) and not (in_time([]) and self.room(total, spent.steps)):
+            return "trials have taken the share of the training in which rates are tried"
+        count, batches = self.steps + held_of(self.steps), []
+        if self.room(total):
+            batches = run.train.peek(count, while_small(in_time, run.world))
         if batches and not in_time(batches):
             return f"{len(batches)} batches in {LIMIT:.0%} of the time are too few to try rates"
 
         def go_on(made: int) -> bool:
-            taken = run.clock.read() - began
-            return made < MOST and taken * (made + 1) / made < LIMIT * run.clock.seconds
+            now = run.clock.read()
+            return made < MOST and now - since + (now - began) / made < LIMIT * run.clock.seconds
 
         try:
             if batches and run.clock.seconds < math.inf:
                 total = steps_of(run, batches[0])
-            steps = self.room(total)
+            steps = self.room(total, spent.steps)
             if not (steps and batches):
-                return f"{total} steps are too few to try rates"
+                after = f", of which trials took {spent.steps:.0f}," if spent.steps else ""
+                return f"{total} steps{after} are too few to try rates"
             held = batches[-min(held_of(steps), max(1, len(batches) // 4)) :]
             learnt = batches[: len(batches) - len(held)] or batches
             with run.objective.kept():
@@ -142,13 +150,13 @@ class LrFinder(Strategy):
         by = "by" if self.found else "no rate lowers the loss in"
         return f"{by} {len(self.made.points)} trainings of {steps} steps"
 
-    def room(self, total: int | None) -> int:
-        """Steps of a short training, so that as many as usual take no more than their share of all steps;
-        0 where they are too few.
+    def room(self, total: int | None, spent: float = 0.0) -> int:
+        """Steps of a short training, so that as many as usual take no more than their share of all steps,
+        of which trials have ``spent`` some; 0 where they are too few.
         """
         if total is None:
             return self.steps
-        each = int(SHARE * total / USUAL)
+        each = int(min(SHARE * total, WITH_TRIALS * total - spent) / USUAL)
         steps = min(self.steps, each - math.ceil(held_of(each) / PASSES))
         return steps if steps >= FEWEST_STEPS else 0
 
@@ -161,6 +169,10 @@ def held_of(steps: int) -> int:
 def cost(steps: int) -> float:
     """Steps that finding a rate is worth, as a rule, judging and the losses before included."""
     return USUAL * steps + (USUAL + 1) * held_of(steps) / PASSES
+
+
+LEAST = USUAL * (FEWEST_STEPS + math.ceil(held_of(FEWEST_STEPS) / PASSES))
+"""steps with which it finds a rate at all, as a rule"""
 
 
 def steps_of(run: Run, batch: Any) -> int | None:

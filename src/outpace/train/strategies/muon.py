@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from outpace.errors import UsageError
-from outpace.train.optimizers import RATE, fusible, groups
+from outpace.train.optimizers import RATE, fusible, groups, matrices
 from outpace.train.rate import EMBEDDINGS
 from outpace.train.strategies.base import Strategy
 
@@ -126,13 +126,15 @@ class Muon(Strategy):
 def hidden(model: nn.Module) -> list[nn.Parameter]:
     """Matrices of the layers between the first and the last one that a model defines.
 
-    Those of embeddings are none, nor those that stand beside layers, such as embeddings of places.
+    Those of embeddings are none, nor those that stand beside layers, such as embeddings of places, nor
+    scales of norms.
     """
+    whole = matrices(model)
     owned = [
         (layer, parameter)
         for layer in model.modules()
         for parameter in layer.parameters(recurse=False)
-        if parameter.dim() >= 2
+        if id(parameter) in whole
         and (isinstance(layer, nn.MultiheadAttention) or not any(layer.children()))
     ]
     if not owned:

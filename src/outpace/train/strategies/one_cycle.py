@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from outpace.plan.schedule import rate as share
-from outpace.train.optimizers import adamw, set_momentum
+from outpace.train.optimizers import adamw, has_momentum, set_momentum
 from outpace.train.strategies.base import Course
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class OneCycle(Course):
 
     What: the rate goes from 1/25 of ``rate`` to ``rate`` and down to zero on the clock of the budget,
     or over the steps where there is no budget; momentum (Adam's first beta) goes the other way, from
-    ``momentum[0]`` to ``momentum[1]`` and back.
+    ``momentum[0]`` to ``momentum[1]`` and back, where there is any.
     Helps: the default start. The large rate in the middle learns fast and finds flat minima, the fall
     at the end gives what a constant rate never gives.
     Harms: where training is cut off before its end, as what the fall gains is then lost; where weights
@@ -53,6 +53,12 @@ class OneCycle(Course):
     def begin(self, run: Run) -> None:
         """The first step's rate."""
         super().begin(run)
+        if self.momentum and run.given and any(map(has_momentum, run.optimizer.param_groups)):
+            high, low = self.momentum
+            run.note(
+                f"one_cycle: the momentum of optimizer= goes from {high:g} to {low:g} and back; "
+                "OneCycle(momentum=None) leaves it as it is"
+            )
         self.cell = None
         self.step_end(run)
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from outpace.errors import UsageError
 from outpace.seams.batch import map_tensors, tensors_in
 from outpace.train.layers import traceless
+from outpace.train.objective import PAIRS
 from outpace.train.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ class ProgressiveResizing(Strategy):
     whole images. Before the first step each size is tried on the model.
     Helps: convolutional nets: an image of half the side takes a quarter of the time, and what is learnt
     of it holds for larger ones.
-    Harms: where what is to be told is a few pixels wide. Statistics of BatchNorm are those of small
+    Harms: where what is to be told is a few pixels wide. Targets in pixels (key points, boxes, optical
+    flow) stay as they are, and would be learnt at a wrong scale: several numbers a sample that are no
+    image, some beyond 1, are refused; shares of the side do. Statistics of BatchNorm are those of small
     images until the end, so that validations in the middle look worse than they need be. Where input
     is what a step waits for, nothing is gained.
     Source: Howard 2018, "Training ImageNet in 3 hours for 25 minutes" (DAWNBench); Touvron et al. 2019,
@@ -61,6 +64,12 @@ class ProgressiveResizing(Strategy):
             raise UsageError(
                 "progressive_resizing: batches hold no images, a floating tensor of four dimensions",
                 "make numbers of bytes in after=, or leave it out",
+            )
+        if (largest := pixels_in(batch, whole)) is not None:
+            raise UsageError(
+                f"progressive_resizing: targets are numbers of up to {largest:.3g}, which may be in pixels "
+                "of images that become smaller",
+                "give them as shares of the side, or leave it out",
             )
         sides = [smaller_side(whole, self.share(level)) for level in range(self.sizes)]
         for side in sides[:-1]:
@@ -100,6 +109,18 @@ def side_of(batch: Any) -> tuple[int, int] | None:
     for tensor in tensors_in(batch):
         if tensor.dim() == 4 and tensor.is_floating_point():
             return tensor.shape[2], tensor.shape[3]
+    return None
+
+
+def pixels_in(batch: Any, whole: tuple[int, int]) -> float | None:
+    """The largest of targets that may be places in images: several numbers a sample, some beyond 1."""
+    pair = isinstance(batch, PAIRS) and len(batch) == 2
+    for tensor in tensors_in(batch[1] if pair else batch):
+        several = tensor.dim() > 1 and tensor.shape[-1] > 1 and tensor.numel()
+        if several and tensor.is_floating_point() and tensor.shape[-2:] != whole:
+            largest = float(tensor.abs().max())
+            if largest > 1.0:
+                return largest
     return None
 
 

@@ -11,6 +11,7 @@ from outpace.errors import UsageError
 from outpace.seams.batch import map_tensors, tensors_in
 from outpace.train.layers import traceless
 from outpace.train.strategies.base import Strategy
+from outpace.train.strategies.class_prior import ignored
 
 if TYPE_CHECKING:
     from outpace.train.run import Run
@@ -25,11 +26,13 @@ class SequenceLength(Strategy):
 
     What: of each batch the tokens behind ``first + (1 - first) u / until`` of the length are left out,
     u the share of the budget that is used, in multiples of eight. All that is as long along its second
-    dimension as the tokens (targets, masks) is cut alike. Validation sees whole sequences.
+    dimension as the tokens (targets, masks) is cut alike. A batch that would have no target left which the
+    loss does not ignore stays whole. Validation sees whole sequences.
     Helps: language models: steps are cheaper at first, attention by the square, and large rates blow up
     less often, as long sequences make for the extreme gradients of the first steps.
     Harms: tokens that were cut off are not seen in that epoch. Where what is to be told stands at the
-    end of a sequence, as with the class of a text, short ones teach what is wrong.
+    end of a sequence, as with the class of a text or the answer to a prompt, short ones teach what is wrong,
+    or nothing: where the first batch has no loss once it is cut, it is refused.
     Source: Li, Zhang and He 2022, arXiv 2108.06084 (the length grows in a line there too).
     """
 
@@ -60,12 +63,17 @@ class SequenceLength(Strategy):
         length = self.length(whole, 0.0)
         try:
             with traceless(run.module), run.objective.kept():
-                run.objective(run.module, cut(batch, whole, length))
+                loss = float(run.objective(run.module, cut(batch, whole, length)))
         except (RuntimeError, ValueError, IndexError) as error:
             raise UsageError(
                 f"sequence_length: {length} of {whole} tokens do not go through the model: {error}",
                 "leave it out where lengths are given beside the tokens, or are part of the model",
             ) from error
+        if not math.isfinite(loss):
+            raise UsageError(
+                f"sequence_length: the loss of {length} of {whole} tokens is {loss:g}",
+                "leave it out where the loss ignores what comes first in a sequence, such as prompts",
+            )
         run.note(
             f"sequence_length: sequences are cut to {length} of {whole} tokens, and whole from "
             f"{self.until:.0%} of the budget on"
@@ -75,7 +83,10 @@ class SequenceLength(Strategy):
         """Cut it."""
         used = run.clock.used
         whole = length_of(batch) if used < self.until else None
-        return whole and cut(batch, whole, self.length(whole, used))
+        if whole is None:
+            return None
+        short = cut(batch, whole, self.length(whole, used))
+        return None if emptied(batch, short, ignored(run.objective.loss)) else short
 
     def more(self) -> float:
         """Times as many steps in the same time, where a step takes as long as it has tokens."""
@@ -104,3 +115,13 @@ def cut(batch: Any, whole: int, length: int) -> Any:
         return tensor[:, :length].contiguous()
 
     return map_tensors(batch, first)
+
+
+def emptied(batch: Any, short: Any, ignore: int) -> bool:
+    """Whether all that is left of something are targets that the loss ignores, and there were others."""
+    for whole, left in zip(tensors_in(batch), tensors_in(short), strict=True):
+        if whole is not left and not whole.is_floating_point():
+            before, after = (each.long() != ignore for each in (whole, left))  # bytes have no -100
+            if not after.any() and before.any():
+                return True
+    return False

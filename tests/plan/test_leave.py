@@ -488,7 +488,17 @@ def test_functions_within_the_one_that_trains(again: bool) -> None:
     assert found == [again, again]
 
 
-@pytest.mark.parametrize(("line", "told"), [("torch.save({}, path)", True), ("print(1)", False)])
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("torch.save({}, path)", True),
+        ("model.save_pretrained(path)", True),
+        ("save_checkpoint(path)", True),
+        ("plt.savefig(path)", False),
+        ("self.save_hyperparameters()", False),
+        ("print(1)", False),
+    ],
+)
 def test_whether_a_script_saves(tmp_path: Path, line: str, told: bool) -> None:
     text = f"""
 import sys

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from outpace.records.evidence import Evidence
 from outpace.remedies.cache_samples import CacheSamples
 from outpace.remedies.fetch_threads import FetchThreads
 from outpace.remedies.keep_activations import KeepActivations
@@ -106,9 +107,19 @@ def test_an_epoch_that_is_left_early_has_drawn_further(
 
 def test_sums_on_several_threads_are_others_on_the_one_of_a_worker() -> None:
     """Where samples were found to differ so, no generator being drawn from."""
-    summed = replace(FIXED_IMAGES, input=replace(FIXED_IMAGES.input, deterministic=False))
+    summed = replace(FIXED_IMAGES, input=replace(FIXED_IMAGES.input, same_on_one_thread=False))
     for remedy in (LoaderWorkers(), FetchThreads()):
         assert remedy.kept(summed) == "numerics"
     assert Prefetch().kept(summed) == "exact", "its thread has as many"
-    verdict = CacheSamples().applies(summed)
-    assert (verdict.yes, "not always the same" in verdict.reason) == (False, True)
+    assert CacheSamples().applies(here(summed)).yes, "it is filled where they are drawn by now"
+    in_workers = replace(
+        summed, input=replace(summed.input, workers=2, sliceable=True, slice_s=1e-9)
+    )
+    for other in (CacheSamples(), SliceBatches()):
+        verdict = other.applies(in_workers)
+        assert (verdict.yes, "how many threads" in verdict.reason) == (False, True)
+        assert other.applies(here(in_workers)).yes
+
+
+def here(evidence: Evidence) -> Evidence:
+    return replace(evidence, input=replace(evidence.input, workers=0))

@@ -115,3 +115,30 @@ def test_only_others_batches_end_with_the_length(feeding: Feeding) -> None:
     feeding.switch(AS_IS, [record])
     with pytest.raises(StopIteration):
         feeding.batch(record, own, lambda: LOADER)
+
+
+def test_what_was_refused_is_tried_again_only_with_other_functions() -> None:
+    tried: list[Feed] = []
+
+    def refuse(loader: DataLoader[Any], feed: Feed) -> Runner:
+        tried.append(feed)
+        raise NotImplementedError
+
+    feeding, record = Feeding(refuse), Record(trains=True)
+    loader: DataLoader[Any] = DataLoader([0, 1, 2, 3])  # type: ignore[arg-type]
+    for _ in range(3):
+        assert feeding.runner(loader, record, THREADS) is None
+    assert tried == [THREADS]
+    for setup in (fed(THREADS), AS_IS, fed(THREADS)):
+        feeding.switch(setup, [record])
+    with pytest.raises(NotImplementedError, match="cannot be fed"):
+        feeding.batch(record, own, lambda: loader)
+    assert feeding.queued(record) == 0
+    assert feeding.runner(loader, record, AHEAD) is None
+    assert tried == [THREADS, AHEAD]
+    loader.collate_fn = list
+    assert feeding.runner(loader, record, THREADS) is None
+    assert tried == [THREADS, AHEAD, THREADS]
+    for runner in record.runners.values():
+        assert runner.pids() == []  # type: ignore[attr-defined]
+        runner.close()

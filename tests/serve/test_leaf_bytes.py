@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from outpace.serve import leaf_bytes as module
+from outpace.serve.leaf_bytes import LOOKED_THROUGH, OF_EACH, leaf_bytes
 from outpace.serve.making import bytes_of
 
 PIXELS = torch.zeros(1000)
@@ -77,3 +79,39 @@ def test_an_object_is_not_looked_through_for_ever() -> None:
         last.following = last = SimpleNamespace(pixels=PIXELS[:1])
     last.pixels = PIXELS
     assert 1000 < bytes_of(first) < 4000
+
+
+def test_what_objects_share_is_counted_once() -> None:
+    records = [SimpleNamespace(pixels=PIXELS + i, vocabulary=[PIXELS]) for i in range(512)]
+    assert leaf_bytes(*records) == 513 * 4000
+    assert leaf_bytes(PIXELS, *records) == 513 * 4000
+    assert leaf_bytes(*[Record(PIXELS, 3)] * 8, 1) == 4000 + 8
+
+
+def test_what_objects_share_is_looked_through_once() -> None:
+    words: list[Any] = [[str(i) * 9 for i in range(900)] for _ in range(900)]
+    records = [SimpleNamespace(x=PIXELS + i, words=words) for i in range(64)]
+    found = leaf_bytes(*records)
+    assert 64 * 4000 < found < 64 * 4000 + 40 * (LOOKED_THROUGH + 64 * OF_EACH)
+
+
+def test_a_batch_of_many_objects_is_counted_whole() -> None:
+    records = [Record(PIXELS + i, i) for i in range(3 * LOOKED_THROUGH)]
+    assert leaf_bytes(*records) == 3 * LOOKED_THROUGH * 4000
+
+
+def test_what_is_written_to_meanwhile_does_not_stop_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words: dict[int, Any] = {i: PIXELS + i for i in range(10)}
+    count = module._of_counted
+
+    def counted(thing: Any) -> int:
+        if thing is words[0]:
+            words[len(words)] = None
+        return count(thing)
+
+    monkeypatch.setattr(module, "_of_counted", counted)
+    with pytest.raises(RuntimeError):
+        [counted(word) for word in words.values()]
+    assert leaf_bytes(SimpleNamespace(words=words), Record(PIXELS, 1)) == 2 * 4000

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +111,58 @@ def test_what_fails_is_told_of_later(tmp_path: Path) -> None:
         return data[index]
 
     assert moves_place(data, draw)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.02])
+def test_what_another_thread_reads_is_not_the_data_sets(tmp_path: Path, pause_s: float) -> None:
+    other, over = Seeking(tmp_path / "other"), threading.Event()
+
+    def read() -> None:
+        index = 0
+        while not over.wait(pause_s):
+            index = (index + 1) % 60
+            other[index]
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    still, seeking = Reading(tmp_path / "still"), Seeking(tmp_path / "seeking")
+
+    def slowly(index: int) -> int:
+        time.sleep(0.1)
+        return still[index]
+
+    try:
+        assert not moves_place(still, slowly)
+        assert moves_place(seeking, seeking.__getitem__)
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_file_of_another_thread_that_moves_once(tmp_path: Path) -> None:
+    data, other = Reading(tmp_path / "numbers"), Seeking(tmp_path / "other")
+    drawn: list[int] = []
+
+    def draw(index: int) -> int:
+        if not drawn:
+            other[7]
+        drawn.append(index)
+        return data[index]
+
+    assert not moves_place(data, draw)
+    assert drawn == [0, 32, 63, 0]
+
+
+def test_all_of_a_file_is_read_only_once(tmp_path: Path) -> None:
+    """As a library in C does that reads a whole buffer ahead."""
+    data = Seeking(tmp_path / "numbers")
+    read: list[bytes] = []
+
+    def draw(index: int) -> int:
+        if not read:
+            read.append(os.read(data.opened, 4096))
+        return read[0][index]
+
+    assert moves_place(data, draw)
+    one = Seeking(tmp_path / "one")
+    assert moves_place(range(1), one.__getitem__)

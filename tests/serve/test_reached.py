@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -308,12 +309,111 @@ def test_what_a_function_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
         return helped(x)
 
+    assert not closed(importing), "there is none such: that would fail, or is not run"
+    (tmp_path / "imported_of_tests.py").write_text("raise RuntimeError('it was run')")
+    monkeypatch.syspath_prepend(tmp_path)
     assert closed(importing) == ["imported_of_tests is not imported before it is used"]
     module = ModuleType("imported_of_tests")
     module.__file__, module.helped = str(tmp_path / "imported_of_tests.py"), clean  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "imported_of_tests", module)
     assert not closed(importing)
     assert "clean" in names(importing)
+
+
+def test_what_is_installed_need_not_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a branch that is not taken imports one of several decoders."""
+
+    def importing(x: Any) -> Any:
+        from torch.utils import bottleneck  # it stands for one that nothing imported
+
+        return bottleneck.read(x)  # type: ignore[attr-defined]
+
+    monkeypatch.delitem(sys.modules, "torch.utils.bottleneck", raising=False)
+    monkeypatch.delattr(torch.utils, "bottleneck", raising=False)
+    assert not closed(importing)
+    assert "torch.utils.bottleneck" not in sys.modules
+
+
+FILES = {
+    "__init__.py": "",
+    "io.py": "def read(x): return x\ndef deeper(x): return read(x)",
+    "data/__init__.py": "",
+    "data/near.py": "def close(x): return x",
+    "data/sets.py": """
+def reads(x):
+    from ..io import deeper
+    return deeper(x)
+def reads_near(x):
+    from .near import close
+    return close(x)
+def reads_module(x):
+    from .. import io
+    return io.read(x)
+def waits(x):
+    from ..late import read
+    return read(x)
+def waits_for_module(x):
+    from .. import late
+    return late.read(x)
+def waits_in_folder(x):
+    import folder_of_tests.late
+    return x
+def too_far(x):
+    from ....io import read
+    return read(x)
+def misses(x):
+    from ..missing import read
+    return read(x)
+""",
+    "late.py": "raise RuntimeError('it was run')",
+    "../folder_of_tests/late.py": "raise RuntimeError('it was run')",
+}
+
+
+@pytest.fixture
+def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A package of the user's that is imported but for ``late``."""
+    for name, text in FILES.items():
+        file = tmp_path / "package_of_tests" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("io", "data.near"):
+        importlib.import_module(f"package_of_tests.{name}")
+    yield importlib.import_module("package_of_tests.data.sets")
+    for name in [each for each in sys.modules if each.startswith("package_of_tests")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("reads", {"reads", "read", "deeper"}),
+        ("reads_near", {"reads_near", "close"}),
+        ("reads_module", {"reads_module", "read"}),
+        ("too_far", {"too_far"}),
+        ("misses", {"misses"}),
+    ],
+)
+def test_what_is_imported_from_the_package(sets: ModuleType, name: str, wanted: set[str]) -> None:
+    function = getattr(sets, name)
+    assert not closed(function)
+    assert {each.function.__qualname__ for each in reached(function)} == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "late"),
+    [
+        ("waits", "package_of_tests.late"),
+        ("waits_for_module", "package_of_tests.late"),
+        ("waits_in_folder", "folder_of_tests.late"),
+    ],
+)
+def test_what_the_package_has_not_imported_is_closed(
+    sets: ModuleType, name: str, late: str
+) -> None:
+    assert closed(getattr(sets, name)) == [f"{late} is not imported before it is used"]
+    assert late not in sys.modules
 
 
 def test_a_local_function_is_given_no_object() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from outpace.measure.machine import describe
 from outpace.records.machine import Machine
 from outpace.records.target import Target
 from outpace.tune.files import PROGRESS, STATUS, read, tell, write
-from outpace.tune.silence import Silence
+from outpace.tune.silence import Silence, cpu_s_of
 
 RANKS_GRACE_S = 5.0
 """time that other ranks have to write down what they measured, once the first has"""
@@ -98,7 +99,7 @@ class Work:
 
         for old in (folder / STATUS, folder / PROGRESS, *folder.glob(f"rank-*/{STATUS}")):
             old.unlink(missing_ok=True)
-        silence = Silence(folder)
+        silence = Silence(folder, partial(cpu_s_of, child.pid))
         try:
             code = wait(child, on_tick=tick)
         except BaseException:

@@ -20,6 +20,7 @@ import ast
 import contextlib
 import dis
 import inspect
+import re
 import sys
 import threading
 import traceback
@@ -39,6 +40,10 @@ ENDS = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 MANY = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 """which may call something again and again"""
+SAVES = re.compile(
+    r"_?save(_?(model|state|weights|checkpoint|ckpt|pretrained|file|best|last|all)\w*)?"
+)
+"""names of functions that save weights; ``savefig`` and ``save_hyperparameters`` do not"""
 PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign)
 PASS_ON = frozenset(["absl", "accelerate", "functools", "outpace", "runpy", "torch"])
 """libraries that have nothing left to do once what they call ends; others call one command after the other,
@@ -309,10 +314,18 @@ def evaluates_after(frame: FrameType | None) -> bool:
 
 
 def saves(frame: FrameType | None) -> bool:
-    """Whether a file of the user's that is running saves something, by the name of what it calls."""
+    """Whether a file of the user's that is running saves what is learnt, by the name of what it calls."""
     trees = [parse(each.f_code.co_filename) for each in user_frames(frame)]
     nodes = [node for tree in trees if tree is not None for node in ast.walk(tree)]
-    return any(isinstance(node, ast.Call) and "save" in ast.unparse(node.func) for node in nodes)
+    return any(isinstance(node, ast.Call) and SAVES.fullmatch(_last_name(node)) for node in nodes)
+
+
+def _last_name(call: ast.Call) -> str:
+    """``save`` of ``torch.save(...)``; empty where what is called has no name."""
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def _after(frame: FrameType, line: int) -> Iterator[ast.stmt]:

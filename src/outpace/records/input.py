@@ -89,6 +89,8 @@ class Input(msgspec.Struct, frozen=True):
     """size of one collated sample"""
     deterministic: bool | None = None
     """the same sample drawn twice is the same; None where it could not be tried"""
+    same_on_one_thread: bool | None = None
+    """and so is one that a single thread of torch's draws, as a worker does; None where it was not tried"""
     random_streams: tuple[str, ...] = ()
     """the generators that drawing a sample advances: "python", "numpy", "torch" """
     step_streams: tuple[str, ...] = ()
@@ -128,4 +130,10 @@ class Input(msgspec.Struct, frozen=True):
     @property
     def by_chance(self) -> bool:
         """Whether samples, other loaders' too, would be others if drawn elsewhere or in another order."""
-        return not self.deterministic or self.others_random
+        same = self.deterministic and self.same_on_one_thread is not False
+        return not same or self.others_random
+
+    @property
+    def others_here(self) -> bool:
+        """Whether workers' samples have other last bits where the training's own process draws them."""
+        return self.workers > 0 and self.same_on_one_thread is False

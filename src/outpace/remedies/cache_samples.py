@@ -9,7 +9,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.trial import Settings
 from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import insert_after_imports, made_here, wrap_data_set
-from outpace.remedies.slice_batches import beside
+from outpace.remedies.slice_batches import OTHERS_HERE, beside
 from outpace.seams.setup import Setup
 
 SHARE_OF_MEMORY = 0.5
@@ -51,6 +51,8 @@ class CacheSamples(Remedy):
             if not data.random_streams:
                 return Verdict(False, "the same sample is not always the same: kept ones would be")
             return Verdict(False, "samples are random: kept ones would no longer be")
+        if data.others_here:
+            return Verdict(False, OTHERS_HERE)
         if data.fed_back:
             return Verdict(False, "the script changes what samples are made by from batch to batch")
         if data.cached_s is None or not data.samples:

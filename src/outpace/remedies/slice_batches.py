@@ -11,6 +11,8 @@ from outpace.remedies.base import Remedy, Verdict
 from outpace.remedies.edits import draw_slices, made_here
 from outpace.seams.setup import Executor, Feed, Setup
 
+OTHERS_HERE = "samples depend on how many threads torch has: they are others without workers"
+
 
 @final
 class SliceBatches(Remedy):
@@ -41,6 +43,8 @@ class SliceBatches(Remedy):
             return Verdict(False, "batches do not come from a DataLoader over a map-style data set")
         if not data.sliceable or data.slice_s is None:
             return Verdict(False, data.why_not_sliceable or "slicing was not tried")
+        if data.others_here:
+            return Verdict(False, OTHERS_HERE)
         one, other = 1e3 * data.slice_s, 1e3 * data.fetch_s
         reason = f"a slice takes {one:.2f} ms a batch, sample by sample it is {other:.2f} ms"
         return Verdict(data.slice_s < data.fetch_s, reason)

@@ -7,8 +7,8 @@ one feed serves whole epochs. Feeds are made by ``make_feed``, which `outpace.se
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, final
 
 from torch.utils.data import DataLoader
 
@@ -18,6 +18,34 @@ from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import AS_IS, Feed, Setup
 
 MakeFeed = Callable[[DataLoader[Any], Feed], Runner]
+
+
+@final
+class Refused:
+    """In place of a feed that a DataLoader does not bear: trying costs samples, so it is tried once."""
+
+    gave_up = False
+
+    def epoch(self) -> Iterator[Any]:
+        """There is none."""
+        raise NotImplementedError("this data set cannot be fed so")
+
+    def pids(self) -> list[int]:
+        """No worker processes."""
+        return []
+
+    def pause(self) -> None:
+        """Nothing works."""
+
+    def resume(self) -> None:
+        """Nothing works."""
+
+    def queued(self) -> int:
+        """No batches."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class Feeding:
@@ -70,8 +98,10 @@ class Feeding:
             try:
                 record.runners[feed] = self.make_feed(loader, feed)
             except NotImplementedError:
-                return None
+                record.runners[feed] = Refused()
         runner = record.runners.get(feed)
+        if isinstance(runner, Refused):
+            return None
         if runner is not None and runner.gave_up and loader.num_workers and self.make_feed:
             runner = record.runners[feed] = self.make_feed(loader, as_own(loader, feed.pin))
         return runner

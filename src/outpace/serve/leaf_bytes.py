@@ -1,7 +1,7 @@
 """Bytes of what is in a batch, objects of other classes among it.
 
-Honest limit: in such an object only attributes and plain nests are looked through, so many things in all;
-what libraries of other languages keep is not seen.
+Honest limit: in such objects only attributes and plain nests are looked through, so many things of a batch
+in all; what libraries of other languages keep is not seen, nor what another thread is just writing to.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 
 SMALL = 8
 """of a number, or of what tells of no bytes"""
-LOOKED_THROUGH = 1000
-"""things of an object"""
+LOOKED_THROUGH, OF_EACH = 1000, 16
+"""things of a batch's objects that are looked at: so many, and so many more for each of the objects"""
 ROWS, COLUMNS = ("crow_indices", "col_indices"), ("ccol_indices", "row_indices")
 PARTS = {
     torch.sparse_coo: ("_indices", "_values"),
@@ -41,15 +41,27 @@ APART = (
 """what holds nothing, or is not a batch's own where it is named in one"""
 
 
-def leaf_bytes(leaf: Any) -> int:
-    """Bytes of one thing in a batch: of tensors, arrays and texts, and of those that an object holds."""
-    if isinstance(leaf, torch.Tensor):
-        return _of_tensor(leaf)
-    if isinstance(leaf, np.ndarray):
-        return leaf.nbytes
-    if isinstance(leaf, bytes | str):
-        return len(leaf)
-    return SMALL if isinstance(leaf, APART) else max(SMALL, _of_object(leaf))
+def leaf_bytes(*leaves: Any) -> int:
+    """Bytes of things in a batch: of tensors, arrays and texts, and of those that its objects hold.
+
+    What several objects hold is counted once.
+    """
+    found, objects = 0, []
+    for leaf in leaves:
+        if isinstance(leaf, COUNTED):
+            found += _of_counted(leaf)
+        elif isinstance(leaf, APART):
+            found += SMALL
+        else:
+            objects.append(leaf)
+    seen = {id(leaf): leaf for leaf in leaves}
+    return found + max(SMALL * len(objects), _of_objects(objects, seen) if objects else 0)
+
+
+def _of_counted(thing: Any) -> int:
+    if isinstance(thing, torch.Tensor):
+        return _of_tensor(thing)
+    return thing.nbytes if isinstance(thing, np.ndarray) else len(thing)
 
 
 def _of_tensor(tensor: torch.Tensor) -> int:
@@ -60,18 +72,21 @@ def _of_tensor(tensor: torch.Tensor) -> int:
     return SMALL
 
 
-def _of_object(thing: Any) -> int:
-    """What is near is looked at first, and nothing twice."""
-    found, seen, to_come = 0, {id(thing)}, deque([thing])
-    while to_come and len(seen) < LOOKED_THROUGH:
-        for one in islice(_inside(to_come.popleft()), LOOKED_THROUGH):
-            if isinstance(one, APART) or id(one) in seen:
-                continue
-            seen.add(id(one))
-            if isinstance(one, COUNTED):
-                found += leaf_bytes(one)
-            else:
-                to_come.append(one)
+def _of_objects(objects: list[Any], seen: dict[int, Any]) -> int:
+    """What is near to any of them is looked at first, and nothing twice. ``seen``: what is counted."""
+    found, left, to_come = 0, LOOKED_THROUGH + OF_EACH * len(objects), deque(objects)
+    while to_come and left > 0:
+        # Another thread may write to what is shared: the rest of that is left out.
+        with contextlib.suppress(RuntimeError):
+            for one in islice(_inside(to_come.popleft()), min(left, LOOKED_THROUGH)):
+                left -= 1
+                if isinstance(one, APART) or id(one) in seen:
+                    continue
+                seen[id(one)] = one  # kept, so that nothing else comes to have its id
+                if isinstance(one, COUNTED):
+                    found += _of_counted(one)
+                else:
+                    to_come.append(one)
     return found
 
 

@@ -2,7 +2,7 @@
 
 Open files of libraries in C are not known by their types. So a few samples are drawn, and the system is asked
 where it is in the files that were open before. Honest limits: one that is opened while they are drawn is not
-looked at; where the system tells of no descriptors none is seen.
+looked at, nor one that another thread reads meanwhile; where the system tells of no descriptors none is seen.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from outpace.serve.open_files import none_drawn
 
 DESCRIPTORS = "/dev/fd"
 PRINTED = (1, 2)
+PAUSE_S, MOST_PAUSE_S = 0.005, 0.5
+"""in which a file that nobody else reads stays where it is; up to the latter as long as a draw takes"""
 
 File = tuple[int, int, int]
 """a descriptor, and its file's device and number"""
@@ -27,19 +30,56 @@ File = tuple[int, int, int]
 def moves_place(dataset: Any, draw: Callable[[int], Any]) -> bool:
     """Whether ``draw`` of an index moves one, tried at both ends of a data set and in its middle. After, that
     is as if none had been drawn.
+
+    Other threads read too, so a file counts that is at rest before and after a draw, and is moved by two.
     """
-    before = _places()
-    size = _size(dataset) if before else 0
+    resting = _at_rest()
+    size = _size(dataset) if resting else 0
     if not size:
         return False
     with all_kept(held_by(source=dataset)), none_drawn(dataset):
-        for index in sorted({0, size // 2, size - 1}):
-            with contextlib.suppress(Exception):  # told of when its turn comes
-                draw(index)
-            now = _places()
-            if any(now.get(file, place) != place for file, place in before.items()):
+        return _moves_twice(draw, sorted({0, size // 2, size - 1}), resting)
+
+
+def _moves_twice(draw: Callable[[int], Any], tried: list[int], resting: dict[File, int]) -> bool:
+    once: set[File] = set()
+    for turn in range(len(tried) + 1):
+        if turn == len(tried) and not once:
+            break
+        began = time.perf_counter()
+        with contextlib.suppress(Exception):  # told of when its turn comes
+            draw(tried[turn % len(tried)])
+        took_s = time.perf_counter() - began
+        now = _places()
+        moved = {file for file, place in resting.items() if now.get(file, place) != place}
+        if not moved:
+            continue
+        time.sleep(min(max(PAUSE_S, took_s), MOST_PAUSE_S))
+        later = _places()
+        resting = {file: now[file] for file in resting.keys() & now if later.get(file) == now[file]}
+        for file in moved & resting.keys():
+            # Where all was read there is no more to move over, and of one sample there is no other.
+            if file in once or len(tried) == 1 or _at_end(file, resting[file]):
                 return True
+            once.add(file)
     return False
+
+
+def _at_rest() -> dict[File, int]:
+    """Where the process is in the files that nobody reads just now."""
+    before = _places()
+    if not before:
+        return {}
+    time.sleep(PAUSE_S)
+    now = _places()
+    return {file: place for file, place in before.items() if now.get(file) == place}
+
+
+def _at_end(file: File, place: int) -> bool:
+    try:
+        return os.fstat(file[0]).st_size == place
+    except OSError:
+        return False
 
 
 def _size(dataset: Any) -> int:

@@ -53,7 +53,9 @@ class Probe:
     """What was found; None where it could not be tried."""
 
     deterministic: bool | None = None
-    """the same sample is the same whenever, and by whichever process, it is drawn"""
+    """the same sample is the same whenever it is drawn"""
+    same_on_one_thread: bool | None = None
+    """and where one of torch's threads draws it, as in a worker; None where that was not tried"""
     random_streams: tuple[str, ...] = ()
     sliceable: bool | None = None
     why_not_sliceable: str | None = None
@@ -108,12 +110,11 @@ def probe(loader: DataLoader[Any], *, slices: bool = True, workers: bool = True)
         found.sample_bytes = _bytes(first[-1])
         found.deterministic = same = same and not streams
         if same and workers:
-            found.deterministic = _same_by_one(loader, indices, found.again_s)
-        if found.deterministic and slices:
+            found.same_on_one_thread = _same_by_one(loader, indices, found.again_s)
+        if same and slices:
             _try_slicing(loader, indices, found)
         elif slices:
-            why = "samples depend on how many threads torch has" if same else "samples are random"
-            found.sliceable, found.why_not_sliceable = False, why
+            found.sliceable, found.why_not_sliceable = False, "samples are random"
     return found
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import importlib.util
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from types import CodeType, FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, NamedTuple
 
@@ -20,7 +22,7 @@ import torch
 from torch import nn
 
 from outpace.measure.user_modules import attributes_of, file_of
-from outpace.seams.where import short
+from outpace.seams.where import is_user_file, short
 from outpace.serve.members import by_name, functions_in, held, is_method, methods, special
 from outpace.serve.whose import (
     is_compiled,
@@ -95,8 +97,10 @@ def _named_by(step: Step) -> Iterator[Step | Closed]:
         things += by_name(function.__globals__, names)
         package = function.__globals__.get("__package__")
         things += by_name(sys.modules, names | {f"{package}.{name}" for name in names})
-        for name in _imported(function.__code__):
-            if sys.modules.keys().isdisjoint((name, f"{package}.{name}")):
+        imported = _imported(function.__code__, package)
+        things += by_name(sys.modules, imported)
+        for name in sorted(imported):
+            if name not in sys.modules and _would_be_users(name):
                 yield Closed(f"{name} is not imported before it is used")
     # Its own class is named for ``super``, which leads to methods of the owner.
     classes = [kind for kind in kinds(owner) if kind is not owner]
@@ -152,11 +156,52 @@ def _names(code: CodeType) -> set[str]:
     return {*code.co_names, *code.co_freevars, *texts}.union(*map(_names, inner))
 
 
-def _imported(code: CodeType) -> set[str]:
-    """The modules that a function imports itself, by the names that stand there."""
-    found = {each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME"}
+def _imported(code: CodeType, package: Any) -> set[str]:
+    """The modules that a function of that package imports itself, by their whole names."""
+    plain = [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]
+    found: set[str] = set()
+    for level, parts, each in zip(plain, plain[1:], plain[2:], strict=False):
+        if each.opname != "IMPORT_NAME":
+            continue
+        try:
+            name = importlib.util.resolve_name("." * level.argval + each.argval, package)
+        except ImportError:  # there is no package, or none so far up: it would fail here too
+            continue
+        found.add(name)
+        if module := sys.modules.get(name):
+            has = attributes_of(module)
+            found |= {f"{name}.{part}" for part in parts.argval or () if part not in has}
     inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return (found - {""}).union(*map(_imported, inner))
+    return found.union(*(_imported(each, package) for each in inner))
+
+
+def _would_be_users(name: str) -> bool:
+    """Whether a module that is not imported would be the user's; nothing is imported for that.
+
+    Not one that cannot be found: code that names it does not run, or fails.
+    """
+    at, path = "", None
+    for part in name.split("."):
+        at = f"{at}.{part}" if at else part
+        if at in sys.modules:
+            path = attributes_of(sys.modules[at]).get("__path__")
+        elif (spec := _spec(at, path)) is None:
+            return False
+        elif spec.has_location:
+            return is_user_file(spec.origin or "")
+        else:  # a folder, or what is built in
+            path = spec.submodule_search_locations
+        if path is None:
+            return False
+    return False
+
+
+def _spec(name: str, path: Any) -> ModuleSpec | None:
+    for finder in list(sys.meta_path):
+        with contextlib.suppress(Exception):  # as for a folder in a folder that is not imported
+            if spec := finder.find_spec(name, path):
+                return spec
+    return None
 
 
 def _defaults(function: FunctionType) -> list[Any]:

@@ -362,6 +362,7 @@ def _probe_loader(observed: Observed, loader: DataLoader[Any], record: Record) -
     facts = observed.found.input
     facts.update(
         deterministic=found.deterministic,
+        same_on_one_thread=found.same_on_one_thread,
         random_streams=found.random_streams,
         sliceable=found.sliceable,
         why_not_sliceable=found.why_not_sliceable,
@@ -394,7 +395,8 @@ def others_random(observed: Observed, loader: DataLoader[Any]) -> bool:
             continue  # that was looked at
         try:
             with none_drawn(other.dataset):
-                if not probe(other, slices=False).deterministic:
+                found = probe(other, slices=False)
+                if not (found.deterministic and found.same_on_one_thread):
                     return True  # or it could not be tried
         except Exception:  # as of a file that only its workers open
             return True

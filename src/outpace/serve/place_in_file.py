@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outpace.serve.held import all_kept, held_by
+from outpace.serve.one_thread import one_thread
 from outpace.serve.open_files import none_drawn
 
 DESCRIPTORS = "/dev/fd"
@@ -37,7 +38,7 @@ def moves_place(dataset: Any, draw: Callable[[int], Any]) -> bool:
     size = _size(dataset) if resting else 0
     if not size:
         return False
-    with all_kept(held_by(source=dataset)), none_drawn(dataset):
+    with all_kept(held_by(source=dataset)), none_drawn(dataset), one_thread():
         return _moves_twice(draw, sorted({0, size // 2, size - 1}), resting)
 
 

@@ -452,6 +452,8 @@ def test_a_session_is_asked_again_without_measuring(
     code, printed = asked("--deadline", "8h", "--steps", "9000", str(tmp_path))
     assert code == 0
     assert "9,000 steps" in printed
+    with pytest.raises(UsageError, match="--deadline 8h came after the folder"):
+        asked(str(tmp_path), "--deadline", "8h")
     with pytest.raises(UsageError, match="--time needs a script"):
         asked("--time", "30s", str(tmp_path))
     write_json(tmp_path / "session.json", reached())

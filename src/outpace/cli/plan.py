@@ -349,8 +349,12 @@ def measure(target: Target, time_s: float | None, as_json: bool, quiet: bool) ->
 
 def measured_before(words: Sequence[str]) -> Session | None:
     """The session whose folder is named in the place of a script. Raises SessionError for one of `train`."""
-    if len(words) != 1 or not Path(words[0], "session.json").is_file():
+    if not Path(words[0], "session.json").is_file():
         return None
+    if len(words) > 1:
+        raise UsageError(
+            f"{' '.join(words[1:])} came after the folder {words[0]}", "options stand before it"
+        )
     session = read_session(Path(words[0], "session.json"))
     if not isinstance(session, Session):
         raise SessionError(

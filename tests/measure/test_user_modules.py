@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 import sys
@@ -12,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.conftest import waiting_module
 
 from outpace.measure.added import where_added
 from outpace.measure.user_modules import file_of, user_modules
@@ -26,12 +26,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     file = tmp_path / "waiting_of_tests.py"
     file.write_text(TEXT)
     os.utime(file, (1e9, 1e9))  # what was edited since is not read
-    spec = importlib.util.spec_from_file_location("waiting_of_tests", file)
-    assert spec is not None
-    assert spec.loader is not None
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = waiting_module(file)
     for other in list(sys.modules):  # the tests' own modules may do so
         if other.startswith(("tests", "conftest", "__main__")):
             monkeypatch.delitem(sys.modules, other)

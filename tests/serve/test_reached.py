@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from outpace.serve.reached import Closed, reached, reached_or_closed
+from tests.conftest import waiting_module
 from tests.remedies.trainings import hosted
 
 
@@ -444,13 +445,7 @@ def test_a_module_that_waits_for_its_use_is_closed(
 ) -> None:
     file = tmp_path / "waiting_of_tests.py"
     file.write_text("raise RuntimeError('it was run')\ndef row(x): return x")
-    spec = importlib.util.spec_from_file_location("waiting_of_tests", file)
-    assert spec is not None
-    assert spec.loader is not None
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setitem(globals(), "WAITING", module)
+    monkeypatch.setitem(globals(), "WAITING", waiting_module(file))
     why = closed(lambda x: WAITING.row(x) * 2)  # type: ignore[name-defined]  # noqa: F821
     assert any("is not imported before it is used" in each for each in why)
 

@@ -286,6 +286,17 @@ def _left_by(child: Child) -> list[psutil.Process]:
     return found
 
 
+def cpu_s_of(pid: int) -> float:
+    """CPU seconds of a process and of those below it; of what cannot be asked none."""
+    found = 0.0
+    with contextlib.suppress(psutil.Error, OSError):
+        for each in [psutil.Process(pid), *_started_by(pid)]:
+            with contextlib.suppress(psutil.Error):
+                times = each.cpu_times()
+                found += times.user + times.system
+    return found
+
+
 def _started_by(pid: int) -> list[psutil.Process]:
     """The processes below one; none where the system does not tell whose they are."""
     try:

@@ -16,14 +16,14 @@ from typing import Any, Literal
 import msgspec
 
 from outpace.adapters.folder import reserved
-from outpace.adapters.launch import start, stop, wait
+from outpace.adapters.launch import cpu_s_of, start, stop, wait
 from outpace.adapters.thrown_away import ThrownAway
 from outpace.measure.ceilings import MEASURING, ceilings
 from outpace.measure.machine import describe
 from outpace.records.machine import Machine
 from outpace.records.target import Target
 from outpace.tune.files import PROGRESS, STATUS, read, tell, write
-from outpace.tune.silence import Silence, cpu_s_of
+from outpace.tune.silence import Silence
 
 RANKS_GRACE_S = 5.0
 """time that other ranks have to write down what they measured, once the first has"""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 from outpace.measure.length import parse
-from outpace.measure.user_modules import file_of
-from outpace.seams.where import is_user_file, place, short
+from outpace.measure.user_modules import user_files
+from outpace.seams.where import place, short
 
 ADDERS = ("append", "appendleft", "extend", "add", "update", "setdefault", "insert", "put")
 
@@ -19,7 +18,7 @@ def where_added(name: str, frame: FrameType) -> str:
 
     Lines of the frame's own function go before others that use the same name.
     """
-    files = dict.fromkeys([frame.f_code.co_filename, *_user_files()])
+    files = dict.fromkeys([frame.f_code.co_filename, *user_files()])
     for matches in (_adds, _defines):
         for spelling in _SPELLINGS:
             for filename in files:
@@ -88,8 +87,3 @@ def _defines(node: ast.AST) -> ast.expr | None:
 
 def _names(node: ast.AST) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute))
-
-
-def _user_files() -> list[str]:
-    found = map(file_of, list(sys.modules.values()))
-    return [name for name in found if name and is_user_file(name)]

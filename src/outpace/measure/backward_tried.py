@@ -11,12 +11,11 @@ import ast
 import contextlib
 from collections.abc import Iterator
 
+from outpace.measure.syntax import leaves, name_of
 from outpace.measure.user_modules import user_modules
 
 CAUGHT = {"RuntimeError", "Exception", "BaseException"}
 """what takes the error of a backward pass"""
-LEAVES = (ast.Continue, ast.Break, ast.Return)
-"""what goes on elsewhere, with no error"""
 PLAIN = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Import, ast.ImportFrom)
 """what goes on to the next line"""
 
@@ -40,7 +39,7 @@ def _trees() -> Iterator[ast.Module]:
 def _guarded(node: ast.AST) -> list[ast.stmt]:
     """What is run there whose errors are taken, if any are."""
     match node:
-        case ast.Try() | ast.TryStar() if _leaves(node.finalbody):
+        case ast.Try() | ast.TryStar() if leaves(node.finalbody):
             return [*node.body, *node.orelse]
         case ast.Try() | ast.TryStar() if any(map(_goes_on, node.handlers)):
             return node.body
@@ -56,11 +55,6 @@ def _goes_on(handler: ast.ExceptHandler) -> bool:
     return takes and not raises
 
 
-def _leaves(body: list[ast.stmt]) -> bool:
-    """Whether an error ends there: what a ``finally`` leaves by is all that is done."""
-    return any(isinstance(each, LEAVES) for line in body for each in ast.walk(line))
-
-
 def _suppresses(item: ast.withitem) -> bool:
     named = _names(item.context_expr)
     return "suppress" in named and bool(CAUGHT & named)
@@ -68,15 +62,8 @@ def _suppresses(item: ast.withitem) -> bool:
 
 def _called_in(body: list[ast.stmt]) -> set[str]:
     calls = (each for line in body for each in ast.walk(line) if isinstance(each, ast.Call))
-    return {_name(call.func) for call in calls}
+    return {name_of(call.func) for call in calls}
 
 
 def _names(tree: ast.expr) -> set[str]:
-    return {_name(each) for each in ast.walk(tree)}
-
-
-def _name(node: ast.AST) -> str:
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
+    return {name_of(each) for each in ast.walk(tree)}

@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.length import Unknown, evaluate, loops_around
+from outpace.measure.syntax import name_of
 from outpace.seams.where import short, user_frames
 
 Loop = ast.For | ast.While
@@ -169,8 +170,7 @@ def _ways_out(
 def _leaves(body: list[ast.stmt]) -> bool:
     last = body[-1]
     if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        called = last.value.func
-        return getattr(called, "id", getattr(called, "attr", "")) in EXITS
+        return name_of(last.value.func) in EXITS
     return isinstance(last, (ast.Break, ast.Return))
 
 

@@ -14,12 +14,15 @@ from typing import Any
 from outpace.seams.where import is_user_file
 
 
+def user_files() -> list[str]:
+    """The files of those that are imported by now, each once."""
+    files = dict.fromkeys(map(file_of, list(sys.modules.values())))
+    return [file for file in files if file is not None and is_user_file(file)]
+
+
 def user_modules() -> Iterator[list[str]]:
-    """The lines of each that is imported by now."""
-    files = {file_of(module) for module in list(sys.modules.values())}
-    for file in files:
-        if file is not None and is_user_file(file):
-            yield linecache.getlines(file)
+    """The lines of each."""
+    return map(linecache.getlines, user_files())
 
 
 def file_of(module: object) -> str | None:

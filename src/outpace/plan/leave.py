@@ -31,6 +31,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from outpace.measure.length import evaluate, loops_around, parse
+from outpace.measure.syntax import name_of
 from outpace.plan.over_nothing import Anew, anew, begin_over_nothing, go_to
 from outpace.seams.where import first_line, is_user_file, user_frames
 
@@ -317,15 +318,7 @@ def saves(frame: FrameType | None) -> bool:
     """Whether a file of the user's that is running saves what is learnt, by the name of what it calls."""
     trees = [parse(each.f_code.co_filename) for each in user_frames(frame)]
     nodes = [node for tree in trees if tree is not None for node in ast.walk(tree)]
-    return any(isinstance(node, ast.Call) and SAVES.fullmatch(_last_name(node)) for node in nodes)
-
-
-def _last_name(call: ast.Call) -> str:
-    """``save`` of ``torch.save(...)``; empty where what is called has no name."""
-    match call.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
+    return any(isinstance(node, ast.Call) and SAVES.fullmatch(name_of(node.func)) for node in nodes)
 
 
 def _after(frame: FrameType, line: int) -> Iterator[ast.stmt]:

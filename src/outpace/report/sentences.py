@@ -302,14 +302,11 @@ def _next_commands(session: Session) -> list[Next]:
     untried = session.trials and not any(trial.was_tried for trial in session.trials)
     if session.command == "tune" and untried and _too_short(session):
         return [Next(bare_command(target), "a run of more steps can be tuned")]
-    if session.command == "tune" and untried:
+    if session.command == "tune" and (untried or _unproven(session)):
         minutes = f"{_minutes_for_trials(session)}m"
         longer = words.outpace("tune", target, "--time", minutes, *begin)
-        return [Next(longer, "gives the trials time")]
-    if session.command == "tune" and _unproven(session):
-        minutes = f"{_minutes_for_trials(session)}m"
-        longer = words.outpace("tune", target, "--time", minutes, *begin)
-        return [Next(longer, "gives the proof more time, with your other options")]
+        proof = "gives the proof more time, with your other options"
+        return [Next(longer, "gives the trials time" if untried else proof)]
     if session.command == "tune":
         return [Next(bare_command(target), "no recipe was made: nothing that was tried pays")]
     advised = [each for finding in session.findings for each in finding.remedies]

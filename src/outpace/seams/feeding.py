@@ -7,8 +7,8 @@ one feed serves whole epochs. Feeds are made by ``make_feed``, which `outpace.se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any
 
 from torch.utils.data import DataLoader
 
@@ -18,34 +18,6 @@ from outpace.seams.resting import rest, wake, worker_pids
 from outpace.seams.setup import AS_IS, Feed, Setup
 
 MakeFeed = Callable[[DataLoader[Any], Feed], Runner]
-
-
-@final
-class Refused:
-    """In place of a feed that a DataLoader does not bear: trying costs samples, so it is tried once."""
-
-    gave_up = False
-
-    def epoch(self) -> Iterator[Any]:
-        """There is none."""
-        raise NotImplementedError("this data set cannot be fed so")
-
-    def pids(self) -> list[int]:
-        """No worker processes."""
-        return []
-
-    def pause(self) -> None:
-        """Nothing works."""
-
-    def resume(self) -> None:
-        """Nothing works."""
-
-    def queued(self) -> int:
-        """No batches."""
-        return 0
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 class Feeding:
@@ -91,17 +63,20 @@ class Feeding:
         """A feed at work on a DataLoader; None where its data set cannot be fed so."""
         parts = loader.collate_fn, loader.worker_init_fn, loader.generator, loader.timeout
         # Workers that last have what they began with, the script's own too.
-        if record.runners and parts != record.parts and not loader.persistent_workers:
+        made = record.runners or record.refused
+        if made and parts != record.parts and not loader.persistent_workers:
             record.runners, record.endless = {}, {}  # an epoch under way draws to its end
+            record.refused = set()
         record.parts = parts
+        if feed in record.refused:
+            return None
         if feed not in record.runners and self.make_feed is not None:
             try:
                 record.runners[feed] = self.make_feed(loader, feed)
             except NotImplementedError:
-                record.runners[feed] = Refused()
+                record.refused.add(feed)
+                return None
         runner = record.runners.get(feed)
-        if isinstance(runner, Refused):
-            return None
         if runner is not None and runner.gave_up and loader.num_workers and self.make_feed:
             runner = record.runners[feed] = self.make_feed(loader, as_own(loader, feed.pin))
         return runner

@@ -130,6 +130,8 @@ class Record:
     starts: Starts = field(default_factory=Starts)
     recent: Recent = field(default_factory=Recent)
     runners: dict[Feed, Runner] = field(default_factory=dict)
+    refused: set[Feed] = field(default_factory=set)
+    """feeds that it does not bear: to try one costs samples"""
     unfed: bool = False
     """no feed serves it: one has failed to"""
     parts: tuple[Any, ...] = ()

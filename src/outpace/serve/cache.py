@@ -9,11 +9,9 @@ changes few of its samples, may go on unseen: the user is told to leave it out.
 from __future__ import annotations
 
 import contextlib
-import operator
 import threading
 import weakref
 from collections.abc import Sequence
-from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from outpace.serve.batches import CHECKED, Unlike, by_items, drawn_again, same_bits
 from outpace.serve.changes import state_of
+from outpace.serve.same_function import Functions, parts_of
 
 
 class Samples:
@@ -81,17 +80,8 @@ class Kept(NamedTuple):
     """Samples, and the collate function that makes them: its name, and what it is."""
 
     name: str
-    parts: list[weakref.ref[Any]]
+    functions: Functions
     samples: Samples
-
-    def is_of(self, parts: tuple[Any, ...]) -> bool:
-        """Whether they are by that function, not by one like it."""
-        found = [part() for part in self.parts]
-        return len(found) == len(parts) and all(map(operator.is_, found, parts))
-
-    def is_over(self) -> bool:
-        """Whether the function is gone."""
-        return any(part() is None for part in self.parts)
 
 
 _kept: weakref.WeakKeyDictionary[Any, list[Kept]] = weakref.WeakKeyDictionary()
@@ -104,21 +94,16 @@ def samples_of(loader: DataLoader[Any]) -> Samples:
     name = getattr(collate, "__qualname__", type(collate).__qualname__)
     try:
         kept = _kept.setdefault(dataset, [])
-        new = Kept(name, [weakref.ref(part) for part in parts_of(collate)], own)
+        new = Kept(name, Functions(collate), own)
     except TypeError:  # of a list, say, nobody tells when it is gone
         return own
-    own.made_anew = any(one.name == name and one.is_over() for one in kept)
-    kept[:] = [one for one in kept if not one.is_over()]
-    found = next((one for one in kept if one.is_of(parts_of(collate))), None)
+    over = [one for one in kept if one.functions.are_over()]
+    own.made_anew = any(one.name == name for one in over)
+    kept[:] = [one for one in kept if one not in over]
+    found = next((one for one in kept if one.functions.are(collate)), None)
     if found is None:
         kept.append(new)
     return (found or new).samples
-
-
-def parts_of(collate: Any) -> tuple[Any, ...]:
-    """What tells a function from others; of a method, which is another object each time, what it is of."""
-    method = isinstance(collate, MethodType)
-    return (collate.__self__, collate.__func__) if method else (collate,)
 
 
 class SampleCache:

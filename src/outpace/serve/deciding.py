@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+from outpace.measure.syntax import leaves, name_of
 from outpace.seams.where import short
 from outpace.serve.reached import Closed, Found, reached_or_closed
-from outpace.serve.wholes import called, of_all
+from outpace.serve.wholes import of_all
 from outpace.serve.whose import is_users_function
 from outpace.serve.written import Function, written
 
@@ -94,7 +95,7 @@ def _decides_by(node: ast.AST) -> list[Any]:
             return [node]
         case ast.Try(body=body, handlers=[_, *_]) | ast.TryStar(body=body):
             return body
-        case ast.Try(body=body, finalbody=last) if any(map(_leaves, last)):
+        case ast.Try(body=body, finalbody=last) if leaves(last):
             return body
         case ast.With(body=body, items=items) if any(map(_suppresses, items)):
             return body
@@ -109,15 +110,9 @@ def _is_one_value(tree: ast.AST) -> bool:
     return False
 
 
-def _leaves(statement: ast.stmt) -> bool:
-    """Whether an error may end there, as by a ``return`` in ``finally``."""
-    leaves = (ast.Return, ast.Break, ast.Continue)
-    return any(isinstance(each, leaves) for each in ast.walk(statement))
-
-
 def _suppresses(item: ast.withitem) -> bool:
     calls = (each for each in ast.walk(item.context_expr) if isinstance(each, ast.Call))
-    return any(called(each) == "suppress" for each in calls)
+    return any(name_of(each.func) == "suppress" for each in calls)
 
 
 def _carried(function: Function, bound: bool) -> set[str]:
@@ -169,7 +164,7 @@ def _bound(target: ast.expr) -> Iterator[str]:
 def _named(tree: ast.AST) -> Iterator[str]:
     """Names in an expression, and attributes as "self.x"; none in what asks for a type."""
     match tree:
-        case ast.Call() if called(tree) in BY_TYPE:
+        case ast.Call(func=function) if name_of(function) in BY_TYPE:
             return
         case ast.Name(id=name):
             yield name

@@ -11,15 +11,12 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import time
 import weakref
-from collections.abc import Iterator, MutableMapping
-from types import MethodType
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.weak import WeakIdKeyDictionary
 
 from outpace.seams.apart import copy_of
 from outpace.seams.later import Later
@@ -34,12 +31,9 @@ from outpace.serve.cache import SampleCache
 from outpace.serve.changes import state_of
 from outpace.serve.crossing import Packer, check_picklable, stacked_in_own_memory, unpacked
 from outpace.serve.heirs import no_heirs
-from outpace.serve.in_worker import alone, same_in_worker
-from outpace.serve.left_behind import left_behind
-from outpace.serve.open_files import holds_open_file
-from outpace.serve.place_in_file import moves_place
 from outpace.serve.places import Places
 from outpace.serve.processes import Fits, places_for
+from outpace.serve.refusals import refusal
 from outpace.serve.sampler_end import until_end, without_end
 
 drawing = threading.RLock()
@@ -70,98 +64,11 @@ def make_feed(
             raise NotImplementedError("an iterable data set is drawn by one worker only")
         if loader.persistent_workers:
             raise NotImplementedError("its own workers last, and have their places in the data")
-    else:
-        _refuse_shared(loader, feed)
+    elif (why := refusal(loader, feed, drawing)) is not None:
+        raise NotImplementedError(why)
     if feed.executor == "processes":
         return Processes(loader, feed)
     return InProcess(loader, feed, strict=strict)
-
-
-LITTLE_S = 0.02
-"""in which one may look whether a data set has changed, however soon it would be tried"""
-
-
-class Verdict(NamedTuple):
-    """Why a data set cannot be fed so, or None, as it was tried with these ``functions``."""
-
-    refusal: str | None
-    functions: list[weakref.ref[Any]]
-    state: int | None
-    """of the data set and of them; None where to look for a change takes longer than to try"""
-
-
-_verdicts: MutableMapping[Any, dict[Any, Verdict]] = WeakIdKeyDictionary()
-"""data set -> how it is fed -> the newest: a script may make a DataLoader of it for each epoch"""
-
-
-def _refuse_shared(loader: DataLoader[Any], feed: Feed) -> None:
-    """NotImplementedError where others than the script's own workers, or thread, would make other samples."""
-    elsewhere = (feed.executor == "processes") != (loader.num_workers > 0)
-    # Forked processes share its place in the file as threads do; one with workers of its own bears that.
-    shared = feed.executor == "threads" or (feed.executor == "processes" and elsewhere)
-    if not shared and (not elsewhere or loader.worker_init_fn is None):
-        return
-    with drawing:
-        if shared and holds_open_file(loader.dataset):
-            raise NotImplementedError(_keeps_open(feed))
-        refusal = _verdict(loader, feed, shared, elsewhere)
-    if refusal is not None:
-        raise NotImplementedError(refusal)
-
-
-def _verdict(loader: DataLoader[Any], feed: Feed, shared: bool, elsewhere: bool) -> str | None:
-    """What trying shows, or has shown for another DataLoader while all that it depends on is as it was."""
-    own: Any = loader
-    how = feed.executor, loader.num_workers > 0, own._auto_collation, own.multiprocessing_context
-    functions = [*_apart(loader.collate_fn), *_apart(loader.worker_init_fn)]
-    try:
-        known = _verdicts.setdefault(loader.dataset, {})
-        weakly = [weakref.ref(each) for each in functions]
-    except TypeError:  # a list cannot be referred to weakly
-        return _tried(loader, feed, shared, elsewhere)
-    before = known.get(how)
-    if before is not None and not _are(before.functions, functions):
-        before = None
-    if before is not None and before.state is None:
-        return _tried(loader, feed, shared, elsewhere)
-    began = time.perf_counter()
-    state = state_of(loader.dataset, *functions)
-    looked = time.perf_counter()
-    if before is not None and before.state == state:
-        return before.refusal
-    refusal = _tried(loader, feed, shared, elsewhere)
-    tried_s = time.perf_counter() - looked
-    quick = looked - began <= max(tried_s, LITTLE_S)
-    known[how] = Verdict(refusal, weakly, state if quick else None)
-    return refusal
-
-
-def _apart(function: Any) -> tuple[Any, ...]:
-    """A method is another object each time that it is named; what it is of and its function are not."""
-    if isinstance(function, MethodType):
-        return function.__func__, function.__self__
-    return () if function is None else (function,)
-
-
-def _are(weakly: list[weakref.ref[Any]], things: list[Any]) -> bool:
-    return len(weakly) == len(things) and all(
-        one() is thing for one, thing in zip(weakly, things, strict=True)
-    )
-
-
-def _tried(loader: DataLoader[Any], feed: Feed, shared: bool, elsewhere: bool) -> str | None:
-    """Why it cannot be fed so, by drawing a few samples and by reading what makes them."""
-    if shared and moves_place(loader.dataset, alone(loader)):
-        return _keeps_open(feed)
-    if feed.executor == "threads" and (told := left_behind(loader.dataset)):
-        return f"{told}, which threads would share"
-    if elsewhere and loader.worker_init_fn is not None and not same_in_worker(loader):
-        return "its worker_init_fn has workers make other samples"
-    return None
-
-
-def _keeps_open(feed: Feed) -> str:
-    return f"the data set keeps a file open, which {feed.executor} share"
 
 
 class InProcess:

@@ -7,7 +7,6 @@ then written down.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import re
 import sys
@@ -22,7 +21,7 @@ import torch
 from outpace.measure.arms import settled
 from outpace.measure.losses import Losses
 from outpace.measure.stops import Stops
-from outpace.measure.user_modules import file_of
+from outpace.measure.user_modules import user_modules
 from outpace.plan.countdown import Countdown, began_here
 from outpace.plan.first_reads import FirstReads
 from outpace.plan.landing import Landing
@@ -33,7 +32,6 @@ from outpace.seams.host import Host, Step, on_stderr
 from outpace.seams.rate import RateSeam
 from outpace.seams.seeding import SeedingSeam
 from outpace.seams.setup import AS_IS, Setup
-from outpace.seams.where import is_user_file
 from outpace.serve.samples import tensor_bytes
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
@@ -166,13 +164,7 @@ def reported() -> dict[str, float]:
 
 def reports() -> bool:
     """Whether the script, or a module of its own, gives metrics to ``outpace.log`` at some time."""
-    files = {file_of(module) for module in list(sys.modules.values())}
-    for file in files:
-        if file is not None and is_user_file(file):
-            with contextlib.suppress(OSError, ValueError):
-                if REPORTS.search(Path(file).read_text(encoding="utf-8")):
-                    return True
-    return False
+    return any(REPORTS.search("".join(lines)) for lines in user_modules())
 
 
 def measures(spec: dict[str, Any]) -> bool:

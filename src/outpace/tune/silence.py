@@ -8,11 +8,8 @@ waits for as long, as for a slow server, looks the same, and a loop without an e
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-
-import psutil
 
 from outpace.plan.budget import duration
 from outpace.tune.files import MARKER, PROGRESS, STATUS, read
@@ -65,18 +62,6 @@ class Silence:
 
     def _told(self) -> list[int]:
         return [path.stat().st_mtime_ns if path.exists() else 0 for path in self.files]
-
-
-def cpu_s_of(pid: int) -> float:
-    """CPU seconds of a process and of those that it has started; of what cannot be asked none."""
-    found = 0.0
-    with suppress(psutil.Error):
-        root = psutil.Process(pid)
-        for each in [root, *root.children(recursive=True)]:
-            with suppress(psutil.Error):
-                times = each.cpu_times()
-                found += times.user + times.system
-    return found
 
 
 def hung(folder: Path) -> str:

@@ -12,7 +12,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from outpace.seams.setup import Feed, Setup
-from outpace.serve import feeds, place_in_file
+from outpace.serve import place_in_file, refusals
 from outpace.serve.feeds import make_feed
 from tests.remedies.trainings import hosted
 
@@ -60,7 +60,7 @@ def tried(loader: Any, feed: Feed) -> tuple[int, bool]:
 @pytest.fixture(autouse=True)
 def looking_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is."""
-    monkeypatch.setattr(feeds, "LITTLE_S", 60.0)
+    monkeypatch.setattr(refusals, "LITTLE_S", 60.0)
 
 
 @pytest.mark.parametrize("feed", [THREADS, PROCESSES], ids=["threads", "processes"])
@@ -106,7 +106,7 @@ def test_a_data_set_that_takes_long_to_look_at_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[Any] = []
-    monkeypatch.setattr(feeds, "state_of", lambda *things: looked.append(things))
+    monkeypatch.setattr(refusals, "state_of", lambda *things: looked.append(things))
     data = Numbers(tmp_path / "numbers")
     for _ in range(3):
         assert tried(DataLoader(data, 8), THREADS) == (3, True)
@@ -120,9 +120,9 @@ def begin(worker: int) -> None:
 
 def test_a_worker_is_begun_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
-    same = feeds.same_in_worker
+    same = refusals.same_in_worker
     monkeypatch.setattr(
-        feeds, "same_in_worker", lambda loader: begun.append(loader) or same(loader)
+        refusals, "same_in_worker", lambda loader: begun.append(loader) or same(loader)
     )
     data = Numbers(tmp_path / "numbers")
     for _ in range(2):
@@ -135,9 +135,9 @@ def test_a_loader_that_is_refused_is_not_tried_with_each_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved: list[Any] = []
-    moves = feeds.moves_place
+    moves = refusals.moves_place
     monkeypatch.setattr(
-        feeds, "moves_place", lambda data, draw: moved.append(data) or moves(data, draw)
+        refusals, "moves_place", lambda data, draw: moved.append(data) or moves(data, draw)
     )
     data = Numbers(tmp_path / "numbers", seeks=True)
     with hosted(Setup(feed=THREADS)) as host:

@@ -1,0 +1,21 @@
+"""What several readers of the user's source ask of a syntax tree."""
+
+from __future__ import annotations
+
+import ast
+
+LEAVES = (ast.Continue, ast.Break, ast.Return)
+"""what goes on elsewhere, with no error"""
+
+
+def name_of(tree: ast.AST) -> str:
+    """The last part of a name: ``save`` of ``torch.save``; empty for anything else."""
+    match tree:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def leaves(body: list[ast.stmt]) -> bool:
+    """Whether an error may end there: what a ``finally`` leaves by is all that is done."""
+    return any(isinstance(each, LEAVES) for line in body for each in ast.walk(line))

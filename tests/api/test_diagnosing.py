@@ -39,7 +39,7 @@ def test_a_trace_that_cannot_be_written_costs_no_diagnosis(
 ) -> None:
     def measured(_: Any, __: Any, folder: Path) -> Measured:
         write(folder / TRACE, [["step 1", 0, 1000]])
-        return Measured(IMAGES, 0, 1, [])
+        return Measured(IMAGES, 0, [])
 
     monkeypatch.setattr(work, "ceilings", lambda *_: Ceilings())
     monkeypatch.setattr(measuring, "measure", measured)

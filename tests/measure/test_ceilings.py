@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ def test_the_ceilings_of_a_gpu_are_none_of_a_training_on_the_cpu() -> None:
 def test_a_child_that_fails_costs_only_the_figures(
     monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    monkeypatch.setattr(module.sys, "executable", "/no/such/python")
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
     assert ceilings(MACHINE) == Ceilings()
     assert not list(cache.glob("ceilings-*"))
 

@@ -43,7 +43,7 @@ def test_the_cost_that_no_batch_changes(host: Host, monkeypatch: pytest.MonkeyPa
     model, x = Clocked(), torch.randn(32, 4)
     monkeypatch.setattr(module, "perf_counter", lambda: model.now)
     step(model, x)
-    found = fixed_cost(host, 100.0)
+    found = fixed_cost(host)
     assert found is not None
     assert found.intercept == pytest.approx(3.0)
     assert found.slope == pytest.approx(3.2), "of all rows"
@@ -55,7 +55,7 @@ def test_the_script_does_not_see_it(host: Host) -> None:
     state = {name: value.clone() for name, value in model.state_dict().items()}
     gradients = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
     random = torch.random.get_rng_state()
-    assert fixed_cost(host, 0.0) is not None
+    assert fixed_cost(host) is not None
     for name, value in model.state_dict().items():
         assert torch.equal(value, state[name]), name
     for weight, gradient in zip(model.parameters(), gradients, strict=True):
@@ -96,14 +96,14 @@ def test_a_model_of_one_batch_size_is_left_alone(host: Host) -> None:
     model, x = OfOneSize(), torch.randn(32, 4)
     step(model, x)
     assert last_call(host) is not None
-    assert fixed_cost(host, 0.0) is None
+    assert fixed_cost(host) is None
 
 
 def test_few_rows_tell_nothing(host: Host) -> None:
     model, x = Clocked(), torch.randn(4, 4)
     step(model, x)
     assert last_call(host) is not None
-    assert fixed_cost(host, 0.0) is None
+    assert fixed_cost(host) is None
 
 
 def test_the_model_is_called_in_the_precision_of_the_script(host: Host) -> None:
@@ -122,7 +122,7 @@ def test_the_model_is_called_in_the_precision_of_the_script(host: Host) -> None:
     model, x = Noting(), torch.randn(32, 4)
     with torch.autocast("cpu", torch.bfloat16):
         step(model, x)
-    assert fixed_cost(host, 0.0) is not None
+    assert fixed_cost(host) is not None
     assert len(seen) > 3
     assert set(seen) == {torch.bfloat16}
 
@@ -131,4 +131,4 @@ def test_a_compiled_model_is_not_compiled_for_other_shapes(host: Host) -> None:
     model, x = torch.compile(nn.Linear(4, 4), backend="eager"), torch.randn(32, 4)
     step(model, x)
     assert last_call(host) is not None
-    assert fixed_cost(host, 0.0) is None
+    assert fixed_cost(host) is None

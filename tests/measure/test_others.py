@@ -33,7 +33,7 @@ def test_own_work_is_not_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock of our own: 2 s of this process's, 2 s on all cores."""
     monkeypatch.setattr(others, "perf_counter", iter([0.0, 2.0, 2.0]).__next__)
     monkeypatch.setattr(others, "cores_busy_s", iter([10.0, 12.0, 12.0]).__next__)
-    monkeypatch.setattr(others, "process_cpu_ns", iter([0, 2_000_000_000, 2_000_000_000]).__next__)
+    monkeypatch.setattr(others, "process_time_ns", iter([0, 2_000_000_000, 2_000_000_000]).__next__)
     measured = Others(list)
     assert measured.cores() == pytest.approx(0.0)
     assert said(0.0) is None

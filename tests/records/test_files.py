@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outpace.errors import SessionError
-from outpace.records.files import read_json, write_json
+from outpace.records.files import read_json, replace_text, write_json
 from outpace.records.session import Session
 from tests.report.report_sessions import quiet
 
@@ -33,3 +33,11 @@ def test_no_session(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(SessionError, match=r"session\.json cannot be read"):
         read_json(path, Session)
+
+
+def test_a_small_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    for text in ("first", "second"):
+        replace_text(path, text)
+        assert path.read_text() == text
+    assert list(tmp_path.iterdir()) == [path]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import io
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -145,6 +147,18 @@ def test_a_change_that_fails_is_told_and_the_step_is_the_scripts(
     optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
     optimizer.step()
     assert value(optimizer) == pytest.approx(0.2)
+
+
+def test_a_change_that_fails_where_nobody_can_be_told_ends_no_step(
+    seam: RateSeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    optimizer = one_weight(0.4)
+    seam.change = lambda own, largest: 1 / 0
+    optimizer.step()
+    assert value(optimizer) == pytest.approx(0.6)
 
 
 def test_taken_out_nothing_is_left(seam: RateSeam) -> None:

@@ -25,7 +25,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from outpace.seams.writes import install, written, written_in
+from outpace.seams.writes import install, written_in
 
 
 def everything(folder: Path) -> dict[str, Any]:
@@ -42,6 +42,11 @@ def everything(folder: Path) -> dict[str, Any]:
             found[name] = (posix.read(fd, 1 << 20), posix.lstat(path).st_mtime_ns)
             posix.close(fd)
     return found
+
+
+def written(project: Path) -> list[str]:
+    """Files that were written in the run, and are still there."""
+    return written_in(project.parent / "scratch")[0]
 
 
 def fill(folder: Path) -> None:
@@ -81,7 +86,7 @@ def test_what_is_written_is_read_again(project: Path) -> None:
     assert Path("out/model.pt").read_text() == "new weights"
     assert (project / "latest" / "model.pt").read_text() == "new weights"
     assert os.path.getsize("out/model.pt") == len("new weights")
-    assert written() == [str(project / "out" / "model.pt")]
+    assert written(project) == [str(project / "out" / "model.pt")]
 
 
 def test_appending_goes_on_from_the_file(project: Path) -> None:
@@ -146,8 +151,8 @@ def test_the_usual_ways_to_replace_a_checkpoint(project: Path) -> None:
     assert Path("out/model.pt").read_text() == "temporary"
     Path("current").symlink_to("out/best.pt")
     assert Path("current").read_text() == "newer"
-    assert written() == [str(project / n) for n in ("out/model.pt", "out/best.pt",
-                                                    "out/deeper/a.txt", "current")]  # fmt: skip
+    names = ("out/model.pt", "out/best.pt", "out/deeper/a.txt", "current")
+    assert written(project) == [str(project / name) for name in names]
 
 
 def test_errors_are_those_of_the_system(project: Path) -> None:
@@ -165,7 +170,7 @@ def test_errors_are_those_of_the_system(project: Path) -> None:
     ]:
         with pytest.raises(error):
             call()
-    assert written() == []
+    assert written(project) == []
 
 
 def test_metadata(project: Path) -> None:
@@ -176,6 +181,14 @@ def test_metadata(project: Path) -> None:
         os.stat("log.txt").st_mode & 0o777 == 0o600
     )
     assert Path("log.txt").read_text() == "fi"
+
+
+def test_the_mode_of_a_folder_is_no_file_that_was_written(project: Path) -> None:
+    os.chmod("out", 0o700)
+    os.utime("data", (1, 1))
+    assert written(project) == []
+    os.chmod("log.txt", 0o600)
+    assert written(project) == [str(project / "log.txt")]
 
 
 def test_working_in_a_folder_of_the_run(project: Path) -> None:
@@ -252,7 +265,7 @@ def test_a_large_map_is_not_copied(project: Path, monkeypatch: pytest.MonkeyPatc
     mapped = np.memmap("log.txt", dtype=np.uint8)
     mapped[0] = 0
     assert mapped.mode == "c"
-    assert written() == []
+    assert written(project) == []
 
 
 def test_forked_processes_share_it(project: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -61,6 +63,25 @@ def test_a_slice_that_is_unlike_the_items_is_left_out(
     for _ in range(CHECKED + 2):
         assert same_bits(fetch([3, 1]), items([3, 1]))
     assert capsys.readouterr().err.count("slicing is left out") == 1
+
+
+class Gone(io.StringIO):
+    """A stderr that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_batches_come_where_nobody_can_be_told_what_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Gone())
+    data, _ = UNLIKE["an error"]
+    loader = DataLoader(data, batch_size=4)
+    items = by_items(loader)
+    fetch = Forgiving(Slices(loader).fetch, items, "slicing")
+    for _ in range(2):
+        assert same_bits(fetch([3, 1]), items([3, 1]))
 
 
 def test_a_slice_that_fails_later_is_left_out_then() -> None:

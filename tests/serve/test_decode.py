@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.setup import AS_IS
-from outpace.serve.decode import Decoder
+from outpace.serve.decode import KEPT, Decoder
 from tests.remedies.trainings import hosted
 
 CHANGES: dict[str, Callable[[Image.Image], object]] = {
@@ -161,7 +161,7 @@ def test_a_kept_image_is_verified_as_its_file_is(how: str, suffix: str, picture:
         for _ in range(3):
             assert told_by(VERIFIED[how], path) == plain
             assert by_hand(path) == pixels
-        assert decoder_of(host).hits
+        assert hasattr(Image.open(path), KEPT)
         assert not host.broken
 
 
@@ -201,13 +201,13 @@ def test_a_kept_image_is_turned_upright_each_time(tmp_path: Path) -> None:
     exif[0x0112] = 6
     Image.new("RGB", (50, 40)).save(tmp_path / "turned.jpg", exif=exif)
     with hosted(replace(AS_IS, decoded_bytes=1 << 24)) as host:
-        for _ in range(3):
+        for turn in range(3):
             image = Image.open(tmp_path / "turned.jpg")
+            assert hasattr(image, KEPT) == (turn > 0)
             assert image.getexif()[0x0112] == 6
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             assert image.size == (40, 50)
-        assert decoder_of(host).hits == 2
         assert not host.broken
 
 
@@ -250,8 +250,16 @@ def decoder_of(host: Host) -> Decoder:
 
 @pytest.mark.parametrize("decoder", ["pillow", "simplejpeg"])
 def test_what_memory_does_not_hold_goes_to_disk_up_to_its_limit(
-    tmp_path: Path, decoder: Any
+    tmp_path: Path, decoder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    decoded = []
+    keep = Decoder.keep
+
+    def noted(own: Decoder, image: Any, *args: Any) -> None:
+        decoded.append(image.filename)
+        keep(own, image, *args)
+
+    monkeypatch.setattr(Decoder, "keep", noted)
     paths = many(tmp_path, 10)
     wanted = [by_hand(path) for path in paths]
     setup = replace(AS_IS, decoder=decoder, decoded_bytes=25_000, decoded_disk_bytes=20_000)
@@ -261,7 +269,7 @@ def test_what_memory_does_not_hold_goes_to_disk_up_to_its_limit(
         found = decoder_of(host)
         assert (len(found.kept), found.bytes) == (3, 24_000)
         assert (len(found.spill.places), found.spill.bytes) == (3, 18_000)
-        assert found.hits == 6
+        assert len(decoded) == 10 + 4
         drawn = Image.open(paths[4]).convert("RGB")
         drawn.paste((1, 2, 3), (0, 0, 20, 20))
         assert by_hand(paths[4]) == wanted[4]
@@ -360,7 +368,7 @@ def test_an_image_that_cannot_be_read_is_told_of_as_pillow_does(
                 Image.open(path).load()
             Image.open(picture).load()
         assert not host.broken
-        assert decoder_of(host).hits == 1
+        assert len(decoder_of(host).kept) == 1
 
 
 def test_what_a_data_set_holds_can_be_handed_to_a_process(picture: Path) -> None:

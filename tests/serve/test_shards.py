@@ -1,33 +1,26 @@
 from __future__ import annotations
 
-import pytest
-
-from outpace.serve.shards import READERS, shard_skew, told
+from outpace.serve.shards import READERS, told
 
 
-def test_even_shards() -> None:
-    assert shard_skew([100] * 8, ranks=2, workers=4).skew == 1.0
-    assert shard_skew([100] * 8, ranks=2, workers=0).amounts == (400.0, 400.0)
+def test_even_shards_are_not_told_of() -> None:
+    assert told([100] * 2 * READERS) is told([100]) is told([]) is told([0] * READERS) is None
+    assert told([100] * (READERS - 1) + [104]) is None
 
 
 def test_uneven_shards() -> None:
-    found = shard_skew([100, 100, 100, 100, 100], ranks=2, workers=2)
-    assert found.amounts == (200.0, 100.0, 100.0, 100.0)
-    assert found.skew == pytest.approx(1.6)
-    assert found.idle == 0
-
-
-def test_fewer_shards_than_readers() -> None:
-    found = shard_skew([100, 100], ranks=1, workers=4)
-    assert (found.idle, found.skew) == (2, 2.0)
-    with pytest.raises(ValueError, match="0 shards"):
-        shard_skew([])
-
-
-def test_what_is_uneven_is_told() -> None:
-    assert told([100] * 2 * READERS) is told([100]) is None
     assert told([100] * (READERS + 1)) == (
         "dealt out whole to 8 readers, the shards would give one 1.78 times the mean; by this index "
         "all get as many"
     )
+
+
+def test_shards_are_dealt_out_in_turn() -> None:
+    one = [300] + [100] * (READERS - 1)
+    assert "2.40 times the mean;" in str(told(one * 2))
+    assert "1.60 times the mean;" in str(told([300] * 2 + [100] * (2 * READERS - 2)))
+    assert told(one + [100] + [300] * (READERS - 1)) is None
+
+
+def test_fewer_shards_than_readers() -> None:
     assert "4.00 times the mean, and 6 of them nothing" in str(told([5, 5]))

@@ -287,6 +287,19 @@ def test_a_run_ends_where_its_losses_cannot_be_read(
     assert ended == [False]
 
 
+def test_a_session_that_cannot_be_written_is_told_to_nobody_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone:
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    (tmp_path / "file").touch()
+    applied = Applied({"session": str(tmp_path / "file"), "stop_after": 1}, Host())
+    monkeypatch.setattr("sys.stderr", Gone())
+    applied.finish()
+
+
 FORKING = """
 import os
 import subprocess

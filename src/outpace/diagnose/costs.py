@@ -15,7 +15,6 @@ from outpace.records.compute import Compute
 from outpace.records.evidence import Evidence
 from outpace.records.finding import GainOf
 from outpace.records.gain import Gain, How
-from outpace.records.input import LATER_EPOCHS
 
 CALL_OVER_TINY, MOST_OVER_TINY = 3.0, 6.0
 """what a module's operator costs to call, over one bare tiny operator; and at the most: those of a
@@ -94,7 +93,7 @@ class Cost:
 
 def step_share(evidence: Evidence) -> float:
     """Share of the run that is inside of steps, as far as these are alike: epochs' starts are not."""
-    total = sum(row.seconds for row in evidence.ledger)
+    total = evidence.whole_s
     if not total or not evidence.steps.count:
         return 0.0
     return max(0.0, evidence.in_steps_s / total)
@@ -102,7 +101,7 @@ def step_share(evidence: Evidence) -> float:
 
 def once_share(evidence: Evidence) -> float:
     """Share of the run in which it starts and ends."""
-    total = sum(row.seconds for row in evidence.ledger)
+    total = evidence.whole_s
     return evidence.once_s / total if total else 0.0
 
 
@@ -148,7 +147,7 @@ def spared_by(evidence: Evidence, arm: Arm) -> Cost:
 
 def of_run(evidence: Evidence, seconds: float, error: float = ERROR) -> Cost:
     """A cost outside of steps."""
-    whole = sum(row.seconds for row in evidence.ledger)
+    whole = evidence.whole_s
     share = seconds / whole if whole else 0.0
     low, high = seconds * (1 - error), seconds * (1 + error)
     return Cost(seconds, low, high, whole, share, differs=_differs(evidence), gain_of="run")
@@ -290,7 +289,7 @@ def constant_seconds(evidence: Evidence) -> float:
     data = evidence.input
     if data.kind != "loader" or not data.deterministic:
         return 0.0
-    epochs = data.epochs or LATER_EPOCHS
+    epochs = data.likely_epochs
     return evidence.compute.frozen_s * (epochs - 1) / epochs
 
 

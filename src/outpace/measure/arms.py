@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,6 +23,7 @@ from torch import nn
 from outpace.measure.counters import cpu_ns
 from outpace.measure.statistics import ALONE, FEW, Noise, enough, median, noise_of, paired_gain
 from outpace.records.arm import Arm
+from outpace.records.files import replace_text
 from outpace.records.gain import Gain
 from outpace.seams.host import Host, Step
 from outpace.seams.setup import AS_IS, Setup
@@ -442,6 +442,4 @@ class Scheduler:
     def _mark(self, name: str) -> None:
         """Leave word of the arm that begins, so that a crash can be laid at its door."""
         if self.marker is not None:
-            temporary = self.marker.with_suffix(".new")
-            temporary.write_text(json.dumps({"arm": name}))
-            os.replace(temporary, self.marker)
+            replace_text(self.marker, json.dumps({"arm": name}))

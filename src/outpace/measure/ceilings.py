@@ -13,15 +13,13 @@ Honest limits are those of `outpace.measure.peaks`, which does the measuring.
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from outpace.errors import SessionError
+from outpace.measure.in_child import in_child
 from outpace.measure.machine import cache_folder
 from outpace.measure.peaks import Measured
 from outpace.records.files import read_json, write_json
@@ -93,22 +91,11 @@ def _kept(path: Path, machine: Machine) -> Kept:
 
 
 def _measure_in_child() -> Measured:
-    """Measure in a child that sees this package but not the working directory's modules."""
-    source = str(Path(__file__).resolve().parents[2])
-    paths = [source, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        environment.pop(name, None)
-    command = [sys.executable, "-P", "-m", "outpace.measure.peaks"]
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=True,
-        )
-        return msgspec.json.decode(done.stdout, type=Measured)
-    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
-        return Measured()
+    """Not by this process's number of threads: what the machine gives is asked for."""
+    found = in_child(
+        "outpace.measure.peaks",
+        Measured,
+        patience_s=PATIENCE_S,
+        without=("OMP_NUM_THREADS", "MKL_NUM_THREADS"),
+    )
+    return found or Measured()

@@ -271,7 +271,7 @@ def _compute(
         facts["fusible"] = all(can_fuse(name, each) for each in optimizer.param_groups)
         # Where a script does not say, torch takes it on a GPU.
         unsaid = group.get("foreach") is None and not facts["fused"]
-        facts["foreach"] = bool(group.get("foreach")) or (unsaid and facts.get("device") == "cuda")
+        facts["foreach"] = bool(group.get("foreach")) or (unsaid and facts["device"] == "cuda")
     module = host.seams.get("module")
     if isinstance(module, ModuleSeam) and (judged := module.evaluations()).calls:
         facts["eval_with_grad"] = judged.with_grad / judged.calls
@@ -293,7 +293,7 @@ def _compute(
     if isinstance(steps, OptimizerSeam):
         facts.update(set_to_none=not steps.zeroes, mislaid=steps.mislays)
     facts.update(_fixed_cost(contests, found, facts, beside_s))
-    device = facts.get("device", "cpu")
+    device = facts["device"]
     facts["tf32"] = computed_in(device) == "tf32"
     facts["cudnn_benchmark"] = device == "cuda" and benchmarks()
     calls = found.compute.get("calls")

@@ -22,7 +22,7 @@ from outpace.measure.lines import (
     kinds,
     places,
 )
-from outpace.measure.sampler import WORKER, Line, read_dump
+from outpace.measure.sampler import WORKER, Line, of_phase, read_dump
 from outpace.measure.statistics import median
 from outpace.measure.subjects import main_device, training_loader
 from outpace.measure.watch import Watcher
@@ -56,7 +56,7 @@ def collect_input(
     loader, record = loaded
     workers = loader.num_workers
     fetched = watcher.fetches(record.number, workers=workers > 0)
-    watched = Counter({k: v for k, v in samples.items() if k.phase == "input"})
+    watched = of_phase(samples, "input")
     if workers:
         for path in session.glob(WORKER.format(loader=record.number, pid="*")):
             watched += read_dump(path)
@@ -95,7 +95,7 @@ def collect_input(
     if fetched is not None and fetched.batches:
         facts.update(_fetch_facts(fetched, share))
     if record.restarts:  # each iterator ends at the line that draws from it: nothing is made there
-        lines = lines - {k.lines[0] for k in samples if k.phase == "input" and k.lines}
+        lines = lines - {k.lines[0] for k in of_phase(samples, "input") if k.lines}
     made, made_share = _made_by_lines(samples, lines, found.loss_lines)
     if made.total() >= FEWEST:
         facts["reworked_s"] = made_share * phases.get("elsewhere", 0.0)
@@ -175,7 +175,7 @@ def _made_by_lines(
     samples: Counter[Line], lines: set[Place], loss_lines: set[Place]
 ) -> tuple[Counter[Line], float]:
     """Samples at lines of the script that make the model's input, and their share of what no seam is in."""
-    elsewhere = Counter({k: v for k, v in samples.items() if k.phase == "elsewhere"})
+    elsewhere = of_phase(samples, "elsewhere")
     mine = {k: v for k, v in elsewhere.items() if is_input(k, lines) and not is_loss(k, loss_lines)}
     return Counter(mine), sum(mine.values()) / max(1, elsewhere.total())
 

@@ -1,7 +1,8 @@
 """Cheap counters of this process and of others: CPU time, bytes read, memory.
 
-Each costs one or two system calls (1-10 us) and gives None where the platform does not tell or the
-process is gone. CPU times are nanoseconds since a process began, all its threads together.
+Most cost one or two system calls (1-10 us) and give None where the platform does not tell or the process
+is gone; `page_faults`, `system_s` and `last_level_cache` give a number in any case. A process's CPU time is
+since it began, all its threads together.
 """
 
 from __future__ import annotations
@@ -21,11 +22,6 @@ its socket's: 260 MiB, seen here, of which others' cores have most
 
 CPUCLOCK_SCHED = 2
 """What the kernel calls the clock that counts a process's time on the CPU (posix-timers.h)."""
-
-
-def process_cpu_ns() -> int:
-    """CPU time of this process; those of its children are not in it."""
-    return time.process_time_ns()
 
 
 def page_faults() -> int:

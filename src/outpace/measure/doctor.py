@@ -10,7 +10,6 @@ seen; of a quota of 1.5 cores one is told; without /dev/shm (macOS) shared memor
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -18,13 +17,12 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from outpace.measure.machine import ROOT, memory_limit, usable_cores
+from outpace.measure.machine import ROOT, affinity_cores, memory_limit, usable_cores
+from outpace.seams.start_method import start_method
 
 GIB = 1024**3
 SHARED = Path("/dev/shm")
 ENOUGH_SHARED = GIB
-ENOUGH_BATCHES = 8
-"""Two workers with two batches on their way each, and as much again."""
 ENOUGH_FILES = 1024
 """what most systems give; each tensor that a worker hands over keeps one open"""
 ALIKE = 0.98
@@ -77,7 +75,7 @@ def data_loading(root: Path = ROOT, shared: Path = SHARED) -> DataLoading:
     return DataLoading(
         shared_memory=shared_memory(shared),
         cores=usable_cores(root),
-        affinity_cores=_affinity(),
+        affinity_cores=affinity_cores(),
         machine_cores=os.cpu_count() or 1,
         memory_bytes=memory_limit(root),
         machine_memory_bytes=psutil.virtual_memory().total,
@@ -116,16 +114,10 @@ def sharing_strategy() -> str:
     return "file_system" if sys.platform in ("darwin", "win32") else "file_descriptor"
 
 
-def start_method() -> str:
-    """How worker processes start: as this process has chosen, else python's default."""
-    chosen = multiprocessing.get_start_method(allow_none=True)
-    return chosen or multiprocessing.get_all_start_methods()[0]
-
-
-def hints(found: DataLoading, batch_bytes: int = 0) -> dict[str, str]:
+def hints(found: DataLoading) -> dict[str, str]:
     """What is amiss and what to do about it, by the name of the fact."""
     rows = {
-        "shared_memory": _shared_hint(found.shared_memory, batch_bytes),
+        "shared_memory": _shared_hint(found.shared_memory),
         "cores": _cores_hint(found),
         "memory_bytes": _memory_hint(found),
         "open_files": _files_hint(found),
@@ -134,15 +126,14 @@ def hints(found: DataLoading, batch_bytes: int = 0) -> dict[str, str]:
     return {name: text for name, text in rows.items() if text}
 
 
-def _shared_hint(shared: SharedMemory | None, batch_bytes: int) -> str | None:
+def _shared_hint(shared: SharedMemory | None) -> str | None:
     if shared is None:
         return None
-    grow = "docker run --shm-size=8g, or fewer workers"
     if shared.bytes < ENOUGH_SHARED:
-        return f"batches of workers lie in it, and workers die when it is full: {grow}"
-    if shared.bytes < ENOUGH_BATCHES * batch_bytes:
-        held = shared.bytes // batch_bytes
-        return f"it has room for {held} batches of {batch_bytes / 2**20:.0f} MiB: {grow}"
+        return (
+            "batches of workers lie in it, and workers die when it is full: "
+            "docker run --shm-size=8g, or fewer workers"
+        )
     if shared.free_bytes < 0.1 * shared.bytes:
         return f"it is nearly full: remove what ended programs left in {shared.path}"
     return None
@@ -191,10 +182,3 @@ def _start_hint(found: DataLoading) -> str | None:
 def limited_memory(found: DataLoading) -> bool:
     """Whether this process may use less memory than the machine has."""
     return 0 < found.memory_bytes < ALIKE * found.machine_memory_bytes
-
-
-def _affinity() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except (AttributeError, OSError):
-        return os.cpu_count() or 1

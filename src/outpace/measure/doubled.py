@@ -73,7 +73,7 @@ class Doubled:
             self.double_s, self.single_s = self.double_s + double_s, self.single_s + single_s
 
     def meet(self, args: Any, out: Any, frame: FrameType) -> None:
-        """An operator of the forward pass gives float64; whether it was given any other."""
+        """Note an operator of the forward pass that gives float64 and was given another precision too."""
         if torch.float64 not in dtypes_in(out) or not dtypes_in(args) - {torch.float64}:
             return
         size = size_of(tensors_in(out))

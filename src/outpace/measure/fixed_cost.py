@@ -27,7 +27,7 @@ FEWEST_ROUNDS, MOST_ROUNDS = 4, 30
 SECONDS = 1.0
 
 
-def fixed_cost(host: Host, seconds: float = SECONDS) -> Line | None:
+def fixed_cost(host: Host) -> Line | None:
     """Seconds of a forward and backward pass over the part of the batch; None where it can't be had.
 
     Not for models whose tensors have no common first dimension of `FEWEST_ROWS` rows, nor for compiled
@@ -41,7 +41,7 @@ def fixed_cost(host: Host, seconds: float = SECONDS) -> Line | None:
     begun = perf_counter()
     try:
         with unseen(host, call.module), torch.enable_grad():
-            for index, part in enumerate(turns(begun, seconds)):
+            for index, part in enumerate(turns(begun)):
                 spent = timed(call, rows, part)
                 if index >= len(PARTS):  # the first round builds kernels
                     sizes.append(part)
@@ -84,10 +84,10 @@ def first_rows(call: Call, count: int) -> tuple[list[Any], dict[str, Any]]:
     return [v[:count] for v in call.args], {k: v[:count] for k, v in call.kwargs.items()}
 
 
-def turns(begun: float, seconds: float) -> Iterator[float]:
+def turns(begun: float) -> Iterator[float]:
     """Parts of the batch, each round the other way round than the one before."""
     for index in range(MOST_ROUNDS):
-        if index > FEWEST_ROUNDS and perf_counter() - begun > seconds:
+        if index > FEWEST_ROUNDS and perf_counter() - begun > SECONDS:
             return
         yield from PARTS[:: 1 if index % 2 else -1]
 

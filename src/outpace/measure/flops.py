@@ -14,6 +14,7 @@ tensors read and written once, as if nothing stayed in a cache.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,33 +38,24 @@ MOVERS = ("copy_", "_to_copy", "clone", "fill_", "zero_", "zeros", "zeros_like",
 
 @dataclass
 class StepCount:
-    """What was counted in a step; its optimizer step is in it. Bytes by kind of operator."""
+    """What was counted in a step; its optimizer step is in it."""
 
     flops: int = 0
     flops_forward: int = 0
     operations: int = 0
     operations_forward: int = 0
-    operations_by_name: Counter[str] = field(default_factory=Counter)
-    flops_by_name: Counter[str] = field(default_factory=Counter)
     flops_by_dtype: Counter[torch.dtype] = field(default_factory=Counter)
     """by the dtype of what comes out"""
-    bytes_in: Counter[Kind] = field(default_factory=Counter)
-    bytes_out: Counter[Kind] = field(default_factory=Counter)
+    bytes_out: int = 0
+    """written by all operators"""
     far_bytes: int = 0
     """read and written by operators that only move or map more than any cache holds"""
     far_s: float = 0.0
     """seconds that those took"""
     fresh_bytes: int = 0
     """of those that they wrote to memory that they took for it"""
-    uncounted: Counter[str] = field(default_factory=Counter)
-    """operators whose FLOP formula failed on what it was given"""
     spent: dict[tuple[str, int, int], list[float]] = field(default_factory=dict)
     """operator, its FLOPs and bytes -> seconds of each of its calls"""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes read and written by all operators."""
-        return self.bytes_in.total() + self.bytes_out.total()
 
     @property
     def half(self) -> str:
@@ -93,27 +85,21 @@ class StepCounter(OperatorWatch):  # type: ignore[no-untyped-call]
         forward = phase() == "forward"
         count.operations += 1
         count.operations_forward += forward
-        count.operations_by_name[name] += 1
         formula = formulas().get(operator.overloadpacket)
         flops = moved = 0
         if formula is not None:
-            try:
+            with contextlib.suppress(Exception):  # it may fail on what it was given
                 flops = formula(*args, **kwargs, out_val=out)
                 count.flops += flops
                 count.flops_forward += flops * forward
-                count.flops_by_name[name] += flops
                 made = next(iter(tensors_in(out)), None)
                 if made is not None:
                     count.flops_by_dtype[made.dtype] += flops
-            except Exception:
-                count.uncounted[name] += 1
         if not is_view(operator):
-            kind = kind_of(operator)
             read, written = _bytes(args) + _bytes(kwargs), _bytes(out)
             moved = read + written
-            count.bytes_in[kind] += read
-            count.bytes_out[kind] += written
-            if kind == "elementwise" and moved > last_level_cache():
+            count.bytes_out += written
+            if kind_of(operator) == "elementwise" and moved > last_level_cache():
                 count.far_bytes += moved
                 count.far_s += self.took_s
                 count.fresh_bytes += 0 if operator._schema.is_mutable else written

@@ -48,11 +48,10 @@ FLOOR_BYTES = 256 * 1024
 
 
 class Trend(NamedTuple):
-    """Bytes a step, with a 95 % interval; ``low`` is above zero only where memory does grow."""
+    """Bytes a step, with the lower limit of a 95 % interval: it is above zero only where memory does grow."""
 
     bytes_per_step: float
     low: float
-    high: float
 
     @property
     def grows(self) -> bool:
@@ -134,10 +133,10 @@ def trend(steps: Sequence[int], held: Sequence[float], witness: Witness) -> Tren
     at, bytes_ = np.asarray(steps, float)[first:], np.asarray(held, float)[first:]
     if len(at) < FEWEST_POINTS[witness] or at[0] == at[-1]:
         return None
-    rise, low, high = slope(at.tolist(), bytes_.tolist())
+    rise, low, _ = slope(at.tolist(), bytes_.tolist())
     if not _rises_throughout(at, bytes_, EVEN[witness]) or rise * (at[-1] - at[0]) < FLOOR_BYTES:
         low = min(low, 0.0)
-    return Trend(rise, low, high)
+    return Trend(rise, low)
 
 
 def _rises_throughout(

@@ -38,8 +38,9 @@ from outpace.measure.strays import Strays
 from outpace.measure.subjects import training_loader
 from outpace.records.health import Health
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.module import ModuleSeam
-from outpace.seams.optimizer import held_by
+from outpace.seams.optimizer import held_by, learned_by
 from outpace.seams.root import Evaluations
 from outpace.seams.version_of import version_of
 
@@ -49,12 +50,12 @@ FIRST = 4
 """updates whose ratios are the first ones"""
 RESTRAINED = 3.0
 """a rate this far below its schedule's peak is a warm-up's"""
+GONE = 1e-4
+"""of its largest value: a rate below it changes nothing any more"""
 FEWEST_STEPS = 20
 """in which a parameter stays as it is, to say that it gets no gradient: not each step asks all of a model"""
 CHOICES = ("argmax", "max", "topk", "sort", "multinomial")
 """operators that a script has a model choose its own labels by"""
-GONE = 1e-4
-"""of its largest value: a rate below it changes nothing any more"""
 MADE_UP = ("zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like")
 """and of which it makes labels that tell nothing of the data, as where samples are told from each other"""
 COPIES = ("_to_copy", "clone")
@@ -149,17 +150,12 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
 
     def look(self, steps: int, seconds: float) -> Iterator[None]:
         """Look at the next steps, one at least, for about so long; yields once for each."""
-        begun, begins = perf_counter(), self._guarded(self._before_backward)
+        begun = perf_counter()
         for index in range(steps):
             if self.failure is not None or (index and perf_counter() - begun > seconds):
                 return
-            backward = torch.autograd.backward
-
-            def watched(*args: Any, _own: Any = backward, **kwargs: Any) -> None:
-                begins()
-                _own(*args, **kwargs)
-
-            torch.autograd.backward = watched
+            replaced = Replaced()
+            replaced.put(torch.autograd, "backward", self._watched)
             self.activations.begin()
             if index == 0:
                 self.noise = GradientNoise()
@@ -175,8 +171,16 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
                 self.activations.begin()
                 self.__exit__(None, None, None)
                 self.strays.end()
-                if torch.autograd.backward is watched:
-                    torch.autograd.backward = backward
+                replaced.put_all_back()
+
+    def _watched(self, backward: Any) -> Any:
+        begins = self._guarded(self._before_backward)
+
+        def watched(*args: Any, **kwargs: Any) -> None:
+            begins()
+            backward(*args, **kwargs)
+
+        return watched
 
     # --- operators -------------------------------------------------------------------------------
 
@@ -258,7 +262,7 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     def _before_backward(self) -> None:
         for optimizer in list(self.host.optimizers):
             self.began.add(id(optimizer))
-            held = [p.grad for g in optimizer.param_groups for p in g["params"]]
+            held = [weight.grad for weight in learned_by([optimizer])]
             if not any(bool(grad.any()) for grad in held if grad is not None):
                 self.zeroed.add(id(optimizer))
 
@@ -269,9 +273,8 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         self.stepped.add(id(optimizer))
         watching, self.watching = self.watching, False
         try:
-            held = [p for g in optimizer.param_groups for p in g["params"]]
             # Those of other kinds may be shards, which all ranks would have to be asked for.
-            whole = [p for p in held if type(p) is nn.Parameter]
+            whole = [p for p in learned_by([optimizer]) if type(p) is nn.Parameter]
             self.from_zero |= {id(p) for p in whole if not bool(p.any())}
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}"
@@ -356,14 +359,15 @@ class HealthWatch(OperatorWatch):  # type: ignore[no-untyped-call]
         module = self.host.seams.get("module")
         judged = module.evaluations() if isinstance(module, ModuleSeam) else Evaluations()
         left = module.left_in_evaluation() if isinstance(module, ModuleSeam) else (0, None)
+        shuffles = _shuffles(self.host)
         return Health(
             update_ratio=median(self.ratios) if self.ratios else None,
             first_update_ratio=median(self.ratios[:FIRST]) if self.ratios else None,
             warming_up=self.warming_up,
             rate_gone=self._rate_gone(),
             learners=self.learners,
-            acts=self.acts and _shuffles(self.host) is None,
-            shuffles=_shuffles(self.host),
+            acts=self.acts and shuffles is None,
+            shuffles=shuffles,
             streams=_streams(self.host),
             weakest_gradient=gradients[weakest] if weakest is not None else None,
             weakest_where=weakest,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 from typing import NoReturn
 
@@ -46,15 +47,19 @@ class LastLines:
 
 def raised_in(error: BaseException) -> list[Place]:
     """The user's lines of an exception, and of those that were being handled when it was raised."""
-    found, known, ahead = [], set[int](), [error]
+    return [lines_of_trace(one.__traceback__) for one in chain_of(error)]
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and those behind it: its causes, and what was being handled when it was raised."""
+    known, ahead = set[int](), [error]
     while ahead:
         one = ahead.pop()
         if id(one) in known:  # an error may be its own cause
             continue
         known.add(id(one))
-        found.append(lines_of_trace(one.__traceback__))
+        yield one
         ahead += filter(None, (one.__cause__, one.__context__))
-    return found
 
 
 def lines_of_trace(trace: TracebackType | None) -> Place:

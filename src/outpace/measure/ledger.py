@@ -25,7 +25,7 @@ from outpace.measure.lines import (
     places,
     tasks,
 )
-from outpace.measure.sampler import LOADING, Line
+from outpace.measure.sampler import LOADING, Line, of_phase
 from outpace.measure.statistics import correlation, linear_regression, median
 from outpace.records.ledger import NOW_AND_THEN, Row, rows_of
 from outpace.seams.host import Step
@@ -185,7 +185,7 @@ def saving(samples: Counter[Line]) -> Counter[Line]:
 
 def _add_outside(seen: Seen, name: str, value: float, rows: Totals) -> None:
     """Add what came between steps; a validation without the figures and files that follow from it."""
-    samples = Counter({k: v for k, v in seen.samples.items() if k.phase == name})
+    samples = of_phase(seen.samples, name)
     told = Counter({k: v for k, v in samples.items() if name == "validation" and is_telling(k)})
     if told.total() >= FEWEST:
         part = told.total() / samples.total()
@@ -213,7 +213,7 @@ def _split_elsewhere(seen: Seen, seconds: float, more: float, rows: Totals) -> N
     """Give the time that no seam explains to the lines that were seen to run in it; what has grown by
     ``more`` to those of no known kind, and of logging.
     """
-    samples = Counter({k: v for k, v in seen.samples.items() if k.phase == "elsewhere"})
+    samples = of_phase(seen.samples, "elsewhere")
     total = sum(samples.values())
     if not total:
         rows["elsewhere", None] += seconds + more
@@ -264,13 +264,13 @@ def own_share(seen: Seen, kind: str) -> float:
 
 
 def _share(seen: Seen, is_mine: Callable[[Line], bool]) -> float:
-    samples = {k: v for k, v in seen.samples.items() if k.phase == "elsewhere"}
-    total = sum(samples.values())
+    samples = of_phase(seen.samples, "elsewhere")
+    total = samples.total()
     return sum(count for line, count in samples.items() if is_mine(line)) / total if total else 0.0
 
 
 def _place(seen: Seen, phase: str) -> str | None:
-    of_phase = {k: v for k, v in seen.samples.items() if k.phase == phase}
-    samples = Counter({k: v for k, v in of_phase.items() if k.function != LOADING})
+    taken = of_phase(seen.samples, phase)
+    samples = Counter({k: v for k, v in taken.items() if k.function != LOADING})
     at = places(samples, most=1)
     return at[0][0] if at else None

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeGuard
 import psutil
 
 from outpace.measure import libraries
+from outpace.measure.syntax import name_of
 from outpace.seams.where import is_user_file, locals_of, user_frames
 
 BARS = ("tqdm", "track", "progress_bar")
@@ -202,7 +203,7 @@ def _count(over: ast.expr, frame: FrameType) -> int | None:
     """Turns of a loop over this; None, or an error, where they cannot be told."""
     if is_range(over):
         return len(range_of(over, frame))
-    if isinstance(over, ast.Call) and _name(over.func) == "zip":
+    if isinstance(over, ast.Call) and name_of(over.func) == "zip":
         return min(
             (n for each in over.args if (n := _limit(each, frame)) is not None), default=None
         )
@@ -220,7 +221,7 @@ def items_of(over: ast.expr, frame: FrameType) -> Any:
 
 def _is_over_loader(over: ast.expr, frame: FrameType) -> bool:
     """Whether a loop draws from a DataLoader itself, alone or beside others."""
-    if isinstance(over, ast.Call) and _name(over.func) in ("zip", "islice"):
+    if isinstance(over, ast.Call) and name_of(over.func) in ("zip", "islice"):
         return any(_is_over_loader(_unwrapped(each), frame) for each in over.args)
     try:
         kinds = type(items_of(over, frame)).__mro__
@@ -250,19 +251,19 @@ def bare(over: ast.expr) -> ast.expr:
 
 
 def _unwrapped(over: ast.expr, wrappers: tuple[str, ...] = WRAPPERS) -> ast.expr:
-    while isinstance(over, ast.Call) and over.args and _name(over.func) in wrappers:
+    while isinstance(over, ast.Call) and over.args and name_of(over.func) in wrappers:
         over = over.args[0]
     return over
 
 
 def is_range(over: ast.expr) -> TypeGuard[ast.Call]:
     """Whether a loop counts."""
-    return isinstance(over, ast.Call) and _name(over.func) in ("range", "trange")
+    return isinstance(over, ast.Call) and name_of(over.func) in ("range", "trange")
 
 
 def is_slice(over: ast.Call) -> bool:
     """Whether a loop is over the first so many of something."""
-    return _name(over.func) == "islice" and len(over.args) in (2, 3)
+    return name_of(over.func) == "islice" and len(over.args) in (2, 3)
 
 
 def _turns_of_slice(over: ast.Call, frame: FrameType) -> int | None:
@@ -293,10 +294,6 @@ def range_of(over: ast.expr, frame: FrameType) -> range:
     """What it counts through; Unknown, or another error, where its limits cannot be evaluated."""
     assert isinstance(over, ast.Call)
     return range(*(int(evaluate(each, frame)) for each in over.args))
-
-
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def loops_around_step() -> list[Loop]:

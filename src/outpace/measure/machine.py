@@ -83,11 +83,15 @@ def cpu_model(root: Path = ROOT) -> str:
 
 def usable_cores(root: Path = ROOT) -> int:
     """Cores that this process may keep busy: affinity and CPU quota, at least one."""
+    return max(1, min([affinity_cores(), *(int(quota) for quota in _quotas(root))]))
+
+
+def affinity_cores() -> int:
+    """Cores that the scheduler gives this process."""
     try:
-        cores = len(os.sched_getaffinity(0))
+        return len(os.sched_getaffinity(0))
     except (AttributeError, OSError):
-        cores = os.cpu_count() or 1
-    return max(1, min([cores, *(int(quota) for quota in _quotas(root))]))
+        return os.cpu_count() or 1
 
 
 def memory_limit(root: Path = ROOT) -> int:

@@ -39,9 +39,6 @@ COUNTED = (str, bytes, tuple, frozenset, int, float, complex)
 """all of which lies at their address; the items of other containers lie elsewhere"""
 OPAQUE = (type, ModuleType, CodeType, FrameType, GeneratorType, weakref.ref)
 """which lead out of the data set"""
-LEAST_BYTES = 1 << 23
-"""a worker owns some hundred MiB by itself: less than this is not worth a word"""
-ADVICE = "keep them in an array: numpy.array(paths), pyarrow.array(texts); outpace.Loader keeps paths packed"
 
 Place = tuple[str, int]
 """a name and how many steps lead there"""
@@ -56,11 +53,6 @@ class Copied(NamedTuple):
     bytes: int = 0
     holder: str = ""
     """the attribute that leads to most of them, such as ".samples" """
-
-    @property
-    def advice(self) -> str:
-        """What to do about it; nothing where it is little."""
-        return ADVICE if self.bytes >= LEAST_BYTES else ""
 
 
 class Met(NamedTuple):
@@ -188,7 +180,7 @@ def held(thing: Any) -> list[tuple[str, Any]]:
     Of a function that is what its closure and its defaults hold: its module's names are not its own.
     """
     if isinstance(thing, FunctionType):
-        return _unnamed([*_closed_over(thing), *(thing.__defaults__ or ())])
+        return _unnamed([*closed_over(thing), *(thing.__defaults__ or ())])
     if isinstance(thing, BuiltinFunctionType):
         return _unnamed([thing.__self__])
     if not gc.is_tracked(thing):
@@ -201,7 +193,8 @@ def held(thing: Any) -> list[tuple[str, Any]]:
     return named + [("", other) for other in gc.get_referents(thing) if id(other) not in known]
 
 
-def _closed_over(function: FunctionType) -> Iterator[Any]:
+def closed_over(function: FunctionType) -> Iterator[Any]:
+    """What the variables of the functions that it stands in are."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents

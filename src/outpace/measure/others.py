@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, process_time_ns
 
-from outpace.measure.counters import cores_busy_s, cpu_ns, process_cpu_ns
+from outpace.measure.counters import cores_busy_s, cpu_ns
 from outpace.records.evidence import BESIDE
 from outpace.seams.openmp import cores
 
@@ -25,7 +25,7 @@ class Others:
     def _own(self) -> float:
         ended = os.times()
         live = sum(cpu_ns(pid) or 0 for pid in self.workers())
-        return (process_cpu_ns() + live) / 1e9 + ended.children_user + ended.children_system
+        return (process_time_ns() + live) / 1e9 + ended.children_user + ended.children_system
 
     def cores(self) -> float:
         """Cores that others kept busy on average; 0 where that is not known."""

@@ -29,13 +29,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat, tee
 from operator import itemgetter
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
+from outpace.records.files import replace_text
 from outpace.seams.phases import Phases
 from outpace.seams.where import is_user_file, short
 
@@ -86,7 +87,7 @@ class Sampler:
     own_interval = 0.005
     """as the script has it"""
 
-    def __init__(self, target: int, phase: object, dump: Path | None = None) -> None:
+    def __init__(self, target: int, phase: Callable[[], str], dump: Path | None = None) -> None:
         self.target = target
         self.phase = phase
         self.dump = dump
@@ -125,7 +126,7 @@ class Sampler:
             spun_s, begins = time.thread_time() - cpu, False
             if stack and waits(stack):
                 stack = self.waited_for() + stack
-            line = look(stack, self.phase()) if stack else None  # type: ignore[operator]
+            line = look(stack, self.phase()) if stack else None
             if line is not None and not self.paused:
                 self.counts[line] += 1
             if self.dump is not None and time.monotonic() - last > DUMP_EVERY_S:
@@ -180,10 +181,8 @@ class Sampler:
         if self.dump is None:
             return
         rows = [[*line[:3], line.lines, count] for line, count in self.counts.items()]
-        part = self.dump.with_suffix(".part")
         try:
-            part.write_text(json.dumps(rows))
-            os.replace(part, self.dump)
+            replace_text(self.dump, json.dumps(rows))
         except OSError:
             self.dump = None
 
@@ -268,11 +267,16 @@ def look(stack: list[tuple[CodeType, int]], phase: str) -> Line | None:
     return Line(phase, innermost.co_filename, function, tuple(lines))
 
 
+def of_phase(samples: Counter[Line], phase: str) -> Counter[Line]:
+    """Those that were taken in a phase."""
+    return Counter({line: count for line, count in samples.items() if line.phase == phase})
+
+
 def loading_share(samples: Counter[Line]) -> float:
     """Share of start-up, seen by samples, in which torch imports more of itself."""
-    seen = {line: count for line, count in samples.items() if line.phase == "startup"}
+    seen = of_phase(samples, "startup")
     loading = sum(count for line, count in seen.items() if line.function == LOADING)
-    return loading / sum(seen.values()) if seen else 0.0
+    return loading / seen.total() if seen else 0.0
 
 
 def read_dump(path: Path) -> Counter[Line]:
@@ -286,14 +290,14 @@ def read_dump(path: Path) -> Counter[Line]:
     return counts
 
 
-def phase_reader(phases: Phases, mode: object) -> object:
+def phase_reader(phases: Phases, mode: Callable[[], str]) -> Callable[[], str]:
     """A function that names the running phase, or what the script is at where none runs."""
 
     def read() -> str:
         if phases.resting:
             return "resting"
         stack = phases.stack
-        at = mode()  # type: ignore[operator]
+        at = mode()
         if at != "train":
             return at if at == "startup" else "validation"
         return stack[-1] if stack else phases.idle

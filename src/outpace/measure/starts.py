@@ -11,17 +11,16 @@ comes on top; a forked one of a process with much memory takes longer, as its pa
 from __future__ import annotations
 
 import multiprocessing
-import os
-import subprocess
 import sys
 from multiprocessing.connection import Connection
-from pathlib import Path
 from time import perf_counter
 
 import msgspec
 
-from outpace.measure.doctor import Start, start_method
+from outpace.measure.doctor import Start
+from outpace.measure.in_child import in_child
 from outpace.measure.workers import private_bytes
+from outpace.seams.start_method import start_method
 
 ROUNDS = 3
 ENOUGH_S = 1.0
@@ -31,20 +30,8 @@ PATIENCE_S = 60.0
 
 def starts() -> dict[str, Start]:
     """Cost of a worker by start method, measured in a child; empty where that cannot be."""
-    source = str(Path(__file__).resolve().parents[2])
-    paths = [source, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "outpace.measure.starts"],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=True,
-        )
-        return msgspec.json.decode(done.stdout, type=dict[str, Start])
-    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
-        return {}
+    kind = dict[str, Start]
+    return in_child("outpace.measure.starts", kind, patience_s=PATIENCE_S) or {}
 
 
 def cost(method: str) -> Start:

@@ -20,10 +20,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from outpace.records.gain import Gain, How
+from outpace.records.gain import Gain
 
 Floats = npt.NDArray[np.float64]
 
+CONFIDENCE = 0.95
+"""of an interval, unless another is asked for"""
 SPARE = 0.7
 """Share of the allowed misses that an interval uses up; the rest is for looking more than once."""
 FEW = 6
@@ -103,8 +105,7 @@ def paired_gain(
     base: Sequence[float],
     arm: Sequence[float],
     *,
-    confidence: float = 0.95,
-    how: How = "measured",
+    confidence: float = CONFIDENCE,
     beside: Noise = ALONE,
 ) -> Gain:
     """Speed-up of ``arm`` over ``base`` from paired times (any unit, the i-th of both one round).
@@ -123,14 +124,15 @@ def paired_gain(
         raise ValueError(f"{len(base)} base times cannot be paired with {len(arm)} arm times")
     ratios = _log_ratios(base, arm)
     if ratios.size == 0:
-        return Gain(1.0, ONE_PAIR**-2, ONE_PAIR**2, how)
+        return Gain(1.0, ONE_PAIR**-2, ONE_PAIR**2, "measured")
     middle = float(np.median(ratios))
     miss = SPARE * (1.0 - confidence)
     if ratios.size >= FEW:
         low, high = _median_limits(ratios, miss)
     else:
         low, high = _few_limits(ratios, miss, beside)
-    return Gain(math.exp(middle), math.exp(min(low, middle)), math.exp(max(high, middle)), how)
+    low, high = min(low, middle), max(high, middle)
+    return Gain(math.exp(middle), math.exp(low), math.exp(high), "measured")
 
 
 def enough(gain: Gain, narrow: float = 0.02) -> bool:
@@ -148,7 +150,7 @@ def enough(gain: Gain, narrow: float = 0.02) -> bool:
 
 
 def slope(
-    x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95
+    x: Sequence[float], y: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> tuple[float, float, float]:
     """Theil-Sen slope of ``y`` over ``x`` with Sen's (1968) interval from Kendall's S.
 
@@ -159,7 +161,7 @@ def slope(
     return middle, low, high
 
 
-def line(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95) -> Line:
+def line(x: Sequence[float], y: Sequence[float]) -> Line:
     """Slope and intercept of ``y`` (times) over ``x`` (positive sizes), that with its interval.
 
     Noise of times is proportional to them, so the intercept is got as the slope of y/x over 1/x:
@@ -170,8 +172,8 @@ def line(x: Sequence[float], y: Sequence[float], *, confidence: float = 0.95) ->
     sizes, times = np.asarray(x, float), np.asarray(y, float)
     if sizes.size == 0 or float(sizes.min()) <= 0.0:
         raise ValueError("sizes must be positive")
-    steep = _theil_sen(sizes, times, confidence)
-    return Line(steep[0], *_theil_sen(1.0 / sizes, times / sizes, confidence))
+    steep = _theil_sen(sizes, times, CONFIDENCE)
+    return Line(steep[0], *_theil_sen(1.0 / sizes, times / sizes, CONFIDENCE))
 
 
 def _log_ratios(base: Sequence[float], arm: Sequence[float]) -> Floats:

@@ -10,6 +10,7 @@ from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
 from outpace.seams.module import device_of
+from outpace.seams.optimizer import learned_by
 
 ONCE = 20
 """steps after which a single batch was not drawn for the first of them"""
@@ -80,6 +81,5 @@ def main_device(host: Host) -> str:
     if rooted is not None:
         return device_of(rooted[0])
     optimizer = host.main_optimizer()
-    groups = optimizer.param_groups if optimizer is not None else ()
-    stepped = (parameter for group in groups for parameter in group["params"])
-    return next((parameter.device.type for parameter in stepped), "cpu")
+    stepped = learned_by([optimizer]) if optimizer is not None else ()
+    return next((weight.device.type for weight in stepped), "cpu")

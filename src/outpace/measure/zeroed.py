@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from outpace.seams.batch import tensors_in
 from outpace.seams.host import Host
+from outpace.seams.in_place_of import Replaced
 from outpace.seams.module import ModuleSeam
 from outpace.seams.optimizer import held_by
 from outpace.seams.version_of import version_of
@@ -71,27 +72,29 @@ class GradientWatch:
         self.used: list[Call] = []
         self.handles: list[Any] = []
         self.hooked = weakref.WeakSet[nn.Module]()
-        self.backward: Any = None
+        self.replaced = Replaced()
         self.arrived: dict[int, float] = {}
         """when the gradient of each parameter (id) was there"""
 
     def begin(self) -> None:
         """Look from here on."""
         self.handles.append(register_optimizer_step_pre_hook(self.before_step))
-        self.backward = own = torch.autograd.backward
+        self.replaced.put(torch.autograd, "backward", self.wrap)
+
+    def wrap(self, original: Any) -> Any:
+        """``original`` with a look at gradients before it and after it."""
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             self.host.guard("gradients", self.before_backward)
-            out = own(*args, **kwargs)
+            out = original(*args, **kwargs)
             self.host.guard("gradients", self.after_backward)
             return out
 
-        self.ours = torch.autograd.backward = backward
+        return backward
 
     def end(self) -> None:
         """Leave all as it was."""
-        if torch.autograd.backward is self.ours:
-            torch.autograd.backward = self.backward
+        self.replaced.put_all_back()
         for handle in self.handles:
             handle.remove()
         self.calls = []

@@ -45,7 +45,7 @@ def validations(evidence: Evidence, steps: int) -> tuple[int, Estimate] | None:
 
 def _came_once(evidence: Evidence, steps: int) -> Iterator[str]:
     """What is reckoned with as often as it may come at most."""
-    whole = sum(row.seconds for row in evidence.ledger)
+    whole = evidence.whole_s
     for one in evidence.run.recurring:
         more = one.seconds(steps) - one.each_s
         if not one.sure and one.every is not None and more > ALIKE * whole:
@@ -59,7 +59,7 @@ def _came_once(evidence: Evidence, steps: int) -> Iterator[str]:
 def _first_epoch(evidence: Evidence, steps: int) -> Iterator[str]:
     """What the first epoch takes longer than the others."""
     longer = [one.seconds(steps) for one in evidence.run.recurring if one.over is not None]
-    whole = sum(row.seconds for row in evidence.ledger)
+    whole = evidence.whole_s
     if sum(longer) > ALIKE * whole:
         yield (
             f"{duration(sum(longer))} of that are for samples that are made in the first epoch and "

@@ -223,7 +223,7 @@ def _outside(evidence: Evidence, steps: int) -> dict[GainOf, float]:
 
 def _of_this_run(evidence: Evidence, gain: Gain, steps: int) -> Gain:
     """A gain of the run that the ledger is of, for one of so many steps: what is saved grows with them."""
-    ledger = sum(row.seconds for row in evidence.ledger)
+    ledger = evidence.whole_s
     whole = max(LEAST_S, sum(terms(evidence, steps).values()))
     here = max(0.0, 1.0 - evidence.once_s / whole)
     there = 1.0 - evidence.once_s / ledger if ledger > 0 else 0.0

@@ -255,6 +255,11 @@ class Evidence(msgspec.Struct, frozen=True):
         return sum(row.seconds for row in self.now_and_then)
 
     @property
+    def whole_s(self) -> float:
+        """Seconds of the run that the ledger is of."""
+        return sum(row.seconds for row in self.ledger)
+
+    @property
     def once_s(self) -> float:
         """Seconds of the ledger that are spent once, however long the training is."""
         return sum(row.seconds for row in self.ledger if row.name in ONCE)
@@ -262,5 +267,6 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def in_steps_s(self) -> float:
         """Seconds of the ledger in steps that are alike: what makes a step faster makes these so."""
-        total = sum(row.seconds for row in self.ledger)
-        return total - self.once_s - self.now_and_then_s - self.run.starts_s - self.run.grown_s
+        return (
+            self.whole_s - self.once_s - self.now_and_then_s - self.run.starts_s - self.run.grown_s
+        )

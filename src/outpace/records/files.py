@@ -37,6 +37,15 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write a small file whole or not at all, for another process to read; a crash of the machine may lose
+    it.
+    """
+    part = path.with_suffix(".part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
 def _umask() -> int:
     """Permissions that the user leaves out of new files."""
     mask = os.umask(0o077)

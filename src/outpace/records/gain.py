@@ -18,6 +18,11 @@ class Gain(msgspec.Struct, frozen=True):
     how: How = "predicted"
 
     @property
+    def in_words(self) -> str:
+        """Such as "1.50x [1.41, 1.58]"."""
+        return f"{self.speedup:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+
+    @property
     def is_gain(self) -> bool:
         """Whether the interval excludes "no gain"."""
         return self.low > 1.0

@@ -128,6 +128,11 @@ class Input(msgspec.Struct, frozen=True):
     """most of it reads data, or waits for them, as for a server's answer"""
 
     @property
+    def likely_epochs(self) -> int:
+        """Epochs of the whole run; where its length is not known, as many as it is taken to have."""
+        return self.epochs or LATER_EPOCHS
+
+    @property
     def by_chance(self) -> bool:
         """Whether samples, other loaders' too, would be others if drawn elsewhere or in another order."""
         same = self.deterministic and self.same_on_one_thread is not False

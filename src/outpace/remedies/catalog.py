@@ -13,7 +13,7 @@ from typing import Any
 
 from outpace.errors import RecipeError, UsageError
 from outpace.records.recipe import Recipe
-from outpace.records.trial import Settings
+from outpace.records.trial import Settings, Trial
 from outpace.remedies.base import Remedy
 from outpace.seams.setup import AS_IS, Setup
 
@@ -64,6 +64,11 @@ def setup_of(remedies: Iterable[tuple[str, Settings]]) -> Setup:
     for name, settings in remedies:
         setup = remedy(name).setup(setup, settings)
     return setup
+
+
+def setup_of_trials(trials: Iterable[Trial]) -> Setup:
+    """The same of remedies that were tried."""
+    return setup_of((trial.remedy, trial.settings) for trial in trials)
 
 
 def setup_of_recipe(recipe: Recipe, path: Path) -> Setup:

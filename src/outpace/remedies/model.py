@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 
 from outpace.records.evidence import Evidence
 from outpace.records.gain import Gain
-from outpace.records.input import LATER_EPOCHS
 from outpace.seams.setup import AS_IS, Feed, Setup
 
 PLAIN_ERROR = 0.06
@@ -203,7 +202,7 @@ def kept_shares(evidence: Evidence, setup: Setup) -> tuple[float, float]:
     need, data = decoded_bytes(evidence), evidence.input
     own = setup.feed.executor == "own" and data.workers
     processes = max(1, data.workers if own else _processes(setup.feed))
-    met = _met(processes, data.epochs or LATER_EPOCHS)
+    met = _met(processes, data.likely_epochs)
     if not need:
         return met, 0.0
     memory, disk = setup.decoded_bytes / processes, setup.decoded_disk_bytes / processes

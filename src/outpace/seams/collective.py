@@ -37,7 +37,6 @@ class CollectiveSeam:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.replaced = Replaced()
-        self.counts: dict[str, int] = {}
         self.where: str | None = None
         """file:line of the script's first exchange of its own"""
         self.silent = False
@@ -50,13 +49,12 @@ class CollectiveSeam:
 
     def wrap(self, name: str, original: Any) -> Any:
         """``original`` with its time charged to synchronisation."""
-        host, counts = self.host, self.counts
+        host = self.host
 
         @functools.wraps(original)
         def collective(*args: Any, **kwargs: Any) -> Any:
             if host.phases.stack or not host.on_main_thread():
                 return original(*args, **kwargs)
-            counts[name] = counts.get(name, 0) + 1
             self.where = self.where or host.guard("collective", caller)
             if self.silent and name == "all_reduce":
                 return Done() if kwargs.get("async_op") else None

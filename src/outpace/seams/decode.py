@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import multiprocessing
 import sys
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.start_method import forks
 
 WITHIN = ("PIL.Image", "PIL.ImageFile")
 """modules that call ``load`` without using the access to pixels that it returns"""
@@ -74,7 +74,6 @@ class DecodeSeam:
         self.replaced = Replaced()
         self.nanoseconds = 0
         self.images = 0
-        self.pixels = 0
         self.paths: list[str] = []
         self.installed = False
         self.known = (False, False, False)
@@ -150,8 +149,6 @@ class DecodeSeam:
             finally:
                 seam.nanoseconds += perf_counter_ns() - start
                 seam.images += 1
-                size = image.size
-                seam.pixels += size[0] * size[1]
                 if len(seam.paths) < 64:
                     name = getattr(image, "filename", "")
                     if isinstance(name, str) and name:
@@ -239,13 +236,6 @@ class DecodeSeam:
                 seam.images += 1
 
         return decode
-
-
-def forks() -> bool:
-    """Whether a process is forked where the script does not say how it is to be started."""
-    # To ask for the method without this would choose it, which a script may do once.
-    method = multiprocessing.get_start_method(allow_none=True)
-    return (method or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 
 def calling_module() -> str:

@@ -26,13 +26,14 @@ from torch.utils.data._utils import fetch as torch_fetch
 from outpace.seams.decode import DecodeSeam
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced
+from outpace.seams.run_queue import waited_ns
 from outpace.seams.setup import Setup
 
 LOADERS = 16
 """DataLoaders that are told apart; those made later count together"""
 SLOTS = 65
-FIELDS = ("batches", "wall", "collate", "decode", "images", "pixels",
-          "looked", "looked_wall", "cpu", "beside", "queued", "read_bytes")  # fmt: skip
+FIELDS = ("batches", "wall", "collate", "decode", "looked", "looked_wall", "cpu", "beside",
+          "queued", "read_bytes")  # fmt: skip
 WIDTH = len(FIELDS)
 LOOK_NS = 25_000_000
 """fetching time after which one fetch is looked at closely"""
@@ -46,8 +47,6 @@ class Fetches:
     wall: float
     collate: float
     decode: float
-    images: float
-    pixels: float
     looked: float
     """fetches that were looked at closely; the following are of these alone"""
     looked_wall: float
@@ -127,13 +126,13 @@ class FetchSeam:
                 fetcher.collate_fn = seam.timed_collate(fetcher.collate_fn, row)
             decode = seam.decode
             decode.refresh(fetches=True)
-            decoded, images, pixels = decode.nanoseconds, decode.images, decode.pixels
+            decoded, images = decode.nanoseconds, decode.images
             close = row[1] >= seam.next_look.get(at, 0.0)
             read = queued = cpu = whole = 0.0
             if close:
                 read, queued, whole, cpu = (
                     _bytes_read(),
-                    _queued(),
+                    waited_ns(),
                     process_time_ns(),
                     thread_time_ns(),
                 )
@@ -146,17 +145,15 @@ class FetchSeam:
                 row[1] += wall
                 if decode.images != images:
                     row[3] += decode.nanoseconds - decoded
-                    row[4] += decode.images - images
-                    row[5] += decode.pixels - pixels
                 if close:
-                    row[6] += 1
-                    row[7] += wall
+                    row[4] += 1
+                    row[5] += wall
                     own, every = thread_time_ns() - cpu, process_time_ns() - whole
-                    row[8] += own
+                    row[6] += own
                     if info is not None or get_ident() == phases.owner:  # else it is the training's
-                        row[9] += max(0.0, every - own)
-                    row[10] += _queued() - queued
-                    row[11] += _bytes_read() - read
+                        row[7] += max(0.0, every - own)
+                    row[8] += waited_ns() - queued
+                    row[9] += _bytes_read() - read
                     seam.next_look[at] = row[1] + LOOK_NS
 
         return fetch
@@ -187,15 +184,6 @@ def counted_as(loader: int) -> int:
     return min(loader, LOADERS - 1)
 
 
-def _queued() -> float:
-    """Nanoseconds that this thread has waited for a CPU; 0 where the system does not tell."""
-    try:
-        with open(_SCHEDSTAT, "rb", buffering=0) as file:
-            return float(file.read().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0.0
-
-
 def _bytes_read() -> float:
     """Bytes that this process has read from files, sockets and pipes."""
     try:
@@ -203,6 +191,3 @@ def _bytes_read() -> float:
             return float(file.read().split()[1])
     except (OSError, IndexError, ValueError):
         return 0.0
-
-
-_SCHEDSTAT = "/proc/thread-self/schedstat"

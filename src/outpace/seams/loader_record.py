@@ -35,6 +35,9 @@ class Runner(Protocol):
     def resume(self) -> None:
         """Work ahead again."""
 
+    def pids(self) -> list[int]:
+        """Worker processes at work."""
+
     def queued(self) -> int:
         """Batches that are made and were not drawn yet."""
 

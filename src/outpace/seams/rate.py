@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle as Handle
 
+from outpace.seams.host import on_stderr
 from outpace.seams.in_place_of import Replaced
 from outpace.seams.setup import Setup
 
@@ -121,7 +121,7 @@ class RateSeam:
         except Exception as error:
             # The hooks stay: torch is going through them.
             self.change = None
-            print(f"outpace: the rate seam failed ({error!r}); the script's holds", file=sys.stderr)
+            on_stderr(f"outpace: the rate seam failed ({error!r}); the script's holds")
             return
         self.own[optimizer] = rates
         for group, rate in zip(groups, changed, strict=True):

@@ -54,4 +54,3 @@ class RootFacts:
     """steps in a row with such a call"""
     evaluations: Evaluations = field(default_factory=Evaluations)
     compiled: Any = None
-    names: tuple[str, ...] = ()

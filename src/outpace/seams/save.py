@@ -9,7 +9,6 @@ import torch
 from outpace.seams.host import Host
 from outpace.seams.in_place_of import Replaced, in_place_of
 from outpace.seams.setup import Setup
-from outpace.seams.where import caller
 
 
 class SaveSeam:
@@ -20,8 +19,6 @@ class SaveSeam:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.replaced = Replaced()
-        self.count = 0
-        self.where: str | None = None
 
     def install(self) -> None:
         """Put the seam in."""
@@ -29,14 +26,12 @@ class SaveSeam:
 
     def wrap(self, original: Any) -> Any:
         """``original`` with its time charged to checkpoints."""
-        seam, host = self, self.host
+        host = self.host
 
         @in_place_of(torch, "save")
         def save(*args: Any, **kwargs: Any) -> Any:
             if not host.on_main_thread():
                 return original(*args, **kwargs)
-            seam.count += 1
-            seam.where = host.guard("save", caller)
             host.phases.push("checkpoint")
             try:
                 return original(*args, **kwargs)

@@ -88,7 +88,6 @@ class TransferSeam:
         """step at which so many calls were reached last"""
         self.left_at: dict[str, int] = {}
         """step from which on a method is torch's own again"""
-        self.pageable = 0
         self.recent: dict[Any, Any] = {}
         self.step, self.asked = 0, 0
         """calls that were done without in this step"""
@@ -135,7 +134,7 @@ class TransferSeam:
             if not module_of(sys._getframe(1)).startswith(SCALERS):
                 counts[name] += 1
                 if counts[name] <= LOOKS:
-                    seam.host.guard("transfer", seam.look, name, args)
+                    seam.host.guard("transfer", seam.look, name)
                 elif counts[name] % MANY == 0:
                     seam.host.guard("transfer", seam.leave, name)
                 if seam.setup.free_sync and name in WAITS:
@@ -188,17 +187,12 @@ class TransferSeam:
             and source.untyped_storage().data_ptr() in self.host.pinned
         )
 
-    def look(self, name: str, args: tuple[Any, ...]) -> None:
-        """Note the line that calls, and whether it copies from pageable memory."""
+    def look(self, name: str) -> None:
+        """Note the line that calls."""
         where = caller()
         if where is not None:
             at = self.places.setdefault(name, {})
             at[where] = at.get(where, 0) + 1
-        if name in TRANSFERS and args and isinstance(args[0], torch.Tensor):
-            source = args[0]
-            on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-            if on_gpu and not source.is_cuda and not source.is_pinned():
-                self.pageable += 1
 
     def free(
         self, name: str, phase: str, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

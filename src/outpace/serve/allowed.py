@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Literal, final
 
 from outpace.errors import UsageError
+from outpace.seams.start_method import forks
 from outpace.serve.crossing import UNPICKLABLE
 from outpace.serve.executors import Kind
 from outpace.serve.held import all_kept, in_words
@@ -130,12 +131,6 @@ def _moves_place(maker: BatchMaker) -> bool:
 def _left_behind(maker: BatchMaker, after: Callable[[Any], Any] | None) -> str | None:
     parts = maker.source, maker.prepare, maker.transform, maker.collate, after
     return left_behind(*(part for part in parts if part is not None))
-
-
-def forks() -> bool:
-    """Whether worker processes begin as forks, which have all that this one has."""
-    method = multiprocessing.get_start_method(allow_none=True)
-    return (method or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 
 def unpicklable(maker: BatchMaker) -> str | None:

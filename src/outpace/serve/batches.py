@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from outpace.seams.generators import generators_in, generators_kept
+from outpace.seams.host import on_stderr
 from outpace.serve.deciding import decided_by_samples
 
 Fetch = Callable[[Any], Any]
@@ -186,7 +186,7 @@ class Forgiving:
                 return self.fast(indices)
             except Unlike as reason:
                 self.fast = None
-                print(f"outpace: {self.name} is left out: {reason}", file=sys.stderr)
+                on_stderr(f"outpace: {self.name} is left out: {reason}")
                 if reason.batch is not None:  # drawn once more it may be another one
                     return reason.batch
         return self.items(indices)

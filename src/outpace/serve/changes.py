@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import marshal
 import zlib
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from pathlib import PurePath
@@ -26,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from outpace.serve import samples
+from outpace.serve.inside import items_in, slots_of
 from outpace.serve.named import by_class, by_function
 
 MOST_S = 0.25
@@ -38,7 +38,6 @@ NESTED, SPREAD = 3, 1 << 16
 """levels of lists, and parts of a chunk in all, up to which it is looked at in one piece"""
 PLAIN = {type(None), bool, int, float, complex, str, bytes}
 NESTS = {list, tuple, dict}
-SEVERAL: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 OF_PANDAS = ("blocks", "axes", "values")
 """where its tables have their columns"""
 OURS = __name__.partition(".")[0]
@@ -101,8 +100,8 @@ class _Look:
         elif isinstance(thing, dict):
             self._items(dict.keys(thing))  # not what a class of the script's makes of it
             self._items(dict.values(thing))
-        elif kind := next((kind for kind in SEVERAL if isinstance(thing, kind)), None):
-            self._items(kind.__iter__(thing))
+        elif (items := items_in(thing)) is not None:
+            self._items(items)
         elif isinstance(thing, PurePath):
             self.to_come.append(str(thing))
         else:
@@ -202,11 +201,7 @@ def _parts(thing: Any) -> Iterator[Any]:
     elif type(thing).__module__.startswith("pandas.core.internals"):
         for name in OF_PANDAS:
             yield getattr(thing, name, None)
-    for kind in type(thing).__mro__:
-        slots: Sequence[str] = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if not name.startswith("__"):
-                yield getattr(thing, name, None)
+    yield from slots_of(thing)
 
 
 def _flat(items: list[Any], levels: int) -> bool:

@@ -40,7 +40,6 @@ class Decoder:
         self.opened: dict[str, tuple[Any, Any]] = {}
         """path -> (size and time of the file, the image as it is after loading)"""
         self.bytes = 0
-        self.hits = 0
         self.spill = Spill()
 
     def key_of(self, image: Any, setup: Setup) -> Any:
@@ -51,12 +50,10 @@ class Decoder:
         """Whether ``image`` (opened, not yet decoded) has been given its pixels."""
         core = self.kept.get(key)
         if core is not None:
-            self.hits += 1
             finish(image, core, readonly=1)
             return True
         core = self.spill.get(key)
         if core is not None:
-            self.hits += 1
             finish(image, core, readonly=0)
             return True
         fast = setup.decoder == "simplejpeg" and is_plain_jpeg(image)
@@ -103,7 +100,6 @@ class Decoder:
             return None  # Pillow says why it cannot be opened.
         if (state.st_size, state.st_mtime_ns) != found[0]:
             return None
-        self.hits += 1
         return copy_of(found[1])
 
     def open_anew(self, image: Any) -> None:
@@ -129,14 +125,6 @@ class Decoder:
         if getattr(image, KEPT, False):
             image.im = image.im.copy()
             image.readonly = 0
-
-    def clear(self) -> None:
-        """Forget all images."""
-        with LOCK:
-            self.kept.clear()
-            self.opened.clear()
-            self.bytes = 0
-            self.spill = Spill()
 
 
 def bytes_of(image: Any) -> int:

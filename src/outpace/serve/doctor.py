@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader
 
-from outpace.measure.doctor import start_method
 from outpace.measure.objects import Copied, copied_on_write
 from outpace.measure.statistics import log_choose
+from outpace.seams.start_method import start_method
 from outpace.serve.worker_seeds import Seeds, generators, worker_seeds
 
 __all__ = [

@@ -50,13 +50,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drawing_in_fork)
 
 
-def make_feed(
-    loader: DataLoader[Any], feed: Feed, *, strict: bool = False
-) -> InProcess | Processes:
-    """A feed at work on ``loader``; NotImplementedError where this loader cannot be fed so.
-
-    ``strict``: raise where a faster fetch does not give the same, instead of going back to items.
-    """
+def make_feed(loader: DataLoader[Any], feed: Feed) -> InProcess | Processes:
+    """A feed at work on ``loader``; NotImplementedError where this loader cannot be fed so."""
     if wraps_its_own(loader):
         raise NotImplementedError("its class makes something else of its batches")
     if isinstance(loader.dataset, IterableDataset):
@@ -68,13 +63,13 @@ def make_feed(
         raise NotImplementedError(why)
     if feed.executor == "processes":
         return Processes(loader, feed)
-    return InProcess(loader, feed, strict=strict)
+    return InProcess(loader, feed)
 
 
 class InProcess:
     """Batches made in this process: in the training thread, or by threads that work ahead."""
 
-    def __init__(self, loader: DataLoader[Any], feed: Feed, *, strict: bool = False) -> None:
+    def __init__(self, loader: DataLoader[Any], feed: Feed) -> None:
         # A copy: what is known of a DataLoader must not keep it alive.
         self.loader: DataLoader[Any] = copy_of(loader)
         self.own = weakref.ref(loader)
@@ -86,12 +81,12 @@ class InProcess:
         self.pool: list[Any] = []
         self.working: list[Work] = []
         self.fast: Slices | SampleCache | None = None
-        self.fetch = None if self.iterable else self._fetch(strict)
+        self.fetch = None if self.iterable else self._fetch()
         by_threads = feed.executor == "threads"
         self.threads = ByThreads(loader.dataset, feed.workers) if by_threads else None
         self.process = os.getpid()
 
-    def _fetch(self, strict: bool) -> Fetch:
+    def _fetch(self) -> Fetch:
         items = by_items(self.loader)
         if self.feed.fetch == "items":
             return items
@@ -99,8 +94,7 @@ class InProcess:
             self.fast = Slices(self.loader)
         else:
             self.fast = SampleCache(self.loader, self.feed.cache_bytes)
-        fetch, how = self.fast.fetch, f"fetching by {self.feed.fetch}"
-        return fetch if strict else Forgiving(fetch, items, how)
+        return Forgiving(self.fast.fetch, items, f"fetching by {self.feed.fetch}")
 
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
@@ -132,7 +126,7 @@ class InProcess:
     def _indices(self) -> Iterator[Any]:
         loader, order = self.loader, without_end(self.loader)
         indices: Iterator[Any] = iter(order)
-        if (own := self.own()) is None or draws_seed(own):
+        if (own := self.own()) is None or takes_seed(own):
             _seed_from(loader.generator)
             if loader.num_workers:
                 indices = iter(order)  # as its own iterator asks once more
@@ -194,8 +188,10 @@ _seeded: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
 """DataLoaders with persistent workers, for which their seed was drawn by a feed"""
 
 
-def draws_seed(loader: DataLoader[Any]) -> bool:
-    """Whether its own iterator would draw a seed for workers now: persistent ones have one drawn once."""
+def takes_seed(loader: DataLoader[Any]) -> bool:
+    """Whether its own iterator would draw a seed for workers now; if so, one with persistent workers is noted
+    as seeded: theirs is drawn once.
+    """
     if not loader.persistent_workers:
         return True
     drawn = loader._iterator is not None or loader in _seeded
@@ -338,7 +334,7 @@ class Processes:
 
     def epoch(self) -> Iterator[Any]:
         """The batches of one epoch."""
-        draws = (own := self.own()) is None or draws_seed(own)
+        draws = (own := self.own()) is None or takes_seed(own)
         if self.workers_of_its_own:
             # A new iterator draws a seed from this one; where the script's would not, from another.
             return self._begin(self.beside["generator"] if draws else torch.Generator(), draws)

@@ -32,6 +32,8 @@ BLENDED = 2
 """rows below those that are needed which may be blended into them"""
 SCALES = (4, 2)
 """parts of its size that a JPEG is decoded at quicker than whole: others are slower than that"""
+AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+"""of a random box: its share of the image, and its width over its height"""
 
 
 class Grade(NamedTuple):
@@ -162,17 +164,11 @@ def _by_pillow(data: bytes) -> Pixels:
         raise DataError(f"a broken image of {len(data):,} bytes: {error}") from error
 
 
-def random_box(
-    height: int,
-    width: int,
-    rng: np.random.Generator,
-    area: tuple[float, float] = (0.08, 1.0),
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
-) -> Box:
+def random_box(height: int, width: int, rng: np.random.Generator) -> Box:
     """A box of a random share of the area and a random width over height (Szegedy et al. 2015)."""
     for _ in range(10):
-        size = height * width * rng.uniform(*area)
-        shape = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        size = height * width * rng.uniform(*AREA)
+        shape = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
         w, h = round(math.sqrt(size * shape)), round(math.sqrt(size / shape))
         if 0 < w <= width and 0 < h <= height:
             left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))

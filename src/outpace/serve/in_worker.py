@@ -6,8 +6,6 @@ that makes a few, with its generators of random numbers seeded as they are here;
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +17,7 @@ from outpace.serve.heirs import no_heirs
 from outpace.serve.held import all_kept, held_by, seed_all
 from outpace.serve.one_thread import one_thread
 from outpace.serve.open_files import none_drawn
+from outpace.serve.print_nowhere import print_nowhere
 
 TRIED = 4
 PATIENCE_S = 60.0
@@ -73,10 +72,7 @@ class Begin:
 
     def __call__(self, worker: int) -> None:
         """Begin a worker."""
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-            os.dup2(nowhere.fileno(), 2)
-        sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)
+        print_nowhere()
         if self.own is not None:
             self.own(worker)
         info = get_worker_info()

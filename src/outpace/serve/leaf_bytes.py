@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import chain, islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+from outpace.serve.inside import items_in, slots_of
 
 SMALL = 8
 """of a number, or of what tells of no bytes"""
@@ -33,7 +34,6 @@ PARTS = {
 """of sparse tensors"""
 NUMBERS = (int, float, complex, type(None), np.generic)
 COUNTED = (torch.Tensor, np.ndarray, bytes, str)
-SEVERAL = (list, tuple, set, frozenset, deque)
 APART = (
     *(*NUMBERS, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType),
     *(Dataset, DataLoader, torch.nn.Module),
@@ -92,18 +92,10 @@ def _of_objects(objects: list[Any], seen: dict[int, Any]) -> int:
 
 def _inside(thing: Any) -> Iterator[Any]:
     """Without a call of what the class may have made of its methods."""
-    of: type = type(thing)
-    parts = [getattr(thing, name, None) for name in _slots(of)]
+    parts = slots_of(thing)
     if type(attributes := getattr(thing, "__dict__", None)) is dict:
         parts += attributes.values()
     if isinstance(thing, dict):
         return chain(dict.values(thing), parts)
-    kind = next((kind for kind in SEVERAL if isinstance(thing, kind)), None)
-    return chain(kind.__iter__(thing), parts) if kind is not None else iter(parts)
-
-
-@lru_cache(maxsize=256)
-def _slots(kind: type) -> tuple[str, ...]:
-    found = (vars(each).get("__slots__", ()) for each in kind.__mro__)
-    several = ((slots,) if isinstance(slots, str) else tuple(slots) for slots in found)
-    return tuple(name for slots in several for name in slots if not name.startswith("__"))
+    items = items_in(thing)
+    return iter(parts) if items is None else chain(items, parts)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, NamedTuple
 
+from outpace.seams.run_queue import waited_ns
 from outpace.serve.allocating import page_faults_of_thread
 from outpace.serve.crossing import crossing_s
 from outpace.serve.executors import AS_MADE, fetch_threads
@@ -127,20 +128,11 @@ def _timed(
 ) -> Timed:
     """Of ``requests`` made in turn for so long; once there are ``most``, for LEAST_S only."""
     rounds, faults, count = cycle(requests), page_faults_of_thread(), 0
-    begun, cpu, queued = time.perf_counter(), time.thread_time(), _queued()
+    begun, cpu, waited = time.perf_counter(), time.thread_time(), waited_ns()
     while not count or time.perf_counter() - begun < (seconds if count < most else LEAST_S):
         make(next(rounds))
         count += 1
     cpu = time.thread_time() - cpu
-    wall = time.perf_counter() - begun - (_queued() - queued)
+    wall = time.perf_counter() - begun - (waited_ns() - waited) / 1e9
     faults = page_faults_of_thread() - faults
     return Timed(max(wall, cpu) / count, cpu / count, faults / count, count)
-
-
-def _queued() -> float:
-    """Seconds that this thread could have run, had there been a core; 0 where Linux does not tell."""
-    try:
-        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0

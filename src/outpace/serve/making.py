@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -20,8 +19,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from outpace.errors import DataError, OutpaceError
-from outpace.measure.generators import random_states
-from outpace.seams.generators import moved
+from outpace.seams.generators import moved, states_taken
+from outpace.seams.host import on_stderr
 from outpace.serve.batches import Slices, same_bits
 from outpace.serve.changes import state_of
 from outpace.serve.collated import collated
@@ -175,10 +174,10 @@ class BatchMaker:
             tries.append(together)
         with one_thread(), all_kept(held):
             for draw in tries:
-                before, own = random_states(), {name: text_of(held[name]) for name in held}
+                before, own = states_taken(), {name: text_of(held[name]) for name in held}
                 with contextlib.suppress(Exception):  # told of when its turn comes
                     draw()
-                streams |= moved(before, random_states())
+                streams |= moved(before, states_taken())
                 streams |= {name for name in held if text_of(held[name]) != own[name]}
         known, held = {id(one) for one in held.values()}, all_held()
         # One that is made with the first sample is there to be drawn from.
@@ -328,10 +327,9 @@ class BatchMaker:
         elif not same_bits(kept, kept_and_read(sample)):
             shelf.give_up()
             self.shelf = None
-            told = (
-                f"{self.where(index)} is not as it was kept: kept samples are left out from here on"
+            on_stderr(
+                f"outpace: {self.where(index)} is not as it was kept: kept samples are left out from here on"
             )
-            print(f"outpace: {told}", file=sys.stderr)
         return sample
 
     def where(self, index: int) -> str:

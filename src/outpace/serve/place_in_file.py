@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outpace.serve.held import all_kept, held_by
+from outpace.serve.length_of import length_of
 from outpace.serve.one_thread import one_thread
 from outpace.serve.open_files import none_drawn
 
@@ -35,7 +36,7 @@ def moves_place(dataset: Any, draw: Callable[[int], Any]) -> bool:
     Other threads read too, so a file counts that is at rest before and after a draw, and is moved by two.
     """
     resting = _at_rest()
-    size = _size(dataset) if resting else 0
+    size = length_of(dataset) if resting else 0
     if not size:
         return False
     with all_kept(held_by(source=dataset)), none_drawn(dataset), one_thread():
@@ -81,13 +82,6 @@ def _at_end(file: File, place: int) -> bool:
         return os.fstat(file[0]).st_size == place
     except OSError:
         return False
-
-
-def _size(dataset: Any) -> int:
-    try:
-        return len(dataset)
-    except TypeError:
-        return 0
 
 
 def _places() -> dict[File, int]:

@@ -26,11 +26,11 @@ from torch.utils.data import (
     default_collate,
 )
 
-from outpace.measure.generators import random_states
 from outpace.measure.statistics import median
-from outpace.seams.generators import generators_kept, moved
+from outpace.seams.generators import generators_kept, moved, states_taken
 from outpace.serve.batches import Slices, Unlike, by_items, same_bits
 from outpace.serve.cache import SampleCache, flatten
+from outpace.serve.length_of import length_of
 from outpace.serve.one_thread import one_thread
 from outpace.serve.open_files import none_opened
 
@@ -86,7 +86,7 @@ def probe(loader: DataLoader[Any], *, slices: bool = True, workers: bool = True)
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
         return Probe()
-    found = Probe(samples=_length(dataset))
+    found = Probe(samples=length_of(dataset))
     if found.samples is None or not loader._auto_collation:
         return found
     with generators_kept(), none_opened(dataset):
@@ -95,10 +95,10 @@ def probe(loader: DataLoader[Any], *, slices: bool = True, workers: bool = True)
         first, streams = [], set()
         same, again = True, []
         for index in indices[:TRIED]:
-            before, begun = random_states(), perf_counter()
+            before, begun = states_taken(), perf_counter()
             first.append(fetch([index]))
             found.drawn_s = max(found.drawn_s, perf_counter() - begun)
-            streams |= moved(before, random_states())
+            streams |= moved(before, states_taken())
         # All of them first: the shard or block that is open still is not what is kept.
         for index, one in zip(indices, first, strict=False):
             begun = perf_counter()
@@ -144,13 +144,6 @@ def _try_slicing(loader: DataLoader[Any], indices: list[int], found: Probe) -> N
 def _some(length: int) -> list[int]:
     chooser = random.Random(0)
     return [chooser.randrange(length) for _ in range(min(32, length))]
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except TypeError:
-        return None
 
 
 def _bytes(batch: Any) -> int:

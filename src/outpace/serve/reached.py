@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from outpace.measure.objects import closed_over
 from outpace.measure.user_modules import attributes_of, file_of
 from outpace.seams.where import is_user_file, short
 from outpace.serve.members import by_name, functions_in, held, is_method, methods, special
@@ -88,7 +89,7 @@ def _named_by(step: Step) -> Iterator[Step | Closed]:
     """What a function wraps, and what it names: in its object, and in the user's modules."""
     function, owner, bound = step
     users, names, things = is_users_function(function), _names(function.__code__), [owner]
-    for each in (*_enclosed(function), *_defaults(function), *attributes_of(function).values()):
+    for each in (*closed_over(function), *_defaults(function), *attributes_of(function).values()):
         if type(each) is FunctionType:
             yield Step(each, owner, bound and is_method(each, owner))
         elif users or callable(each):
@@ -207,12 +208,3 @@ def _spec(name: str, path: Any) -> ModuleSpec | None:
 def _defaults(function: FunctionType) -> list[Any]:
     """What its parameters are unless they are given."""
     return [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-
-
-def _enclosed(function: FunctionType) -> list[Any]:
-    """What the variables of the functions that it stands in are."""
-    found = []
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # it is not set yet
-            found.append(cell.cell_contents)
-    return found

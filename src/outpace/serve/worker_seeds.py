@@ -16,7 +16,6 @@ import multiprocessing
 import os
 import random
 import signal
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,6 +30,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from outpace.measure.objects import Walk
 from outpace.seams.generators import NAMES
+from outpace.serve.print_nowhere import print_nowhere
 
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 SHARED = [getattr(f, "__self__", None) for f in (random.random, np.random.random)] + [
@@ -105,10 +105,7 @@ def _end(child: Any) -> None:
 def _try_two(loader: DataLoader[Any], send: Connection) -> None:
     """In a child: start two workers, and send on what they tell."""
     os.setsid()
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
-    sys.stdout = sys.stderr = os.fdopen(1, "w")
+    print_nowhere()
     told = (loader.multiprocessing_context or multiprocessing.get_context()).Queue()
     iterable = isinstance(loader.dataset, IterableDataset)
     twin: DataLoader[Any] = DataLoader(

@@ -133,7 +133,7 @@ class Applied:
                 },
             )
         except OSError as error:
-            print(f"outpace: the session could not be written: {error}", file=sys.stderr)
+            on_stderr(f"outpace: the session could not be written: {error}")
 
 
 def checksum(host: Host) -> int | None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from outpace.errors import RecipeError
+from outpace.measure.last_lines import chain_of
 from outpace.records.recipe_file import read_recipe
 from outpace.remedies.catalog import setup_of_recipe
 from outpace.seams.backend import BackendSeam
@@ -95,13 +96,8 @@ def hide_our_frames() -> None:
     ) -> None:
         if not _is_ours(error):
             trace = without_us(trace)
-            known, ahead = set(), [error]
-            while ahead:
-                one = ahead.pop()
-                known.add(id(one))  # an error may be its own cause
+            for one in chain_of(error):
                 one.__traceback__ = without_us(one.__traceback__)
-                behind = filter(None, (one.__cause__, one.__context__))
-                ahead += [each for each in behind if id(each) not in known]
         shown(kind, error, trace)
 
     sys.excepthook = excepthook

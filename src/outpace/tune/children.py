@@ -22,7 +22,6 @@ from outpace.records.arm import COMMUNICATION_FREE
 from outpace.records.evidence import Evidence, Rank
 from outpace.records.files import read_json, write_json
 from outpace.records.gain import NO_GAIN, Gain
-from outpace.records.input import LATER_EPOCHS
 from outpace.records.ledger import with_ending
 from outpace.records.trial import Settings, Trial
 from outpace.tune.files import (
@@ -85,7 +84,6 @@ class Measured:
 
     evidence: Evidence | None
     exit_code: int
-    runs: int = 0
     notes: list[str] = field(default_factory=list)
     another: Mapping[str, Any] | None = None
     """the training that follows it, as of `outpace.measure.trainings.Another`"""
@@ -206,7 +204,7 @@ def measure_training(
     if found is None and "made" in ended:
         notes.append(f"the script's optimizers made {ended['made']:,} steps in all")
     notes = list(dict.fromkeys(notes))
-    return Measured(found, code, runs, notes, another, contests, spent)
+    return Measured(found, code, notes, another, contests, spent)
 
 
 def _is_altered(ended: Mapping[str, Any]) -> bool:
@@ -402,10 +400,9 @@ def total_gain(evidence: Evidence, final: Mapping[str, Any]) -> Gain | None:
     if warm is None:
         return None
     whole = _gain(final, "epochs") or NO_GAIN
-    total = sum(r.seconds for r in evidence.ledger)
     steps, once = evidence.in_steps_s, evidence.once_s
-    total = total or 1.0
-    first = 1 / (evidence.input.epochs or LATER_EPOCHS) if cold is not None else 0.0
+    total = evidence.whole_s or 1.0
+    first = 1 / evidence.input.likely_epochs if cold is not None else 0.0
     images, kept = evidence.input.images, float(final.get("kept", 1.0))
     keeping = images.keeping_s * kept * (evidence.input.samples or 0) if cold and images else 0.0
     keeping *= _seen(evidence)
@@ -432,9 +429,7 @@ def _seen(evidence: Evidence) -> float:
     run = evidence.run
     if run.total_steps is not None or run.finished or not run.epoch_steps:
         return 1.0
-    return min(
-        1.0, evidence.steps.count / ((evidence.input.epochs or LATER_EPOCHS) * run.epoch_steps)
-    )
+    return min(1.0, evidence.steps.count / (evidence.input.likely_epochs * run.epoch_steps))
 
 
 def _gain(final: Mapping[str, Any], name: str) -> Gain | None:

@@ -14,10 +14,9 @@ from typing import NamedTuple
 from outpace.records.evidence import Evidence
 from outpace.records.finding import Keeps
 from outpace.records.gain import Gain
-from outpace.records.input import LATER_EPOCHS
 from outpace.records.trial import Trial
 from outpace.remedies.base import Remedy
-from outpace.remedies.catalog import remedy, setup_of
+from outpace.remedies.catalog import remedy, setup_of_trials
 from outpace.remedies.model import step_time
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.candidate import Candidate
@@ -62,7 +61,7 @@ def run_step(evidence: Evidence, setup: Setup, steady: float | None = None) -> f
         data.images.keeping_s * data.batch_size if data.images and setup.decoded_bytes else 0.0
     )
     filling = step_time(evidence, first).seconds + keeping * max(1, evidence.steps.micro_steps)
-    return steady + (filling - steady) / (data.epochs or LATER_EPOCHS)
+    return steady + (filling - steady) / data.likely_epochs
 
 
 def run_speedup(evidence: Evidence, before: Setup, after: Setup) -> float:
@@ -133,7 +132,7 @@ def nearest_rival(
     """The best of the other ways to feed the steps that the accepted one is not clearly better than by its
     prediction: one candidate in the place of one accepted remedy of the data, or of all of them.
     """
-    recipe = setup_of((t.remedy, t.settings) for t in accepted)
+    recipe = setup_of_trials(accepted)
     tried = {t.remedy for t in accepted}
     others = [each for each in found if about_data(each) and each.remedy.name not in tried]
     fed = [t for t in accepted if _changes_feed(t)]
@@ -146,7 +145,7 @@ def nearest_rival(
     nearest: tuple[float, Rival] | None = None
     for instead_of in sorted(gone, key=len):
         rest = [t for t in accepted if t.remedy not in instead_of]
-        base = setup_of((t.remedy, t.settings) for t in rest)
+        base = setup_of_trials(rest)
         for each in others:
             setup = each.on(base)
             if setup in (base, recipe):

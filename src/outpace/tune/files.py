@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from outpace.records.files import replace_text
 
 EVIDENCE = "evidence.json"
 MARKER = "arm.json"
@@ -27,9 +28,7 @@ WARM_UP = 5
 
 def write(path: Path, value: Any) -> None:
     """Write a small JSON file whole or not at all; a full disk is the caller's to meet."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(value))
-    os.replace(part, path)
+    replace_text(path, json.dumps(value))
 
 
 def tell(folder: Path, **told: Any) -> None:

@@ -32,7 +32,7 @@ def measure(launch: Launch, spec: dict[str, Any], folder: Path) -> Measured:
     elif begin is not None:
         code, told = _find(launch, spec, folder)
         if "before" not in told:
-            return Measured(None, code, 1, [_told_of_none(begin, told.get("within", ()))])
+            return Measured(None, code, [_told_of_none(begin, told.get("within", ()))])
         spec = {**spec, "from_step": told["before"]}
     if begin is None:
         measured = _measure_longest(launch, spec, folder)

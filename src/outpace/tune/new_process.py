@@ -146,7 +146,7 @@ def _compare(
 
 def told(gain: Gain, least: float) -> str:
     """What was measured, and why that is not enough where it is not."""
-    figure = f"{gain.speedup:.2f}x [{gain.low:.2f}, {gain.high:.2f}]"
+    figure = gain.in_words
     if gain.low <= 1.0:
         return f"no gain beyond chance: {figure}"
     return f"measured {figure}" + (f", less than {least:.2f}x" if gain.speedup < least else "")

@@ -30,8 +30,9 @@ from outpace.records.evidence import CacheLimits, Evidence
 from outpace.records.files import to_json, write_text
 from outpace.records.machine import Machine
 from outpace.seams.fetch import FetchSeam
-from outpace.seams.host import ACCUMULATED, Host, Step
+from outpace.seams.host import ACCUMULATED, Host, Step, on_stderr
 from outpace.seams.loader import LoaderSeam
+from outpace.seams.resting import worker_pids
 from outpace.seams.setup import AS_IS
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
@@ -106,10 +107,9 @@ class Observed:
         found: list[int] = []
         for record in list(loader.records.values()):
             if record.trains:
-                own = getattr(record.own, "_workers", ())
-                found += [w.pid for w in own if w.pid is not None and w.is_alive()]
+                found += worker_pids(record.own)
                 for runner in record.runners.values():
-                    found += runner.pids()  # type: ignore[attr-defined]
+                    found += runner.pids()
         return found
 
     def queued(self) -> int:
@@ -216,7 +216,7 @@ class Observed:
         except Exception as error:
             if self.spec.get("debug"):
                 raise
-            print(f"outpace: evidence could not be written: {error!r}", file=sys.stderr)
+            on_stderr(f"outpace: evidence could not be written: {error!r}")
             with contextlib.suppress(OSError):
                 write(self.session / STATUS, {"broken": repr(error)})
 

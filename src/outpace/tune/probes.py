@@ -24,7 +24,6 @@ from outpace.measure.doubled import Doubled
 from outpace.measure.first_epoch import KEPT, kept
 from outpace.measure.flops import StepCount, StepCounter
 from outpace.measure.frozen import frozen
-from outpace.measure.generators import random_states
 from outpace.measure.gradients_read import Readings, named_in_script
 from outpace.measure.ignored import Ignored
 from outpace.measure.ledger import clean_steps
@@ -38,7 +37,7 @@ from outpace.records.input import Images
 from outpace.records.memory import Memory
 from outpace.seams.backend import BackendSeam
 from outpace.seams.decode import DecodeSeam
-from outpace.seams.generators import moved
+from outpace.seams.generators import moved, states_taken
 from outpace.seams.host import Host
 from outpace.seams.loader import LoaderSeam
 from outpace.seams.loader_record import Record
@@ -115,7 +114,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             if frame is not None and not through_torchs(sys._getframe(1), frame):
                 self.stepping.see(operator, args, out, frame)
         far_s, forward = self.count.far_s, self.count.operations_forward
-        before, made = self.count.flops, self.count.bytes_out.total()
+        before, made = self.count.flops, self.count.bytes_out
         if phase in WORK or learnt:
             super().see(operator, args, kwargs, out)
             if phase != "optimizer":
@@ -130,7 +129,7 @@ class ModelCounter(StepCounter):  # type: ignore[no-untyped-call]
             if phase == "optimizer":
                 self.updating_far_s += self.count.far_s - far_s
             if self.recompute is not None and self.recompute.inside and phase == "forward":
-                self.recomputed_bytes += self.count.bytes_out.total() - made
+                self.recomputed_bytes += self.count.bytes_out - made
                 self.recomputed_s += self.took_s
             name = name_of(operator)
             self.waste.see(name, args, self.count.flops - before, phase != "forward")
@@ -318,7 +317,7 @@ class Snapshot:
 
     def take(self, record: Record, _batch: Any) -> None:
         """Keep the states as they are now."""
-        self.state, self.made_by = random_states(), None
+        self.state, self.made_by = states_taken(), None
         if record.trains and (state := self.maker(record)) is not None:
             self.made_by = record, state
 
@@ -344,7 +343,7 @@ class Snapshot:
 
 def step_streams(snapshot: Snapshot) -> set[str]:
     """The generators that were drawn from between the batch and now, a step's end."""
-    return moved(snapshot.state, random_states()) if snapshot.state is not None else set()
+    return moved(snapshot.state, states_taken()) if snapshot.state is not None else set()
 
 
 def probe_input(observed: Observed) -> None:

@@ -13,9 +13,9 @@ import msgspec
 
 from outpace.records.evidence import Evidence
 from outpace.records.trial import Proof, Settings, Trial
-from outpace.remedies.catalog import setup_of
+from outpace.remedies.catalog import setup_of_trials
 from outpace.remedies.compile_model import COMPILE_S
-from outpace.seams.setup import AS_IS, Setup
+from outpace.seams.setup import AS_IS
 from outpace.tune.children import Launch, Tell, run_for_losses
 from outpace.tune.data_plan import cold
 from outpace.tune.environment import environment_of
@@ -105,7 +105,7 @@ def _without(trials: list[Trial], out: list[Trial], reason: str) -> list[Trial]:
 
 def only_caches(trial: Trial) -> bool:
     """Whether a remedy gives nothing before data are met again."""
-    setup = cold(_setup([trial]))
+    setup = cold(setup_of_trials([trial]))
     same = replace(setup.feed, executor="own") if setup.feed.executor == "inline" else setup.feed
     return replace(setup, feed=same) == AS_IS
 
@@ -183,11 +183,7 @@ def time_for_proof(evidence: Evidence, trials: list[Trial], seeds: int) -> float
 
 def compiling_s(trials: list[Trial]) -> float:
     """Seconds that a process compiles for, under these remedies."""
-    return COMPILE_S[1] if _setup(trials).compiled else 0.0
-
-
-def _setup(trials: list[Trial]) -> Setup:
-    return setup_of((t.remedy, t.settings) for t in trials)
+    return COMPILE_S[1] if setup_of_trials(trials).compiled else 0.0
 
 
 class Size(NamedTuple):

@@ -9,7 +9,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.finding import Advice, Finding
 from outpace.records.gain import Gain
 from outpace.records.trial import NOT_TRIED, Trial
-from outpace.remedies.catalog import all_remedies, setup_of
+from outpace.remedies.catalog import all_remedies, setup_of_trials
 from outpace.seams.setup import AS_IS, Setup
 from outpace.tune.candidate import Candidate
 from outpace.tune.data_plan import (
@@ -96,7 +96,7 @@ def untried(
     skip: Collection[str] = (),
 ) -> list[Trial]:
     """What would be tried next within a process, one after the other, for want of time."""
-    accepted = setup_of((t.remedy, t.settings) for t in trials if t.accepted)
+    accepted = setup_of_trials(t for t in trials if t.accepted)
     tried = {trial.remedy for trial in trials}
     found = candidates(evidence, only, skip)
     remaining = [c for c in found if in_steps(c) and c.remedy.name not in tried]

@@ -3,7 +3,7 @@
 For each seed the script runs twice in a process of its own, without and with the remedies that
 change numbers, both from the same seed. What is compared is the mean loss over the last two thirds
 of the steps, and each metric that the script reports. The recipe is proven where the upper limit of
-the mean difference over seeds, one-sided at the stated confidence (Student's t), is below the
+the mean difference over seeds, one-sided with 95 % confidence (Student's t), is below the
 margin for all of them: a share of the loss's fall, or of the metric, in the script without them.
 
 A recipe that keeps the bits needs no such test; its losses must then be equal, which is checked.
@@ -24,6 +24,7 @@ from outpace.records.trial import Curve, Proof
 LAST = 2 / 3
 FIRST = 0.05
 FEWEST_STEPS = 60
+CONFIDENCE = 0.95
 UNTOLD = "the script's own metrics come later than that, and were not judged"
 NO_LOSS = "no loss was seen to compare: the script calls backward() on no single number"
 SMALLER_IS_BETTER = re.compile(
@@ -113,7 +114,6 @@ def prove(
     seeds: int,
     steps: int,
     margin: float,
-    confidence: float = 0.95,
     most_seeds: int = 0,
     enough_time: Callable[[], bool] = lambda: True,
 ) -> Proof:
@@ -123,7 +123,7 @@ def prove(
     """
     seeds = max(2, seeds)
     most = max(seeds, most_seeds)
-    level = confidence if most == seeds else (1 + confidence) / 2
+    level = CONFIDENCE if most == seeds else (1 + CONFIDENCE) / 2
     pairs: list[tuple[Losses, Losses]] = []
     curves: list[Curve] = []
     proof = Proof(True, False, reason="no pair of runs was finished")
@@ -134,7 +134,7 @@ def prove(
         if isinstance(base, str) or isinstance(other, str):
             failed = f"a run of the proof {other}"
             return Proof(
-                True, False, seed, 0, margin, confidence, reason=failed, curves=tuple(curves)
+                True, False, seed, 0, margin, CONFIDENCE, reason=failed, curves=tuple(curves)
             )
         pairs.append((base, other))
         last = len(pairs) == most or (len(pairs) >= seeds and not enough_time())
@@ -142,7 +142,7 @@ def prove(
             proof = judge(pairs, margin, level, curves)
         if last or (len(pairs) == seeds and proof.proven):
             break
-    return msgspec.structs.replace(proof, confidence=confidence)
+    return msgspec.structs.replace(proof, confidence=CONFIDENCE)
 
 
 class Measure(NamedTuple):

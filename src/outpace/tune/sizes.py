@@ -33,6 +33,7 @@ from outpace.seams.tf32 import computed_in
 from outpace.tune.assemble import assemble
 from outpace.tune.ending import end_process
 from outpace.tune.files import STATUS, STEP, has_steps, write
+from outpace.tune.ranks import several_ranks
 
 WATCHED = 8
 """steps that are timed"""
@@ -216,7 +217,7 @@ def own_gpu(device: str) -> bool:
     """Whether a step may take all that a GPU has left, or all of this process's share of it: nobody else, and
     no other rank, is there to want it too.
     """
-    if device != "cuda" or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if device != "cuda" or several_ranks():
         return False
     free, total = torch.cuda.mem_get_info()
     ours = torch.cuda.memory_reserved()

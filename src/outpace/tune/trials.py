@@ -22,7 +22,7 @@ from outpace.records.evidence import Evidence
 from outpace.records.files import read_json
 from outpace.records.gain import Gain
 from outpace.records.trial import Trial
-from outpace.remedies.catalog import setup_of
+from outpace.remedies.catalog import setup_of_trials
 from outpace.remedies.compile_model import COMPILE_S
 from outpace.remedies.model import kept_shares, predicted_gain
 from outpace.seams.compiled import compiled_again, graphs_compiled
@@ -61,7 +61,7 @@ def steady(setup: Setup) -> Setup:
     return replace(setup, feed=replace(setup.feed, executor=executor, pool=POOL))
 
 
-def found(evidence: Evidence, setup: Setup) -> float:
+def kept_share(evidence: Evidence, setup: Setup) -> float:
     """Share of batches' images that are kept, in later epochs; a pool's all are."""
     return sum(kept_shares(evidence, setup)) if setup.decoded_bytes else 1.0
 
@@ -88,7 +88,7 @@ def product(gains: Iterable[Gain | None]) -> Gain:
 
 def keeps_samples(trial: Trial) -> bool:
     """Whether a remedy gives more once data are met again."""
-    setup = setup_of([(trial.remedy, trial.settings)])
+    setup = setup_of_trials([trial])
     return cold(setup) != setup
 
 
@@ -193,7 +193,7 @@ class Trials:
 
     def recipe(self, *leave: str) -> Setup:
         """What is accepted, as a Setup."""
-        return setup_of((t.remedy, t.settings) for t in self.accepted if t.remedy not in leave)
+        return setup_of_trials(t for t in self.accepted if t.remedy not in leave)
 
     def program(self) -> Program:
         """Try, drop, compare."""
@@ -257,7 +257,7 @@ class Trials:
         yield contest
         measured = contest.gain(name) if contest.pairs.get(name) else None
         if measured is not None and after.decoded_bytes and not base.decoded_bytes:
-            measured = mixed(measured, found(self.evidence, after))
+            measured = mixed(measured, kept_share(self.evidence, after))
         return contest, measured
 
     def attempt(self, candidate: Candidate, predicted: Gain) -> Iterator[Contest]:
@@ -346,7 +346,7 @@ class Trials:
         final: dict[str, Any] = {
             arm.name: msgspec.to_builtins(arm) for arm in contest.results() if arm.failed is None
         }
-        final["kept"] = found(self.evidence, recipe)
+        final["kept"] = kept_share(self.evidence, recipe)
         final["compiling_s"] = COMPILE_S[1] if recipe.compiled else 0.0
         total = total_gain(self.evidence, final)
         if total is not None and total.speedup <= 1.0 and cold(recipe) != recipe:
@@ -372,7 +372,7 @@ class Trials:
 def _why(measured: Gain | None, accepted: bool) -> str:
     if measured is None:
         return "could not be measured: too few steps"
-    figure = f"{measured.speedup:.2f}x [{measured.low:.2f}, {measured.high:.2f}]"
+    figure = measured.in_words
     if accepted:
         return f"measured {figure}"
     if measured.high < 1.0:
@@ -382,7 +382,7 @@ def _why(measured: Gain | None, accepted: bool) -> str:
 
 def _why_none(whole: Gain, contest: Contest) -> str:
     """Why a whole recipe is none; empty where it is faster, clearly so if it was compared for long enough."""
-    figure = f"{whole.speedup:.2f}x [{whole.low:.2f}, {whole.high:.2f}]"
+    figure = whole.in_words
     if whole.high < 1.0:
         return f"and the whole recipe slower afterwards: {figure}"
     unclear = whole.low <= 1.0 and contest.rounds >= contest.min_rounds

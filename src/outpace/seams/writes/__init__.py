@@ -62,16 +62,10 @@ def install(scratch: Name, allow: Sequence[Name] = ()) -> Callable[[], None]:
     return undo
 
 
-def written() -> list[str]:
-    """Files that were written in this run, by any of its processes, and are still there."""
-    if _live is None:
-        return []
-    _live.sync()
-    return [path for path in _live.written if mode_of(_live.tree + path) is not None]
-
-
 def written_in(scratch: Name) -> tuple[list[str], list[str]]:
-    """The same from outside, once the run ended: files written, and files of the user's removed."""
+    """Files that were written in a run, by any of its processes, and are still there; and files of the user's
+    that it removed.
+    """
     folder = os.path.realpath(scratch)
     entries = list(dict.fromkeys(read_journal(f"{folder}/journal")))
     there = [p for kind, p in entries if kind == "w" and mode_of(f"{folder}/tree{p}") is not None]

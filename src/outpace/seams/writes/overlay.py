@@ -254,7 +254,6 @@ class Overlay:
             self.make_folders(path)
         elif kind is not None:
             copy(source, self.upper(path))
-        if kind is not None:
             self.note("w", path)
         return self.tree + path
 

@@ -101,7 +101,7 @@ def _row(
     name: str, taken: str, before: Cost, after: Cost | None, gain: Gain | None
 ) -> tuple[str, ...]:
     after = after or before
-    speed = f" {gain.speedup:.2f}x [{gain.low:.2f}, {gain.high:.2f}]" if gain is not None else ""
+    speed = f" {gain.in_words}" if gain is not None else ""
     return (
         name,
         taken,

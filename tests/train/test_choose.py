@@ -11,12 +11,12 @@ from torch import nn
 
 from outpace.errors import UsageError
 from outpace.serve.loader import Loader
-from outpace.train import choose, trainer
+from outpace.train import choose, facts, trainer
 from outpace.train.candidates import Candidate
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.progress import Telling
-from outpace.train.rate import LONG, Found
+from outpace.train.rate import LONG, Found, horizon
 from outpace.train.result import Choice, Result, Spent
 from outpace.train.run import Run
 from outpace.train.strategies import (
@@ -333,6 +333,35 @@ def test_what_makes_steps_faster_is_taken(
         assert ("longer (planted): steps 0.50 times as fast" in told) == (budget > 200.0)
 
 
+class Somewhat(Quick):
+    """Its steps take a little longer."""
+
+    name = "somewhat"
+
+    def batch(self, run: Run, batch: Any) -> None:
+        self.time.s += 0.1
+
+
+@pytest.mark.parametrize(("target", "trained"), [(None, False), (1e-9, True), (1e-9, False)])
+def test_with_a_target_what_needs_fewer_steps_is_taken_where_they_are_not_too_slow(
+    target: float | None, trained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "pretrained", lambda module: trained)
+    time, begun = Time(), Begun()
+    monkeypatch.setattr(Quick, "time", time, raising=False)
+    planted(monkeypatch, Somewhat, Longer)
+    rows = tuple(each._replace(fewer=1.35) for each in choose.CANDIDATES)
+    monkeypatch.setattr(choose, "CANDIDATES", rows)
+    given: dict[str, Any] = {"loss": Ticking(time), "now": time, "budget": 900.0, "epochs": None}
+    result = auto(**given, target=target, callbacks=[begun])
+    told = "\n".join(result.notes)
+    taken = target is not None and not trained
+    assert ("somewhat" in begun.names) == taken
+    assert ("somewhat (planted): steps 0.91 times as fast [" in told) == taken
+    assert ("longer (planted): steps 0.67 times as fast [" in told) == taken
+    assert "longer" not in begun.names
+
+
 def test_trials_keep_to_their_share_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     planted(monkeypatch, Useless, Useful)
     for epochs in (2, 20, 200, 280, 1000):
@@ -480,6 +509,37 @@ def test_fine_tune_or_from_scratch() -> None:
     assert other.seeds
     with pytest.raises(UsageError, match="1 variants"):
         asking.compare({"one": "auto"})
+
+
+@pytest.mark.parametrize("limit", [{"steps": 400}, {"budget": "1h"}])
+def test_a_rate_that_is_found_and_the_same_one_given_are_the_same(
+    limit: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Peak(Strategy):
+        name = "peak"
+
+        def __deepcopy__(self, memo: Any) -> Peak:
+            return self
+
+        def step_end(self, run: Run) -> None:
+            peaks.append(run.rates.peak)
+
+    suggested(monkeypatch, 0.01)
+    peaks = list[float]()
+    asking = toys.trainer(**limit)
+    (tried,) = asking.compare(
+        {"auto": ["auto", Peak()], "given": [OneCycle(rate=0.01), Peak()]}, steps=40
+    )
+    assert tried.cost == tried.base
+    wanted = 0.01 * horizon(40, limit.get("steps", LONG))
+    assert sorted(set(peaks)) == [pytest.approx(wanted)]
+
+
+def test_a_finder_of_the_users_finds_the_rate_of_trials() -> None:
+    finder = LrFinder(steps=12)
+    auto(strategies=["auto", finder], callbacks=[Begun()])
+    assert finder.made is not None
+    assert finder.made.steps == 12
 
 
 def test_a_class_of_the_users_is_not_called_in_trials() -> None:

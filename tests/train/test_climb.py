@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from outpace.train.climb import FIRST, FIRST_ADAPTIVE, STRIDE, climb, wanted
+from outpace.plan.schedule import rate as share
+from outpace.train.climb import FIRST, FIRST_ADAPTIVE, STRIDE, clear, climb, trained, wanted
 from outpace.train.layers import copies_of
 from outpace.train.rate import (
+    APART,
+    FINE,
     LONG,
+    VARIED,
     Climb,
     Point,
     as_good,
@@ -22,6 +27,7 @@ from outpace.train.rate import (
     suggestion,
     usual_rate,
 )
+from outpace.train.strategies.schedule_free import ScheduleFreeAdamW
 from tests.train.toys import model, partly_ignored, points, same
 
 
@@ -146,3 +152,82 @@ def test_a_batch_that_tells_no_loss_any_more_is_what_a_rate_has_done() -> None:
     made = climb(lambda: copies_of(net, adam), breaking, batches(), 10, lambda made: made < 1)
     assert math.isfinite(made.before)
     assert [point.loss for point in made.points] == [math.inf]
+
+
+def normed(trained: bool) -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.Linear(16, 3))
+    if trained:
+        nn.init.normal_(net[1].weight)
+        nn.init.normal_(net[1].bias)
+    return net
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_of_weights_that_were_trained_before_smaller_rates_are_tried_first(kind: Any) -> None:
+    def first(net: nn.Module, **given: Any) -> Climb:
+        optimizer = kind(net.parameters(), 0.1)
+        return climb(
+            lambda: copies_of(net, optimizer), loss_of, batches(), 10, lambda made: False, **given
+        )
+
+    new, tuned = first(normed(trained=False)), first(normed(trained=True))
+    assert new.points[0].rate / tuned.points[0].rate == pytest.approx(FINE)
+    assert (new.apart, tuned.apart) == (APART, VARIED)
+    said = first(model(), trained_before=True)
+    assert first(model()).points[0].rate / said.points[0].rate == pytest.approx(FINE)
+
+
+def aimed(losses: dict[int, float], parts: tuple[float, ...] = ()) -> bool:
+    tried = {
+        at: Point(0.01 * STRIDE**at, loss, tuple(loss + each for each in parts))
+        for at, loss in losses.items()
+    }
+    return clear(tried, Point(0.0, 2.0, tuple(2.0 for _ in parts)))
+
+
+def test_the_usual_rate_is_clear_where_it_has_learnt_beyond_noise() -> None:
+    assert aimed({0: 1.0, -1: 1.2})
+    assert not aimed({0: 1.0})
+    assert not aimed({0: 1.2, -1: 1.0})
+    assert not aimed({0: 1.0, -1: 1.2, -2: 1.4})
+    assert aimed({0: 1.9, -1: 1.92}, parts=(0.01, -0.01, 0.02, -0.02))
+    assert not aimed({0: 1.9, -1: 1.92}, parts=(1.0, -1.0, 2.0, -2.0))
+    assert not aimed({0: 1.8, -1: 1.95}), "both are too small"
+
+
+def test_under_a_target_no_larger_rate_is_tried_than_one_that_learns() -> None:
+    net = model(norm=True)
+    adam = torch.optim.AdamW(net.parameters(), 0.1)
+
+    def made(**given: Any) -> Climb:
+        return climb(
+            lambda: copies_of(net, adam), loss_of, batches(), 24, lambda made: made < 9, **given
+        )
+
+    whole, soon = made(), made(aims=True)
+    assert len(whole.points) == 3
+    assert soon.points == whole.points[:2]
+    one, other = suggestion(whole, LONG), suggestion(soon, LONG)
+    assert one is not None and other is not None  # noqa: PT018
+    assert 1 / 1.25 < one.rate / other.rate < 1.25
+
+
+def test_weights_of_schedule_free_are_judged_by_their_mean() -> None:
+    net = model()
+    optimizer = ScheduleFreeAdamW(net.parameters())
+    copied, own = copies_of(net, optimizer)
+    trained(copied, own, loss_of, batches()[0], 0.1, 10)
+    assert isinstance(own, ScheduleFreeAdamW)
+    mean, plain = copies_of(net, optimizer)
+    rates = [share("one-cycle", step / 10) for step in range(10)]
+    for rate, batch in zip(rates, batches()[0], strict=False):
+        plain.param_groups[0]["lr"] = 0.1 * rate
+        loss_of(mean, batch).backward()  # type: ignore[no-untyped-call]
+        plain.step()
+        plain.zero_grad()
+    assert isinstance(plain, ScheduleFreeAdamW)
+    for kept, weight in zip(copied.parameters(), mean.parameters(), strict=True):
+        wanted = plain.averaged(weight, plain.param_groups[0])
+        assert torch.allclose(kept, wanted)
+        assert not torch.allclose(kept, weight)

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from outpace.measure.statistics import median
+from outpace.train.alike import loss_of_none
 from outpace.train.checkpoint import copied
 from outpace.train.run import Run
 from outpace.train.strategies import (
@@ -412,3 +414,65 @@ def test_good_steps_make_up_for_a_roll_back(
         epochs=80,
     )
     assert result.stopped == stopped
+
+
+# --- weights that were trained before --------------------------------------------------------
+
+
+def learnt() -> nn.Module:
+    net = model()
+    fit(model=net, strategies=[OneCycle(rate=0.1)], epochs=150, valid=None, metric=None)
+    return net
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+def test_what_a_larger_rate_moves_in_a_learnt_model_is_no_divergence(by_model: bool) -> None:
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        return F.cross_entropy(model(batch[0]), batch[1])
+
+    losses: list[float] = []
+
+    class Watch:
+        def loss(self, run: Run, loss: torch.Tensor) -> None:
+            losses.append(float(loss.detach()))
+
+    given: dict[str, Any] = {"loss": loss, "metric": None} if by_model else {}
+    result = fit(
+        model=learnt(),
+        **given,
+        strategies=[Divergence(), OneCycle(rate=0.1)],
+        callbacks=[Watch()],
+        epochs=60,
+    )
+    first = median(losses[:32])
+    assert max(median(losses[i : i + 32]) for i in range(0, 600, 32)) > 2.0 * first
+    assert not any("divergence" in note for note in result.notes)
+    assert result.stopped == "epochs"
+
+
+def test_a_learnt_model_that_unlearns_goes_back() -> None:
+    result = fit(model=learnt(), strategies=[Divergence(), OneCycle(rate=3.0)], epochs=60)
+    assert any("divergence: the loss grew" in note for note in result.notes)
+
+
+def test_the_loss_of_a_model_that_tells_nothing_is_that_of_the_mean() -> None:
+    seen: list[float] = []
+
+    class Ask:
+        def batch(self, run: Run, batch: Any) -> None:
+            if not run.step:
+                weights = {n: w.clone() for n, w in run.module.state_dict().items()}
+                before = copied(run.learned())
+                seen.append(loss_of_none(run, weights, batch))
+                assert same(copied(run.learned()), before)
+
+    x, _ = points(240)
+    far = 5.0 + x[:, :1]
+    net = nn.Linear(8, 1)
+    with torch.no_grad():
+        net.weight.copy_(torch.eye(8)[:1])
+        net.bias.fill_(5.0)
+    train = [(x, far)]
+    given: dict[str, Any] = {"model": net, "loss": F.mse_loss, "metric": None, "train": train}
+    fit(**given, valid=None, callbacks=[Ask()], epochs=1)
+    assert seen == [pytest.approx(float(far.var(unbiased=False)), rel=1e-4)]

@@ -17,10 +17,21 @@ from torch.utils.data import DataLoader, TensorDataset
 from outpace.errors import UsageError
 from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
-from outpace.train import data
+from outpace.train import climb, data
+from outpace.train.rate import careful
 from outpace.train.run import Run
-from outpace.train.strategies import Constant, LrFinder, OneCycle
-from tests.train.toys import Slow, Time, fit, model, partly_ignored, points, ready, same
+from outpace.train.strategies import Constant, LrFinder, OneCycle, lr_finder
+from tests.train.toys import (
+    CLASSES,
+    Slow,
+    Time,
+    fit,
+    model,
+    partly_ignored,
+    points,
+    ready,
+    same,
+)
 
 
 class Around:
@@ -282,3 +293,106 @@ def test_targets_that_are_all_ignored_in_some_batches_cost_no_rate() -> None:
     finder = LrFinder()
     result = fit(train=partly_ignored(ready(), every=3), strategies=[finder, OneCycle()], epochs=60)
     assert finder.found is not None, result.notes
+
+
+@pytest.mark.parametrize(("total", "trainings"), [(250, 3), (1000, 6), (4000, 9)])
+def test_short_trainings_take_no_more_than_their_share_of_the_steps(
+    total: int, trainings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(climb, "wanted", lambda tried, before: -len(tried))
+    finder = LrFinder()
+    fit(strategies=[finder, OneCycle()], steps=total)
+    assert finder.made is not None
+    assert len(finder.made.points) == trainings
+    assert lr_finder.cost(finder.made.steps, trainings) <= lr_finder.SHARE * total + 2
+
+
+def unlearning() -> list[Any]:
+    """What is learnt from is wrong, and what is judged by is not: whatever the rate, the loss rises."""
+    wrong = [(x, (y + 1) % CLASSES) for x, y in ready(16 * 24, seed=2)]
+    return [*wrong, *ready()]
+
+
+def test_where_all_rates_do_harm_a_smaller_one_is_taken_than_any() -> None:
+    class Peak:
+        def begin(self, run: Run) -> None:
+            peaks.append(run.rates.peak)
+
+    net, finder, peaks = model(), LrFinder(), list[float]()
+    fit(model=net, epochs=20)
+    result = fit(
+        model=net,
+        train=unlearning(),
+        strategies=[finder, OneCycle()],
+        steps=1000,
+        callbacks=[Peak()],
+    )
+    assert finder.found is None
+    assert finder.made is not None
+    assert peaks == [careful(finder.made, 1000)]
+    assert peaks[0] < 0.5 * finder.made.points[0].rate
+    assert any("below all that were tried" in note for note in result.notes)
+
+
+def test_a_rate_that_is_smaller_anyway_stays_where_all_that_were_tried_do_harm() -> None:
+    net = model()
+    fit(model=net, epochs=20)
+    result = fit(
+        model=net,
+        train=unlearning(),
+        optimizer=torch.optim.SGD(net.parameters(), 1e-9),
+        strategies=[LrFinder(), OneCycle()],
+        steps=1000,
+    )
+    assert any("the rate stays 1e-09" in note for note in result.notes), result.notes
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.up = nn.LayerNorm(width), nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+def task(mix: float, count: int, seed: int) -> list[Any]:
+    """Batches of four classes by a rule, of which that share is another one's."""
+    rules = []
+    for number in (1, 2):
+        chance = torch.Generator().manual_seed(number)
+        into, out = (torch.randn(*each, generator=chance) for each in ((16, 24), (24, 4)))
+        rules.append((into / 4.0, out))
+    x = torch.randn(count, 16, generator=torch.Generator().manual_seed(seed))
+    one, two = (torch.tanh(2.0 * x @ into) @ out for into, out in rules)
+    y = ((1.0 - mix) * one + mix * two).argmax(1)
+    return list(zip(x.split(32), y.split(32), strict=True))
+
+
+def test_a_model_that_was_trained_before_is_given_a_rate_that_suits_it() -> None:
+    """Within 3x of the best of a grid, as trainings of 500 steps end."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 32), Block(32), nn.LayerNorm(32), nn.Linear(32, 4))
+
+    def ended(mix: float, seed: int, steps: int, *strategies: Any) -> float:
+        data = {"train": task(mix, 1500, seed), "valid": task(mix, 800, 4)}
+        given = {"model": net, "metric": None, "validate_every": steps}
+        result = fit(**data, **given, steps=steps, strategies=[*strategies])
+        return result.history[-1].valid_loss or math.inf
+
+    ended(0.0, 1, 800, OneCycle(rate=5e-3))
+    before = copy.deepcopy(net.state_dict())
+
+    def tuned(*strategies: Any) -> float:
+        net.load_state_dict(before)
+        return ended(0.3, 3, 500, *strategies)
+
+    grid = {rate: tuned(OneCycle(rate=rate)) for rate in (10 ** (i / 2) for i in range(-8, -3))}
+    finder = LrFinder()
+    cost = tuned(finder, OneCycle())
+    assert finder.found is not None
+    best = min(grid, key=lambda rate: grid[rate])
+    assert 1 / 3 <= finder.found.rate / best <= 3
+    assert cost < 1.02 * grid[best]
+    assert finder.found.low <= best <= finder.found.high

@@ -13,8 +13,17 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from outpace.errors import UsageError
 from outpace.train.run import Run
-from outpace.train.strategies import Constant, LrFinder, Muon, OneCycle, Sgd, Strategy, Transfer
-from outpace.train.strategies.muon import MuonAdamW, hidden
+from outpace.train.strategies import (
+    Constant,
+    LrFinder,
+    Muon,
+    OneCycle,
+    Sgd,
+    Strategy,
+    Transfer,
+    muon,
+)
+from outpace.train.strategies.muon import MuonAdamW, hidden, is_muons, orthogonal
 from tests.train.toys import deep, fit, points, same
 
 # --- muon ------------------------------------------------------------------------------------
@@ -33,8 +42,11 @@ def steps(net: nn.Module, *optimizers: torch.optim.Optimizer, count: int = 4) ->
             optimizer.zero_grad()
 
 
-def test_it_is_torchs_muon_and_torchs_adamw() -> None:
-    ours, theirs = deep(), deep()
+def test_it_is_torchs_muon_and_torchs_adamw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32, which torch's is made to multiply in."""
+    monkeypatch.setattr(muon, "has_bf16", lambda device: False)
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)
+    ours, theirs, before = deep(), deep(), dict(deep().state_dict())
     steps(ours, Muon(weight_decay=0.1).optimizer(ours))
     matrices = [theirs[2].weight, theirs[5].weight]
     biases = [layer.bias for layer in theirs if isinstance(layer, nn.Linear)]
@@ -47,8 +59,30 @@ def test_it_is_torchs_muon_and_torchs_adamw() -> None:
         torch.optim.Muon(matrices, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, fused=True),
     )
-    assert same(dict(ours.state_dict()), dict(theirs.state_dict()))
-    assert not same(dict(ours.state_dict()), dict(deep().state_dict()))
+    for name, weight in theirs.state_dict().items():
+        moved = float((weight - before[name]).norm())
+        assert moved > 0.0
+        assert float((ours.state_dict()[name] - weight).norm()) < 1e-4 * moved, name
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 24, 6), (4, 6, 24), (2, 1, 5)])
+def test_all_directions_are_made_alike_large(shape: tuple[int, int, int]) -> None:
+    given = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    left, sizes, right = torch.linalg.svd(given, full_matrices=False)
+    found = orthogonal(given)
+    inside = left.mT @ found.float() @ right.mT
+    made = torch.diagonal(inside, dim1=1, dim2=2)
+    assert float(sizes.amax() / sizes.amin()) > 1.0
+    assert float(made.min()) > 0.6
+    assert float(made.max()) < 1.3
+    assert float((inside - torch.diag_embed(made)).abs().max()) < 0.03
+    assert torch.equal(orthogonal(torch.zeros(shape)).float(), torch.zeros(shape))
+
+
+def test_matrices_of_one_shape_move_as_each_alone() -> None:
+    given = torch.randn(3, 12, 20, generator=torch.Generator().manual_seed(0))
+    alone = torch.cat([orthogonal(each.unsqueeze(0)) for each in given])
+    assert torch.allclose(orthogonal(given), alone, atol=0.02)
 
 
 def test_those_who_watch_see_one_step_of_one_optimizer() -> None:
@@ -99,14 +133,45 @@ class Tied(nn.Module):
 def test_hidden_matrices_are_muons() -> None:
     net = Tied()
     names = {id(parameter): name for name, parameter in net.named_parameters()}
-    assert [names[id(parameter)] for parameter in hidden(net)] == [
-        "inside.self_attn.in_proj_weight",
-        "inside.self_attn.out_proj.weight",
-        "inside.linear1.weight",
-        "inside.linear2.weight",
-        "memory.weight_ih_l0",
-        "memory.weight_hh_l0",
+    assert [(names[id(weight)], parts) for weight, parts in hidden(net)] == [
+        ("inside.self_attn.in_proj_weight", 3),
+        ("inside.self_attn.out_proj.weight", 1),
+        ("inside.linear1.weight", 1),
+        ("inside.linear2.weight", 1),
+        ("memory.weight_ih_l0", 3),
+        ("memory.weight_hh_l0", 3),
+        ("mix.weight", 1),
     ]
+
+
+def test_a_recurrent_layer_that_is_first_has_hidden_matrices_but_for_its_input() -> None:
+    net = nn.ModuleList(
+        [nn.LSTM(5, 8, 2, proj_size=4), nn.Conv1d(8, 8, 3, groups=8), nn.Linear(4, 2)]
+    )
+    names = {id(parameter): name for name, parameter in net.named_parameters()}
+    assert [(names[id(weight)], parts) for weight, parts in hidden(net)] == [
+        ("0.weight_hh_l0", 4),
+        ("0.weight_hr_l0", 1),
+        ("0.weight_ih_l1", 4),
+        ("0.weight_hh_l1", 4),
+        ("0.weight_hr_l1", 1),
+    ]
+
+
+def test_parts_of_a_weight_move_each_as_a_matrix_of_its_own() -> None:
+    whole, cell = nn.Parameter(torch.zeros(12, 4)), nn.Parameter(torch.zeros(4, 2, 3))
+    chance = torch.Generator().manual_seed(0)
+    whole.grad, cell.grad = (
+        torch.randn(12, 4, generator=chance),
+        torch.randn(4, 2, 3, generator=chance),
+    )
+    given = [{"params": [whole], "parts": 3}, {"params": [cell], "parts": 1}]
+    MuonAdamW(given, [], rate=1.0, weight_decay=0.0).step()
+    moved = [*(-whole.detach()).chunk(3), -cell.detach().flatten(1)]
+    gradients = [*whole.grad.chunk(3), cell.grad.flatten(1)]
+    for each, gradient in zip(moved, gradients, strict=True):
+        size = 0.2 * max(each.shape) ** 0.5
+        assert torch.allclose(each / size, orthogonal(gradient.unsqueeze(0))[0].float(), atol=0.02)
 
 
 def test_norms_of_two_dimensions_are_none() -> None:
@@ -121,7 +186,7 @@ def test_norms_of_two_dimensions_are_none() -> None:
         nn.Linear(24, 3),
         nn.LayerNorm((1, 3)),
     )
-    assert [id(each) for each in hidden(net)] == [id(net[4].weight)]
+    assert [id(weight) for weight, _ in hidden(net)] == [id(net[4].weight)]
 
 
 def seen(strategies: list[Strategy], **given: Any) -> list[tuple[float, ...]]:
@@ -157,7 +222,7 @@ def test_weights_that_are_transferred_keep_their_kind() -> None:
             kinds.extend(
                 sum(p.numel() for p in group["params"])
                 for group in run.optimizer.param_groups
-                if "ns_steps" in group
+                if is_muons(group)
             )
 
     strategies = [Muon(), Transfer(other, parts=2), OneCycle(rate=0.01)]

@@ -13,11 +13,15 @@ from torch import nn
 
 from outpace.train.climb import STRIDE
 from outpace.train.rate import (
+    APART,
+    BELOW,
     LONG,
     PART,
+    VARIED,
     Climb,
     Point,
     as_good,
+    careful,
     drawn,
     error,
     horizon,
@@ -141,3 +145,34 @@ def test_without_a_number_before_any_that_is_one_is_a_gain() -> None:
     found = suggestion(Climb([Point(0.01, 1.0), Point(0.03, math.inf)], math.inf, 24), 1000)
     assert found is not None
     assert math.isfinite(found.rate)
+
+
+def test_where_all_rates_do_harm_a_smaller_one_is_taken_than_any() -> None:
+    harmful = Climb([Point(0.001, 1.2), Point(0.003, math.inf)], 1.0, 24, 0.01)
+    assert suggestion(harmful, LONG) is None
+    rate = careful(harmful, LONG)
+    assert rate == pytest.approx(0.001 / BELOW / horizon(24, LONG))
+    assert careful(Climb([Point(0.1, 2.0), Point(0.3, 2.0)], 2.0, 24), LONG) is None
+    assert careful(Climb([Point(0.1, 1.9), Point(0.3, 2.5)], 2.0, 24), LONG) is None
+    assert careful(Climb([Point(0.1, math.inf)], math.inf, 24), LONG) is None
+
+
+@pytest.mark.parametrize("way", [-1.0, 1.0])
+def test_far_from_the_usual_rate_no_rate_is_taken_that_neither_tells(way: float) -> None:
+    usual = math.log(0.005)
+    told = usual + way * math.log(50.0)
+    middle, variance = drawn(told, 1.1, usual)
+    assert abs(middle - told) < 0.1 * math.log(50.0)
+    assert variance < 1.1
+    near = usual + way * math.log(10.0)
+    assert abs(drawn(near, 1.1, usual)[0] - usual) < 0.5 * math.log(10.0)
+
+
+def test_weights_that_were_trained_before_are_drawn_less_to_what_is_usual() -> None:
+    losses = (0.9, 0.8, 0.85, 1.2)
+    points = [Point(1e-3 * STRIDE**i, loss) for i, loss in enumerate(losses)]
+    rates = [suggestion(Climb(points, 1.0, 24, 2e-4, apart), LONG) for apart in (APART, VARIED)]
+    alone = suggestion(Climb(points, 1.0, 24), LONG)
+    assert alone is not None
+    near, far = (abs(math.log(each.rate / alone.rate)) for each in rates if each is not None)
+    assert far < 0.8 * near

@@ -359,8 +359,8 @@ def test_early_stopping_stops_soon_and_not_short_of_the_best() -> None:
 # --- schedule_free ---------------------------------------------------------------------------
 
 
-def test_schedule_free_is_algorithm_one() -> None:
-    """As it is written in the paper, in float64; its y are our weights, its x what we validate."""
+def test_schedule_free_moves_as_its_authors_have_it() -> None:
+    """With bias correction in the denominator alone, in float64; y are our weights, x what we validate."""
     target = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     ours = nn.Parameter(torch.zeros(3, dtype=torch.float64))
     optimizer = ScheduleFreeAdamW([ours], 0.1, betas=(0.9, 0.99), weight_decay=0.1)
@@ -430,6 +430,40 @@ def test_schedule_free_may_have_the_weights_of_a_loss_too() -> None:
     )
     assert result.epochs == 2
     assert float(loss.scale) != 1.0
+
+
+def test_schedule_free_reaches_its_rate_in_short_trainings_too() -> None:
+    rates: list[float] = []
+
+    class Rates:
+        def gradients(self, run: Run) -> None:
+            rates.append(run.rates.now)
+
+    def seen(steps: int) -> list[float]:
+        rates.clear()
+        fit(strategies=[ScheduleFree(rate=0.02)], steps=steps, callbacks=[Rates()])
+        return [each / 0.02 for each in rates]
+
+    assert seen(30)[0] == pytest.approx(0.01)
+    assert seen(30)[2:] == pytest.approx([1.0] * 28)
+    assert min(i for i, each in enumerate(seen(1000)) if each == pytest.approx(1.0)) == 50
+    long = seen(4000)
+    assert long[:100] == pytest.approx([(i + 1) / 100 for i in range(100)])
+    assert long[100:] == pytest.approx([1.0] * 3900)
+
+
+def test_schedule_free_refuses_sparse_gradients() -> None:
+    class Told(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(8, 3, sparse=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.table(x.argmax(1))
+            return found
+
+    with pytest.raises(UsageError, match="the gradient of a weight is sparse"):
+        fit(model=Told(), strategies=[ScheduleFree(rate=0.02)], epochs=1)
 
 
 def test_schedule_free_wants_its_own_optimizer() -> None:

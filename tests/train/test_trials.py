@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from outpace.errors import UsageError
 from outpace.measure.generators import random_states
 from outpace.serve.loader import Loader
-from outpace.train import data
+from outpace.train import climb, data
 from outpace.train.clock import Clock
 from outpace.train.data import Batches
 from outpace.train.objective import Objective
@@ -26,6 +26,7 @@ from outpace.train.strategies import (
     ClassWeights,
     Ema,
     Focal,
+    LrFinder,
     Lsuv,
     OneCycle,
     RepeatFactor,
@@ -136,11 +137,11 @@ def test_the_rate_is_judged_by_batches_that_it_was_not_tried_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[Any] = []
-    climb = lr_finder.climb
+    tries = lr_finder.climb
 
-    def noted(copies: Any, loss_of: Any, batches: Any, *more: Any) -> Any:
+    def noted(copies: Any, loss_of: Any, batches: Any, *more: Any, **named: Any) -> Any:
         looked.append(batches)
-        return climb(copies, loss_of, batches, *more)
+        return tries(copies, loss_of, batches, *more, **named)
 
     monkeypatch.setattr(lr_finder, "climb", noted)
     trials().rate_of(at(0.03))
@@ -324,6 +325,56 @@ def test_a_few_batches_are_looked_at_however_large_they_are(
 def test_rates_are_raised_for_short_trials() -> None:
     assert trials(steps=40, total=4000).horizon == pytest.approx(100**0.32)
     assert trials(steps=40).horizon == 1.0
+
+
+def test_a_rate_is_paid_with_the_judging_that_it_takes() -> None:
+    found = trials(total=4000)
+    before = found.purse.paid
+    found.rate_of(at(0.03))
+    made = found.finder.made
+    assert made is not None
+    assert found.purse.paid - before == lr_finder.cost(made.steps, len(made.points))
+
+
+def test_a_rate_is_found_as_the_finder_at_hand_does() -> None:
+    found = trials(total=4000)
+    given = found.finder = LrFinder(steps=24)
+    found.rate_of(at(0.03))
+    assert given.made is None
+    assert found.finder.made is not None
+    assert found.finder.made.steps == 24
+
+
+@pytest.mark.parametrize("limit", ["most", "seconds"])
+def test_a_rate_costs_no_more_than_trials_have_left(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(climb, "wanted", lambda tried, before: -len(tried))
+    time = Time()
+    found = trials(total=4000, loss=Ticking(time), time=time, **{limit: 100.0})
+    began = time.s
+    found.rate_of(at(0.03))
+    assert found.finder.made is not None
+    assert 1 < len(found.finder.made.points) < 6
+    assert time.s - began < 100.0
+    assert found.purse.paid <= 100.0
+
+
+def test_rates_that_strategies_set_are_raised_too() -> None:
+    class Peak(Strategy):
+        name = "peak"
+
+        def __deepcopy__(self, memo: Any) -> Peak:
+            return self
+
+        def step_end(self, run: Run) -> None:
+            peaks.append(run.rates.peak)
+
+    found, peaks = trials(), list[float]()
+    for variant in (Variant("given", (OneCycle(0.01), Peak())), at(0.01, Peak())):
+        peaks.clear()
+        found.trained(variant._replace(raised=2.0), 0)
+        assert set(peaks) == {0.02}
 
 
 # --- better, or luck? ------------------------------------------------------------------------

@@ -23,7 +23,7 @@ HISTORY = ("epoch", "step", "after", "training loss", "validation loss")
 TRIED = ("tried", "against", "ended at", "for", "steps", "seeds", "came of it", "why", "took")
 ABOUT_TRIED = (
     "Short trainings of copies, judged by their loss on held-out batches, or by the metric where what is "
-    "tried changes the loss; what is better beyond doubt was taken."
+    "tried changes the loss; what is clearly better was taken."
 )
 NOTHING_TRIED = "Nothing was tried in short trainings."
 SEEDS = ("seed", "step", "after")

@@ -3,7 +3,8 @@
 A row is a strategy's name and a function that tells, from the facts, why it may help. Some cost nothing,
 and are taken where they lower the loss before the first step; some compute the same steps in another way,
 and are taken where steps are faster beyond doubt. All others are tried in short trainings, and taken where
-they are better beyond doubt.
+they are clearly better; under a target, where there is no time for that, one of which a paper tells how many
+fewer steps it needs is taken where these are not too slow.
 
 Not here: what short trainings favour, or not, whatever the long ones would (SGD; batch_warmup, as gradients
 agree the most at first); what shows after many epochs only (loss_sampling, subset, early stopping); what
@@ -18,6 +19,7 @@ import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from outpace.train.expected import FEWER
 from outpace.train.facts import Facts
 
 UNEQUAL, RARE = 2.0, 0.1
@@ -30,8 +32,9 @@ WAITS = 0.5
 """of a step that it takes to make a batch: above it cheaper steps would wait for their input"""
 FEW = 2.0
 """epochs in which hardly anything is learnt by heart"""
-MOSTLY, CHEAP = 0.5, 0.2
-"""of the weights that are to be matrices, and of a step that Muon may take for them"""
+MOSTLY, CHEAP = 0.5, FEWER - 1.0
+"""of the weights that are to be matrices, and of a step that Muon may take for them: more than that is longer
+than steps are fewer"""
 
 
 Settled = Literal["the first loss", "the time of a step", "trials"]
@@ -40,7 +43,8 @@ Settled = Literal["the first loss", "the time of a step", "trials"]
 class Candidate(NamedTuple):
     """``by``: what settles it. ``begins``: it makes first weights, and is tried before the rate;
     ``timed``: its steps take another time; ``own_rate``: a rate has to be found anew for it;
-    ``own_optimizer``: it brings one; ``by_metric``: the loss cannot tell what it is worth.
+    ``own_optimizer``: it brings one; ``by_metric``: the loss cannot tell what it is worth; ``fewer``: times
+    as few steps to a target, where that is known well enough to be taken without trials.
     """
 
     name: str
@@ -51,6 +55,7 @@ class Candidate(NamedTuple):
     own_rate: bool = False
     own_optimizer: bool = False
     by_metric: bool = False
+    fewer: float = 1.0
 
 
 def unequal_classes(facts: Facts) -> str | None:
@@ -152,7 +157,7 @@ CANDIDATES = (
     Candidate("channels_last", channels_first, by="the time of a step"),
     Candidate("lsuv", fading_signal, begins=True, own_rate=True),
     Candidate("schedule_free", no_fall_nor_batch_norm, own_rate=True, own_optimizer=True),
-    Candidate("muon", mostly_matrices, timed=True, own_optimizer=True),
+    Candidate("muon", mostly_matrices, timed=True, own_optimizer=True, fewer=FEWER),
     Candidate("ema", no_fall),
     Candidate("dropout_off", too_few_epochs),
     Candidate("progressive_resizing", large_images, timed=True),

@@ -5,8 +5,8 @@ First what costs nothing, and other ways to compute the same steps, which a hand
 third, on in the direction that is better, and what that ends at against the first one from more seeds.
 First weights are tried before that, the other candidates after it, each on top of what was taken, and
 then the rate once more if something was. All of it, lr_finder included, takes at most `SHARE` of the
-training's time or steps, and next to nothing where that is too short for an answer. What is not better
-beyond doubt is left out.
+training's time or steps, and next to nothing where that is too short for an answer. What is not clearly
+better is left out (`outpace.train.trials.verdict` says how sure that is).
 
 Of several ranks all try together; what the first one chose is what all of them do.
 
@@ -94,6 +94,10 @@ class Choosing:
             self.take_free(few, candidate, why)
         for candidate, why in self.suggested(facts, "the time of a step"):
             self.take_faster(few, candidate, why)
+        if self.aims and not facts.trained:  # of new weights alone it is known how many fewer
+            for candidate, why in self.suggested(facts, "trials"):
+                if candidate.fewer > 1.0:
+                    self.take_faster(few, candidate, why)
         begins = any(candidate.begins for candidate, _ in self.suggested(facts, "trials"))
         if self.aims and not begins:
             return  # it may be reached long before the end, of which trials would take their share
@@ -142,7 +146,8 @@ class Choosing:
             facts_of(module, objective, self.parts.train, few.batches), self.parts.world
         )
         falls = any(strategy.name in FALLING for strategy in self.strategies())
-        return facts._replace(timed=self.timed, falls=falls)
+        trained = facts.trained or any(each.name == "transfer" for each in self.own)
+        return facts._replace(timed=self.timed, falls=falls, trained=trained)
 
     def steps_ahead(self, few: Trials) -> float | None:
         """How many steps the training will have, with a budget by how long one takes; None where they
@@ -242,18 +247,21 @@ class Choosing:
             self.take(candidate.name)
 
     def take_faster(self, few: Trials, candidate: Candidate, why: str) -> None:
-        """Take what makes steps faster, on top of what does already."""
+        """Take what makes steps faster, on top of what does already; or what needs fewer of them, where they
+        are not too slow for it.
+        """
         if not self.affords(few, 1):
             return
         few.untrained(Variant("pace"))  # what was timed so far warmed up
         kept = self.kept_for_rate(few)
         if not self.purse.holds(faster.COSTS + kept, (faster.COSTS + kept) * few.step_s):
             return
-        names = [each.name for each in CANDIDATES if each.by == candidate.by]
+        names = [each.name for each in CANDIDATES if each.by == "the time of a step"]
         before = tuple(STRATEGIES[name]() for name in self.choice.taken if name in names)
         other = Variant(candidate.name, (*before, STRATEGIES[candidate.name]()))
         try:
-            found = faster.compared(few, Variant("as it is", before), other, kept)
+            least = faster.WORTH / candidate.fewer
+            found = faster.compared(few, Variant("as it is", before), other, kept, least)
         except Exception as error:
             self.note(f"{candidate.name} ({why}): {error}")
             return
@@ -277,6 +285,7 @@ class Choosing:
 
     def found(self, trials: Trials) -> Variant:
         """The default at the rate that lr_finder tells."""
+        trials.finder = next((s for s in self.own if isinstance(s, LrFinder)), trials.finder)
         rate, words = trials.rate_of(self.variant("lr_finder"))
         for each in self.own:
             if isinstance(each, LrFinder):  # it does not come to run, and its svg() draws this
@@ -363,13 +372,15 @@ def needed(total: float) -> float:
 def compared(
     parts: Parts, known: Known, variants: Mapping[str, Asked], steps: int, seeds: int
 ) -> list[Tried]:
-    """Each of ``variants`` against the first one, at the rates that lr_finder tells where none is given."""
+    """Each of ``variants`` against the first one, at the rates that lr_finder tells where none is given; all
+    rates are raised alike, as short trainings bear larger ones than the whole one.
+    """
     if len(variants) < 2 or seeds < PAIRS:
         raise UsageError(
             f"{len(variants)} variants from {seeds} seeds", f"give two or more, and {PAIRS} seeds"
         )
     purse = Purse(parts.clock.read, math.inf, math.inf)
-    trials = Trials(parts, steps=steps, total=parts.total, purse=purse)
+    trials = Trials(parts, steps=steps, total=parts.total or LONG, purse=purse)
     found = []
     for name, asked in variants.items():
         strategies, _ = chosen(asked, known)
@@ -383,7 +394,9 @@ def compared(
         kept = tuple(each for each in strategies if each.name not in GUARDS)
         by_metric = parts.objective.metric is not None and any(s.name in BY_METRIC for s in kept)
         variant = Variant(name, kept, by_metric=by_metric)
-        if any(each.name == "lr_finder" for each in strategies):
-            variant = variant._replace(rate=trials.horizon * trials.rate_of(variant)[0])
-        found.append(variant)
+        for each in strategies:
+            if isinstance(each, LrFinder):
+                trials.finder = each
+                variant = variant._replace(rate=trials.rate_of(variant)[0])
+        found.append(variant._replace(raised=trials.horizon))
     return trials.contest(found[0], [(each, "") for each in found[1:]], seeds)

@@ -9,7 +9,7 @@ time: so a rate above one that failed is taken to fail too, and below it others 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,11 +19,27 @@ from outpace.seams.generators import generators_kept
 from outpace.seams.modes import evaluating
 from outpace.train.layers import set_learning
 from outpace.train.optimizers import Rates
-from outpace.train.rate import LONG, Climb, Point, hardly, horizon, sound, usual_rate
+from outpace.train.pretrained import pretrained
+from outpace.train.rate import (
+    APART,
+    FINE,
+    LONG,
+    VARIED,
+    Climb,
+    Point,
+    error,
+    hardly,
+    horizon,
+    sound,
+    usual_rate,
+)
 
 STRIDE = math.sqrt(10.0)
 FIRST_ADAPTIVE, FIRST = 0.03, 0.1
 """rates tried first where there is no usual one: with Adam and its like, and with others"""
+NOISE, NEAR = 2.0, 0.6
+"""standard errors that what was clearly learnt is above; share of it that a rate below learns at least where
+both are not too small: without the one above the rate is up to 1.3x smaller then"""
 
 Copies = Callable[[], tuple[torch.nn.Module, torch.optim.Optimizer]]
 LossOf = Callable[[torch.nn.Module, Any], torch.Tensor]
@@ -37,11 +53,16 @@ def climb(
     steps: int,
     go_on: Callable[[int], bool],
     agreed: Agreed = lambda values: values,
+    *,
+    trained_before: bool = False,
+    aims: bool = False,
 ) -> Climb:
     """Short trainings while ``go_on(how many there are)``, until the loss rises on both sides.
 
     ``copies``: of a model and its optimizer, which are left as they are, as are generators. ``batches``:
     to learn from, and to judge by. ``agreed``: the mean of all ranks, where those step together.
+    ``trained_before``: the weights were; else their norms may tell so. ``aims``: a training to a target may
+    end soon, so that the usual rate is not compared with a larger one where it has clearly learnt.
     """
     learnt, held = batches
     tried: dict[int, Point] = {}
@@ -51,22 +72,41 @@ def climb(
         losses = judged(model, loss_of, held)
         # A batch without a number before any step, all of its targets ignored, has none after it either.
         told = [i for i, loss in enumerate(losses) if math.isfinite(loss)] or range(len(losses))
-        before = point(0.0, losses, told, agreed).loss
+        before = point(0.0, losses, told, agreed)
+        tuned = agreed([float(trained_before or pretrained(model))])[0] > 0.0
         usual = usual_rate(model, optimizer, agreed)
         if usual is not None:
+            usual = usual / FINE if tuned else usual
             first = usual * horizon(steps, LONG)
         else:
             first = FIRST_ADAPTIVE if "betas" in optimizer.defaults else FIRST
+            first = first / FINE if tuned else first
+        soon = aims and usual is not None and not tuned
         del model, optimizer
-        while (at := wanted({i: point.loss for i, point in tried.items()}, before)) is not None:
-            if tried and agreed([float(go_on(len(tried)))])[0] < 1.0:
-                break
+        while (
+            at := wanted({i: point.loss for i, point in tried.items()}, before.loss)
+        ) is not None:
+            if tried:
+                on = go_on(len(tried)) and not (soon and clear(tried, before))
+                if agreed([float(on)])[0] < 1.0:
+                    break
             model, optimizer = copies()
             rate = first * STRIDE**at
             trained(model, optimizer, loss_of, learnt, rate, steps)
             tried[at] = point(rate, judged(model, loss_of, held), told, agreed)
             del model, optimizer
-    return Climb([tried[at] for at in sorted(tried)], before, steps, usual)
+    points = [tried[at] for at in sorted(tried)]
+    return Climb(points, before.loss, steps, usual, VARIED if tuned else APART)
+
+
+def clear(tried: Mapping[int, Point], before: Point) -> bool:
+    """Whether all that is known are the first rate and the one below it, of which the first has learnt more,
+    and that beyond what the batches differ by; but not far more: both may be too small.
+    """
+    if tried.keys() != {-1, 0} or not math.isfinite(before.loss):
+        return False
+    learnt, lower = (before.loss - tried[at].loss for at in (0, -1))
+    return learnt > lower > NEAR * learnt and learnt > NOISE * error(tried[0].parts, before.parts)
 
 
 def wanted(tried: dict[int, float], before: float) -> int | None:
@@ -95,7 +135,7 @@ def trained(
     rate: float,
     steps: int,
 ) -> None:
-    """One cycle; groups' rates stay in proportion."""
+    """One cycle; groups' rates stay in proportion. The weights are those that would be kept."""
     set_learning(model)
     rates = Rates(optimizer)
     rates.set_peak(rate)
@@ -104,6 +144,10 @@ def trained(
         loss_of(model, batches[step % len(batches)]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
+    from outpace.train.strategies.schedule_free import ScheduleFreeAdamW  # its package imports this
+
+    if isinstance(optimizer, ScheduleFreeAdamW):
+        optimizer.put_mean()  # which is validated and kept
 
 
 @torch.no_grad()

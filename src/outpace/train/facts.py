@@ -10,19 +10,22 @@ from typing import Any, NamedTuple
 import torch
 
 from outpace.errors import UsageError
-from outpace.seams.batch import batch_size
 from outpace.serve.loader import Loader
 from outpace.train.data import Batches
-from outpace.train.layers import look_at, traceless
+from outpace.train.layers import KINDS, look_at, traceless
+from outpace.train.native import has_bf16
 from outpace.train.objective import PAIRS, Objective
+from outpace.train.pretrained import pretrained
 from outpace.train.strategies.class_prior import ignored
 from outpace.train.strategies.dropout_off import dropped
-from outpace.train.strategies.muon import hidden
+from outpace.train.strategies.muon import STEPS, hidden
 from outpace.train.strategies.progressive_resizing import side_of
 from outpace.train.strategies.sequence_length import length_of
 from outpace.train.unreduced import unreduced
 
 MOST_CLASSES = 10_000
+MULTIPLY = (*KINDS, torch.nn.RNNBase, torch.nn.MultiheadAttention)
+"""layers whose weights are multiplied with what they are given"""
 NORMS = torch.nn.modules.batchnorm._BatchNorm
 
 
@@ -36,7 +39,7 @@ class Facts(NamedTuple):
     ``epochs``: of the training. ``hidden``: share of the weights in matrices of linear layers between the
     first and the last; ``muon``: of a step's time that Muon would take for them. ``halves``: weights are
     in float32, and the device has bfloat16 too; ``turned``: there are images, and convolutions whose
-    weights do not lie with their channels innermost.
+    weights do not lie with their channels innermost; ``trained``: weights were trained before.
     """
 
     classes: tuple[float, ...] = ()
@@ -58,6 +61,7 @@ class Facts(NamedTuple):
     muon: float = math.inf
     halves: bool = False
     turned: bool = False
+    trained: bool = False
 
 
 def facts_of(
@@ -65,7 +69,7 @@ def facts_of(
 ) -> Facts:
     """What can be seen of them; what the training is to be is left as it is."""
     classes = classes_of(batches, ignored(objective.loss))
-    inner, muon = matrices_of(module, batches[0])
+    inner, muon = matrices_of(module, objective, batches[0])
     return Facts(
         classes=classes,
         side=side_of(batches[0]),
@@ -82,6 +86,7 @@ def facts_of(
         muon=muon,
         halves=halves(module),
         turned=side_of(batches[0]) is not None and turned(module),
+        trained=pretrained(module),
     )
 
 
@@ -89,15 +94,11 @@ def halves(module: torch.nn.Module) -> bool:
     """Whether it could be called in bfloat16, and is not."""
     weights = [weight for weight in module.parameters() if weight.is_floating_point()]
     kinds = {(weight.device.type, weight.dtype) for weight in weights}
-    if kinds == {("cuda", torch.float32)}:
-        has = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        # Other CPUs emulate it, some fifty times as slow.
-        known = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        on_cpu = kinds == {("cpu", torch.float32)}
-        has = known and on_cpu and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    device = next(iter(kinds), ("cpu", None))[0]
-    return bool(has) and not torch.is_autocast_enabled(device)
+    if len(kinds) != 1:
+        return False
+    device, kind = next(iter(kinds))
+    has = kind is torch.float32 and has_bf16(device)
+    return has and not torch.is_autocast_enabled(device)
 
 
 def turned(module: torch.nn.Module) -> bool:
@@ -164,22 +165,41 @@ def is_accuracy(module: torch.nn.Module, objective: Objective, batches: Sequence
         return False  # it is the user's, and may want more of its outputs
 
 
-def matrices_of(module: torch.nn.Module, batch: Any) -> tuple[float, float]:
+def matrices_of(module: torch.nn.Module, objective: Objective, batch: Any) -> tuple[float, float]:
     """Of the matrices that Muon is for: their share of the weights, and of a step's time that it takes.
 
-    A matrix whose shorter side is n takes about 5 n / B of its own forward and backward pass, B the
-    targets of a batch (Jordan et al. 2024, the FLOPs of Newton and Schulz's steps).
+    By operations, as of Jordan et al. 2024: six for each weight and place that it is multiplied at, in the
+    forward and the backward pass; 4 m m n + 2 m m m for each of Newton and Schulz's steps on a matrix
+    with sides m <= n.
     """
-    linear = {id(each.weight) for each in module.modules() if isinstance(each, torch.nn.Linear)}
-    found = [weight for weight in hidden(module) if id(weight) in linear]
+    found = hidden(module)
     total = sum(weight.numel() for weight in module.parameters())
-    if not found or not hasattr(torch.optim, "Muon"):
+    if not found:
         return 0.0, math.inf
-    samples = batch_size(batch)
-    if isinstance(batch, PAIRS) and len(batch) == 2 and tokens_told(batch) is not None:
-        samples = batch[1].numel()
-    work = sum(weight.numel() * min(weight.shape) for weight in found)
-    return sum(weight.numel() for weight in found) / total, 5.0 * work / total / samples
+    step = 0.0
+
+    def look(name: str, layer: Any, given: tuple[Any, ...], output: Any) -> None:
+        nonlocal step
+        weights = [weight for weight in layer.parameters(recurse=False) if weight.dim() > 1]
+        step += 6.0 * sum(weight.numel() for weight in weights) * places_of(layer, given, output)
+
+    look_at(module, objective, batch, look, MULTIPLY)
+    muon = 0.0
+    for weight, parts in found:
+        m, n = sorted((weight.shape[0] // parts, weight[0].numel()))
+        muon += parts * STEPS * (4.0 * m * m * n + 2.0 * m**3)
+    share = sum(weight.numel() for weight, _ in found) / total
+    return share, muon / step if step else math.inf
+
+
+def places_of(layer: Any, given: tuple[Any, ...], output: Any) -> float:
+    """How often a layer's weights are multiplied with what it is given: samples, times tokens or pixels."""
+    inputs = getattr(given[0], "data", given[0])  # of a packed sequence
+    if isinstance(layer, torch.nn.RNNBase | torch.nn.MultiheadAttention | torch.nn.Linear):
+        return float(inputs.numel() / inputs.shape[-1])
+    if layer.transposed:
+        return float(inputs.numel() / layer.in_channels)
+    return float(output.numel() / layer.out_channels)
 
 
 def tokens_told(batch: Any) -> int | None:

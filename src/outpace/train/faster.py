@@ -27,7 +27,7 @@ from outpace.train.trials import Trials, Variant
 WARM, FEWEST, MOST = 2, 3, 12
 """steps of each that are not timed; rounds that are"""
 WORTH = 1.05
-"""times as fast that a step has to be at least"""
+"""times as fast that a step has to be at least, where nothing else is gained"""
 SURE = 0.99
 """confidence in that: it is looked at after each round"""
 SLOW = 2.0
@@ -61,8 +61,12 @@ class Faster(NamedTuple):
         return f"steps {speed}, {apart}: {'taken' if self.taken else 'left out'}"
 
 
-def compared(trials: Trials, base: Variant, other: Variant, kept: float = 0.0) -> Faster:
-    """Steps of ``other`` against those of ``base``, as long as ``kept`` steps more can be paid for."""
+def compared(
+    trials: Trials, base: Variant, other: Variant, kept: float = 0.0, least: float = WORTH
+) -> Faster:
+    """Steps of ``other`` against those of ``base``, as long as ``kept`` steps more can be paid for. They are
+    worth having where they are ``least`` times as fast.
+    """
     began, steps = trials.clock.read(), 0
     with generators_kept(), trials.asked.kept():
         runs = [trials.begun(each, 0, Clock(now=trials.clock.now)) for each in (base, other)]
@@ -92,8 +96,8 @@ def compared(trials: Trials, base: Variant, other: Variant, kept: float = 0.0) -
                 each.append(seconds)
             gain = paired_gain(*times)
             if len(times[0]) >= FEWEST:
-                worth = paired_gain(*times, confidence=SURE).low > WORTH
-            if slow or worth or (len(times[0]) >= FEWEST and gain.high < WORTH):
+                worth = paired_gain(*times, confidence=SURE).low > least
+            if slow or worth or (len(times[0]) >= FEWEST and gain.high < least):
                 break
     trials.spent(2 + steps, began)
     return Faster(gain, worth, apart)

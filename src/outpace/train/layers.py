@@ -149,7 +149,13 @@ def shared(model: nn.Module) -> set[int]:
     return {each for each, count in owned.items() if count > 1}
 
 
-def look_at(model: nn.Module, objective: Objective, batch: Any, look: Look) -> None:
+def look_at(
+    model: nn.Module,
+    objective: Objective,
+    batch: Any,
+    look: Look,
+    kinds: tuple[type[nn.Module], ...] = KINDS,
+) -> None:
     """Call ``look`` for each linear or convolutional layer as the loss of a batch comes to it."""
 
     def hook(name: str) -> Callable[..., torch.Tensor | None]:
@@ -158,7 +164,7 @@ def look_at(model: nn.Module, objective: Objective, batch: Any, look: Look) -> N
     handles = [
         layer.register_forward_hook(hook(name))
         for name, layer in model.named_modules()
-        if isinstance(layer, KINDS)
+        if isinstance(layer, kinds)
     ]
     try:
         with traceless(model), objective.kept():

@@ -83,7 +83,8 @@ class Trainer:
     where it finds one; ["auto", OneCycle(rate=0.1)] sets one. None: as the strategies have it.
     ``budget``: time such as "2h", or seconds, validation and saving included; ``epochs``, ``steps``:
     other limits; the first that is met ends it. ``target``: of the metric, else of the validation loss.
-    ``validate_every``: steps; without it, and in epochs that have no such step, at each epoch's end.
+    ``validate_every``: steps; without it, and in epochs that have no such step, at each epoch's end, and
+    with a target as often as a twentieth of the time allows.
     ``strategies``: "auto", which also tries some in short trainings, for at most 15 % of the budget, or
     names and objects of `outpace.train.strategies` in the order in which they are called.
     ``callbacks``: objects with methods named as events are, or functions of the run, called at each
@@ -406,8 +407,8 @@ class Trainer:
         """Whether other strategies are better than the first ones, told by short trainings of copies.
 
         ``variants``: name -> strategies, as ``strategies=`` takes them. Each is trained for ``steps``
-        from up to ``seeds`` seeds, fewer where it is clear before; the model and all else stay as they
-        are. Example: fine-tune or from scratch?
+        from up to ``seeds`` seeds, fewer where it is clear before, at rates that are raised for so few steps;
+        the model and all else stay as they are. Example: fine-tune or from scratch?
 
             trainer.compare({"from scratch": "auto", "fine-tune": ["auto", Transfer("old.pt")]})
         """

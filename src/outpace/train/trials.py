@@ -50,13 +50,14 @@ from outpace.train.run import Run
 from outpace.train.start import first_weights
 from outpace.train.strategies import LrFinder
 from outpace.train.strategies.base import Events, Strategy
+from outpace.train.strategies.lr_finder import cost
 
 SEEDS = 4
 """looked at, at most"""
 MARGIN, FLOOR = 0.005, 0.002
 """of what was learnt: a smaller gain is none; a spread between seeds is taken to be at least so large"""
 STUDENT = (3.08, 1.89, 1.64, 1.53, 1.48)
-"""quantiles of Student's t, 90 %, for two seeds and more: what is taken for better by luck is no worse"""
+"""quantiles of Student's t, 90 %, one-sided, for two seeds and more: what is taken by luck is no worse"""
 FORWARD = 1 / 3
 """of a step that as many samples take to be judged by"""
 SPARE = 1.2
@@ -88,7 +89,8 @@ class Parts(NamedTuple):
 
 class Variant(NamedTuple):
     """A way to train. ``rate``: the largest; None leaves it to strategies and optimizer. ``timed``: its
-    steps take another time. ``by_metric``: it changes what the loss tells.
+    steps take another time. ``by_metric``: it changes what the loss tells. ``raised``: times as large as that
+    of a whole training a trial's rate is.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Variant(NamedTuple):
     rate: float | None = None
     timed: bool = False
     by_metric: bool = False
+    raised: float = 1.0
 
     @property
     def arm(self) -> Arm:
@@ -188,7 +191,7 @@ class Trials:
         self.resampled: dict[Arm, list[Any]] = {}
         """batches of variants that draw others"""
         self.finder = LrFinder()
-        """that has told a rate last"""
+        """that has told a rate last, or is to: the next one has as many steps"""
         self.first = self.untrained(Variant("as it is"))
 
     # --- what is left ----------------------------------------------------------------------------
@@ -250,6 +253,8 @@ class Trials:
         first_weights(run)
         if variant.rate is not None:
             run.rates.set_peak(variant.rate)
+        if variant.raised != 1.0:
+            run.rates.rescale(variant.raised)  # also what strategies are yet to set
         return run
 
     def without_held_out(self, again: Loader) -> None:
@@ -288,16 +293,17 @@ class Trials:
         return self.ended_at(found.loss, found.metric, taken)
 
     def rate_of(self, variant: Variant) -> tuple[float, str]:
-        """The rate that lr_finder tells for a variant, and its words."""
-        self.finder = finder = LrFinder()
+        """The rate of a whole training that lr_finder tells for a variant, and its words."""
+        self.finder = finder = LrFinder(steps=self.finder.steps)
+        finder.holds = self.purse.holds
         began = self.clock.read()
         total = None if self.total is None else int(self.total)
         with generators_kept(), self.objective.kept():
             run = self.begun(variant, 0, Clock(None, total, self.clock.now))
             finder.begin(run)
         made = finder.made
-        steps = len(made.points) * made.steps if made is not None else 0
-        self.spent(ranks.mean(steps + 1, self.world, self.train.device), began)
+        steps = cost(made.steps, len(made.points)) if made is not None else 1.0
+        self.spent(ranks.mean(steps, self.world, self.train.device), began)
         return run.rates.peak, run.notes[-1]
 
     # --- comparing -------------------------------------------------------------------------------
@@ -366,9 +372,11 @@ def verdict(
 ) -> tuple[Verdict | Literal["open"], float]:
     """Of pairs (base, other): whether other is better, and its gain as a share of what base learnt.
 
-    Better: its gain is above the margin beyond doubt (Student's t, one-sided); no difference, or worse,
-    as soon as the mean gain is not above it: where it is not clear nothing is changed. ``first``: the
-    size of the cost of first weights, by whose tenth a gain is measured where base learnt nothing.
+    Better: the mean gain less its error is above the margin, by Student's t, one-sided, 90 %. That is looked
+    at after each seed from the second on: of candidates that change nothing up to 17 % are taken for better
+    by luck, each by itself (simulated, normal noise). No difference, or worse, as soon as the mean gain is
+    not above the margin: where it is not clear nothing is changed. ``first``: the size of the cost of first
+    weights, by whose tenth a gain is measured where base learnt nothing.
     """
     if any(math.isinf(other) for _, other in costs):
         return "worse", -math.inf

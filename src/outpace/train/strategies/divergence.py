@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from outpace.measure.statistics import median
 from outpace.seams.batch import tensors_in
 from outpace.train import ranks
+from outpace.train.alike import loss_of_none
 from outpace.train.checkpoint import copied
 from outpace.train.finite import finite
 from outpace.train.layers import with_later_buffers
@@ -24,6 +25,8 @@ SURE = 2 * TOGETHER
 """steps after a copy by which losses that were bad because of it have been seen"""
 FORGIVEN = 1000
 """good steps that make up for a roll-back"""
+LEARNT = 0.1
+"""of the loss of a model that tells nothing: what has learnt better loses but little up to there"""
 TAUGHT_NOTHING = (
     "divergence: the loss of some steps is no number and the weights are, as where all targets of a batch "
     "are ignored: those losses are left out"
@@ -40,8 +43,10 @@ class Divergence(Strategy):
     back to a copy in memory that was followed by good losses, at most about 300 steps old; the rate is
     halved; the data go on. After ``most`` roll-backs, one of which 1,000 good steps make up for, training
     ends. A loss that is not finite is left out where others are, and weights and optimizer too: it has
-    taught nothing, as where all targets of a batch are ignored. Weights that are no numbers are not the
-    best, whatever the metric; where training ends with such, the copy is kept, and validated.
+    taught nothing, as where all targets of a batch are ignored. Weights that were trained before begin with a
+    small loss, which a rising rate moves: it may grow to a tenth of what it is where all samples are given
+    the mean of their outputs (not where the model itself tells its loss). Weights that are no numbers are not
+    the best, whatever the metric; where training ends with such, the copy is kept, and validated.
     Helps: a rate that is somewhat too large, a rare batch that blows weights up; it costs a copy, at
     times two, of weights and optimizer in main memory and in checkpoints, one made every 250 steps.
     Harms: a loss that is meant to grow (adversarial training) is taken for divergence; beside strategies
@@ -60,11 +65,15 @@ class Divergence(Strategy):
         """median and spread of the first losses"""
         self.copies: list[Copy] = []
         """step and state; the last may not be known to be good yet, and is the only one where it is"""
+        self.untold: float | None = None
+        """the loss of a model that tells nothing of samples, where it was asked for"""
+        self.seen: Any = None
+        """the last batch"""
 
     def prepare(self, run: Run) -> None:
         """Nothing was seen of this training yet."""
         self.times = self.good = 0
-        self.normal, self.copies = None, []
+        self.normal, self.copies, self.untold, self.seen = None, [], None, None
 
     def begin(self, run: Run) -> None:
         """It may have been given up before."""
@@ -73,6 +82,7 @@ class Divergence(Strategy):
 
     def batch(self, run: Run, batch: Any) -> None:
         """The first copy: by now all strategies have begun, and nothing has moved."""
+        self.seen = batch
         if not self.copies:
             self.copies = [(run.step, copied(run.learned(but=(self.name,))))]
 
@@ -89,7 +99,7 @@ class Divergence(Strategy):
             run.note(TAUGHT_NOTHING)
             losses = numbers
         raised = any(each.raises_loss for each in run.events.strategies)
-        why = self.problem(losses, raised=raised)
+        why = self.problem(run, losses, raised=raised)
         if why is not None:
             self.roll_back(run, why)
             return
@@ -128,7 +138,11 @@ class Divergence(Strategy):
 
                 validate(run)
 
-    def problem(self, losses: Sequence[float], *, raised: bool = False) -> str | None:
+    def over(self, run: Run) -> None:
+        """A batch may be large."""
+        self.seen = None
+
+    def problem(self, run: Run, losses: Sequence[float], *, raised: bool = False) -> str | None:
         """What is wrong with the last losses. ``raised``: a strategy makes them larger."""
         bad = next((loss for loss in losses if not math.isfinite(loss)), None)
         if bad is not None:
@@ -140,8 +154,12 @@ class Divergence(Strategy):
             self.normal = middle, median(abs(loss - middle) for loss in losses)
             return None
         first, spread = self.normal
-        if middle > first + max(0.5 * abs(first), 6.0 * spread):
-            return f"the loss grew to {middle:.3g}, from {first:.3g} at the begin"
+        if grown(middle, first, spread) and first >= 0.0:
+            if self.untold is None:
+                self.untold = loss_of_none(run, self.copies[0][1]["model"], self.seen)
+            first = max(first, LEARNT * self.untold)
+        if grown(middle, first, spread):
+            return f"the loss grew to {middle:.3g}, from {self.normal[0]:.3g} at the begin"
         return None
 
     def roll_back(self, run: Run, why: str) -> None:
@@ -168,13 +186,18 @@ class Divergence(Strategy):
     def state_dict(self) -> dict[str, Any]:
         """What it has seen, and what it would go back to."""
         counts = {"times": self.times, "good": self.good}
-        return {**counts, "normal": self.normal, "copies": self.copies}
+        return {**counts, "normal": self.normal, "copies": self.copies, "untold": self.untold}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self.times, self.good = state["times"], state.get("good", 0)
         self.normal = tuple(state["normal"]) if state["normal"] is not None else None
-        self.copies = state["copies"]
+        self.copies, self.untold = state["copies"], state.get("untold")
+
+
+def grown(loss: float, first: float, spread: float) -> bool:
+    """Whether it is far above what it was at first."""
+    return loss > first + max(0.5 * abs(first), 6.0 * spread)
 
 
 def bring_back(run: Run, state: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from outpace.errors import OutpaceError, UsageError
@@ -13,7 +13,7 @@ from outpace.train.clock import done
 from outpace.train.data import while_small
 from outpace.train.drawing import svg
 from outpace.train.layers import traceless
-from outpace.train.rate import LONG, Climb, Found, suggestion
+from outpace.train.rate import LONG, Climb, Found, careful, suggestion
 from outpace.train.strategies.base import Sizing, Strategy
 
 if TYPE_CHECKING:
@@ -43,12 +43,15 @@ class LrFinder(Strategy):
     The middle of those that are as good as the best, smaller by as much as a long training needs it to
     be, is what they tell; with Adam and its like the rate is drawn from there towards a tenth of the size
     of the weights, which suits most trainings (`outpace.train.rate` says how, and how well that agrees
-    with grids). Weights, optimizer, generators, BatchNorm and the data are left as they were. `svg` draws
-    it.
+    with grids). Weights that were trained before, as norms tell or `transfer`, bear less: with those a
+    thirtieth of that is tried first, and is what the rate is drawn to. Where all rates raise the loss a
+    smaller one is taken than any of them. Weights, optimizer, generators, BatchNorm and the data are left as
+    they were. `svg` draws it.
     Helps: where the rate is not known: with a new model, optimizer, batch size or loss.
-    Harms: it costs three to six times ``steps`` steps, about an eighth of the training at most, and for the
-    time a copy of model and optimizer. It is good to a factor of two to three; its interval, which is to
-    hold the best rate in four of five trainings, says to what.
+    Harms: it costs what two to nine times ``steps`` steps do, an eighth of the training at most, or a seventh
+    of its time, and meanwhile there is a copy of model and optimizer. It is good to a factor of two to three,
+    with weights that were trained before to three or four; its interval, which is to hold the best rate in
+    four of five trainings, says to what. That weights without norms were trained before is not seen.
     Source: short trainings as proxies for long ones, and their bias: Wu et al. 2018, arXiv 1803.02021;
     the rate over the length: Bjorck et al. 2024, arXiv 2409.19913; steps relative to the size of weights:
     Shazeer and Stern 2018, arXiv 1804.04235. It took the place of the range test (Smith 2015, arXiv
@@ -64,10 +67,14 @@ class LrFinder(Strategy):
         self.steps = steps
         self.made: Climb | None = None
         self.found: Found | None = None
+        self.most = math.inf
+        """where all rates that were tried have raised the loss one below them"""
+        self.holds: Callable[[float, float], bool] | None = None
+        """whether trials, where it is part of such, have so many steps and seconds left for it"""
 
     def prepare(self, run: Run) -> None:
         """Nothing was found yet."""
-        self.made = self.found = None
+        self.made, self.found, self.most = None, None, math.inf
 
     def begin(self, run: Run) -> None:
         """Find the rate and set it."""
@@ -82,21 +89,27 @@ class LrFinder(Strategy):
             rate, low, high = (math.exp(log / count) if count else 0.0 for log in logs)
             self.found = Found(rate, low, high) if count else None
         if not rate:
-            before = run.rates.peak
-            for each in run.events.strategies:
-                if isinstance(each, Sizing):
-                    run.rates.rescale(each.times)
-            after = run.rates.peak
-            goes = (
-                f"stays {after:.2g}"
-                if after == before
-                else f"goes with the steps' size: {after:.2g}"
-            )
-            run.note(f"lr_finder: {why}: the rate {goes}")
+            run.note(f"lr_finder: {why}: the rate {self.left(run)}")
             return
         run.rates.set_peak(rate)
         seconds = run.clock.read() - began
         run.note(f"lr_finder: rate {rate:.2g} ({low:.2g} to {high:.2g}) {why} in {seconds:.1f} s")
+
+    def left(self, run: Run) -> str:
+        """Where none was found: the rate as it is for steps of their size, unless all rates that were tried
+        have done harm; in words.
+        """
+        before = run.rates.peak
+        for each in run.events.strategies:
+            if isinstance(each, Sizing):
+                run.rates.rescale(each.times)
+        after, most = run.rates.peak, -ranks.most(-self.most, run.world)
+        if most < after:
+            run.rates.set_peak(most / run.rates.scale)
+            return f"is {most:.2g}, below all that were tried"
+        return (
+            f"stays {after:.2g}" if after == before else f"goes with the steps' size: {after:.2g}"
+        )
 
     def svg(self) -> str:
         """A drawing of its short trainings. Raises UsageError where it has made none."""
@@ -121,11 +134,7 @@ class LrFinder(Strategy):
             batches = run.train.peek(count, while_small(in_time, run.world))
         if batches and not in_time(batches):
             return f"{len(batches)} batches in {LIMIT:.0%} of the time are too few to try rates"
-
-        def go_on(made: int) -> bool:
-            now = run.clock.read()
-            return made < MOST and now - since + (now - began) / made < LIMIT * run.clock.seconds
-
+        names = {each.name for each in run.events.strategies}
         try:
             if batches and run.clock.seconds < math.inf:
                 total = steps_of(run, batches[0])
@@ -137,18 +146,35 @@ class LrFinder(Strategy):
             learnt = batches[: len(batches) - len(held)] or batches
             with run.objective.kept():
                 self.made = climb(
-                    run.copies, run.objective, (learnt, held), steps, go_on, run.mean_of_ranks
+                    run.copies,
+                    run.objective,
+                    (learnt, held),
+                    steps,
+                    lambda made: self.goes_on(run, made, steps, began),
+                    run.mean_of_ranks,
+                    trained_before="transfer" in names,
+                    aims="target" in names,
                 )
         except OutpaceError:
             raise
         except Exception as error:  # of a model, an optimizer or a loss that does not bear it
             return f"no rate can be tried on a copy ({error})"
         total = total or LONG
-        if any(each.name == "target" for each in run.events.strategies):
+        if "target" in names:
             total = min(total, LONG)  # it may be there long before its budget is used
         self.found = suggestion(self.made, total)
+        self.most = careful(self.made, total) or math.inf
         by = "by" if self.found else "no rate lowers the loss in"
         return f"{by} {len(self.made.points)} trainings of {steps} steps"
+
+    def goes_on(self, run: Run, made: int, steps: int, began: float) -> bool:
+        """Whether there is room for one more short training than were made."""
+        now, worth = run.clock.read(), cost(steps, made + 1)
+        next_s = (now - began) / made
+        in_time = now - began + run.spent.seconds + next_s < LIMIT * run.clock.seconds
+        paid = made < USUAL or worth <= allowed(run.clock.steps, run.spent.steps)
+        held = self.holds is None or self.holds(worth, next_s)
+        return made < MOST and in_time and paid and held
 
     def room(self, total: int | None, spent: float = 0.0) -> int:
         """Steps of a short training, so that as many as usual take no more than their share of all steps,
@@ -156,9 +182,14 @@ class LrFinder(Strategy):
         """
         if total is None:
             return self.steps
-        each = int(min(SHARE * total, WITH_TRIALS * total - spent) / USUAL)
+        each = int(allowed(total, spent) / USUAL)
         steps = min(self.steps, each - math.ceil(held_of(each) / PASSES))
         return steps if steps >= FEWEST_STEPS else 0
+
+
+def allowed(total: float | None, spent: float) -> float:
+    """Steps that short trainings may take of all, of which trials have ``spent`` some."""
+    return math.inf if total is None else min(SHARE * total, WITH_TRIALS * total - spent)
 
 
 def held_of(steps: int) -> int:
@@ -166,9 +197,9 @@ def held_of(steps: int) -> int:
     return max(2, steps // HELD)
 
 
-def cost(steps: int) -> float:
-    """Steps that finding a rate is worth, as a rule, judging and the losses before included."""
-    return USUAL * steps + (USUAL + 1) * held_of(steps) / PASSES
+def cost(steps: int, trainings: int = USUAL) -> float:
+    """Steps that so many short trainings are worth, judging and the losses before included."""
+    return trainings * steps + (trainings + 1) * held_of(steps) / PASSES
 
 
 LEAST = USUAL * (FEWEST_STEPS + math.ceil(held_of(FEWEST_STEPS) / PASSES))

@@ -17,16 +17,19 @@ from outpace.train.strategies.base import Course
 if TYPE_CHECKING:
     from outpace.train.run import Run
 
-WARMUP = 100
-"""steps over which the rate rises"""
+WARMUP, RISE = 100, 0.05
+"""steps over which the rate rises, and share of all of them, or of the time, where that is less"""
 
 
 @final
 class ScheduleFreeAdamW(Optimizer):
-    """AdamW of Defazio et al. 2024, algorithm 1, the weights being y during training.
+    """AdamW of Defazio et al. 2024, the weights being y during training.
 
     z moves as AdamW's weights do, on gradients at y; x is the mean of all z, weighted by the square of
-    the rate; y lies between, at ``betas[0]`` of the way from z to x. x is validated and kept.
+    the rate; y lies between, at ``betas[0]`` of the way from z to x. x is validated and kept. The second
+    moment is corrected in the denominator alone, as in the authors' code: algorithm 1 of the paper has that
+    correction in the rate, and so in the decay and in the weights of the mean. These go by the rate as it is
+    at each step, as there; the code takes the largest one so far. Gradients are to be dense.
     """
 
     def __init__(
@@ -51,6 +54,11 @@ class ScheduleFreeAdamW(Optimizer):
 
     def move(self, y: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
         """One weight."""
+        if gradient.is_sparse:
+            raise UsageError(
+                "schedule_free: the gradient of a weight is sparse",
+                "make its layer without sparse=True",
+            )
         state, rate, (first, second) = self.state[y], float(group["lr"]), group["betas"]
         if not state:
             state.update(z=y.clone(), square=torch.zeros_like(y), steps=0, sum=0.0)
@@ -66,6 +74,13 @@ class ScheduleFreeAdamW(Optimizer):
         y.lerp_(z, share).sub_(move, alpha=rate * (1.0 - first * (1.0 - share)))
         z.sub_(move, alpha=rate)
 
+    @torch.no_grad()
+    def put_mean(self) -> None:
+        """Have the weights be x, when no step is to follow."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.copy_(self.averaged(parameter, group))
+
     def averaged(self, y: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         """Of a weight, x."""
         state = self.state.get(y)
@@ -77,13 +92,14 @@ class ScheduleFree(Course):
     """AdamW at a constant rate; the mean of its weights is validated and kept.
 
     What: gradients are taken between the weights and their mean, at ``betas[0]`` of the way to the mean
-    (`ScheduleFreeAdamW`); ``rate`` is reached after the first 100 steps and stays.
+    (`ScheduleFreeAdamW`); ``rate`` is reached after the first 100 steps, or a twentieth of the training where
+    that is less and its end is known, and stays.
     Helps: where the end is not known, as there is no schedule that has to know it: at every moment the
     weights are about as good as those of a schedule that ends then.
     Harms: BatchNorm's statistics are of the weights in training, not of the mean that is validated.
     Its step takes longer than that of AdamW in one kernel. It wants a larger rate than AdamW, and in
     very long trainings a larger ``betas[0]``.
-    Source: Defazio et al. 2024, arXiv 2405.15682 (The road less scheduled), algorithm 1.
+    Source: Defazio et al. 2024, arXiv 2405.15682 (The road less scheduled).
     """
 
     name = "schedule_free"
@@ -123,7 +139,8 @@ class ScheduleFree(Course):
     def step_end(self, run: Run) -> None:
         """The next step's rate."""
         if run.step <= WARMUP:
-            run.rates.set(min(1.0, (run.step + 1) / WARMUP))
+            risen = max((run.step + 1) / WARMUP, run.clock.used / RISE)
+            run.rates.set(min(1.0, risen))
 
     @torch.no_grad()
     def validates(self, run: Run) -> torch.nn.Module | None:

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from outpace.train.run import Run
 
 
+FEWEST = 50
+"""steps between two looks"""
+OFTEN, LATE = 20.0, 0.04
+"""times as long as a look that they are apart, and of what was learnt so far: either costs a twentieth"""
+PATIENT = {"plateau", "early_stopping"}
+"""which count in validations"""
 ROUNDING = 1e-6
 """of a target: a mean of float32 may miss it by so much"""
 
@@ -20,7 +26,9 @@ class Target(Strategy):
     """Training ends at the first validation that reaches the target.
 
     What: the metric, or the validation loss where there is no metric, is compared with ``target`` after
-    each validation; the time that it took is in the result.
+    each validation; the time that it took is in the result. Where nobody says how often to validate
+    (``validate_every``), that is done within long epochs too, for a twentieth of the time, unless
+    plateau or early_stopping counts in validations.
     Helps: where a model that is good enough, soon, is worth more than a better one later.
     Harms: a first validation above the target may be luck; where each one is noisy the model is worse
     than the target on other data. one_cycle, which plans for the whole budget, gets there late: use
@@ -38,6 +46,15 @@ class Target(Strategy):
         """It may have been reached before."""
         for row in run.history:
             self.look(run, row)
+
+    def step_end(self, run: Run) -> None:
+        """An epoch may be much longer than it takes to the target."""
+        if run.validate_every is not None or run.step < FEWEST:
+            return
+        last = run.history[-1].step if run.history else 0
+        apart = max(FEWEST, OFTEN * run.clock.validation_steps, LATE * run.step)
+        if run.step - last >= apart and not any(s.name in PATIENT for s in run.events.strategies):
+            run.asked = run.valid is not None
 
     def validated(self, run: Run) -> None:
         """End training where it is reached."""

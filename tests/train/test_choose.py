@@ -362,6 +362,21 @@ def test_with_a_target_what_needs_fewer_steps_is_taken_where_they_are_not_too_sl
     assert "longer" not in begun.names
 
 
+def test_with_a_target_what_needs_fewer_steps_is_taken_where_there_is_no_time_to_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time, begun = Time(), Begun()
+    monkeypatch.setattr(Quick, "time", time, raising=False)
+    planted(monkeypatch, Somewhat)
+    rows = tuple(each._replace(fewer=1.35) for each in choose.CANDIDATES)
+    monkeypatch.setattr(choose, "CANDIDATES", rows)
+    given: dict[str, Any] = {"loss": Ticking(time), "now": time, "budget": 60.0, "epochs": None}
+    result = auto(**given, target=1e-9, callbacks=[begun])
+    assert "somewhat" in begun.names
+    told = "\n".join(result.notes)
+    assert "somewhat (planted): taken, with no time to see how long its steps are" in told
+
+
 def test_trials_keep_to_their_share_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     planted(monkeypatch, Useless, Useful)
     for epochs in (2, 20, 200, 280, 1000):

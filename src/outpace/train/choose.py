@@ -97,7 +97,7 @@ class Choosing:
         if self.aims and not facts.trained:  # of new weights alone it is known how many fewer
             for candidate, why in self.suggested(facts, "trials"):
                 if candidate.fewer > 1.0:
-                    self.take_faster(few, candidate, why)
+                    self.take_fewer(few, candidate, why)
         begins = any(candidate.begins for candidate, _ in self.suggested(facts, "trials"))
         if self.aims and not begins:
             return  # it may be reached long before the end, of which trials would take their share
@@ -247,27 +247,49 @@ class Choosing:
             self.take(candidate.name)
 
     def take_faster(self, few: Trials, candidate: Candidate, why: str) -> None:
-        """Take what makes steps faster, on top of what does already; or what needs fewer of them, where they
-        are not too slow for it.
-        """
+        """Take what makes steps faster, on top of what does already."""
+        found = self.timed_steps(few, candidate, why, faster.WORTH)
+        if found is not None:
+            self.note(f"{candidate.name} ({why}): {found.told()}")
+            if found.taken:
+                self.take(candidate.name)
+
+    def take_fewer(self, few: Trials, candidate: Candidate, why: str) -> None:
+        """Take what is known to need fewer steps, unless these are seen to be too slow for it."""
+        least = faster.WORTH / candidate.fewer
+        tried = len(self.notes)
+        found = self.timed_steps(few, candidate, why, least)
+        if found is None and len(self.notes) > tried:
+            return  # it failed
+        gain = None if found is None else found.gain
+        slow = gain is not None and gain.high < least
+        if gain is None:
+            came = "taken, with no time to see how long its steps are"
+        else:
+            speed = f"{gain.speedup:.2f} times as fast [{gain.low:.2f}, {gain.high:.2f}]"
+            came = f"steps {speed}: {'left out' if slow else 'taken'}"
+        self.note(f"{candidate.name} ({why}): {came}")
+        if not slow:
+            self.take(candidate.name)
+
+    def timed_steps(
+        self, few: Trials, candidate: Candidate, why: str, least: float
+    ) -> faster.Faster | None:
+        """Steps with it against those without; None where there is no time, or it does not work."""
         if not self.affords(few, 1):
-            return
+            return None
         few.untrained(Variant("pace"))  # what was timed so far warmed up
         kept = self.kept_for_rate(few)
         if not self.purse.holds(faster.COSTS + kept, (faster.COSTS + kept) * few.step_s):
-            return
+            return None
         names = [each.name for each in CANDIDATES if each.by == "the time of a step"]
         before = tuple(STRATEGIES[name]() for name in self.choice.taken if name in names)
         other = Variant(candidate.name, (*before, STRATEGIES[candidate.name]()))
         try:
-            least = faster.WORTH / candidate.fewer
-            found = faster.compared(few, Variant("as it is", before), other, kept, least)
+            return faster.compared(few, Variant("as it is", before), other, kept, least)
         except Exception as error:
             self.note(f"{candidate.name} ({why}): {error}")
-            return
-        self.note(f"{candidate.name} ({why}): {found.told()}")
-        if found.taken:
-            self.take(candidate.name)
+            return None
 
     def kept_for_rate(self, few: Trials) -> float:
         """Steps that are to be left where lr_finder would find a rate by itself: more hangs on that."""
